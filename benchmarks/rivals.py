@@ -18,7 +18,7 @@ from benchmarks.comparison import mnist_pools
 from bicore import Context, Dataset
 from bicore.evaluate.models import convolutional, perceptron
 from bicore.networks.observe import observe
-from bicore.selectors.baselines.batchbald import BatchBALD
+from bicore.selectors.baselines.simple import BatchBALD
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.registry import METHODS, as_selector
 

@@ -8,7 +8,7 @@ import pytest
 import bicore.memory
 from benchmarks import battery, battery_page, choosing_page, speed_page
 from benchmarks.battery.memories import BUFFERS, replay, stream
-from benchmarks.battery.protocols import PER_CLASS, PROTOCOLS
+from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
 from bicore import Context, Dataset
 from bicore.selectors import METHODS
@@ -25,7 +25,7 @@ def test_a_third_of_the_sets_is_put_aside_and_no_choice_is_made_on_it():
     assert set(PROTOCOLS["aside"].sets) == aside
     for protocol in PROTOCOLS.values():
         known = {*METHODS, *(BUFFERS if protocol.memory is stream else ())}
-        names = {method.removeprefix(PER_CLASS) for method, _, _ in protocol.methods.values()}
+        names = {method for method, _, _ in protocol.methods.values()}
         assert names <= known
 
 

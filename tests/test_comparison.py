@@ -714,7 +714,7 @@ def test_targets_without_spread_are_refused():
 
 
 def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
-    from bicore.selectors.baselines.cover import KCenter
+    from bicore.selectors.baselines.covering import KCenter
 
     run = comparison(tmp_path, methods=("k-center-features",))
     take = KCenter._grow

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bicore import BilevelSelector, InputError
 from bicore.compat.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
-from bicore.selectors.baselines.cover import KCenter
+from bicore.selectors.baselines.covering import KCenter
 from tests.helpers import blobs
 
 PLAIN = {"kernel": "linear", "inner_reg": 0.1, "strategy": "greedy", "targets": "given"}

@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import nnls
 from torch import nn
 
 from bicore import Context, Dataset, InputError, NumericalError, Runtime
@@ -30,8 +31,8 @@ from bicore.selectors import (
     as_selector,
 )
 from bicore.selectors.base import finished
-from bicore.selectors.baselines.batchbald import Joint
-from bicore.selectors.baselines.sparse_sums import non_negative_least_squares
+from bicore.selectors.baselines.matching import fit_nonnegative
+from bicore.selectors.baselines.simple import JointLabels
 
 
 def seen(outputs, embedding=None) -> Context:
@@ -179,9 +180,9 @@ def test_wrong_layers_and_observations_are_refused():
     data = Dataset(np.ones((4, 3)))
     with pytest.raises(InputError, match="layer='head' is not known"):
         KCenter(Embedding("head")).select(data, 2, context=Context(model=network()))
-    with pytest.raises(InputError, match="observed on 3 points and data has 4"):
+    with pytest.raises(InputError, match="observed on 3 rows and data has 4"):
         KCenter("embedding").select(data, 2, context=seen(np.eye(3)))
-    with pytest.raises(InputError, match="observed at layer None, not '1'"):
+    with pytest.raises(InputError, match="observed at layer None"):
         KCenter(Embedding("1")).select(data, 2, context=Context(model=observe(network(), data.x)))
     with pytest.raises(
         InputError, match="one of 'embedding', 'features', 'gradients', 'predictions'"
@@ -399,6 +400,37 @@ def test_facility_location_per_class_counts_whom_each_point_serves():
     np.testing.assert_allclose(picked.weights, [4, 3, 1])
 
 
+def test_rules_run_within_classes_with_a_share_of_the_points_for_each():
+    x = np.arange(8.0)[:, None]
+    data = Dataset(x, ["a"] * 6 + ["b"] * 2)
+    found = as_selector("facility-location", per_class="proportional").select(data, 4)
+    assert found.indices.tolist() == [2, 4, 0, 6]
+    for name in ("k-means-features", "k-center-features", "herding-features", "facility-location"):
+        selector = as_selector(name, per_class="balanced")
+        assert not selector.ordered
+        assert (data.y[selector.select(data, 4).indices] == "b").sum() == 2
+        targets = selector.select(Dataset(x, x[:, 0] ** 2), 4).indices
+        assert sorted(targets // 2) == [0, 1, 2, 3]  # one of every quarter of the targets
+        with pytest.raises(InputError, match="needs labels"):
+            selector.select(Dataset(x), 4)
+        with pytest.raises(InputError, match="per_class"):
+            as_selector(name, per_class="both")
+    with pytest.raises(InputError, match="per_class"):
+        KCenter(per_class=True)
+    started = KCenter(per_class="balanced").select(data, 3, initial=[7, 6])
+    assert started.indices[:2].tolist() == [7, 6]
+    assert started.indices[2] < 6
+
+
+@pytest.mark.usefixtures("long_grace")
+def test_a_time_limit_ends_a_rule_within_classes_early():
+    data = Dataset(np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 2)
+    limited = Context(runtime=Runtime(max_seconds=1e-9))
+    late = KCenter(per_class="balanced").select(data, 20, context=limited)
+    assert late.status is Status.OUT_OF_TIME
+    assert len(late) == 1
+
+
 # FRCL.
 
 
@@ -515,8 +547,6 @@ def test_weighted_matching_reports_its_error_and_comes_down(form):
 
 
 def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_missing():
-    from scipy.optimize import nnls
-
     x = np.random.default_rng(8).normal(size=(30, 6)) + 0.5
     picked = GradientMatching("features", weighting="pursuit").select(Dataset(x), 4)
     best, _ = nnls(x[picked.indices].T, x.sum(0))
@@ -561,17 +591,19 @@ def test_frank_wolfe_first_steps_by_hand():
     assert picked.weights[0] == pytest.approx(norms.sum() / norms[2])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_non_negative_least_squares_agrees_with_scipy(seed):
-    from scipy.optimize import nnls
-
+@pytest.mark.parametrize("dependent", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_from_inner_products_are_the_nonnegative_least_squares(seed, dependent):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(12, 7))
+    if dependent:
+        matrix[:, 3] = matrix[:, 5]
     right = rng.normal(size=12)
-    found = non_negative_least_squares(
-        matrix.T @ matrix, matrix.T @ right, np.abs(rng.normal(size=7)) * (seed % 2)
-    )
-    np.testing.assert_allclose(found, nnls(matrix, right)[0], atol=1e-7)
+    found = fit_nonnegative(matrix.T @ matrix, matrix.T @ right)
+    best, error = nnls(matrix, right)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(matrix @ found, matrix @ best, atol=1e-6)
+    assert np.linalg.norm(matrix @ found - right) == pytest.approx(error)
 
 
 # BatchBALD.
@@ -598,8 +630,8 @@ def random_probabilities(count=6, draws=5, classes=3):
 
 def test_batchbald_scores_are_the_joint_mutual_information():
     probabilities = random_probabilities()
-    exact = Joint(probabilities, 10_000, 0)
-    sampled = Joint(probabilities, 20_000, 0)
+    exact = JointLabels(probabilities, 10_000, 0)
+    sampled = JointLabels(probabilities, 20_000, 0)
     chosen: list[int] = []
     for place in (2, 4, 0):
         expected = [mutual_information(probabilities.numpy(), [*chosen, k]) for k in range(6)]
@@ -839,7 +871,7 @@ def test_what_a_model_said_does_for_all_but_those_that_draw_networks(name):
 def test_methods_that_draw_or_fit_networks_refuse_what_a_model_said():
     data = problem_data()
     said = seen(np.random.default_rng(0).normal(size=(25, 3)))
-    with pytest.raises(InputError, match="draws networks by dropout and needs the module itself"):
+    with pytest.raises(InputError, match="needs the module itself"):
         BatchBALD().select(data, 2, context=said)
     with pytest.raises(InputError, match="needs the module itself, which it fits"):
         NetworkSelector().select(data, 2, context=said)

@@ -781,7 +781,7 @@ def test_a_bound_above_the_objective_is_left_out(monkeypatch):
     relax = design_module.relax
 
     def too_high(*given):
-        return replace(relax(*given), bound=1e9)
+        return relax(*given)._replace(bound=1e9)
 
     monkeypatch.setattr(design_module, "relax", too_high)
     x = np.random.default_rng(0).normal(size=(40, 3))

@@ -16,8 +16,8 @@ from bicore.kernels.tangent import fully_connected
 #: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.
 Method = tuple[str, dict[str, Any], bool]
-#: Methods within each class, with as many points per class as its share of the rows.
-PER_CLASS = "per class "
+#: Option of methods within each class, with as many points per class as its share of the rows.
+PER_CLASS = {"per_class": "proportional"}
 
 OURS: dict[str, Method] = {"default": ("bilevel", {}, False)}
 CHANCE: dict[str, Method] = {
@@ -30,9 +30,9 @@ RIVALS: dict[str, Method] = {
     "k-means": ("k-means-features", {}, True),
     "facility location": ("facility-location", {}, True),
     "herding": ("herding-features", {}, True),
-    "facility location per class": (f"{PER_CLASS}facility-location", {}, True),
-    "k-means per class": (f"{PER_CLASS}k-means-features", {}, True),
-    "herding per class": (f"{PER_CLASS}herding-features", {}, True),
+    "facility location per class": ("facility-location", PER_CLASS, True),
+    "k-means per class": ("k-means-features", PER_CLASS, True),
+    "herding per class": ("herding-features", PER_CLASS, True),
 }
 #: One thing of the default changed at a time, and what the first table compared.
 VARIANTS: dict[str, Method] = {

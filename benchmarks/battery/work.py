@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.battery.memories import Picks
-from benchmarks.battery.protocols import PER_CLASS, PROTOCOLS, Method, Protocol
+from benchmarks.battery.protocols import PROTOCOLS, Method, Protocol
 from benchmarks.battery.sets import SETS, load
 from benchmarks.common import Rows, report
 from bicore import Dataset, Runtime
@@ -25,7 +25,6 @@ from bicore.kernels.scaling import Normalised
 from bicore.kernels.tangent import fully_connected
 from bicore.runtime import Context
 from bicore.selectors import as_selector
-from bicore.selectors.baselines.per_class import PerClass
 
 #: Training steps of network judges.
 STEPS = 300
@@ -100,7 +99,7 @@ class _Split:
         """The picks, out of the whole pool or left in a memory, and what choosing them took."""
         name, options, scaled = method
         x = self.scaled if scaled else self.raw
-        if self.regression and (name == "class-balanced" or name.startswith(PER_CLASS)):
+        if self.regression and (name == "class-balanced" or "per_class" in options):
             return None, 0.0
         if options.get("kernel") == "normalised-ntk":
             options = options | {"kernel": Normalised(fully_connected())}
@@ -112,9 +111,7 @@ class _Split:
         if self.memory is not None:
             picks = self.memory(name, options, data, size, self.seed, context)
         else:
-            selector = as_selector(name.removeprefix(PER_CLASS), **options)
-            if name.startswith(PER_CLASS):
-                selector = PerClass(selector)
+            selector = as_selector(name, **options)
             found = selector.select(data, size, rng=self.seed, context=context)
             picks = Picks(found.indices, found.weights, found.provenance.kernel)
         return picks, time.process_time() - begun

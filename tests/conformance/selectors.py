@@ -34,7 +34,6 @@ from bicore.selectors import (
     Uniform,
     VDesign,
 )
-from bicore.selectors.baselines.per_class import PerClass
 
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are
 #: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.
@@ -87,7 +86,6 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "reconstruction": Reconstruction(RBF(0.2), 0.1),
         "reconstruction, candidates": Reconstruction(RBF(0.2), 0.1, candidates=5),
     },
-    PerClass: {"facility location per class": PerClass(FacilityLocation())},
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),
@@ -125,11 +123,13 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     KCenter: {
         **{f"k-center {space}": KCenter(space) for space in ("features", "embedding", "gradients")},
         "k-center kernel": KCenter(RBF(0.2), first="central"),
+        "k-center per class": KCenter(first="central", per_class="balanced"),
     },
     FacilityLocation: {
         "facility location": FacilityLocation(),
         "craig": FacilityLocation("gradients", per_class=True, counted=True),
         "facility location, predictions": FacilityLocation("predictions"),
+        "facility location per class": FacilityLocation(per_class="proportional"),
     },
     InducingPoints: {"frcl": InducingPoints(proposals=50)},
     Herding: {

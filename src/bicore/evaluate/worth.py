@@ -34,7 +34,7 @@ from bicore.evaluate.samples import draw_tuning_rows
 from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
-from bicore.selectors.baselines.pointwise import ClassBalanced, Uniform
+from bicore.selectors.baselines.simple import ClassBalanced, Uniform
 from bicore.selectors.large import Large, decided, human_seconds
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source

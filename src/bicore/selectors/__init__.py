@@ -2,13 +2,11 @@
 
 from bicore.bilevel.strategies import Batches, Elimination, Exchange, Greedy, Simplex, Strategy
 from bicore.selectors.base import Selector
-from bicore.selectors.baselines.batchbald import BatchBALD
-from bicore.selectors.baselines.cover import KCenter, KMeansPlusPlus
-from bicore.selectors.baselines.design import ADesign, VDesign
-from bicore.selectors.baselines.facility import FacilityLocation
-from bicore.selectors.baselines.inducing import InducingPoints
+from bicore.selectors.baselines.covering import FacilityLocation, KCenter, KMeansPlusPlus
+from bicore.selectors.baselines.design import ADesign, InducingPoints, VDesign
 from bicore.selectors.baselines.matching import GradientMatching, Herding
-from bicore.selectors.baselines.pointwise import (
+from bicore.selectors.baselines.simple import (
+    BatchBALD,
     ClassBalanced,
     Hardest,
     MaxEntropy,

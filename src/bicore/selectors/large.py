@@ -28,10 +28,9 @@ from bicore.kernels.operators import BLOCK_BYTES, Features
 from bicore.picking import as_size
 from bicore.runtime import Clock, Context, Runtime, wide
 from bicore.selectors.base import Selector
-from bicore.selectors.baselines.cover import KCenter, KMeansPlusPlus, OverSpace
-from bicore.selectors.baselines.facility import ROOM, FacilityLocation
-from bicore.selectors.baselines.inducing import InducingPoints
-from bicore.selectors.baselines.spaces import KernelSpace, squared_distances
+from bicore.selectors.baselines.covering import ROOM, FacilityLocation, KCenter, KMeansPlusPlus
+from bicore.selectors.baselines.design import InducingPoints
+from bicore.selectors.baselines.spaces import KernelSpace, OverSpace, squared_distances
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.quality_curve import UNKNOWN_SIZE
 from bicore.selectors.reconstruction import Reconstruction
@@ -137,7 +136,7 @@ def _(selector: FacilityLocation, rows: int) -> Decision:
 
 @_feasible.register
 def _(selector: OverSpace, rows: int) -> Decision:
-    space = selector._space
+    space = selector.space
     columns_only = isinstance(selector, (KMeansPlusPlus, KCenter, InducingPoints))
     if rows <= MANY or columns_only or not isinstance(space, KernelSpace):
         return Decision(selector)
@@ -240,7 +239,7 @@ def _(selector: Reconstruction, request: _Request) -> Estimate:
 @_cost.register
 def _(selector: FacilityLocation, request: _Request) -> Estimate:
     data, runtime = request.data, request.runtime
-    over = selector._space
+    over = selector.space
     if isinstance(over, KernelSpace):
         pair = probed(over.kernel.fitted(some_rows(data)).evaluate, data, runtime)
     else:

@@ -1,4 +1,4 @@
-"""Large data: which rows are candidates, and which rows measure the objective.
+"""Stratified draws: points per class, and the sample that replaces large data.
 
 A kernel without finite features needs a matrix of all pairs. Beyond ``EXACT_ROWS`` rows that matrix
 has ``candidates × judges`` entries instead: points are chosen among a stratified sample, and the
@@ -58,11 +58,11 @@ def draw_sample(
     """
     weights = data.weights
     eligible = in_id_order(np.flatnonzero(weights > 0), data.ids)
-    strata = _strata(targets)[eligible]
+    strata = strata_of(targets)[eligible]
     wanted = min(max(CANDIDATES, PER_POINT * size), len(eligible))
     counts = np.bincount(strata)
-    chosen = _allocate(counts, wanted, FEWEST_PER_CLASS)
-    judged = np.maximum(_allocate(counts, min(JUDGES_PER_CANDIDATE * wanted, len(eligible))), 1)
+    chosen = allocate(counts, wanted, FEWEST_PER_CLASS)
+    judged = np.maximum(allocate(counts, min(JUDGES_PER_CANDIDATE * wanted, len(eligible))), 1)
     rng = np.random.default_rng((seed, len(data)))
     candidates, judges, judge_weights = [np.zeros(0, int) if keep is None else keep], [], []
     for stratum in np.flatnonzero(counts):
@@ -78,23 +78,53 @@ def draw_sample(
     )
 
 
-def _strata(targets: Targets) -> Array:
+def strata_of(targets: Targets, most: int = QUANTILES) -> Array:
     """Return the class of each row, or the quantile of its first target."""
     if targets.classes is not None:
         codes: Array = targets.values
         return codes
     first = targets.values[:, 0]
-    edges = np.quantile(first, np.linspace(0, 1, QUANTILES + 1)[1:-1])
+    edges = np.quantile(first, np.linspace(0, 1, most + 1)[1:-1])
     return np.asarray(np.searchsorted(edges, first))
 
 
-def _allocate(counts: Array, total: int, fewest: int = 0) -> Array:
-    """Split ``total`` over strata in proportion to their counts, with at least ``fewest`` each."""
-    exact = counts / counts.sum() * total
+def allocate(counts: Array, total: int, fewest: int = 0, shares: Array | None = None) -> Array:
+    """Split ``total`` over strata by their shares, with at least ``fewest`` of each.
+
+    The shares are the counts by default. The sum exceeds ``total`` if ``fewest`` demands it.
+    """
+    shares = counts if shares is None else shares
+    exact = shares / shares.sum() * total
     found: Array = np.minimum(np.maximum(np.floor(exact).astype(int), fewest), counts)
-    short = total - int(found.sum())
-    if short > 0:
-        room = np.argsort(-(exact - found), kind="stable")
-        room = room[found[room] < counts[room]]
-        found[room[:short]] += 1
+    for _ in range(total - int(found.sum())):
+        found[np.argmax(np.where(found < counts, exact - found, -np.inf))] += 1
     return found
+
+
+def allocate_points(counts: Array, total: int, balanced: bool, given: Array) -> Array:
+    """Split points over classes, at least one each if there are enough, and those ``given``."""
+    present = (counts > 0).astype(int)
+    shares = present if balanced else counts
+    found = allocate(counts, total, int(total >= present.sum()), shares)
+    found = np.maximum(found, given)
+    exact = shares / shares.sum() * total
+    while found.sum() > total:
+        spare = found > np.maximum(given, 1)
+        if not spare.any():  # the points given leave none for some class
+            spare = found > given
+        found[np.argmax(np.where(spare, found - exact, -np.inf))] -= 1
+    return found
+
+
+def order_by_rounds(groups: Array, rank: Array, priority: Array, taken: Array) -> Array:
+    """Order points so that each round takes one of every group that has one left.
+
+    A round follows ``priority`` (lower first); within a group the lowest ``rank`` goes first. The
+    first ``taken`` rounds of a group are over.
+    """
+    rounds = np.empty(len(groups), dtype=np.int64)
+    for group in np.unique(groups):
+        places = np.flatnonzero(groups == group)
+        ranked = places[np.argsort(rank[places], kind="stable")]
+        rounds[ranked] = np.arange(len(places)) + taken[group]
+    return np.lexsort((priority[groups], rounds))

@@ -1,8 +1,8 @@
-"""Selectors without an inner problem: what they share around the rule that makes each of them.
+"""Baselines: selectors made of one rule, without an inner problem.
 
-A rule sees a :class:`Job`, whose rows have positive weight and stand in the order of their ids, so
-that neither row order nor points of weight zero can change its answer; it hands its picks one by
-one to a :class:`Growth`, which is whole at every moment.
+A rule sees a :class:`Job`, whose rows have positive weight and are sorted by id, so that neither
+the order of rows nor rows of weight zero change its answer. It passes its picks one by one to a
+:class:`Growth`, which is a valid selection at every moment.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import as_seed, as_size, as_start, in_id_order
 from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
-from bicore.selectors.base import Selector
+from bicore.selectors.base import Selector, need_labels
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One selection: the rows that count, sorted by id, and the places among them that were given.
+    """One selection: the rows of positive weight, sorted by id, and the initial points.
 
-    A place is a row's number in ``data``; ``rows`` has the number it had in the user's data, of
-    which there were ``total``. ``present`` holds the labels of all rows, also of those of weight
-    zero.
+    A place is a row's number in ``data``; ``rows`` holds its number in the user's data, which have
+    ``total`` rows. ``present`` holds the labels of all rows, including rows of weight zero.
     """
 
     name: str
@@ -46,66 +45,59 @@ class Job:
 
     @property
     def like(self) -> torch.Tensor:
-        """An empty tensor of the runtime's device and precision."""
+        """Empty tensor with the device and precision of the runtime."""
         runtime = self.context.runtime
         return torch.empty(0, dtype=runtime.torch_dtype, device=runtime.torch_device)
 
     @property
     def weights(self) -> torch.Tensor:
-        """The data's weights, of mean 1."""
+        """Weights of the rows, with mean 1."""
         return torch.from_numpy(of_mean_one(self.data.weights)).to(self.like.device)
 
     def classes(self) -> Targets:
-        """The labels as codes 0 … C−1."""
+        """Encode the labels as codes 0 … C−1."""
         assert self.data.y is not None
         targets = read_targets(self.data.y)
         if targets.classes is None:
-            raise InputError(
-                f"{self.name} needs class labels, and y holds targets; give integers, strings or "
-                "booleans."
-            )
+            raise InputError(f"{self.name} needs class labels; got y with numeric targets.")
         return targets
 
+    def restrict(self, places: Array, size: int, given: list[int]) -> Job:
+        """Return the job of selecting ``size`` points among some places."""
+        data, rows = self.data[places], self.rows[places]
+        return replace(self, data=data, rows=rows, size=size, given=given)
+
     def module(self, needed: str) -> nn.Module:
-        """The model itself; ``needed`` says why what it once said about the rows is not enough."""
-        if self._seen_before is not None:
+        """Return the model itself; ``needed`` is the error if only its outputs are known."""
+        if isinstance(self.context.model, Observed):
             raise InputError(needed)
         return as_module(self.context.model)
 
     def observed(self, layer: str | None = None) -> Observed:
-        """What the current model says about the rows; what was computed before is only sliced."""
-        seen = self._seen_before
-        if seen is None:
-            return self._named(observe(self.context.model, self.data.x, layer=layer))
-        if len(seen) != self.total:
+        """Return outputs and embeddings of the rows; those computed before are only sliced."""
+        seen = self.context.model
+        if not isinstance(seen, Observed):
+            found = observe(seen, self.data.x, layer=layer)
+        elif len(seen) != self.total:
             raise InputError(
-                f"context.model was observed on {len(seen)} points and data has {self.total}; "
+                f"context.model was observed on {len(seen)} rows and data has {self.total}; "
                 "observe this data."
             )
-        if layer is not None and layer != seen.layer:
+        elif layer not in (None, seen.layer):
             raise InputError(
-                f"context.model was observed at layer {seen.layer!r}, not {layer!r}; observe(…, "
-                f"layer={layer!r})."
+                f"context.model was observed at layer {seen.layer!r}; observe(…, layer={layer!r})."
             )
-        return self._named(seen[self.rows])
-
-    @property
-    def _seen_before(self) -> Observed | None:
-        """What the user observed before the selection, where the context holds that."""
-        model = self.context.model
-        return model if isinstance(model, Observed) else None
-
-    def _named(self, observed: Observed) -> Observed:
-        """With the labels of the outputs as the context gives them, and those the data shows."""
-        classes = observed.classes if self.context.classes is None else tuple(self.context.classes)
-        return replace(observed, classes=classes, present=self.present)
+        else:
+            found = seen[self.rows]
+        classes = found.classes if self.context.classes is None else tuple(self.context.classes)
+        return replace(found, classes=classes, present=self.present)
 
 
 class Growth:
-    """The coreset as it grows: places in order of selection, and what a method says beside them.
+    """A growing selection: places in order of selection, with objectives and weights.
 
-    ``open`` marks the places that may still be taken, ``objectives`` are there where the method has
-    one, ``weights`` where they are not all 1.
+    ``open`` marks the places that may still be taken. ``objectives`` stays empty for a method
+    without an objective, ``weights`` is None if all of them are 1.
     """
 
     def __init__(self, job: Job, clock: Clock, line: ProgressLine) -> None:
@@ -126,7 +118,7 @@ class Growth:
         self.unverified = ""
 
     def wants(self) -> bool:
-        """Whether another point is to be taken now: neither is the size reached nor time over."""
+        """Whether another point is needed and there is time left."""
         if len(self.order) >= self.size or not self.open.any():
             return False
         if self.clock.over and self.order:
@@ -135,17 +127,16 @@ class Growth:
         return True
 
     def end(self, status: Status, message: str | None = None) -> None:
-        """Say how it ended; the default sentence counts the points."""
+        """Record how the selection ended; the default message counts the points."""
         self.status = status
         self.message = ended(status, len(self.order), self.size) if message is None else message
 
     def stop(self) -> None:
-        """The time is over: before all points were there, or before what was to follow them."""
+        """Record that the time limit ended the selection, or the work after the last point."""
         if len(self.order) < self.size:
             self.end(Status.OUT_OF_TIME)
         else:
-            words = "stopped by max_seconds when all points were there: what follows them was cut"
-            self.end(Status.LESS_REFINED, words)
+            self.end(Status.LESS_REFINED, "stopped by max_seconds after the last point")
 
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
@@ -165,13 +156,10 @@ class Growth:
                 self.take(int(place))
 
 
-def several_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
-    """Refuse a model with one output: its softmax says nothing."""
+def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
+    """Refuse a model with one output, which has no class probabilities."""
     if predictions.shape[-1] < 2:
-        raise InputError(
-            f"{job.name} needs class probabilities, and the model has one output; it is for "
-            "classification."
-        )
+        raise InputError(f"{job.name} needs class probabilities; the model has one output.")
     return predictions
 
 
@@ -193,7 +181,7 @@ class PlainSelector(Selector):
         return self._run(data, self._job(data, size, initial, rng, context), self._grow)
 
     def _run(self, data: Dataset, job: Job, grow: Callable[[Job, Growth], None]) -> Coreset:
-        """Let ``grow`` take points; what it took until an interrupt is kept."""
+        """Let ``grow`` take points; points taken before an interrupt are kept."""
         context = job.context
         clock = Clock(context.runtime.max_seconds)
         line = ProgressLine(context.runtime.progress, clock, job.size, "selecting")
@@ -202,35 +190,26 @@ class PlainSelector(Selector):
             fingerprint = data.fingerprint()  # while the clock runs: it reads all of the data
             try:
                 grow(job, growth)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, TimeOver) as reason:
                 if not growth.order:
                     raise
-                growth.end(Status.INTERRUPTED)
-            except TimeOver:
-                if not growth.order:
-                    raise
-                growth.stop()
+                if isinstance(reason, TimeOver):
+                    growth.stop()
+                else:
+                    growth.end(Status.INTERRUPTED)
         return self._coreset(data, job, growth, clock, fingerprint)
 
     @abstractmethod
     def _grow(self, job: Job, growth: Growth) -> None:
-        """The rule: hand picks to ``growth`` while it wants them."""
+        """Apply the rule: pass picks to ``growth`` while it wants them."""
 
     def _check(self, data: Dataset, outer: Dataset | None, context: Context) -> None:
-        if self.needs_labels and data.y is None:
-            raise InputError(
-                f"{self.name} needs labels, and data has none; give y, or use a method without "
-                "labels."
-            )
+        if self.needs_labels:
+            need_labels(self, data)
         if self.needs_model and context.model is None:
-            raise InputError(
-                f"{self.name} needs the current model, and none was given; pass "
-                "context=Context(model=your_network)."
-            )
+            raise InputError(f"{self.name} needs the current model; pass Context(model=network).")
         if outer is not None:
-            raise InputError(
-                f"{self.name} has no outer objective; leave outer out, or use bilevel selection."
-            )
+            raise InputError(f"{self.name} has no outer objective; leave outer out.")
 
     def _job(
         self,
@@ -264,18 +243,8 @@ class PlainSelector(Selector):
     ) -> Coreset:
         indices = job.rows[growth.order]
         if len(indices) < job.size and growth.status is Status.COMPLETE:
-            growth.end(
-                Status.FEWER,
-                f"{len(indices)} of {job.size} points: no other point would have a weight above "
-                "zero",
-            )
-        provenance = Provenance(
-            method=self.name,
-            rows=len(data),
-            seed=job.seed,
-            seconds=clock.seconds,
-            fingerprint=fingerprint,
-        )
+            words = f"{len(indices)} of {job.size} points: no other point would have a weight > 0"
+            growth.end(Status.FEWER, words)
         details = {
             "parameters": repr(self),
             "weights": "binary" if growth.weights is None else "learnt",
@@ -289,7 +258,7 @@ class PlainSelector(Selector):
             np.array(growth.objectives),
             growth.status,
             growth.message,
-            provenance,
+            Provenance(self.name, len(data), job.seed, clock.seconds, fingerprint=fingerprint),
             details,
         )
         return mark_unverified(coreset, growth.unverified) if growth.unverified else coreset

@@ -1,7 +1,7 @@
-"""Selection without labels by experimental design: points that leave the least variance.
+"""Baselines that leave little variance unexplained: V-design, A-design and inducing points.
 
 The model is Bayesian and linear in the features of any kernel. With the prior f ~ GP(0, k), noise
-σ² and the points of S observed, K' = K − K[:, S](K_SS + σ²I)⁻¹K[S, :] is what stays unknown.
+σ² and the points of S observed, the posterior covariance is K' = K − K[:, S](K_SS + σ²I)⁻¹K[S, :].
 
     V-design  G(S) = ½ Σ_i v_i K'_ii, over the data (the paper's Bayesian V-objective; Σ v = 1)
     A-design  G(S) = ½ tr Cov(θ | S), over the parameters of a feature map
@@ -9,55 +9,73 @@ The model is Bayesian and linear in the features of any kernel. With the prior f
 Adding point k lowers G by Σ_i v_i K'_ik² / (2(σ² + K'_kk)) exactly. R = G(∅) − G(S) is monotone and
 weakly submodular with γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least
 1 − e^−γ of the best decrease of that size.
+
+The relaxed design minimises G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ²I, over 0 ≤ w ≤ 1 and Σw ≤ m.
+G is convex, and −∂G/∂w_k = ½σ² φ_kᵀF⁻¹MF⁻¹φ_k ≥ 0, so that the best vertex s for a gradient is the
+m points with the largest. At every w the Frank–Wolfe gap ⟨∇G(w), w − s⟩ bounds G(w) − min G, and
+min G is a lower bound for every choice of m points.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
-from bicore.bilevel.verification import TOLERANCE, suggest_fix
-from bicore.errors import InputError, MemoryLimitError, NumericalError
+from bicore.bilevel.verification import TOLERANCE, split_rows, suggest_fix
+from bicore.coreset import Status
+from bicore.data import Array
+from bicore.errors import InputError, MemoryLimitError, NumericalError, check_integer, check_number
 from bicore.kernels.operators import Features, Gram, KernelOperator
-from bicore.numerics.linear_algebra import summed_over_rows
+from bicore.numerics.descent import capped, enough, lengths, spectral_length
+from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
 from bicore.picking import lowest
-from bicore.runtime import checkpoint
+from bicore.runtime import TimeOver, checkpoint
 from bicore.selectors.baselines.base import Growth, Job
-from bicore.selectors.baselines.cover import OverSpace
-from bicore.selectors.baselines.relaxation import relax
-from bicore.selectors.baselines.remaining_variance import verify_variance
+from bicore.selectors.baselines.spaces import OverSpace
 
-#: σ² where none is given, as a share of the mean prior variance of a point.
+#: Default σ², as a share of the mean prior variance of a point.
 NOISE_SHARE = 0.1
-#: Seconds that the eigenvectors of a matrix take on one core, for each cube of its rows.
+#: Seconds for the eigenvectors of a matrix on one core, per cube of its rows.
 EIGENVECTORS = 4e-10
-#: Directions whose prior variance is below this share of the largest are no parameters.
+#: Directions with a prior variance below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-10
+#: Relative gap at which the relaxed problem is solved, and the largest number of steps.
+GAP, STEPS = 1e-3, 500
+#: Trial lengths of a step, each half as long as the one before.
+ATTEMPTS = 34
+#: Factor for the next step if the objective shows no curvature.
+LENGTHENING = 10
+#: Proposals scored at once; at most one of them is taken before the next are drawn.
+PROPOSED_AT_ONCE = 16
+#: Added to the diagonal of K_ZZ, relative to the mean of K's diagonal, so that more points than
+#: dimensions stay solvable.
+JITTER = 1e-6
+#: Swaps after which the matrices are computed again, against accumulated rounding.
+SWAPS_UNTIL_REFRESH = 50
+#: A swap must lower the criterion by this share of the trace of K.
+LEAST_GAIN = 1e-10
 
 
 @dataclass(frozen=True)
 class _Design(OverSpace):
-    """What V- and A-design share: the greedy steps, the noise and the certificate."""
+    """Greedy steps, noise and certificate of V- and A-design."""
 
     noise: float | str = "auto"
     certify: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise == "auto":
-            return
-        if not (isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf):
-            raise InputError(
-                f"noise={self.noise!r} is no variance; give a number above 0, or 'auto'."
-            )
+        if self.noise != "auto":
+            check_number("noise", self.noise, above=0, fix="or 'auto'")
 
     def _grow(self, job: Job, growth: Growth) -> None:
         train = self._prior(job)
@@ -72,51 +90,36 @@ class _Design(OverSpace):
             place = lowest(scores, job.data.ids)
             state.add(place)
             growth.take(place, state.objective)
-        prior = prior_variances(outer, train)
         objective, growth.unverified = verify_variance(
-            train, outer, prior, weights, noise, growth.order, state.objective
+            train, outer, weights, noise, growth.order, state.objective
         )
         growth.objectives[-1:] = [objective] * bool(growth.objectives)
-        growth.details |= {"noise": noise, **guarantee(train, noise)}
+        # γ, and the share of the best decrease that greedy selection is sure to reach
+        ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
+        guarantee = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
+        growth.details |= {"noise": noise, **guarantee}
         if self.certify:
-            self._bound(job, growth, train, weights if outer is train else None, noise, objective)
-
-    def _bound(
-        self,
-        job: Job,
-        growth: Growth,
-        train: KernelOperator,
-        weights: Tensor | None,
-        noise: float,
-        objective: float,
-    ) -> None:
-        """Add a lower bound of every choice of this size; a note if none could be computed."""
-        try:
-            known, relaxed = _lower_bound(train, weights, noise, len(growth.order), objective)
-        except NumericalError as error:
-            growth.unverified = f"{growth.unverified}; {error}" if growth.unverified else str(error)
-            return
-        every = np.zeros(job.total)
-        every[job.rows] = relaxed.cpu().numpy()
-        growth.details |= known | {"relaxed_weights": every.tolist()}
+            try:
+                own = weights if outer is train else None
+                growth.details |= _lower_bound(train, own, noise, job, growth, objective)
+            except NumericalError as error:
+                known = f"{growth.unverified}; " if growth.unverified else ""
+                growth.unverified = f"{known}{error}"
 
     def _prior(self, job: Job) -> KernelOperator:
-        return self._space.operator(job)
+        return self.space.operator(job)
 
     def _noise(self, train: KernelOperator) -> float:
         if self.noise != "auto":
             return float(self.noise)
         mean = float(train.diagonal().double().mean())
         if not mean > 0:
-            raise InputError(
-                "every point has prior variance zero, and noise='auto' goes by it; give noise, or "
-                "other features."
-            )
+            raise InputError("noise='auto' needs points of prior variance > 0; give noise.")
         return NOISE_SHARE * mean
 
     @abstractmethod
     def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
-        """Where the variance is to be small, and how much each place counts."""
+        """Return where the variance is measured, and the weight of each place."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,11 @@ class VDesign(_Design):
     """Bayesian V-design: points that leave the least mean variance of the predictions.
 
     Greedily, by its exact gain, the point that lowers G(S) = ½ Σ_i v_i K'_ii most, the posterior
-    variance over the data (the paper's Bayesian V-objective). No labels are looked at: use it to
-    choose what is to be labelled for a model that is linear in the space. ``objectives`` hold G;
-    ``info["submodularity_ratio"]`` and ``info["guarantee"]`` say what share of the best decrease
-    greedy selection is sure to reach. The last objective is computed again in
-    float64; if the two differ, because the noise is too small for the precision, the status is
-    ``"unverified"``.
+    variance over the data (the paper's Bayesian V-objective). It needs no labels: use it to choose
+    points to label for a model that is linear in the space. ``objectives`` hold G;
+    ``info["submodularity_ratio"]`` and ``info["guarantee"]`` bound the share of the best decrease
+    that greedy selection reaches. The last objective is computed again in float64; if the two
+    differ, because the noise is too small for the precision, the status is ``"unverified"``.
 
     Parameters
     ----------
@@ -139,10 +141,9 @@ class VDesign(_Design):
     noise : float or str, optional
         The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
     certify : bool, optional
-        Solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be
-        from the best one: ``info["lower_bound"]`` holds for every choice of that size,
-        ``info["relaxed_weights"]`` has a weight for every row. Costs the cube of the number of
-        features (or of points).
+        Also solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m: ``info["lower_bound"]`` holds for
+        every choice of that size, ``info["relaxed_weights"]`` has a weight for every row. The cost
+        is cubic in the number of features (or of points).
 
     Examples
     --------
@@ -155,9 +156,7 @@ class VDesign(_Design):
     True
     """
 
-    @property
-    def name(self) -> str:
-        return f"V-design over {self._space.name}"
+    rule = "V-design"
 
     def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
         return train, (job.weights / job.weights.sum()).to(train.like)
@@ -168,9 +167,9 @@ class ADesign(_Design):
     """Bayesian A-design: points that leave the least variance of the parameters.
 
     Greedily, by its exact gain, the point that lowers G(S) = ½ tr Cov(θ | S) most. The parameters
-    are those of the feature map; a kernel without one has those of its matrix's square root. Use it
-    where the parameters themselves are of interest, and ``VDesign`` where predictions are.
-    ``objectives`` hold G, and ``info`` what it does for :class:`VDesign`.
+    are those of the feature map, or of the square root of the matrix for a kernel without one. Use
+    it if the parameters themselves are of interest, and ``VDesign`` for predictions.
+    ``objectives`` and ``info`` are as for :class:`VDesign`.
 
     Parameters
     ----------
@@ -180,8 +179,7 @@ class ADesign(_Design):
     noise : float or str, optional
         The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
     certify : bool, optional
-        Solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be
-        from the best one, as for :class:`VDesign`.
+        Also solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m, as for :class:`VDesign`.
 
     Examples
     --------
@@ -191,12 +189,10 @@ class ADesign(_Design):
     [3, 0]
     """
 
-    @property
-    def name(self) -> str:
-        return f"A-design over {self._space.name}"
+    rule = "A-design"
 
     def _prior(self, job: Job) -> KernelOperator:
-        """In float64: every direction counts alike, also those float32 takes for rounding."""
+        # In float64: all directions count equally, also those that float32 would round away.
         runtime = replace(job.context.runtime, dtype="float64")
         return super()._prior(replace(job, context=replace(job.context, runtime=runtime)))
 
@@ -206,7 +202,7 @@ class ADesign(_Design):
 
 
 class Variances:
-    """The variances that the points chosen so far leave, by rank-one updates in float64."""
+    """Posterior variances given the chosen points, by rank-one updates in float64."""
 
     def __init__(
         self,
@@ -225,7 +221,7 @@ class Variances:
         self.allowed = rounding_allowed(train.like.dtype, float(self.variance.max()), noise)
 
     def gains(self) -> Tensor:
-        """By how much the objective falls when a point is added, for every point."""
+        """Return the decrease of the objective for every point that might be added."""
         return self.power / (2 * (self.noise + self.variance))
 
     def add(self, place: int) -> None:
@@ -241,80 +237,378 @@ class Variances:
 
 
 def prior_variances(outer: KernelOperator, train: KernelOperator) -> Tensor:
-    """k(o, o) over the outer set: the points themselves, or parameters, of which each has 1."""
+    """Return k(o, o) over the outer set: of the points, or 1 for each parameter."""
     return train.diagonal() if outer is train else train.like.new_ones(outer.shape[0])
 
 
-def guarantee(train: KernelOperator, noise: float) -> dict[str, float]:
-    """The weak-submodularity ratio γ, and the share of the best decrease that greedy is sure of."""
-    ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
-    return {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
-
-
-@singledispatch
 def parameters_of(train: KernelOperator) -> KernelOperator:
-    """The covariance of the model's parameters (rows) with its values at the points (columns)."""
-    return Gram(square_root(train).T.contiguous())
+    """Return the covariance of the model's parameters (rows) with its values at the points."""
+    if train.feature_rows is None:
+        return Gram(square_root(train).T.contiguous())
+    columns = train.feature_rows[1]
+    return Features(torch.eye(columns.shape[1]).to(train.like), columns)
 
 
-@parameters_of.register
-def _weights_of_features(train: Features) -> KernelOperator:
-    identity = torch.eye(train.cols.shape[1]).to(train.like)
-    return Features(identity, train.cols)
-
-
-@singledispatch
 def square_root(train: KernelOperator) -> Tensor:
-    """Φ (n × rank) with K = ΦΦᵀ."""
-    raise MemoryLimitError(
-        f"this design needs the {train.shape[0]} × {train.shape[1]} matrix itself, which does not "
-        "fit the memory limit; raise Runtime(memory=…), or use a kernel with features (Nyström)."
-    )
-
-
-@square_root.register
-def _root_of_features(train: Features) -> Tensor:
-    return train.cols.double()
-
-
-@square_root.register
-def _root_of_matrix(train: Gram) -> Tensor:
-    # One call that no clock can interrupt: not begun where it would not end in time.
-    checkpoint(needs=EIGENVECTORS * len(train.matrix) ** 3)
-    values, vectors = torch.linalg.eigh(train.matrix.double())
+    """Return Φ (n × rank) with K = ΦΦᵀ."""
+    if train.feature_rows is not None:
+        return train.feature_rows[1].double()
+    matrix = train.matrix_or_none
+    if matrix is None:
+        raise MemoryLimitError(
+            f"this design needs the {train.shape[0]} × {train.shape[1]} matrix, which does not fit "
+            "the memory limit; raise Runtime(memory=…), or use a kernel with features (Nyström)."
+        )
+    # This call cannot be interrupted, so it is not begun if it would exceed the time limit.
+    checkpoint(needs=EIGENVECTORS * len(matrix) ** 3)
+    values, vectors = torch.linalg.eigh(matrix.double())
     kept = values > RANK_TOLERANCE * values.max()
     root: Tensor = vectors[:, kept] * values[kept].sqrt()
     return root
 
 
+def verify_variance(
+    train: KernelOperator,
+    outer: KernelOperator,
+    weights: Tensor,
+    noise: float,
+    points: Sequence[int],
+    reported: float,
+) -> tuple[float, str]:
+    """Compute the objective again in float64; return it with a note if it is not as reported."""
+    try:
+        value = remaining_variance(train, outer, weights, noise, points)
+    except NumericalError as error:
+        return reported, f"objective: not verified, computing it again failed ({error})"
+    share = TOLERANCE[train.like.dtype]
+    if abs(reported - value) <= share * value:
+        return reported, ""
+    return value, (
+        f"objective: {value:.9g} computed again in float64; the selection computed "
+        f"{reported:.9g}, which differs by more than {share:g} of it; {suggest_fix(train, 'noise')}"
+    )
+
+
+def remaining_variance(
+    train: KernelOperator,
+    outer: KernelOperator,
+    weights: Tensor,
+    noise: float,
+    points: Sequence[int],
+) -> float:
+    """Return G(S) = ½ Σ_i v_i K'_ii over the outer set, with few differences of equal numbers."""
+    index = torch.tensor(list(points), dtype=torch.long, device=train.like.device)
+    own, other = train.feature_rows, outer.feature_rows
+    prior = prior_variances(outer, train).double()
+    if own is not None and other is not None:
+        rows = own[1][index].double()
+        if rows.shape[1] <= len(rows):  # (I + ΦᵀΦ/σ²)⁻¹ directly, without differences
+            lower = _factor(rows.T @ rows / noise, 1.0)
+            variances = torch.cat([_squared_norms(lower, b.T) for b in split_rows(other[0])])
+            return 0.5 * float(weights.double() @ variances)
+        lower = _factor(rows @ rows.T, noise)
+        prior = torch.cat([block.square().sum(1) for block in split_rows(other[0])])
+        known = [_squared_norms(lower, rows @ block.T) for block in split_rows(other[0])]
+    else:
+        columns = outer.columns(index)
+        square = (columns if outer is train else train.columns(index))[index].double()
+        lower = _factor(square, noise)
+        known = [_squared_norms(lower, block.T) for block in split_rows(columns)]
+    return 0.5 * float(weights.double() @ (prior - torch.cat(known)))
+
+
+def _factor(matrix: Tensor, diagonal: float) -> Tensor:
+    """Return the Cholesky factor with a number added to the diagonal."""
+    matrix = matrix.clone()
+    matrix.diagonal().add_(diagonal)
+    return cholesky_factor(matrix, "noise")
+
+
+def _squared_norms(lower: Tensor, columns: Tensor) -> Tensor:
+    """Return ‖L⁻¹c‖² of every column c."""
+    halves: Tensor = torch.linalg.solve_triangular(lower, columns, upper=False)
+    return halves.square().sum(0)
+
+
 def _lower_bound(
-    train: KernelOperator, weights: Tensor | None, noise: float, size: int, objective: float
-) -> tuple[dict[str, Any], Tensor]:
-    """Return a lower bound of every choice of this size, and the relaxed weights."""
+    train: KernelOperator,
+    weights: Tensor | None,
+    noise: float,
+    job: Job,
+    growth: Growth,
+    objective: float,
+) -> dict[str, Any]:
+    """Return a lower bound for every choice of this size, and the relaxed weights of all rows.
+
+    Without ``weights`` the objective is the variance of the parameters.
+    """
     features = square_root(train)
-    relaxed = relax(features, _moment(features, weights), noise, size)
+    moment = torch.eye(features.shape[1]).to(features)
+    if weights is not None:
+        moment = summed_over_rows(features, features, weights.double())
+    relaxed = relax(features, moment, noise, len(growth.order))
     if not relaxed.bound <= objective + TOLERANCE[train.like.dtype] * objective:
         raise NumericalError(
             f"certify: the lower bound {relaxed.bound:.9g} is above the objective "
             f"{objective:.9g}, so it was left out; {suggest_fix(train, 'noise')}"
         )
-    known = {
+    every = np.zeros(job.total)
+    every[job.rows] = relaxed.weights.cpu().numpy()
+    return {
         "lower_bound": relaxed.bound,
         "relaxed_objective": relaxed.objective,
         "gap": _gap(objective, relaxed.bound),
+        "relaxed_weights": every.tolist(),
     }
-    return known, relaxed.weights
 
 
 def _gap(objective: float, bound: float) -> float:
-    """How far above the bound, as a share of it; rounding takes it no lower than none."""
+    """Return by which share the objective is above the bound, at least 0."""
     if objective <= bound:
         return 0.0
     return objective / bound - 1 if bound > 0 else math.inf
 
 
-def _moment(features: Tensor, weights: Tensor | None) -> Tensor:
-    """ΦᵀDΦ over the points; the identity where each parameter counts by itself."""
-    if weights is None:
-        return torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    return summed_over_rows(features, features, weights.double())
+class Relaxed(NamedTuple):
+    """Weights, their objective, a lower bound of the best, and the gap after every step."""
+
+    weights: Tensor
+    objective: float
+    bound: float
+    gaps: list[float]
+
+
+def relax(
+    features: Tensor,
+    moment: Tensor,
+    noise: float,
+    size: int,
+    tolerance: float = GAP,
+    steps: int = STEPS,
+) -> Relaxed:
+    """Run spectral projected gradients from equal weights until the certified gap is closed."""
+    count = min(size, len(features))
+    weights = features.new_full((len(features),), count / len(features))
+    objective, gradient = relaxed_objective(features, moment, noise, weights)
+    steepest = float(gradient.abs().max())
+    length = 1 / steepest if steepest else 1.0
+    bound = 0.0
+    gaps = []
+    for _ in range(steps):
+        best = gradient.topk(count, largest=False).values.sum()
+        gaps.append(float(gradient @ weights - best))
+        bound = max(bound, objective - gaps[-1])
+        if objective - bound <= tolerance * objective:
+            break
+        direction = capped(weights - length * gradient, count) - weights
+        slope = float(gradient @ direction)
+        for share in lengths(1.0, ATTEMPTS):
+            moved = (weights + share * direction).clamp(0, 1)
+            tried, fresh = relaxed_objective(features, moment, noise, moved)
+            if enough(tried, objective, share * slope):
+                break
+        length = spectral_length(moved - weights, fresh - gradient, LENGTHENING * length)
+        weights, objective, gradient = moved, tried, fresh
+    return Relaxed(weights, objective, bound, gaps)
+
+
+def relaxed_objective(
+    features: Tensor, moment: Tensor, noise: float, weights: Tensor
+) -> tuple[float, Tensor]:
+    """Return G(w) and its gradient."""
+    matrix = summed_over_rows(features, features, weights) / noise
+    matrix.diagonal().add_(1)
+    inverse = torch.cholesky_inverse(cholesky_factor(matrix, "noise"))
+    gradient = -0.5 / noise * (row_by_row(features, inverse @ moment @ inverse) * features).sum(1)
+    return 0.5 * float((inverse * moment).sum()), gradient
+
+
+@dataclass(frozen=True)
+class InducingPoints(OverSpace):
+    """FRCL's selection (Titsias et al. 2020): points that leave little variance unexplained.
+
+    Inducing points Z with a small T(Z) = Σ_i v_i (k_ii − k_iZ K_ZZ⁻¹ k_Zi), where k is the linear
+    kernel of the space. A random set is refined by swaps: a random point is proposed, the point
+    whose removal then costs least leaves, and the swap is kept if it lowers T. Proposals come 16 at
+    a time, of which the best is taken. Use it for the memory of a model that is linear in its
+    embedding. The set has no order: a prefix is an arbitrary part. A time limit ends the refinement
+    early.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The space of k: "embedding", as in FRCL, "features", "gradients", "predictions", a Space or
+        a Kernel.
+    proposals : int, optional
+        Total number of proposed points; 0 returns the random set.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[5.0, 0.0], [4.9, 0.1], [0.0, 5.0], [0.1, 0.0], [0.0, 0.1]])
+    >>> sorted(InducingPoints("features").select(Dataset(x), 2).indices.tolist())
+    [0, 2]
+    """
+
+    over: Any = "embedding"
+    proposals: int = 1000
+
+    rule = "frcl"
+    ordered = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("proposals", self.proposals, 0)
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        rng = np.random.default_rng(job.seed)
+        fixed = len(growth.order)
+        growth.take_all(rng.permutation(len(job.data)))
+        if not self.proposals:
+            return
+        growth.details["proposals"] = 0
+        try:
+            operator = self.space.operator(job)
+            inducing = Inducing(operator, job.weights, list(growth.order), fixed)
+            self._refine(inducing, growth, rng)
+        except TimeOver:
+            growth.end(
+                Status.LESS_REFINED,
+                f"stopped by max_seconds after {growth.details['proposals']} of {self.proposals} "
+                "proposals: all points, less refined",
+            )
+
+    def _refine(self, inducing: Inducing, growth: Growth, rng: np.random.Generator) -> None:
+        for made in range(0, self.proposals, PROPOSED_AT_ONCE):
+            open_places = np.flatnonzero(growth.open)
+            if not len(open_places):
+                break
+            growth.details["proposals"] = made
+            checkpoint()
+            count = min(PROPOSED_AT_ONCE, self.proposals - made, len(open_places))
+            swap = inducing.best_swap(rng.choice(open_places, count, replace=False))
+            if swap is not None:
+                leaving, joining = swap
+                inducing.swap(leaving, joining)
+                growth.open[growth.order[leaving]] = True
+                growth.open[joining] = False
+                growth.order[leaving] = joining
+        else:
+            made = self.proposals
+        growth.details["proposals"] = made
+
+
+class _Joining(NamedTuple):
+    """Terms of points c that might join Z, a column each; names as in :class:`Inducing`."""
+
+    columns: Tensor
+    b: Tensor
+    beta: Tensor
+    u: Tensor
+    #: Q(b − Bu)
+    p: Tensor
+    s: Tensor
+    gamma: Tensor
+
+
+class Inducing:
+    """A set Z with Q = K_ZZ⁻¹, B = K_ZX D K_XZ and the explained variance tr(QB).
+
+    D holds the data's weights. Adding c to Z raises tr(QB) by γ/s with u = Q k_Zc,
+    s = k_cc − k_cZ u, γ = β − 2bᵀu + uᵀBu, b = K_ZX D k_Xc, β = k_cX D k_Xc. Removing i lowers it
+    by (QBQ)_ii/Q_ii; both matrices of the set with c follow from those of Z by rank-one terms. Q is
+    ``inverse``, B ``moment``, QBQ ``sandwich``, K_XZ ``cross``; the first ``fixed`` of Z stay.
+    """
+
+    def __init__(
+        self, operator: KernelOperator, weights: Tensor, places: list[int], fixed: int
+    ) -> None:
+        self.operator = operator
+        self.weights = weights.double()
+        self.fixed = fixed
+        self.diagonal = operator.diagonal().double()
+        self.jitter = JITTER * max(float(self.diagonal.mean()), torch.finfo(torch.float64).tiny)
+        self.trace = float(self.weights @ self.diagonal)
+        self.swaps = 0
+        self.places = torch.tensor(places, device=self.weights.device)
+        self.cross = operator.columns(self.places).double()
+        self.moment = summed_over_rows(self.cross, self.cross, self.weights)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Compute Q and QBQ from K_ZZ and B."""
+        gram = self.cross[self.places]
+        unit = torch.eye(len(gram)).to(gram)
+        while True:
+            lower, failed = torch.linalg.cholesky_ex((gram + gram.T) / 2 + self.jitter * unit)
+            if not int(failed):
+                break
+            self.jitter *= 10  # rounding of the kernel's own precision
+        self.inverse = torch.cholesky_inverse(lower)
+        self.sandwich = self.inverse @ self.moment @ self.inverse
+
+    def _join(self, points: Tensor) -> _Joining:
+        """Compute the terms of points that might join."""
+        columns = self.operator.columns(points).double()
+        weighted = self.weights[:, None] * columns
+        own = columns[self.places]
+        b = self.cross.T @ weighted
+        beta = (columns * weighted).sum(0)
+        u = self.inverse @ own
+        image = self.moment @ u
+        s = (self.diagonal[points] + self.jitter - (own * u).sum(0)).clamp_min(self.jitter)
+        gamma = beta - 2 * (b * u).sum(0) + (u * image).sum(0)
+        return _Joining(columns, b, beta, u, self.inverse @ (b - image), s, gamma)
+
+    def best_swap(self, proposed: Array) -> tuple[int, int] | None:
+        """Return the number in Z that leaves and the place that joins, for the best swap.
+
+        None if no swap lowers T. All numbers in Z (rows) are compared with all proposed points
+        (columns) at once.
+        """
+        new = self._join(torch.from_numpy(proposed).to(self.places.device))
+        gamma = new.gamma.clamp_min(0)
+        numerator = (
+            self.sandwich.diagonal()[:, None]
+            - 2 * new.u * new.p / new.s
+            + new.u.square() * gamma / new.s.square()
+        )
+        losses = numerator / (self.inverse.diagonal()[:, None] + new.u.square() / new.s)
+        losses[: self.fixed] = torch.inf
+        gains = gamma / new.s - losses
+        leaving, which = divmod(int(gains.argmax()), len(proposed))
+        if float(gains[leaving, which]) > LEAST_GAIN * self.trace:
+            return leaving, int(proposed[which])
+        return None
+
+    def swap(self, leaving: int, joining: int) -> None:
+        """Replace number ``leaving`` by the point ``joining``."""
+        new = self._join(torch.tensor([joining], device=self.places.device))
+        self.places[leaving] = joining
+        self.cross[:, leaving] = new.columns[:, 0]
+        row = new.b[:, 0].clone()
+        row[leaving] = new.beta[0]
+        self.moment[leaving] = row
+        self.moment[:, leaving] = row
+        self.swaps += 1
+        if self.swaps % SWAPS_UNTIL_REFRESH:
+            self._exchange(leaving, new)
+        else:
+            self._refresh()
+
+    def _exchange(self, leaving: int, new: _Joining) -> None:
+        """Update Q and QBQ by rank-one terms: add the new point at the end, remove the old one."""
+        s, gamma = new.s[0], new.gamma[0]
+        a = torch.cat([-new.u[:, 0], s.new_ones(1)])
+        p = torch.cat([new.p[:, 0], s.new_zeros(1)])
+        inverse = F.pad(self.inverse, (0, 1, 0, 1)) + torch.outer(a, a) / s
+        sandwich = F.pad(self.sandwich, (0, 1, 0, 1))
+        sandwich += (torch.outer(p, a) + torch.outer(a, p)) / s + torch.outer(a, a) * (gamma / s**2)
+        e = inverse[:, leaving] / inverse[leaving, leaving]
+        g = sandwich[:, leaving].clone()
+        sandwich += torch.outer(e, e) * g[leaving] - torch.outer(e, g) - torch.outer(g, e)
+        inverse -= torch.outer(e, e) * inverse[leaving, leaving]
+        order = torch.arange(len(self.places), device=s.device)
+        order[leaving] = len(order)
+        self.inverse = inverse[order][:, order]
+        self.sandwich = sandwich[order][:, order]

@@ -1,40 +1,44 @@
-"""The space in which points are near or far: one axis of the cover and matching rules.
+"""The space in which points are near or far, and the rules that work in any space.
 
 A space is raw features, a module's embedding, its last-layer gradients, its predictions, or any
-kernel; each becomes an operator that gives inner products, and a rule needs nothing else.
+kernel. Each becomes an operator of inner products, and a rule needs nothing else.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from bicore.data import as_tensor
-from bicore.errors import NumericalError, unknown_name
+from bicore.data import as_tensor, read_targets
+from bicore.errors import InputError, NumericalError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.classical import correct_distances
 from bicore.kernels.operators import Features, KernelOperator, OuterProducts
 from bicore.kernels.scaling import Normalised
-from bicore.selectors.baselines.base import Job, several_outputs
+from bicore.runtime import ProgressLine, Runtime
+from bicore.selectors.baselines.base import Growth, Job, PlainSelector, check_outputs
+from bicore.selectors.sampling import QUANTILES, allocate_points, strata_of
 
-#: Vectors of n float64 that a rule keeps beside an operator, over one for each point asked for.
+#: Vectors of n float64 that a rule keeps in addition to one per selected point.
 VECTORS_BESIDE = 8
-#: By which share of itself a distance may be wrong in float64 and in float32: rules compare them.
+#: Largest relative error of a distance in float64 and in float32.
 DISTANCE_SHARE = 1e-8
 DISTANCE_SHARE_SINGLE = 1e-3
 
 
 class Space(ABC):
-    """Inner products between points; what a rule with ``over=`` measures in.
+    """Inner products between points, for the argument ``over`` of a rule.
 
     Examples
     --------
-    A space of your own, in which the sign of a feature plays no part:
+    A space that ignores the sign of a feature:
 
     >>> from bicore import Dataset
     >>> from bicore.selectors import KCenter
@@ -51,31 +55,31 @@ class Space(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The space in words, as a selector's name has it."""
+        """Name of the space, for the name of a selector."""
 
     @property
     def needs_labels(self) -> bool:
-        """Whether points have a place in it only with their labels."""
+        """Whether inner products need labels."""
         return False
 
     @property
     def needs_model(self) -> bool:
-        """Whether it is the current model that gives points their place."""
+        """Whether inner products need the current model."""
         return False
 
     @abstractmethod
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        """The inner products of a job's rows.
+        """Return the inner products of a job's rows.
 
         Parameters
         ----------
         job : Job
-            One selection: its rows, in the order of their ids, and the current model.
+            The rows, sorted by id, and the current model.
         normalise : bool, optional
             Scale every point to length 1 first.
         centre : bool, optional
-            Allow the mean of all points to be subtracted: for rules that see distances only, which
-            then lose nothing to rounding far from the origin.
+            Allow the mean of all points to be subtracted. Rules that use distances only then lose
+            no precision far from the origin.
 
         Returns
         -------
@@ -107,8 +111,8 @@ class RawFeatures(Space):
 class Embedding(Space):
     """The input of the module's last Linear layer, or the output of the layer named.
 
-    ``over="embedding"`` is this space without a name. Use it where x itself says little about what
-    is alike, as with images.
+    ``over="embedding"`` is this space without a layer name. Use it if distances between rows of x
+    say little about similarity, as for images.
 
     Parameters
     ----------
@@ -152,7 +156,7 @@ class Predictions(Space):
     needs_model = True
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        predictions = several_outputs(job, job.observed().log_probabilities().exp())
+        predictions = check_outputs(job, job.observed().log_probabilities().exp())
         return _features(predictions.to(job.like), normalise, centre)
 
 
@@ -160,8 +164,8 @@ class Predictions(Space):
 class LastLayerGradients(Space):
     """The gradient of each point's loss in the last layer; ``over="gradients"`` is this space.
 
-    It is the outer product of the residual p − e_y and the layer's input; neither the gradient nor
-    a mean of gradients is ever formed, so that ``centre`` changes nothing.
+    It is the outer product of the residual p − e_y and the layer's input. Gradients are never
+    formed, so ``centre`` has no effect.
 
     Examples
     --------
@@ -193,7 +197,7 @@ class KernelSpace(Space):
     Parameters
     ----------
     kernel : Kernel
-        What gives the inner products; parameters it takes from data are fitted to the rows at hand.
+        Its data-dependent parameters are fitted to the rows.
 
     Examples
     --------
@@ -232,25 +236,124 @@ SPACES: dict[str, Space] = {
 
 
 def as_space(over: Any) -> Space:
-    """A space, its name, or a kernel."""
-    if isinstance(over, Space):
-        return over
+    """Return a space, given itself, its name or a kernel."""
     if isinstance(over, Kernel):
         return KernelSpace(over)
-    named = SPACES.get(str(over))  # what is no name has none of these as its string
-    if named is None:
+    if isinstance(over, Space):
+        return over
+    if not isinstance(over, str) or over not in SPACES:
         raise unknown_name("over", over, SPACES)
-    return named
+    return SPACES[over]
+
+
+@dataclass(frozen=True)
+class OverSpace(PlainSelector):
+    """A rule over a space.
+
+    ``over`` is "features", "embedding", "gradients", "predictions", a Space or a Kernel.
+    """
+
+    over: Any = "features"
+    #: The rule in words.
+    rule: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        as_space(self.over)
+
+    @property
+    def space(self) -> Space:
+        """The space that ``over`` names."""
+        return as_space(self.over)
+
+    @property
+    def name(self) -> str:
+        return f"{self.rule} over {self.space.name}"
+
+    @property
+    def needs_labels(self) -> bool:
+        return self.space.needs_labels
+
+    @property
+    def needs_model(self) -> bool:
+        return self.space.needs_model
+
+
+#: How points are shared between classes: by the number of rows, or equally.
+SHARES = ("proportional", "balanced")
+
+
+@dataclass(frozen=True)
+class PerClassRule(OverSpace):
+    """A rule over a space that can also run within each class.
+
+    With ``per_class="proportional"`` each class has as many points as its share of the rows, with
+    "balanced" all classes have the same number, and at least one if there are enough. Numeric
+    targets are divided into quantiles.
+    """
+
+    per_class: bool | str = field(default=False, kw_only=True)
+    #: Whether ``per_class=True`` is a variant of the rule itself.
+    knows_classes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = (False, True, *SHARES) if self.knows_classes else (False, *SHARES)
+        if self.per_class not in known:
+            words = ", ".join(map(repr, known))
+            raise InputError(f"per_class must be one of {words}; got {self.per_class!r}.")
+
+    @property
+    def name(self) -> str:
+        within = f" ({self.per_class})" if self.per_class in SHARES else ""
+        return super().name + (f" per class{within}" if self.per_class else "")
+
+    @property
+    def needs_labels(self) -> bool:
+        return bool(self.per_class) or super().needs_labels
+
+    @property
+    def ordered(self) -> bool:
+        return self.per_class not in SHARES
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        if self.per_class in SHARES:
+            self._apply_within_classes(job, growth)
+        else:
+            self._apply(job, growth)
+
+    def _apply_within_classes(self, job: Job, growth: Growth) -> None:
+        assert job.data.y is not None
+        strata = strata_of(read_targets(job.data.y), min(QUANTILES, job.size))
+        given = np.bincount(strata[job.given], minlength=strata.max() + 1)
+        counts = np.bincount(strata[growth.open], minlength=len(given)) + given
+        wanted = allocate_points(counts, job.size, self.per_class == "balanced", given)
+        quiet = ProgressLine(Runtime(progress=False), growth.clock, job.size, "selecting")
+        for stratum in np.flatnonzero(wanted > given):
+            if not growth.wants():
+                break
+            places = np.flatnonzero(strata == stratum)
+            own = np.flatnonzero(np.isin(places, job.given)).tolist()
+            part = job.restrict(places, int(wanted[stratum]), own)
+            inside = Growth(part, growth.clock, quiet)
+            try:
+                self._apply(part, inside)
+            finally:
+                growth.take_all(places[inside.order])
+        growth.wants()  # records a time limit that ended the last class
+
+    @abstractmethod
+    def _apply(self, job: Job, growth: Growth) -> None:
+        """Apply the rule to all rows of the job."""
 
 
 def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
-    """‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly zero at k itself."""
+    """Return ‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly 0 at k."""
     if not torch.isfinite(norms).all():
         raise NumericalError("squared lengths of points are not finite; scale the features.")
     result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
     own = index, torch.arange(len(index), device=index.device)
     if operator.feature_rows is not None:
-        result[own] = torch.inf  # nobody need look at it twice
+        result[own] = torch.inf  # so that it is not computed twice
         rows, columns = operator.feature_rows
         share = DISTANCE_SHARE if norms.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
         correct_distances(result, norms, norms[index], rows, columns[index], share)
@@ -267,6 +370,5 @@ def _features(rows: Tensor, normalise: bool, centre: bool) -> Features:
 
 
 def _unit(rows: Tensor) -> Tensor:
-    """Rows of length 1; a row of zeros stays."""
-    length = rows.norm(dim=1, keepdim=True)
-    return rows / torch.where(length > 0, length, torch.ones_like(length))
+    """Scale rows to length 1; a row of zeros stays."""
+    return F.normalize(rows, dim=1, eps=torch.finfo(rows.dtype).tiny)
