@@ -14,7 +14,7 @@ from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import Prepared, Room, prepare
 from bicore.bilevel.problem import Problem
 from bicore.picking import Start
-from bicore.selectors.proxy_model import fitted
+from bicore.selectors.search import fit_engine
 
 
 def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Dataset:
@@ -61,7 +61,9 @@ def state_of(
     outer: Dataset | None = None,
 ) -> ImplicitEngine:
     """The fit of a selector on given points."""
-    return fitted(prepared_of(selector, data, outer), Start(points, [float(w) for w in weights]))
+    return fit_engine(
+        prepared_of(selector, data, outer), Start(points, [float(w) for w in weights])
+    )
 
 
 def gradients(engine: Engine, columns: torch.Tensor | None = None) -> np.ndarray:

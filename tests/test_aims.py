@@ -176,7 +176,9 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
     x, y = points()
     labels = y > 0 if classes else y
     chosen = {"rule": "auto", "strategy": "auto", "targets": "auto"} | options
-    settled = BilevelSelector(kernel=KERNEL, inner_reg=0.1, **chosen).settled(Dataset(x, labels), 5)
+    settled = BilevelSelector(kernel=KERNEL, inner_reg=0.1, **chosen).resolve_defaults(
+        Dataset(x, labels), 5
+    )
     found = settled.rule.name, settled.strategy.name, settled.targets.name
     assert found == expected
 
@@ -197,21 +199,21 @@ def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
 
 
 def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
-    from bicore.selectors import open_choices
+    from bicore.selectors import bilevel
 
     x, y = points()
     chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
-    assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes is None
-    monkeypatch.setattr(open_choices, "MANY", 30)
-    assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes == open_choices.PASSES_OF_MANY
+    assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.passes is None
+    monkeypatch.setattr(bilevel, "MANY", 30)
+    assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.passes == bilevel.PASSES_OF_MANY
 
 
 def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monkeypatch):
-    from bicore.selectors import open_choices
+    from bicore.selectors import bilevel
 
     x, y = points()
     data = Dataset(x, y > 0)
-    monkeypatch.setattr(open_choices, "MOST_WORK", len(x) * 5**2)
+    monkeypatch.setattr(bilevel, "MOST_WORK", len(x) * 5**2)
     chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
     few, many = (chosen.select(data, size) for size in (5, 6))
     assert "exchanges" in few.details
@@ -220,7 +222,7 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
     asked = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="exchange")
     assert "exchanges" in asked.select(data, 6).details
     # what is held for exchanges is not asked for either
-    assert chosen.settled(data, 6).strategy.effort(6, len(x), len(x)).held == 0
+    assert chosen.resolve_defaults(data, 6).strategy.effort(6, len(x), len(x)).held == 0
     # a size that was not known at first is held to the same
     auto = select(data, size="auto", kernel=KERNEL, inner_reg=0.1, tolerance=0.01)
     assert len(auto) > 5

@@ -24,12 +24,12 @@ def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_de
     assert kept.ordered
     x, y = task()
     shown = {
-        kept.settled(Dataset(x, labels), 8).kernel.name
+        kept.resolve_defaults(Dataset(x, labels), 8).kernel.name
         for labels in (y, 1 - y, np.arange(len(y)) % 2, x[:, 0] > 0)
     }
     assert len(shown) == 1
     assert next(iter(shown)).startswith("normalised")
-    chosen = kept.settled(Dataset(x, y), 8).kernel
+    chosen = kept.resolve_defaults(Dataset(x, y), 8).kernel
     assert chosen.choice.name == FOR_PART
     assert chosen.choice.note.endswith(IN_PART)
     scaled = chosen.fitted(x)(x)

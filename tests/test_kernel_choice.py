@@ -41,7 +41,7 @@ def directions(n=400, columns=150, seed=0):
 
 
 def chosen_name(data, size=20):
-    return choice_of(AUTO.settled(data, size).kernel).name
+    return choice_of(AUTO.resolve_defaults(data, size).kernel).name
 
 
 def test_columns_of_different_units_are_standardised():
@@ -83,8 +83,8 @@ def test_errors_are_those_of_ridge_regression_on_held_out_points():
 def test_order_of_rows_and_seed_change_nothing():
     data = blobs(120)
     order = np.random.default_rng(0).permutation(len(data))
-    first = AUTO.settled(data, 10).kernel.choice
-    assert AUTO.settled(data[order], 10).kernel.choice == first
+    first = AUTO.resolve_defaults(data, 10).kernel.choice
+    assert AUTO.resolve_defaults(data[order], 10).kernel.choice == first
     picks = [set(AUTO.select(data, 10, rng=seed).ids.tolist()) for seed in (0, 7)]
     assert picks[0] == picks[1]
 
@@ -94,8 +94,8 @@ def test_rows_of_weight_zero_play_no_part():
     wild = np.concatenate([data.x, 1e6 * np.ones((30, data.x.shape[1]))])
     y = np.concatenate([data.y, np.zeros(30, int)])
     weights = np.r_[np.ones(120), np.zeros(30)]
-    assert choice_of(AUTO.settled(Dataset(wild, y, weights), 10).kernel) == choice_of(
-        AUTO.settled(data, 10).kernel
+    assert choice_of(AUTO.resolve_defaults(Dataset(wild, y, weights), 10).kernel) == choice_of(
+        AUTO.resolve_defaults(data, 10).kernel
     )
 
 
@@ -103,7 +103,7 @@ def test_a_coreset_keeps_the_kernel_it_was_begun_with():
     data = scaled_columns()
     begun = AUTO.select(data, 5)
     begun.details["kernel_trials"]["name"] = "exponential"
-    assert choice_of(AUTO.settled(data, 5, begun).kernel).name == "exponential"
+    assert choice_of(AUTO.resolve_defaults(data, 5, begun).kernel).name == "exponential"
 
 
 @pytest.mark.parametrize("rows", [2, 3, 5])
@@ -113,12 +113,12 @@ def test_few_rows_are_no_error(rows):
 
 
 def test_a_given_kernel_is_left_alone():
-    assert BilevelSelector(kernel=Linear()).settled(blobs(), 5).kernel == Linear()
+    assert BilevelSelector(kernel=Linear()).resolve_defaults(blobs(), 5).kernel == Linear()
 
 
 def test_parts_of_a_kernel_are_chosen_too():
     both = AutomaticKernel() + Linear()
-    found = BilevelSelector(kernel=both, inner_reg=0.1).settled(blobs(), 5).kernel
+    found = BilevelSelector(kernel=both, inner_reg=0.1).resolve_defaults(blobs(), 5).kernel
     assert isinstance(found.first, Chosen)
     assert found.second == Linear()
 
@@ -131,7 +131,7 @@ def test_without_labels_the_error_names_the_kernel():
 def test_memories_do_not_compare_kernels():
     memory = MergeReduce(replace(AUTO, inner_reg=AUTO.inner_reg), 6, 2)
     memory.update(blobs(40).x, blobs(40).y)
-    assert choice_of(AUTO.for_memory().settled(blobs(), 5).kernel).name == FOR_PART
+    assert choice_of(AUTO.for_memory().resolve_defaults(blobs(), 5).kernel).name == FOR_PART
 
 
 def test_the_intercept_is_a_constant_feature():

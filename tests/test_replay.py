@@ -9,7 +9,7 @@ from bicore import RBF, BilevelSelector, Context, Coreset, InputError, Runtime
 from bicore.coreset import Status
 from bicore.memory import ReplayMemory
 from bicore.selectors import InducingPoints, Uniform
-from bicore.selectors.base import finished
+from bicore.selectors.base import require_complete
 from bicore.sources import digits
 
 
@@ -268,16 +268,16 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
 
 def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
     whole = Coreset(np.arange(3), status=Status.LESS_REFINED)
-    assert finished(whole) is whole
+    assert require_complete(whole) is whole
     part = Coreset(
         np.arange(2),
         status=Status.OUT_OF_TIME,
         message="stopped by max_seconds after 2 of 3 points",
     )
     with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* half-made"):
-        finished(part)
+        require_complete(part)
     with pytest.raises(KeyboardInterrupt):
-        finished(Coreset(np.arange(3), status=Status.INTERRUPTED))
+        require_complete(Coreset(np.arange(3), status=Status.INTERRUPTED))
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from bicore.selectors import (
     Uniform,
     as_selector,
 )
-from bicore.selectors.base import finished
+from bicore.selectors.base import require_complete
 from bicore.selectors.baselines.matching import fit_nonnegative
 from bicore.selectors.baselines.simple import JointLabels
 
@@ -845,7 +845,7 @@ def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_
     assert late.message == (
         "stopped by max_seconds after 0 of 1000 proposals: all points, less refined"
     )
-    assert finished(late) is late
+    assert require_complete(late) is late
 
     def stop(step):
         if step.done == 4:
@@ -855,9 +855,9 @@ def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_
     stopped = InducingPoints("features").select(data, 5, context=stopping)
     assert stopped.status is Status.INTERRUPTED
     with pytest.raises(KeyboardInterrupt):
-        finished(stopped)
+        require_complete(stopped)
     with pytest.raises(InputError, match="stopped by max_seconds after 1 of 5 points"):
-        finished(KCenter().select(data, 5, context=limited))
+        require_complete(KCenter().select(data, 5, context=limited))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -20,7 +20,6 @@ from bicore import (
     Runtime,
 )
 from bicore.kernels import Standardised, UnitRows, cnn, fully_connected, scaling
-from bicore.selectors import large
 
 ROWS = np.random.default_rng(3).normal(size=(40, 6)) * [1, 10, 0.1, 1, 1e3, 1] + [0, 5, 0, 0, 0, 9]
 
@@ -205,19 +204,12 @@ def test_selections_with_scaled_kernels_do_not_depend_on_how_the_matrix_is_held(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["matrix", "directions"])
-def test_large_data_have_landmarks_of_scaled_kernels(name, monkeypatch):
-    monkeypatch.setattr(large, "LONG", 0.0)
+def test_scaled_kernels_in_blocks_select_as_a_stored_matrix(name):
     x = np.random.default_rng(0).normal(size=(1500, 5)) * [1, 100, 1, 1, 1]
     data = Dataset(x, (x[:, 0] > 0).astype(int))
     context = Context(runtime=Runtime(device="cpu", memory="4 MB"))
     selector = BilevelSelector(kernel=SCALED[name], inner_reg=0.1)
-    decision = large.decided(selector, data, 10, None, context, large.Large.APPROXIMATE)
-    assert isinstance(decision.selector.kernel, Nystrom)
-    assert decision.selector.kernel.kernel is SCALED[name]
-    found = decision.selector.select(data, 10, context=context)
-    assert found.details["operator"] == "features"
-    exact = selector.select(data, 10, context=context)
-    assert exact.details["operator"] == "blocked"
-    stored = selector.select(data, 10)
+    blocked, stored = selector.select(data, 10, context=context), selector.select(data, 10)
+    assert blocked.details["operator"] == "blocked"
     assert stored.details["operator"] == "gram"
-    assert exact.indices.tolist() == stored.indices.tolist()
+    assert blocked.indices.tolist() == stored.indices.tolist()

@@ -42,7 +42,7 @@ from bicore.picking import Start
 from bicore.selectors import ADesign, Batches, JointSelector, VDesign
 from bicore.selectors.baselines import design as design_module
 from bicore.selectors.baselines.design import Variances, _gap
-from bicore.selectors.proxy_model import fitted
+from bicore.selectors.search import fit_engine
 from bicore.shards import select_from_shards, selection
 from bicore.shards.growing import Growing
 from bicore.sources import ArrayShards
@@ -676,7 +676,7 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
     for outer in (None, judge):
         prepared = prepare(selector.proxy, data, outer, Room(5), 0, runtime)
         chosen = list(range(points))
-        engine = fitted(prepared, Start(chosen, [0.5 + place for place in chosen]))
+        engine = fit_engine(prepared, Start(chosen, [0.5 + place for place in chosen]))
         weights = engine.weights.double().numpy()
         assert not verify_objective(prepared, chosen, weights, engine.objective).note
         extra = [*chosen, 7], [*weights, 0.0]  # a point of weight 0 is not part of the fit

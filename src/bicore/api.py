@@ -25,7 +25,7 @@ from bicore.picking import as_seed
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.large import Estimate, Large, decided, estimate_selection
+from bicore.selectors.large import Estimate, Large, estimate_selection, make_feasible
 from bicore.selectors.quality_curve import TOLERANCE, select_sized
 from bicore.selectors.registry import OPEN, as_selector
 
@@ -142,12 +142,12 @@ def select(
     data = _dataset(x, y, weight)
     judge = _outer(outer)
     context = Context(model, runtime or Runtime())
-    decision = decided(selector, data, wanted)
-    notes += decision.notes
-    for note in decision.notes:
+    selector, replaced = make_feasible(selector, data, wanted)
+    notes += replaced
+    for note in replaced:
         warnings.warn(note, LargeDataWarning, stacklevel=2)
     coreset = select_sized(
-        decision.selector,
+        selector,
         data,
         size,
         TOLERANCE if tolerance is None else tolerance,

@@ -17,8 +17,8 @@ from bicore.networks.loading import BATCH, open_data
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.reconstruction import Reconstruction
 from bicore.selectors.registry import as_selector
+from bicore.selectors.variants import Reconstruction
 
 __all__ = ["CoresetBuffer", "CoresetSelection"]
 

@@ -11,7 +11,7 @@ from bicore.compat import missing_base
 from bicore.data import Array, Dataset, Task
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.reconstruction import Reconstruction
+from bicore.selectors.variants import Reconstruction
 
 try:
     from skactiveml.base import SingleAnnotatorPoolQueryStrategy
@@ -122,7 +122,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         else:
             data = join_pool(x, None, pool, None)
             chooser = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
-            selector, judged, _ = chooser.judged_by(data)
+            selector, judged, _ = chooser.as_bilevel(data)
         size = len(x) + count
         found = chooser.select(data, size, initial=begun, rng=seed, context=context).indices
         places = found[found >= len(x)] - len(x)

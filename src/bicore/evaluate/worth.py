@@ -35,7 +35,7 @@ from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.simple import ClassBalanced, Uniform
-from bicore.selectors.large import Large, decided, human_seconds
+from bicore.selectors.large import Large, human_seconds, make_feasible
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
 
@@ -775,9 +775,8 @@ class Appraisal:
 
     def _choose_approximation(self, pool: Dataset, context: Context) -> None:
         """Before the first selection: an approximation for large data is used in every split."""
-        decision = decided(self.selector, pool, self.large)
-        self.selector = decision.selector
-        for note in decision.notes:
+        self.selector, notes = make_feasible(self.selector, pool, self.large)
+        for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=2)
 
     def random(self, name: str, size: int, split: Split) -> Array:

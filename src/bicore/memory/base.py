@@ -22,7 +22,7 @@ from bicore.errors import InputError, as_option, check_integer, check_type, unkn
 from bicore.files import FORMAT, damaged, fingerprint, read_state, write_state
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.runtime import Context
-from bicore.selectors.base import Selector, finished
+from bicore.selectors.base import Selector, require_complete
 
 Transform = Callable[[Tensor], Tensor]
 PathLike = str | os.PathLike[str]
@@ -484,7 +484,7 @@ class SelectingMemory(Memory):
         selector = self.selector.for_classes(classes) if classes else self.selector
         seen = rows.with_columns(extra=None)
         rng = np.random.default_rng(seed)
-        return finished(selector.select(seen, size, rng=rng, context=context)).of(rows)
+        return require_complete(selector.select(seen, size, rng=rng, context=context)).of(rows)
 
     def _configuration(self) -> dict[str, Any]:
         own = {"weights": self.weighting.value, "selector": fingerprint(self.selector)}

@@ -14,7 +14,7 @@ from bicore.errors import check_integer
 from bicore.memory.base import Arrays, SelectingMemory, State, Weighting
 from bicore.memory.buffer import MergingBuffer
 from bicore.runtime import Context
-from bicore.selectors.base import Selector, labels_of
+from bicore.selectors.base import Selector, list_classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         return [slot.level for slot in self.slots]
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        self._add_classes(labels_of(batch, self.selector))
+        self._add_classes(list_classes(batch, self.selector))
         rows = batch if self.pending is None else joined(self.pending, batch)
         if len(rows) >= self.slot_size:
             self.pending = None

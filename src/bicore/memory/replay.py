@@ -25,7 +25,7 @@ from bicore.memory.moment_memory import MomentMemory
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Prior
 from bicore.runtime import Context
-from bicore.selectors.base import Selector, labels_of
+from bicore.selectors.base import Selector, list_classes
 
 #: The extra column of a joint memory with the number of a row's task.
 TASK = "task"
@@ -168,7 +168,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             # also a task that fits is put in order: a later prefix of it then means something
             share = min(share, len(eligible))
             parts = (*self.tasks, data)
-            labels = [label for part in parts for label in labels_of(part, self.selector)]
+            labels = [label for part in parts for label in list_classes(part, self.selector)]
             classes = list(dict.fromkeys(labels))
             rows = self._select(data, share, classes, (self.seed, number, share), context)
         learnt = self.weighting is Weighting.LEARNT

@@ -1,4 +1,4 @@
-"""Selectors: everything that chooses points."""
+"""Selectors: bilevel selection and baselines."""
 
 from bicore.bilevel.strategies import Batches, Elimination, Exchange, Greedy, Simplex, Strategy
 from bicore.selectors.base import Selector
@@ -21,13 +21,11 @@ from bicore.selectors.baselines.spaces import (
     RawFeatures,
     Space,
 )
-from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.joint import JointSelector
+from bicore.selectors.bilevel import BilevelSelector, trusted
 from bicore.selectors.network import NetworkSelector
 from bicore.selectors.quality_curve import QualityCurve, quality_curve
-from bicore.selectors.reconstruction import Reconstruction
 from bicore.selectors.registry import METHODS, as_selector
-from bicore.selectors.trust import trusted
+from bicore.selectors.variants import JointSelector, Reconstruction
 
 __all__ = [
     "METHODS",

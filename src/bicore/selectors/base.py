@@ -1,4 +1,4 @@
-"""What every selector is."""
+"""The interface of all selectors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bicore.runtime import Context
 
 
 class Selector(ABC):
-    """Chooses rows of a data set.
+    """Select rows of a data set.
 
-    Configuration is fixed at construction; :meth:`select` keeps no state.
-    ``bicore.selectors.METHODS`` names those that come with the library.
+    The configuration is fixed at construction; :meth:`select` keeps no state.
+    ``bicore.selectors.METHODS`` lists the selectors of the library.
 
     Examples
     --------
@@ -29,12 +29,12 @@ class Selector(ABC):
     (2,)
     """
 
-    #: How y is read.
+    #: How y is interpreted.
     task: Task = Task.AUTO
 
     @property
     def name(self) -> str:
-        """The method in words, as errors and reports call it."""
+        """Name of the method, for errors and reports."""
         return type(self).__name__
 
     @property
@@ -49,31 +49,31 @@ class Selector(ABC):
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether x may be a sparse matrix that stays one."""
+        """Whether x may be a sparse matrix."""
         return False
 
     @property
     def fits_model(self) -> bool:
-        """Whether it needs the module itself, to train or to sample from, not only what it says."""
+        """Whether it needs the module itself, not only its outputs, to train or to sample from."""
         return False
 
     @property
     def ordered(self) -> bool:
-        """Whether the order has a meaning: if so, a prefix is the answer for a smaller size."""
+        """Whether a prefix of an answer is the answer for a smaller size."""
         return True
 
     def for_classes(self, classes: Sequence[Any]) -> Selector:
-        """The same selector for a part of some data, which may not show all of its classes.
+        """Return the selector for a part of some data, which may lack some classes.
 
         Parameters
         ----------
         classes : sequence
-            The labels of the whole data.
+            The labels of all data.
 
         Returns
         -------
         Selector
-            This one where classes make no difference to it.
+            Itself if it does not depend on classes.
 
         Examples
         --------
@@ -83,76 +83,64 @@ class Selector(ABC):
         """
         return self
 
-    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> Selector:
-        """The same selector with what it leaves to the data decided.
+    def resolve_defaults(self, data: Dataset, size: int, begun: Coreset | None = None) -> Selector:
+        """Return the selector with unset choices, such as the kernel, resolved by the data.
 
         Parameters
         ----------
         data : Dataset
-            The points to choose from.
+            The points to select from.
         size : int
-            How many are asked for.
+            Number of points to select.
         begun : Coreset, optional
-            One that is continued: what was decided for it is kept.
+            A coreset that is continued: its kernel is kept.
 
         Returns
         -------
         Selector
-            This one where nothing is open.
+            Itself if nothing is unset.
 
         Examples
         --------
         >>> from bicore import BilevelSelector, Dataset
         >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
-        >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
+        >>> BilevelSelector(kernel="auto").resolve_defaults(data, 10).kernel.choice.name
         'exponential on standardised columns'
         """
         return self
 
-    def plain(self) -> Selector:
-        """The same selector with the least that its open choices may need.
-
-        Returns
-        -------
-        Selector
-            With rule, strategy and targets of the paper where they are left open.
-        """
-        return self
-
     def for_memory(self) -> Selector:
-        """The same selector for a memory, which selects again among what it kept.
+        """Return the selector for a memory, which selects again among the points it kept.
 
         Returns
         -------
         Selector
-            With what is left open decided so that prefixes nest: a memory cuts them, and the more
-            a selection is refined the less is left of that when it is judged by its own leftovers.
-            And so that nothing hangs on which part of the problem is shown: no kernel is chosen by
-            its labels, and its classes share the points (docs/choosing.md).
+            With unset choices resolved so that prefixes nest, the kernel does not depend on the
+            labels of a part, and classes share the points (docs/choosing.md).
         """
         return self
 
-    def judged_by(
+    def as_bilevel(
         self, data: Dataset, outer: Dataset | None = None
     ) -> tuple[Any, Dataset, Dataset | None]:
-        """The model by which a selection of unknown size can be judged.
+        """Return the bilevel selector that defines the objective, with the data it predicts.
 
         Parameters
         ----------
         data : Dataset
-            The points to choose from.
+            The points to select from.
         outer : Dataset, optional
-            Those on which the objective is measured, where they are others.
+            A separate set on which the objective is measured.
 
         Returns
         -------
         tuple
-            A :class:`BilevelSelector`, and both sets with the targets that it predicts.
+            A :class:`BilevelSelector`, and both sets with its targets.
 
         Raises
         ------
         InputError
-            Where the method has no model.
+            If the method has no model.
         """
         raise no_size_of_its_own()
 
@@ -167,23 +155,22 @@ class Selector(ABC):
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
-        """Choose points.
+        """Select a coreset.
 
         Parameters
         ----------
         data : Dataset
-            The points to choose from.
+            The points to select from.
         size : int or float
-            How many, or a fraction of the rows when a float up to 1.
+            Number of points, or a fraction of the rows if a float up to 1.
         outer : Dataset, optional
-            A separate set on which the outer objective is measured; default: ``data`` itself.
+            A separate set on which the outer objective is measured; default: ``data``.
         initial : Coreset or sequence of int
-            Points that come first, a coreset of the same data or row numbers; the rest continues
-            them.
+            First points: a coreset of the same data, or row numbers.
         rng : int or numpy.random.Generator
-            A seed or a generator; the same seed gives the same answer.
+            Seed for all random draws.
         context : Context, optional
-            Device, limits, and the current model where one is needed.
+            Device, limits, and the current model if one is needed.
 
         Returns
         -------
@@ -193,9 +180,9 @@ class Selector(ABC):
         Raises
         ------
         InputError
-            Where the request cannot be right; the message names the mend.
+            If an argument is invalid.
         NumericalError
-            Where the arithmetic cannot be trusted.
+            If scores or objectives are not finite.
 
         Examples
         --------
@@ -206,9 +193,8 @@ class Selector(ABC):
         """
 
 
-def labels_of(data: Dataset, selector: Selector) -> list[Any]:
-    """The class labels of the data in order of appearance; none where y is missing or holds
-    targets."""
+def list_classes(data: Dataset, selector: Selector) -> list[Any]:
+    """Return the class labels in order of appearance; none for targets or without y."""
     if data.y is None:
         return []
     column = data.y[:, 0] if data.y.ndim == 2 and data.y.shape[1] == 1 else data.y
@@ -221,19 +207,16 @@ def labels_of(data: Dataset, selector: Selector) -> list[Any]:
 def need_labels(selector: Selector, data: Dataset) -> None:
     """Refuse data without labels before any work is done."""
     if data.y is None:
-        raise InputError(
-            f"{selector.name} needs labels or targets, and data has none; give y, or a method "
-            "without labels."
-        )
+        raise InputError(f"{selector.name} needs labels or targets; give y, or another method.")
 
 
-def finished(coreset: Coreset) -> Coreset:
-    """A selection as part of something larger: one that was cut short ends the whole."""
+def require_complete(coreset: Coreset) -> Coreset:
+    """Return a coreset that ended by itself; raise for one that was interrupted or out of time."""
     if coreset.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if not coreset.status.whole:
         raise InputError(
-            f"a selection was {coreset.message}, and part of a memory cannot be left half-made; "
-            "raise Runtime(max_seconds=…)."
+            f"the selection was {coreset.message}, so the memory was left unchanged; raise "
+            "max_seconds."
         )
     return coreset

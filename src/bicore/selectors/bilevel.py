@@ -1,4 +1,8 @@
-"""Coresets by bilevel optimisation: the configuration, and a selection from data to coreset."""
+"""Coresets by bilevel optimisation.
+
+A selection resolves what is unset, draws candidates if the data are large, prepares the problem,
+searches it and verifies the answer.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.aims import Aims, Smoothed
-from bicore.bilevel.contract import Demand, Quantity, Scoring
-from bicore.bilevel.engines import choose, reweighable, supported
-from bicore.bilevel.greedy import BalancedIfClasses, Ending, Plan, QuotaRule, Run
+from bicore.bilevel.aims import AIMS, Aims, Given, Smoothed
+from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.engines import supported
+from bicore.bilevel.greedy import BalancedIfClasses, Plan, QuotaRule
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.rules import Rule
+from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.bilevel.solvers.weights import ProjectedGradient, Weighing, WeightMode, WeightOptimiser
-from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
-from bicore.bilevel.verification import Verification, verify_objective
-from bicore.coreset import Coreset, Provenance, Status, labels_in
-from bicore.data import Array, Dataset, Task, as_tensor
-from bicore.errors import InputError, LargeDataWarning
+from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
+from bicore.bilevel.strategies import STRATEGIES, Exchange, Greedy, Strategy
+from bicore.coreset import Coreset, Provenance, labels_in
+from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_one, read_targets
+from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
-from bicore.picking import First, Start, as_seed, as_size, as_start, whole_number
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
-from bicore.selectors import names, proxy_model
+from bicore.picking import First, Start, as_seed, as_size, as_start, in_id_order
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
+from bicore.selectors import names
 from bicore.selectors.base import Selector, need_labels
-from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
-from bicore.selectors.open_choices import PAPER, Choices, best
 from bicore.selectors.sampling import (
     EXACT_ROWS,
     FEATURE_NUMBERS,
@@ -40,53 +41,62 @@ from bicore.selectors.sampling import (
     Sample,
     draw_sample,
 )
+from bicore.selectors.search import (
+    Search,
+    build_coreset,
+    fit_engine,
+    positive_weights,
+    weighted_points,
+    weights_outcome,
+)
 from bicore.sparse import is_sparse
 
 #: Rows from which the width of a kernel's features is read.
 FIRST_ROWS = 1000
+#: With more rows than this, default exchanges end after a few passes over them.
+MANY, PASSES_OF_MANY = 20_000, 3
+#: Largest product of the rows and the square of the size for which exchanges are the default. It
+#: corresponds to some minutes on one core; greedy selection grows with the size only linearly.
+MOST_WORK = 10**11
+#: The choices of the paper, in the order in which unset ones are resolved: a strategy must suit the
+#: targets, a rule both.
+PAPER: dict[str, Any] = {"targets": Given(), "strategy": Greedy(), "rule": Gradient()}
+
+
+def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
+    """Return the choices that were best on many data sets (docs/choosing.md).
+
+    ``all_scored`` states that every point is scored at every step, including the first.
+    """
+    if not classes:
+        return {"targets": Smoothed(), "strategy": Greedy(), "rule": Gain()}
+    passes = None if rows <= MANY else PASSES_OF_MANY
+    strategy = Exchange(passes=passes, work=MOST_WORK) if all_scored else Greedy()
+    # Predictions would weaken clear labels, so labels are kept (share=0).
+    return {"targets": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """The arguments of a selection, checked."""
+    """The checked arguments of a selection, its limits and its clock."""
 
     data: Dataset
     outer: Dataset | None
     start: Start
     size: int
     seed: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Order:
-    """What one selection is asked for."""
-
-    prepared: Prepared
-    rule: Scoring
-    start: Start
-    #: Whether the objectives of the points given are those of this very problem.
-    same_problem: bool
-    size: int
-    seed: int
+    runtime: Runtime
     clock: Clock
-    line: ProgressLine
-
-    def aside(self) -> _Order:
-        """The same on the way to another answer: nobody is called for its points."""
-        line = self.line
-        if line.callback is not None:
-            line = ProgressLine(False, self.clock, line.total, line.label)
-        return replace(self, same_problem=False, line=line)
 
 
 @dataclass(frozen=True, init=False)
 class BilevelSelector(Selector):
-    """Chooses the points on which a kernel model, fitted to them alone, predicts all the data best.
+    """Select the points on which a kernel model, fitted to them alone, predicts all data best.
 
-    Names are looked up when it is built; its fields hold objects. The objective of what it selects
-    is computed again in float64. If the two differ by more than the tolerance of
+    Names are resolved when it is built; its fields hold objects. The objective of the answer is
+    computed again in float64. If the two differ by more than the tolerance of
     :mod:`bicore.bilevel.verification`, the status is ``"unverified"``, the second value is reported
-    and a :class:`~bicore.NumericalWarning` says so.
+    and a :class:`~bicore.NumericalWarning` is issued.
 
     Parameters
     ----------
@@ -105,8 +115,8 @@ class BilevelSelector(Selector):
         :mod:`bicore.bilevel.regularisation` for the automatic rule.
     weights : "binary", "learnt" or "final"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
-        Learnt weights never end above the other two: where points chosen with weights of 1 serve
-        better, those are kept, and the coreset's notes say so.
+        "learnt" never ends above the other two: if points chosen with weights of 1 end lower, they
+        are kept, and the coreset's notes say so.
     rule : "gradient", "gain", "first-order", "reducible" or Rule
         Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
         objective; by the gradient with the identity in place of the inverse Hessian (GLISTER); or
@@ -115,18 +125,18 @@ class BilevelSelector(Selector):
     candidates : int, optional
         Score a random sample of this many points at each step instead of all.
     strategy : "greedy", "batches", "exchange", "elimination", "simplex" or Strategy
-        One point at a time; several at a time; greedy and then exact exchanges; too many, of which
-        the cheapest leave again; too many, of which weights under an L½ penalty leave some.
+        One point at a time; several at a time; greedy and then exact exchanges; too many points, of
+        which the cheapest are removed; too many points, thinned by weights under an L½ penalty.
         Exchange and elimination are for the squared error; these two and the simplex need a
         constant regulariser.
     first : "best" or "random"
         Let the rule choose the first point, or draw it as the paper does.
     quotas : "balanced" or mapping, optional
-        One of every class a round, or the most points of each class by its label.
+        One point of every class per round, or the most points of each class by its label.
     task : "auto", "classification" or "regression"
         How y is read.
     classes : sequence, optional
-        The set of classes, where ``data`` may lack some of them.
+        The set of classes, if ``data`` may lack some of them.
     inner : InnerSolver, optional
         Fits the inner problem; the default suits the loss.
     linear : LinearSolver, optional
@@ -134,12 +144,12 @@ class BilevelSelector(Selector):
     optimiser : WeightOptimiser, optional
         Learns weights; by default :class:`bicore.bilevel.ProjectedGradient`.
     targets : "given", "smoothed" or Aims
-        What the objective compares predictions with: the labels; or (squared error) the mean of a
-        label and of what the other points say of it, see :class:`bicore.bilevel.aims.Smoothed`.
-        "auto" keeps the labels of classes and leaves out points whose label the others deny, and
+        What predictions are compared with: the labels; or (squared error) the mean of a label and
+        its leave-one-out prediction, see :class:`bicore.bilevel.aims.Smoothed`. "auto" keeps class
+        labels and leaves out points whose label contradicts the leave-one-out prediction, and
         smooths the targets of a regression.
     prior : "data" or "equal"
-        Whether classes count in the objective as often as they occur, or all the same.
+        Whether classes count in the objective by their frequency, or equally.
     intercept : float or "auto"
         Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto", which
         :func:`bicore.select` uses, is 1 for the squared error, whose labels are centred, and 0 for
@@ -150,11 +160,11 @@ class BilevelSelector(Selector):
 
     Notes
     -----
-    ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", as :func:`bicore.select` and
-    the command have them: decided when the data are seen, by what served best on many data sets
-    (``docs/choosing.md``). The defaults here are those of the paper. A memory decides them by what
-    served memories best: :meth:`for_memory`; an open strategy without quotas then takes one point
-    of every class a round.
+    ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", the default of
+    :func:`bicore.select` and the command. They are then resolved by the data, as was best on many
+    data sets (``docs/choosing.md``). The defaults here are those of the paper. Memories resolve
+    them by :meth:`for_memory`; an unset strategy without quotas then takes one point of every class
+    per round.
 
     Examples
     --------
@@ -208,24 +218,26 @@ class BilevelSelector(Selector):
         intercept: str | float | None = 0.0,
         exact: bool = True,
     ) -> None:
+        if candidates is not None:
+            check_integer("candidates", candidates, fix="or None for all points")
         resolved = {
             "kernel": names.as_kernel(kernel),
             "loss": names.as_loss(loss),
             "outer_loss": None if outer_loss is None else names.as_loss(outer_loss, "outer_loss"),
             "inner_reg": names.as_regulariser(inner_reg),
-            "weights": names.as_weight_mode(weights),
-            "rule": names.as_rule(rule),
-            "candidates": _as_candidates(candidates),
-            "strategy": names.as_strategy(strategy),
-            "first": names.as_first(first),
+            "weights": as_option("weights", weights, WeightMode),
+            "rule": names.as_object("rule", rule, Rule, RULES),
+            "candidates": candidates,
+            "strategy": names.as_object("strategy", strategy, Strategy, STRATEGIES),
+            "first": as_option("first", first, First),
             "quotas": names.as_quotas(quotas),
-            "task": names.as_task(task),
+            "task": as_option("task", task, Task),
             "classes": labels_in(classes),
             "inner": inner,
             "linear": linear,
             "optimiser": optimiser or ProjectedGradient(),
-            "targets": names.as_aims(targets),
-            "prior": names.as_prior(prior),
+            "targets": names.as_object("targets", targets, Aims, AIMS),
+            "prior": as_option("prior", prior, Prior),
             "intercept": names.as_intercept(intercept),
             "exact": bool(exact),
         }
@@ -238,7 +250,7 @@ class BilevelSelector(Selector):
 
     @property
     def ordered(self) -> bool:
-        # Of learnt weights either of two paths may be kept, and at every size another.
+        # With learnt weights, either of two paths may be kept at every size.
         return self.strategy.ordered and self.weights is not WeightMode.LEARNT
 
     @property
@@ -247,7 +259,7 @@ class BilevelSelector(Selector):
 
     @property
     def proxy(self) -> Proxy:
-        """The model that the points are chosen for."""
+        """The model for which points are chosen."""
         outer = self.loss if self.outer_loss is None else self.outer_loss
         return Proxy(
             self.kernel,
@@ -263,65 +275,29 @@ class BilevelSelector(Selector):
             self.intercept,
         )
 
-    def demand(self, capacity: int, repeats: bool = False) -> Demand:
-        """What its selection asks of an engine.
-
-        Parameters
-        ----------
-        capacity : int
-            How many points the engine must hold.
-        repeats : bool
-            Whether it begins without points.
-
-        Returns
-        -------
-        Demand
-            For the table of engines.
-        """
-        own_solvers = self.inner is not None or self.linear is not None
-        one_by_one = self.strategy.together == 1 and self.quotas is None
-        return Demand(
-            capacity,
-            frozenset({self.rule.quantity}),
-            self.proxy.closed_form,
-            exact=self.strategy.exact,
-            reweighs=self.weights is WeightMode.LEARNT,
-            repeats=repeats and one_by_one and self.candidates is None and not own_solvers,
-        )
-
     def _check(self) -> None:
-        """Refuse what no engine supports, in words that name the mend."""
+        """Refuse combinations that no engine supports."""
         strategy = self.strategy
+        asked = f"strategy={strategy.name!r}"
         if strategy.refines and not self.inner_reg.constant:
-            raise InputError(
-                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' "
-                "in place of PerPoint."
-            )
+            raise InputError(f"{asked} needs a constant inner_reg, not PerPoint.")
         if not supported(self.demand(1)):
-            asked = f"strategy={strategy.name!r}"
-            mend = "use strategy='batches' or 'greedy'"
-            if self.rule.quantity is Quantity.GAIN:
-                asked = f"rule={self.rule.name!r}"
-                mend = "use rule='gradient'"
+            gain = self.rule.quantity is Quantity.GAIN
+            asked = f"rule={self.rule.name!r}" if gain else asked
+            fix = "rule='gradient'" if gain else "strategy='batches' or 'greedy'"
             raise InputError(
                 f"{asked} is exact for the squared error with a constant inner_reg, binary or "
-                f"final weights and the built-in solver only; {mend}."
+                f"final weights and the built-in solver only; use {fix}."
             )
         if strategy.refines and self.weights is WeightMode.LEARNT:
-            raise InputError(
-                f"strategy={strategy.name!r} is for binary or final weights; use weights='final', "
-                "or another strategy."
-            )
+            raise InputError(f"{asked} is for binary or final weights; use weights='final'.")
         if not (self.targets.plain or self.proxy.squared):
             raise InputError(
                 f"targets={self.targets.name!r} is for the squared error, and the loss is "
                 f"{self.loss.name}; use targets='given'."
             )
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
-            raise InputError(
-                f"quotas are kept point by point, and strategy={strategy.name!r} is not; use "
-                "strategy='greedy'."
-            )
+            raise InputError(f"quotas need strategy='greedy'; got {asked}.")
 
     def select(
         self,
@@ -334,27 +310,66 @@ class BilevelSelector(Selector):
         context: Context | None = None,
     ) -> Coreset:
         need_labels(self, data)
-        decided = self._decided(data)
-        if decided is not self:
-            return decided.select(
-                data, size, outer=outer, initial=initial, rng=rng, context=context
-            )
-        runtime = (context or Context()).runtime
-        clock = Clock(runtime.max_seconds)
-        seed = as_seed(rng)
+        context = context or Context()
+        clock = Clock(context.runtime.max_seconds)
         count = as_size(size, int((data.weights > 0).sum()))
-        request = _Request(data, outer, as_start(initial, data, count), count, seed)
-        with runtime.applied(), clock.running():
+        start = as_start(initial, data, count)
+        request = _Request(data, outer, start, count, as_seed(rng), context.runtime, clock)
+        with context.runtime.applied(), clock.running():
             # One kernel for all rows, whichever of them are candidates.
-            chooser = self.settled(data, count, request.start.coreset)
-            sample = chooser.sample_for(data, count, seed, request.start.points)
+            chooser = self.resolve_defaults(data, count, start.coreset)
+            sample = chooser.draw_candidates(data, count, request.seed, start.points)
         if sample is None:
-            coreset = chooser._select(request, runtime, clock)
+            coreset = chooser._select(request)
         else:
-            coreset = chooser._select_from_sample(request, sample, runtime, clock)
-        return chooser._with_two_classes(coreset, request, (context or Context()).within(clock))
+            coreset = chooser._select_from_sample(request, sample)
+        return chooser._with_two_classes(coreset, request, context.within(clock))
 
-    def sample_for(
+    def resolve_defaults(
+        self, data: Dataset, size: int, begun: Coreset | None = None
+    ) -> BilevelSelector:
+        found = self
+        if any(getattr(self, name).open for name in PAPER):
+            classes = targets_of(self.proxy, data, None)[0].classes is not None
+            all_scored = self.candidates is None and self.first is First.BEST
+            found = self._fill_unset(best_choices(classes, len(data), all_scored))
+        kernel = found.proxy.settled(data, size, begun).kernel
+        return found if kernel is found.kernel else replace(found, kernel=kernel)
+
+    def _fill_unset(self, wanted: Mapping[str, Any]) -> BilevelSelector:
+        """Resolve unset choices as ``wanted`` if the other settings allow it, else as the paper."""
+        found = self
+        for name in PAPER:
+            if getattr(found, name).open:
+                try:
+                    found = replace(found, **{name: wanted[name]})
+                except InputError:
+                    found = replace(found, **{name: PAPER[name]})
+        return found
+
+    def for_memory(self) -> BilevelSelector:
+        found = self
+        if is_open(found.kernel):
+            # The best kernel for a part of a problem says little about the whole.
+            found = replace(found, kernel=in_part(found.kernel))
+        if found.strategy.open and found.quotas is None:
+            found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
+        return found._fill_unset(PAPER)
+
+    def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
+        if self.task is Task.REGRESSION or self.classes is not None:
+            return self
+        known = list(labels_in(classes) or ())
+        if len(known) == 1:  # a second class that never occurs
+            known.append(_other(known[0]))
+        return replace(self, classes=tuple(known))
+
+    def as_bilevel(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
+        return self, data, outer
+
+    def draw_candidates(
         self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
     ) -> Sample | None:
         """Draw the candidates and judging rows of large data; None if all rows are used.
@@ -364,7 +379,7 @@ class BilevelSelector(Selector):
         data : Dataset
             The rows.
         size : int
-            How many points are selected.
+            Number of points to select.
         seed : int
             Seed of the draw.
         keep : sequence of int
@@ -391,45 +406,73 @@ class BilevelSelector(Selector):
         features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
-    def _select_from_sample(
-        self, request: _Request, sample: Sample, runtime: Runtime, clock: Clock
-    ) -> Coreset:
+    def _select_from_sample(self, request: _Request, sample: Sample) -> Coreset:
         """Select among the candidates of a sample; the answer names rows of all data."""
         data, start = request.data, request.start
-        places = np.searchsorted(sample.candidates, start.points).tolist()
         part = replace(
             request,
             data=data[sample.candidates],
             outer=sample.judging(data) if request.outer is None else request.outer,
-            start=replace(start, points=places),
+            start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
         )
         chooser = self
         if isinstance(self.targets, Smoothed) and request.outer is None:
             chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
         note = sample.note(len(data))
         warnings.warn(note, LargeDataWarning, stacklevel=3)
-        found = chooser._select(part, runtime, clock)
+        found = chooser._select(part)
         known = found.provenance
-        return replace(
-            found,
-            indices=sample.candidates[found.indices],
-            provenance=replace(
+        notes = (note, *known.notes)
+        provenance = replace(known, rows=len(data), fingerprint=data.fingerprint(), notes=notes)
+        return replace(found, indices=sample.candidates[found.indices], provenance=provenance)
+
+    def _select(self, request: _Request) -> Coreset:
+        """Select from the rows of a request, all of which are candidates."""
+        data, start, seed = request.data, request.start, request.seed
+        runtime, clock = request.runtime, request.clock
+        capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
+        line = ProgressLine(runtime, clock, capacity, "selecting")
+        with runtime.applied(), clock.running(), line:
+            room = self.room(capacity, len(data))
+            prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)
+            known = self._provenance(prepared, seed, clock)
+            before = start.coreset
+            same = before is not None and before.provenance.same_configuration(known)
+            search = Search(
+                prepared,
+                self.strategy,
+                self.rule.against(lambda: prepared.losses_of_all(seed)),
+                replace(self.demand(capacity, not start.points), solvers=prepared.solvers),
+                self.plan(prepared, capacity, seed),
+                self.weights,
+                self.optimiser,
+                start,
+                same,
+                request.size,
+                clock,
+                line,
+            )
+            found, ending = search.run()
+            run = found.run
+            provenance = replace(
                 known,
-                rows=len(data),
-                fingerprint=data.fingerprint(),
-                notes=(note, *known.notes),
-            ),
-        )
+                seconds=clock.seconds,
+                empty_objective=run.empty_objective,
+                notes=(*known.notes, *found.notes),
+            )
+            details = self.details(prepared) | found.details
+            return build_coreset(
+                prepared, run.indices, run.weights, run.objectives, ending, provenance, details
+            )
 
     def _with_two_classes(self, coreset: Coreset, request: _Request, context: Context) -> Coreset:
         """Replace a complete answer from a single class, which trains no classifier.
 
         The intercept makes this rare: it remains for very few points of a rare class.
         """
-        classes = coreset.provenance.classes
         data = request.data
         if (
-            classes is None
+            coreset.provenance.classes is None
             or data.y is None
             or len(coreset) < 2
             or not coreset.status.whole
@@ -438,117 +481,84 @@ class BilevelSelector(Selector):
             or self.proxy.kernel_with_intercept is self.kernel
         ):
             return coreset
-        labels = np.unique(data.y[coreset.indices])
+        labels = np.unique(data.y[coreset.indices]).tolist()
         if len(labels) > 1 or len(np.unique(data.y[data.weights > 0])) < 2:
             return coreset
-        quotas = names.as_quotas({labels.tolist()[0]: len(coreset) - 1})
-        chooser = replace(self, quotas=quotas, strategy=PAPER.strategy)
-        found = chooser.select(
+        quotas = names.as_quotas({labels[0]: len(coreset) - 1})
+        found = replace(self, quotas=quotas, strategy=Greedy()).select(
             data, len(coreset), outer=request.outer, rng=request.seed, context=context
         )
-        note = f"classes: all points were {labels.tolist()[0]!r}, so one was replaced"
+        note = f"classes: all points were {labels[0]!r}, so one was replaced"
         return found.annotated({"notes": (*found.provenance.notes, note)})
 
-    def _select(self, request: _Request, runtime: Runtime, clock: Clock) -> Coreset:
-        """Select from the rows of a request, all of which are candidates."""
-        data, start, seed = request.data, request.start, request.seed
-        available = int((data.weights > 0).sum())
-        room = self.room(self.strategy.grown(request.size, available), len(data))
-        line = ProgressLine(runtime.progress, clock, room.capacity, "selecting")
-        with runtime.applied(), clock.running(), line:
-            prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)
-            story = self._story(prepared, seed, clock)
-            before = start.coreset
-            same = before is not None and before.provenance.same_configuration(story)
-            rule = self.rule.against(lambda: prepared.losses_of_all(seed))
-            order = _Order(prepared, rule, start, same, request.size, seed, clock, line)
-            assembly, ending = self._assembled(order)
-            return self._coreset(prepared, assembly, ending, story)
-
-    def _assembled(self, order: _Order) -> tuple[Assembly, Ending]:
-        """The points and weights, before they are put into words."""
-        if self.weights is not WeightMode.LEARNT:
-            return self._followed(order)
-        # Which greedy path ends lower cannot be told before both are walked: the one of unit
-        # weights first, which is the cheaper, and what an early end falls back to.
-        plain = replace(self, weights=WeightMode.FINAL)
-        kept, ending = plain._followed(order.aside())
-        if not ending.status.whole:
-            return kept, ending
-        try:
-            own, own_ending = self._followed(order)
-        except KeyboardInterrupt:
-            return kept, UNLEARNT[Status.INTERRUPTED]
-        except TimeOver:
-            return kept, UNLEARNT[Status.OUT_OF_TIME]
-        return better(kept, ending, own, own_ending)
-
-    def _followed(self, order: _Order) -> tuple[Assembly, Ending]:
-        """One way from no points, or those given, to all of them."""
-        prepared = order.prepared
-        capacity = self.strategy.grown(order.size, int(prepared.counted.sum()))
-        demand = replace(self.demand(capacity, not order.start.points), solvers=prepared.solvers)
-        run = self._run(order, demand)
-        assembly = Assembly(
-            prepared.problem, demand, run, order.start, order.same_problem, order.size, order.clock
-        )
-        ending = self.strategy.assemble(assembly)
-        if self.weights is WeightMode.FINAL:
-            ending = reweighted(assembly, ending, self.optimiser)
-        return assembly, ending
-
-    def room(self, capacity: int, points: int) -> Room:
-        """The memory that its engines take beside the kernel matrix.
+    def demand(self, capacity: int, repeats: bool = False) -> Demand:
+        """Return the requirements on an engine.
 
         Parameters
         ----------
         capacity : int
-            How many points they hold.
+            Number of points the engine must hold.
+        repeats : bool
+            Whether it begins without points.
+
+        Returns
+        -------
+        Demand
+            For the table of engines.
+        """
+        own_solvers = self.inner is not None or self.linear is not None
+        one_by_one = self.strategy.together == 1 and self.quotas is None
+        return Demand(
+            capacity,
+            frozenset({self.rule.quantity}),
+            self.proxy.closed_form,
+            exact=self.strategy.exact,
+            reweighs=self.weights is WeightMode.LEARNT,
+            repeats=repeats and one_by_one and self.candidates is None and not own_solvers,
+        )
+
+    def room(self, capacity: int, points: int) -> Room:
+        """Return the memory that engines need in addition to the kernel matrix.
+
+        Parameters
+        ----------
+        capacity : int
+            Number of points they hold.
         points : int
-            How many there are to choose from.
+            Number of candidates.
 
         Returns
         -------
         Room
             For :func:`bicore.bilevel.prepare.prepare`.
         """
+        binary = self.weights is WeightMode.BINARY
         rank_one_only = (
             self.proxy.closed_form
             and self.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
-            and self.weights is WeightMode.BINARY
+            and binary
             and not self.strategy.refines
             and not self.inner_reg.automatic
         )
-        weighed = self.weights is not WeightMode.BINARY
         return Room(
             capacity,
-            factors=2 if weighed else 1,
+            factors=1 if binary else 2,
             reference=self.rule.compares,
             lean=rank_one_only,
             refining=self.strategy.effort(capacity, points, points),
         )
 
-    def _run(self, order: _Order, demand: Demand) -> Run:
-        """An empty engine with the rule and the plan by which it grows."""
-        problem = order.prepared.problem
-        weighing = None
-        if demand.reweighs:
-            weighing = Weighing(reweighable(problem, demand), self.optimiser)
-        engine = choose(problem, demand) if weighing is None else weighing.engine
-        plan = self.plan(order.prepared, demand.capacity, order.seed)
-        return Run(engine, order.rule, plan, order.clock, order.line, weighing)
-
     def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
-        """Which points may be taken at each step.
+        """Return which points may be taken at each step.
 
         Parameters
         ----------
         prepared : Prepared
             The problem with its points.
         size : int
-            How many points are taken.
+            Number of points to take.
         seed : int
-            Of what is drawn.
+            Seed for all random draws.
 
         Returns
         -------
@@ -566,8 +576,10 @@ class BilevelSelector(Selector):
             None if self.quotas is None else self.quotas.of(prepared.targets),
         )
 
-    def _story(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
-        """What is known before the first point."""
+    def _provenance(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
+        """Return what is known before the first point."""
+        own: tuple[object, ...] = () if self.targets.plain else (self.targets,)
+        own = own if self.prior is Prior.DATA else (*own, self.prior)
         fingerprint = prepared.data.fingerprint()
         return Provenance(
             method=self.name,
@@ -576,7 +588,7 @@ class BilevelSelector(Selector):
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
             fingerprint=fingerprint,
-            configuration=prepared.configuration(self.weights.value, *self._aimed()),
+            configuration=prepared.configuration(self.weights.value, *own),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,
             kernel=prepared.kernel.name,
@@ -587,38 +599,8 @@ class BilevelSelector(Selector):
             notes=(*notes_of(prepared.kernel), *prepared.notes),
         )
 
-    def _aimed(self) -> tuple[object, ...]:
-        """What decides the objective beside the proxy; nothing where that is the paper's."""
-        aims = () if self.targets.plain else (self.targets,)
-        return aims if self.prior is Prior.DATA else (*aims, self.prior)
-
-    def _coreset(
-        self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
-    ) -> Coreset:
-        run = assembly.run
-        checked = Verification(run.empty_objective)
-        if run.objectives:
-            checked = verify_objective(prepared, run.indices, run.weights, run.objectives[-1])
-        provenance = replace(
-            story,
-            seconds=assembly.clock.seconds,
-            empty_objective=run.empty_objective,
-            notes=(*story.notes, *assembly.notes),
-        )
-        coreset = Coreset(
-            run.indices,
-            run.weights,
-            prepared.ids[run.indices],
-            np.array(run.objectives),
-            ending.status,
-            ending.message,
-            provenance,
-            self.details(prepared) | assembly.details,
-        )
-        return checked.apply(coreset)
-
     def details(self, prepared: Prepared) -> dict[str, Any]:
-        """What a coreset says of its making beyond its provenance.
+        """Return settings for display, in addition to the provenance.
 
         Parameters
         ----------
@@ -628,7 +610,7 @@ class BilevelSelector(Selector):
         Returns
         -------
         dict
-            For display.
+            For the details of a coreset.
         """
         problem = prepared.problem
         like = problem.train.like
@@ -648,98 +630,13 @@ class BilevelSelector(Selector):
             "versions": versions(),
         }
 
-    def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
-        # A single class gets a second that never occurs: the points are then chosen to stand out
-        # from nothing.
-        if self.task is Task.REGRESSION or self.classes is not None:
-            return self
-        known = list(labels_in(classes) or ())
-        if len(known) == 1:
-            known.append(_other(known[0]))
-        return replace(self, classes=tuple(known))
-
-    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> BilevelSelector:
-        """The same selector with its kernel chosen, where that is left to the data.
-
-        Parameters
-        ----------
-        data : Dataset
-            The points to choose from, with labels or targets.
-        size : int
-            How many are asked for.
-        begun : Coreset, optional
-            One that is continued or looked at: the kernel chosen for it is kept.
-
-        Returns
-        -------
-        BilevelSelector
-            This one where the kernel is given.
-
-        Examples
-        --------
-        >>> from bicore import BilevelSelector, Dataset
-        >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
-        >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
-        'exponential on standardised columns'
-        """
-        decided = self._decided(data)
-        kernel = decided.proxy.settled(data, size, begun).kernel
-        return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
-
-    def for_memory(self) -> BilevelSelector:
-        found = self
-        if is_open(found.kernel):
-            # which kernel tells a part of a problem apart says little about the whole
-            found = replace(found, kernel=in_part(found.kernel))
-        if found.strategy.open and found.quotas is None:
-            found = replace(found, strategy=PAPER.strategy, quotas=BalancedIfClasses())
-        return found.plain()
-
-    def plain(self) -> BilevelSelector:
-        return self._with(self._choices.plain())
-
-    @property
-    def _choices(self) -> Choices:
-        """What may be left open beside the kernel."""
-        return Choices(self.targets, self.strategy, self.rule)
-
-    def _with(self, choices: Choices) -> BilevelSelector:
-        if choices == self._choices:
-            return self
-        return replace(self, targets=choices.targets, strategy=choices.strategy, rule=choices.rule)
-
-    def _allows(self, choices: Choices) -> bool:
-        """Whether they go with everything else."""
-        try:
-            self._with(choices)
-        except InputError:
-            return False
-        return True
-
-    def _decided(self, data: Dataset) -> BilevelSelector:
-        """With rule, strategy and targets chosen where that is left to the data."""
-        choices = self._choices
-        if not choices.open:
-            return self
-        classes = targets_of(self.proxy, data, None)[0].classes is not None
-        all_scored = self.candidates is None and self.first is First.BEST
-        wanted = best(classes, len(data), all_scored)
-        return self._with(choices.settled(wanted, self._allows))
-
-    def judged_by(
-        self, data: Dataset, outer: Dataset | None = None
-    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
-        return self, data, outer
-
-    def nested(self) -> BilevelSelector:
-        """The same selector point by point with weights of 1.
-
-        Returns
-        -------
-        BilevelSelector
-            Its prefixes are its answers for smaller sizes.
-        """
-        return replace(self, weights=WeightMode.BINARY, strategy=Greedy())
+    def _fit(
+        self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime
+    ) -> tuple[Prepared, ReweighableEngine]:
+        """Fit the model on weighted points."""
+        proxy = self.proxy.settled(data, len(start.points), start.coreset)
+        prepared = prepare(proxy, data, outer, Room(len(start.points)), seed, runtime)
+        return prepared, fit_engine(prepared, start)
 
     def reweight(
         self,
@@ -751,62 +648,53 @@ class BilevelSelector(Selector):
         seed: int = 0,
         context: Context | None = None,
     ) -> Coreset:
-        """Optimise the weights of the points given.
+        """Optimise the weights of given points.
 
         Parameters
         ----------
         data : Dataset
-            The points they are chosen from.
+            The data that contain them.
         indices : sequence of int
             Row numbers.
         outer : Dataset, optional
             A separate set on which the outer objective is measured.
         start : array, optional
-            Weights to start from, one a point; 1 by default.
+            Initial weights, one per point; default: 1.
         seed : int
-            Of an automatic regulariser.
+            Seed for all random draws.
         context : Context, optional
             Device and limits.
 
         Returns
         -------
         Coreset
-            Whose objective is never above that of the starting weights.
+            Its objective is never above that of the initial weights.
 
         Raises
         ------
         InputError
-            Where the points or the weights cannot be right.
+            If the points or the weights are invalid.
         NumericalError
             If the fit is not finite.
         """
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
-        points = proxy_model.starting_points(data, indices, start)
-        room = Room(len(points.points))
+        points = weighted_points(data, indices, start)
         with runtime.applied(), clock.running():
-            proxy = self.proxy.settled(data, room.capacity)
-            prepared = prepare(proxy, data, outer, room, seed, runtime)
-            story = self._story(prepared, seed, clock)
-            engine = proxy_model.fitted(prepared, points)
-            begin = engine.objective
+            prepared, engine = self._fit(data, outer, points, seed, runtime)
+            provenance = self._provenance(prepared, seed, clock)
+            details = {"weights": "learnt", "start_objective": engine.objective}
             self.optimiser.optimise(engine, final=True, clock=clock)
-            learnt = engine.weights.double().cpu().numpy()
-            kept = np.flatnonzero(learnt > 0)
-            ending = optimised(len(kept), len(learnt), clock)
-            chosen = np.array(engine.chosen)[kept]
-            checked = verify_objective(prepared, chosen, learnt[kept], engine.objective)
-            coreset = Coreset(
+            chosen, weights = positive_weights(engine)
+            return build_coreset(
+                prepared,
                 chosen,
-                learnt[kept],
-                data.ids[chosen],
-                np.array([engine.objective]),
-                ending.status,
-                ending.message,
-                replace(story, seconds=clock.seconds),
-                self.details(prepared) | {"weights": "learnt", "start_objective": begin},
+                weights,
+                [engine.objective],
+                weights_outcome(len(chosen), len(points.points), clock),
+                replace(provenance, seconds=clock.seconds),
+                self.details(prepared) | details,
             )
-            return checked.apply(coreset)
 
     def influence(
         self,
@@ -817,18 +705,18 @@ class BilevelSelector(Selector):
         seed: int = 0,
         context: Context | None = None,
     ) -> Array:
-        """How much a little more of each point would help the model fitted on a coreset.
+        """Compute how much more weight on each point would help the model fitted on a coreset.
 
         Parameters
         ----------
         data : Dataset
             The points.
         coreset : Coreset or sequence of int
-            What the model is fitted on.
+            The points on which the model is fitted.
         outer : Dataset, optional
             A separate set on which the outer objective is measured.
         seed : int
-            Of an automatic regulariser.
+            Seed for all random draws.
         context : Context, optional
             Device and limits.
 
@@ -837,7 +725,12 @@ class BilevelSelector(Selector):
         array
             −∂G/∂w_k for every point k.
         """
-        return proxy_model.influence(self.proxy, data, coreset, outer, seed, context)
+        runtime = (context or Context()).runtime
+        start = as_start(coreset, data, len(data), "coreset", continues=False)
+        with runtime.applied(), Clock(runtime.max_seconds).running():
+            _, engine = self._fit(data, outer, start, seed, runtime)
+            result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
+            return result
 
     def predict(
         self,
@@ -848,7 +741,7 @@ class BilevelSelector(Selector):
         seed: int = 0,
         context: Context | None = None,
     ) -> Array:
-        """What the proxy says of other points when it is fitted on a coreset, or on all the data.
+        """Predict other points by the proxy fitted on a coreset, or on all data.
 
         Parameters
         ----------
@@ -857,9 +750,9 @@ class BilevelSelector(Selector):
         x : array
             Rows to predict.
         coreset : Coreset or sequence of int, optional
-            What the model is fitted on; by default all of ``data``.
+            The points on which the model is fitted; default: all of ``data``.
         seed : int
-            Of an automatic regulariser.
+            Seed for all random draws.
         context : Context, optional
             Device and limits.
 
@@ -871,20 +764,99 @@ class BilevelSelector(Selector):
         Raises
         ------
         InputError
-            Where ``x`` is unlike the rows of ``data``.
+            If the rows of ``x`` have another shape than those of ``data``.
         """
-        return proxy_model.predict(self.proxy, data, x, coreset, seed, context)
-
-
-def _as_candidates(candidates: int | None) -> int | None:
-    words = (
-        f"candidates={candidates!r} is not a whole number >= 1; give one, or None for all points."
-    )
-    return None if candidates is None else whole_number(candidates, 1, words)
+        runtime = (context or Context()).runtime
+        rows = as_features(x, "x")
+        targets_of(self.proxy, data, None)  # refuses data without labels
+        if rows.shape[1:] != data.x.shape[1:]:
+            raise InputError(
+                f"x has rows of shape {rows.shape[1:]}; data has rows of {data.x.shape[1:]}."
+            )
+        if coreset is None:
+            points = np.flatnonzero(data.weights > 0)
+            # Weights of mean 1, as in the outer objective.
+            start = Start(points.tolist(), of_mean_one(data.weights[points]).tolist())
+        else:
+            start = as_start(coreset, data, len(data), "coreset", continues=False)
+        # The rows are an outer set with arbitrary labels, which predictions do not use.
+        unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
+        with runtime.applied(), Clock(runtime.max_seconds).running():
+            prepared, engine = self._fit(data, unknown, start, seed, runtime)
+            return prepared.decoded(engine.predictions)
 
 
 def _other(label: Any) -> Any:
-    """A label that is not this one, of the same kind."""
+    """Return a different label of the same type."""
     if isinstance(label, bool):
         return not label
     return f"not {label}" if isinstance(label, str) else label + 1
+
+
+def trusted(
+    data: Dataset,
+    selector: BilevelSelector | None = None,
+    folds: int = 5,
+    *,
+    rng: int | np.random.Generator = 0,
+    context: Context | None = None,
+) -> Dataset:
+    """Set the weight of suspect labels to 0, by cross-validation.
+
+    A label is suspect if it differs from the prediction of a proxy fitted on the other folds. Such
+    points are neither selected nor counted in the objective. This also drops points that the proxy
+    itself gets wrong: use it if labels are worse than the proxy. It costs ``folds`` fits.
+
+    Parameters
+    ----------
+    data : Dataset
+        With class labels.
+    selector : BilevelSelector, optional
+        Kernel, loss and regulariser of the proxy.
+    folds : int
+        Number of folds.
+    rng : int or numpy.random.Generator
+        Seed of the split.
+    context : Context, optional
+        Device and limits.
+
+    Returns
+    -------
+    Dataset
+        The same rows with other weights.
+
+    Raises
+    ------
+    InputError
+        If there are no class labels, or the proxy agrees with none.
+
+    Examples
+    --------
+    >>> x = np.r_[np.linspace(0, 1, 20), np.linspace(5, 6, 20)][:, None]
+    >>> y = np.repeat([0, 1], 20)
+    >>> y[3] = 1
+    >>> kept = trusted(Dataset(x, y), BilevelSelector(kernel="rbf", inner_reg=0.1))
+    >>> np.flatnonzero(kept.weights == 0).tolist()
+    [3]
+    """
+    chooser = selector or BilevelSelector()
+    check_type("selector", chooser, BilevelSelector, "a BilevelSelector")
+    if chooser.kernel.precomputed:
+        raise InputError("a precomputed matrix cannot be split into folds; give x and a kernel.")
+    known = None if chooser.classes is None else np.asarray(chooser.classes)
+    if data.y is None or read_targets(data.y, chooser.task, known).classes is None:
+        raise InputError("trusted needs class labels; give y with integers, strings or booleans.")
+    by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
+    check_integer("folds", folds, 2, len(by_id))
+    labels = data.y.reshape(len(data))
+    chooser = chooser.for_classes(np.unique(labels).tolist())
+    chooser = chooser.resolve_defaults(data, len(by_id))  # one kernel for all folds
+    weights = np.array(data.weights, dtype=np.float64)
+    seed = as_seed(rng)
+    for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):
+        rest = by_id[~np.isin(by_id, part)]
+        guesses = chooser.predict(data[rest], data.x[part], seed=seed, context=context)
+        weights[part[guesses != labels[part]]] = 0
+    if not (weights > 0).any():
+        raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")
+    return Dataset(data.x, data.y, weights, data.ids)

@@ -1,52 +1,49 @@
-"""How many points are enough: the loss on held-out points or an outer set, along one nested run.
-
-It drives a bilevel selector from outside.
-"""
+"""How many points are enough: the loss on held-out or outer points, along one nested run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
-from typing import Any
 
 import numpy as np
 
 from bicore.bilevel.engines import choose
 from bicore.bilevel.prepare import prepare
 from bicore.bilevel.problem import Constant, PerPoint
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.strategies import Greedy
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
-from bicore.errors import InputError
+from bicore.errors import InputError, check_number
 from bicore.picking import as_seed, as_size, continued, in_id_order
-from bicore.runtime import Clock, Context
-from bicore.selectors.base import Selector
+from bicore.runtime import Clock, Context, Runtime
+from bicore.selectors.base import Selector, need_labels
 from bicore.selectors.bilevel import BilevelSelector
 
-#: The first look at a growing run; each next one is at twice as many points.
+#: The first size that is evaluated; each next one is twice as large.
 FIRST = 32
-#: How far above the full model's loss is near enough, where nobody says.
+#: Default distance from the full model's loss, as a share.
 TOLERANCE = 0.02
-#: Where every prefix costs a fit, sizes are looked at in this ratio.
+#: Ratio of evaluated sizes if every prefix costs a fit.
 RATIO = 1.1
-#: The size that estimates and choices go by where the size itself is to be found.
+#: The size for estimates and choices while the size itself is unknown.
 UNKNOWN_SIZE = 100
 
 
 @dataclass(frozen=True, eq=False)
 class QualityCurve:
-    """The loss of the proxy on points that were not to be chosen, along one run.
+    """Loss of the proxy on points that could not be selected, along one run.
 
     Parameters
     ----------
     sizes, losses : array
-        The loss after each of these sizes.
+        The loss at each of these sizes.
     empty, full : float
-        The loss of the model of no points, and of all.
+        The loss of the model of no points, and of all points.
     held_out : int
-        How many points judged, none of which could be chosen: held out, or of the outer set.
+        Number of held-out or outer points on which the loss is measured.
     coreset : Coreset
-        The run itself.
+        The run.
 
     Examples
     --------
@@ -63,20 +60,19 @@ class QualityCurve:
     coreset: Coreset
 
     def smallest(self, tolerance: float = 0.02) -> int | None:
-        """The smallest size from which on the loss stays near the full model's.
+        """Return the smallest size from which on the loss stays near the full model's loss.
 
-        That it stays there is asked because a few judging points may praise a small coreset by
-        chance.
+        A single small loss may be chance, if there are few held-out points.
 
         Parameters
         ----------
         tolerance : float
-            How near, as a share of the full model's loss.
+            Largest distance, as a share of the full model's loss.
 
         Returns
         -------
         int or None
-            None where no size is.
+            None if there is no such size.
         """
         beyond = np.flatnonzero(self.losses > (1 + tolerance) * self.full)
         first = 0 if not len(beyond) else int(beyond[-1]) + 1
@@ -94,11 +90,10 @@ def quality_curve(
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> QualityCurve:
-    """One nested run on a part of the data, point by point with weights of 1, judged on the rest.
+    """Measure the held-out loss along one nested run, point by point with weights of 1.
 
-    With an outer set nothing is held out: the run is on all of the data, its objective is the loss
-    on that set, and so is every loss of the curve. The points were chosen by it: as an estimate for
-    yet other points the losses are too low, as those on any validation set that was chosen by.
+    With an outer set nothing is held out: the run is on all data, and its objective is the loss on
+    that set. As the points were chosen by it, these losses are too low for yet other points.
 
     Parameters
     ----------
@@ -107,16 +102,16 @@ def quality_curve(
     data : Dataset
         With labels or targets.
     largest : int, optional
-        The size it grows to; by default all of its part.
+        The last size; default: all points.
     tolerance : float, optional
-        Stop at the first doubling of the size of which the second half stays within this share of
-        the full model's loss.
+        Stop at the first doubling of the size whose second half stays within this share of the
+        full model's loss.
     held_out : float
-        The share of the points that judge, where there is no outer set.
+        Share of the points to hold out if there is no outer set.
     outer : Dataset, optional
-        The points that judge, with labels or targets.
+        Points on which the loss is measured, with labels or targets.
     rng : int or numpy.random.Generator
-        Of the split, and of the run.
+        Seed of the split and of the run.
     context : Context, optional
         Device and limits.
 
@@ -128,7 +123,7 @@ def quality_curve(
     Raises
     ------
     InputError
-        Where the data cannot be split, or have no labels.
+        If the data cannot be split, or have no labels.
 
     Examples
     --------
@@ -137,16 +132,11 @@ def quality_curve(
     >>> curve.sizes.tolist()
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     """
-    if not 0 < held_out < 1:
-        raise InputError(
-            f"held_out={held_out!r} is outside 0 … 1; give the share of the points that judge."
-        )
-    if data.y is None:
-        raise InputError("a quality curve needs labels or targets, and data has none; give y.")
+    check_number("held_out", held_out, above=0, below=1)
+    need_labels(selector, data)
     if selector.kernel.precomputed and outer is None:
         raise InputError(
-            "a precomputed matrix cannot be split into points that are chosen and points that "
-            "judge; give x and a kernel, or an outer set."
+            "a precomputed matrix cannot be split; give x and a kernel, or an outer set."
         )
     seed = as_seed(rng)
     context = context or Context()
@@ -157,17 +147,17 @@ def quality_curve(
     eligible = int((part.weights > 0).sum())
     limit = eligible if largest is None else as_size(largest, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
-    nested = selector.nested().settled(part, min(limit, UNKNOWN_SIZE))
+    nested = replace(selector, weights=WeightMode.BINARY, strategy=Greedy())
+    nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))
     coreset: Coreset | Sequence[int] = ()
     while True:
         coreset = nested.select(
             part, size, outer=outer, initial=coreset, rng=seed, context=context.within(clock)
         )
-        curve = _judged(nested, part, judge, coreset, seed, context)
+        curve = _measure(nested, part, judge, coreset, seed, context.runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
-        settled = found is not None and 2 * found <= size
         grown = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
-        if size >= limit or not grown or settled:
+        if size >= limit or not grown or (found is not None and 2 * found <= size):
             return curve
         size = min(2 * size, limit)
 
@@ -177,53 +167,42 @@ def select_sized(
     data: Dataset,
     size: int | float | str,
     tolerance: float = TOLERANCE,
-    **more: Any,
-) -> Coreset:
-    """A selection whose size may be "auto": the smallest within ``tolerance`` of the full model.
-
-    For the doors, where people write such words; ``more`` are the other arguments of
-    :meth:`Selector.select`.
-    """
-    if size == "auto":
-        return auto_sized(selector, data, tolerance=tolerance, **more)
-    return selector.select(data, size, **more)  # type: ignore[arg-type]  # which refuses words
-
-
-def auto_sized(
-    selector: Selector,
-    data: Dataset,
     *,
-    tolerance: float = TOLERANCE,
     outer: Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Coreset:
-    """The size by a quality curve of the selector's own model, on the outer set where there is one,
-    then a selection of that size from all of the data."""
+    """Select a size that may be "auto": the smallest within ``tolerance`` of the full model.
+
+    A quality curve of the selector's own model gives the size, on the outer set if there is one.
+    """
+    if not isinstance(size, str) or size != "auto":
+        return selector.select(
+            data,
+            size,  # type: ignore[arg-type]  # other strings are refused there
+            outer=outer,
+            initial=initial,
+            rng=rng,
+            context=context,
+        )
     check_tolerance(tolerance)
     seed = as_seed(rng)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
-    begun = continued(initial)
     with context.runtime.applied(), clock.running():
-        # One kernel for the curve and for what is selected by it.
-        known = selector.settled(data, min(UNKNOWN_SIZE, len(data)), begun)
-    chooser, predicted, judge = known.judged_by(data, outer)
+        # One kernel for the curve and for the selection.
+        known = selector.resolve_defaults(data, min(UNKNOWN_SIZE, len(data)), continued(initial))
+    chooser, predicted, judge = known.as_bilevel(data, outer)
     curve = quality_curve(
         chooser, predicted, tolerance=tolerance, outer=judge, rng=seed, context=context
     )
     found = curve.smallest(tolerance)
     if found is None:
         raise _no_size(curve.coreset, tolerance)
-    coreset = known.select(
-        data,
-        max(found, len(initial)),
-        outer=outer,
-        initial=initial,
-        rng=seed,
-        context=context.within(clock),
-    )
+    count = max(found, len(initial))
+    limited = context.within(clock)
+    coreset = known.select(data, count, outer=outer, initial=initial, rng=seed, context=limited)
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
@@ -241,13 +220,8 @@ def auto_sized(
 
 
 def check_tolerance(tolerance: float) -> None:
-    """Refuse what is no share."""
-    number = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
-    if not number or not 0 <= tolerance < float("inf"):
-        raise InputError(
-            f"tolerance={tolerance!r} is not a share >= 0; 0.02 is two per cent of the full "
-            "model's loss."
-        )
+    """Refuse a tolerance that is not a share >= 0."""
+    check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
 
 
 def _no_size(coreset: Coreset, tolerance: float) -> InputError:
@@ -256,15 +230,15 @@ def _no_size(coreset: Coreset, tolerance: float) -> InputError:
             f"the quotas allow {len(coreset)} points, and no size up to that is within "
             f"tolerance={tolerance:g}; raise the quotas or the tolerance, or give a size."
         )
-    # The run was cut short: at its full length it meets any tolerance.
+    # Only a run that ended early has no such size.
     return InputError(
-        f"size='auto' was {coreset.message} and saw no size within tolerance={tolerance:g} so far; "
-        "give it more time, a larger tolerance, or a size."
+        f"size='auto' was {coreset.message} and found no size within tolerance={tolerance:g}; "
+        "raise max_seconds or the tolerance, or give a size."
     )
 
 
 def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Drawn among ids, so that the order of rows plays no part; classes in proportion."""
+    """Hold out a share of every class, drawn by id so that row order does not matter."""
     assert data.y is not None
     rng = np.random.default_rng((seed, 1))
     judges = np.zeros(len(data), dtype=bool)
@@ -275,33 +249,28 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
         rows = by_id[labels[by_id] == label]
         judges[rng.permutation(rows)[: round(held_out * len(rows))]] = True
     if not judges.any() or judges.all():
-        raise InputError(
-            f"held_out={held_out} of {len(data)} points leaves one part empty; give more points, "
-            "or another share."
-        )
+        raise InputError(f"held_out={held_out} of {len(data)} points leaves one part empty.")
     return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
 
 
-def _judged(
+def _measure(
     selector: BilevelSelector,
     part: Dataset,
     judge: Dataset,
     coreset: Coreset,
     seed: int,
-    context: Context,
+    runtime: Runtime,
 ) -> QualityCurve:
-    """The loss on ``judge`` along a run on ``part``, by the regulariser the run had."""
-    runtime = context.runtime
-    story = coreset.provenance
-    assert story.inner_reg is not None
-    form = PerPoint if story.per_point else Constant
-    fixed = replace(selector, inner_reg=form(story.inner_reg), classes=story.classes)
-    room = fixed.room(len(part), len(part))
+    """Measure the loss on ``judge`` along a run on ``part``, with the regulariser of the run."""
+    known = coreset.provenance
+    assert known.inner_reg is not None
+    form = PerPoint if known.per_point else Constant
+    fixed = replace(selector, inner_reg=form(known.inner_reg), classes=known.classes)
     with runtime.applied():
+        room = fixed.room(len(part), len(part))
         prepared = prepare(fixed.proxy, part, judge, room, seed, runtime)
         demand = replace(fixed.demand(len(part)), solvers=prepared.solvers)
         engine = choose(prepared.problem, demand)
-        whole = choose(prepared.problem, demand)
         empty = engine.objective
         order = coreset.indices.tolist()
         sizes = list(range(1, len(order) + 1)) if engine.cheap_steps else _sizes(len(order))
@@ -309,15 +278,16 @@ def _judged(
         for before, size in zip([0, *sizes], sizes, strict=False):
             engine.extend(order[before:size], [1.0] * (size - before))
             losses.append(engine.objective)
+        full = choose(prepared.problem, demand)
         points = np.flatnonzero(prepared.counted).tolist()
-        whole.extend(points, [1.0] * len(points))
+        full.extend(points, [1.0] * len(points))
         return QualityCurve(
-            np.array(sizes), np.array(losses), empty, whole.objective, len(judge), coreset
+            np.array(sizes), np.array(losses), empty, full.objective, len(judge), coreset
         )
 
 
 def _sizes(most: int) -> list[int]:
-    """1, 2, 3 … and then in a constant ratio, up to ``most``."""
+    """Return 1, 2, 3 … and then a constant ratio, up to ``most``."""
     found = []
     size = 1
     while size < most:

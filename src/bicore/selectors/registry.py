@@ -1,4 +1,4 @@
-"""Every selection method by name, for the doors only."""
+"""Every selection method by name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bicore.selectors.baselines.simple import (
     Uniform,
 )
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.reconstruction import Reconstruction
+from bicore.selectors.variants import Reconstruction
 
-#: What the doors leave to the data where nothing is said (docs/choosing.md).
+#: Defaults of all entry points: these choices are resolved by the data (docs/choosing.md).
 OPEN = {
     "kernel": "auto",
     "rule": "auto",
@@ -31,7 +31,7 @@ OPEN = {
     "intercept": "auto",
     "exact": False,
 }
-#: The order in which tables show them: ours, chance, then by what they need.
+#: In the order of tables: bilevel, random, then by what they need.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "bilevel": (BilevelSelector, OPEN),
     "bilevel-cross-entropy": (BilevelSelector, OPEN | {"loss": "cross-entropy"}),
@@ -66,20 +66,20 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
 
 
 def parameters_of(method: str) -> list[str]:
-    """The parameters that a method takes, by its name."""
+    """Return the names of a method's parameters."""
     build: Any = METHODS[method][0]
     return [field.name for field in fields(build) if field.init]
 
 
 def as_selector(method: Any, **options: Any) -> Selector:
-    """A selector by its name.
+    """Build a selector from its name.
 
     Parameters
     ----------
     method : str or Selector
-        A name of ``METHODS``; a selector is returned as it is.
+        A name of ``METHODS``; a selector is returned unchanged.
     **options
-        Parameters that go over the method's own.
+        Parameters that replace the method's defaults.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def as_selector(method: Any, **options: Any) -> Selector:
     Raises
     ------
     InputError
-        Where the name or an option is unknown; the message names the nearest.
+        If the name or an option is unknown.
 
     Examples
     --------
@@ -98,9 +98,7 @@ def as_selector(method: Any, **options: Any) -> Selector:
     """
     if isinstance(method, Selector):
         if options:
-            raise InputError(
-                f"method is a selector and carries its own options; leave {', '.join(options)} out."
-            )
+            raise InputError(f"method is a selector; leave {', '.join(options)} out.")
         return method
     if not isinstance(method, str) or method not in METHODS:
         raise unknown_name("method", method, METHODS)
