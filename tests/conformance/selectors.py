@@ -197,6 +197,7 @@ def found() -> list[type[Selector]]:
         for _, thing in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if (
                 issubclass(thing, Selector)
+                and thing is not Selector
                 and not inspect.isabstract(thing)
                 and thing.__module__.startswith("bicore.")
             ):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,29 @@ import numpy as np
 from bicore.coreset import Coreset, Status
 from bicore.data import Dataset, Task
 from bicore.errors import InputError
-from bicore.picking import no_size_of_its_own
-from bicore.runtime import Context
+from bicore.picking import Start, as_seed, as_size, as_start, no_size_of_its_own
+from bicore.runtime import Clock, Context, Runtime
 
 
-class Selector(ABC):
+@dataclass(frozen=True, eq=False)
+class Request:
+    """The checked arguments of a selection, and its clock."""
+
+    data: Dataset
+    size: int
+    outer: Dataset | None
+    start: Start
+    seed: int
+    context: Context
+    clock: Clock
+
+    @property
+    def runtime(self) -> Runtime:
+        """Device and limits."""
+        return self.context.runtime
+
+
+class Selector:
     """Select rows of a data set.
 
     The configuration is fixed at construction; :meth:`select` keeps no state.
@@ -144,7 +162,6 @@ class Selector(ABC):
         """
         raise no_size_of_its_own()
 
-    @abstractmethod
     def select(
         self,
         data: Dataset,
@@ -191,6 +208,31 @@ class Selector(ABC):
         >>> len(Uniform().select(Dataset([[0.0], [1.0], [2.0]]), 2))
         2
         """
+        return self._select(self._request(data, size, outer, initial, rng, context))
+
+    def _request(
+        self,
+        data: Dataset,
+        size: int | float,
+        outer: Dataset | None,
+        initial: Coreset | Sequence[int],
+        rng: int | np.random.Generator,
+        context: Context | None,
+    ) -> Request:
+        """Check the arguments of a selection."""
+        context = context or Context()
+        if self.needs_labels:
+            need_labels(self, data)
+        if self.needs_model and context.model is None:
+            raise InputError(f"{self.name} needs the current model; pass Context(model=network).")
+        count = as_size(size, int((data.weights > 0).sum()))
+        start = as_start(initial, data, count)
+        clock = Clock(context.runtime.max_seconds)
+        return Request(data, count, outer, start, as_seed(rng), context, clock)
+
+    def _select(self, request: Request) -> Coreset:
+        """Select with checked arguments."""
+        raise NotImplementedError
 
 
 def list_classes(data: Dataset, selector: Selector) -> list[Any]:

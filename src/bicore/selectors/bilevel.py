@@ -30,10 +30,10 @@ from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_on
 from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
-from bicore.picking import First, Start, as_seed, as_size, as_start, in_id_order
+from bicore.picking import First, Start, as_seed, as_start, in_id_order
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
 from bicore.selectors import names
-from bicore.selectors.base import Selector, need_labels
+from bicore.selectors.base import Request, Selector
 from bicore.selectors.sampling import (
     EXACT_ROWS,
     FEATURE_NUMBERS,
@@ -74,19 +74,6 @@ def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
     strategy = Exchange(passes=passes, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
     return {"targets": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
-
-
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """The checked arguments of a selection, its limits and its clock."""
-
-    data: Dataset
-    outer: Dataset | None
-    start: Start
-    size: int
-    seed: int
-    runtime: Runtime
-    clock: Clock
 
 
 @dataclass(frozen=True, init=False)
@@ -299,31 +286,17 @@ class BilevelSelector(Selector):
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(f"quotas need strategy='greedy'; got {asked}.")
 
-    def select(
-        self,
-        data: Dataset,
-        size: int | float,
-        *,
-        outer: Dataset | None = None,
-        initial: Coreset | Sequence[int] = (),
-        rng: int | np.random.Generator = 0,
-        context: Context | None = None,
-    ) -> Coreset:
-        need_labels(self, data)
-        context = context or Context()
-        clock = Clock(context.runtime.max_seconds)
-        count = as_size(size, int((data.weights > 0).sum()))
-        start = as_start(initial, data, count)
-        request = _Request(data, outer, start, count, as_seed(rng), context.runtime, clock)
-        with context.runtime.applied(), clock.running():
+    def _select(self, request: Request) -> Coreset:
+        data, size, start = request.data, request.size, request.start
+        with request.runtime.applied(), request.clock.running():
             # One kernel for all rows, whichever of them are candidates.
-            chooser = self.resolve_defaults(data, count, start.coreset)
-            sample = chooser.draw_candidates(data, count, request.seed, start.points)
+            chooser = self.resolve_defaults(data, size, start.coreset)
+            sample = chooser.draw_candidates(data, size, request.seed, start.points)
         if sample is None:
-            coreset = chooser._select(request)
+            coreset = chooser._search(request)
         else:
-            coreset = chooser._select_from_sample(request, sample)
-        return chooser._with_two_classes(coreset, request, context.within(clock))
+            coreset = chooser._search_sample(request, sample)
+        return chooser._with_two_classes(coreset, request)
 
     def resolve_defaults(
         self, data: Dataset, size: int, begun: Coreset | None = None
@@ -406,7 +379,7 @@ class BilevelSelector(Selector):
         features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
-    def _select_from_sample(self, request: _Request, sample: Sample) -> Coreset:
+    def _search_sample(self, request: Request, sample: Sample) -> Coreset:
         """Select among the candidates of a sample; the answer names rows of all data."""
         data, start = request.data, request.start
         part = replace(
@@ -419,14 +392,14 @@ class BilevelSelector(Selector):
         if isinstance(self.targets, Smoothed) and request.outer is None:
             chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
         note = sample.note(len(data))
-        warnings.warn(note, LargeDataWarning, stacklevel=3)
-        found = chooser._select(part)
+        warnings.warn(note, LargeDataWarning, stacklevel=4)
+        found = chooser._search(part)
         known = found.provenance
         notes = (note, *known.notes)
         provenance = replace(known, rows=len(data), fingerprint=data.fingerprint(), notes=notes)
         return replace(found, indices=sample.candidates[found.indices], provenance=provenance)
 
-    def _select(self, request: _Request) -> Coreset:
+    def _search(self, request: Request) -> Coreset:
         """Select from the rows of a request, all of which are candidates."""
         data, start, seed = request.data, request.start, request.seed
         runtime, clock = request.runtime, request.clock
@@ -465,7 +438,7 @@ class BilevelSelector(Selector):
                 prepared, run.indices, run.weights, run.objectives, ending, provenance, details
             )
 
-    def _with_two_classes(self, coreset: Coreset, request: _Request, context: Context) -> Coreset:
+    def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
         """Replace a complete answer from a single class, which trains no classifier.
 
         The intercept makes this rare: it remains for very few points of a rare class.
@@ -485,9 +458,8 @@ class BilevelSelector(Selector):
         if len(labels) > 1 or len(np.unique(data.y[data.weights > 0])) < 2:
             return coreset
         quotas = names.as_quotas({labels[0]: len(coreset) - 1})
-        found = replace(self, quotas=quotas, strategy=Greedy()).select(
-            data, len(coreset), outer=request.outer, rng=request.seed, context=context
-        )
+        chooser = replace(self, quotas=quotas, strategy=Greedy())
+        found = chooser._select(replace(request, size=len(coreset)))
         note = f"classes: all points were {labels[0]!r}, so one was replaced"
         return found.annotated({"notes": (*found.provenance.notes, note)})
 

@@ -1,7 +1,4 @@
-"""Bilevel selection on a network itself, for any twice-differentiable model and loss.
-
-Slow and exact where a proxy is fast.
-"""
+"""Bilevel selection on a network itself, for any twice-differentiable model and loss."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_labels, as_tensor
-from bicore.errors import InputError, as_option, unknown_name
+from bicore.errors import InputError, as_option, check_integer, check_number, unknown_name
 from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import Criterion, FlatModule, Loaded, NetworkProblem, Pool, Rows
 from bicore.networks.solvers import (
@@ -42,18 +39,18 @@ CURVATURES = ("hessian", "gauss-newton")
 
 @dataclass(frozen=True)
 class NetworkSelector(PlainSelector):
-    """Chooses the points on which *your* network, fitted to them alone, predicts all data best.
+    """Select the points on which a network, fitted to them alone, predicts all data best.
 
-    The paper's algorithm 1 in its standard formulation, without a proxy. The network comes in
-    ``context.model`` and is left as it was; its present weights are where the first fit starts. It
-    runs in eval mode: without dropout, with fixed statistics of normalisation. Use it for a small
-    network, or to see what a proxy loses: the network is fitted anew after every point.
-    ``objectives`` hold the outer objective of the fitted network.
+    The paper's algorithm 1 in its standard formulation, without a proxy. The network is
+    ``context.model``; it is copied, and its weights are the start of the first fit. It runs in eval
+    mode: without dropout, with fixed statistics of normalisation. Use it for a small network, or to
+    measure what a proxy loses: the network is fitted again after every point. ``objectives`` hold
+    the outer objective of the fitted network.
 
     Parameters
     ----------
     criterion : str or callable, optional
-        "cross-entropy", "squared", or a function of outputs and targets that returns one loss a
+        "cross-entropy", "squared", or a function of outputs and targets that returns one loss per
         row.
     inner_reg : float, optional
         The regulariser ρ > 0 of Σ w ℓ + ρ‖θ‖².
@@ -64,12 +61,11 @@ class NetworkSelector(PlainSelector):
         How the inverse Hessian is applied: ``ConjugateGradients()``, the default, or
         ``NeumannSeries()``.
     curvature : str, optional
-        "hessian", or "gauss-newton", which stays positive where a network is not fitted to the end.
+        "hessian", or "gauss-newton", which stays positive if a network is not fully fitted.
     candidates : int, optional
-        How many points are drawn and scored at each step; default: all.
+        Number of points drawn and scored at each step; default: all.
     first : str, optional
-        "random" (as the paper), or "best" for a model that the present weights already say
-        something about.
+        "random" (as in the paper), or "best" for a network that is already trained.
 
     Examples
     --------
@@ -100,19 +96,12 @@ class NetworkSelector(PlainSelector):
     def __post_init__(self) -> None:
         if not callable(self.criterion) and self.criterion not in CRITERIA:
             raise unknown_name("criterion", self.criterion, CRITERIA)
-        if not 0 < self.inner_reg < float("inf"):
-            raise InputError(
-                f"inner_reg={self.inner_reg} is not a positive number; the inner problem needs a "
-                "regulariser > 0."
-            )
+        check_number("inner_reg", self.inner_reg, above=0)
         if self.curvature not in CURVATURES:
             raise unknown_name("curvature", self.curvature, CURVATURES)
         as_option("first", self.first, First)
-        if self.candidates is not None and self.candidates < 1:
-            raise InputError(
-                f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for "
-                "all points."
-            )
+        if self.candidates is not None:
+            check_integer("candidates", self.candidates, fix="or None for all points")
 
     def select_from(
         self,
@@ -123,22 +112,22 @@ class NetworkSelector(PlainSelector):
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
-        """The same with data from a torch ``DataLoader``, whose inputs are never all in memory.
+        """Select from a torch ``DataLoader``, whose inputs are never all in memory.
 
-        Inputs come by batches, again and again, and are not kept. Labels are read once.
+        Inputs are read in batches, repeatedly. Labels are read once.
 
         Parameters
         ----------
         loader : torch.utils.data.DataLoader
             Over a map-style dataset of (x, y), in its own order, without leaving rows out.
         size : int or float
-            How many, or a fraction of the rows when a float up to 1.
+            Number of points, or a fraction of the rows if a float up to 1.
         initial : Coreset or sequence of int
-            Points that come first; rows are numbered as in ``loader.dataset``.
+            First points; rows are numbered as in ``loader.dataset``.
         rng : int or numpy.random.Generator
-            A seed or a generator; the same seed gives the same answer.
+            Seed for all random draws.
         context : Context
-            Holds the network in ``context.model``.
+            With the network in ``context.model``.
 
         Returns
         -------
@@ -148,29 +137,23 @@ class NetworkSelector(PlainSelector):
         Raises
         ------
         InputError
-            Where the loader shuffles, leaves rows out or brings no labels, and as in ``select``.
+            If the loader shuffles, leaves rows out or has no labels, and as in ``select``.
         """
-        labels = _labels(loader)
-        context = context or Context()
-        # rows by number: what they look like is the loader's affair
-        data = Dataset(np.arange(len(labels))[:, None], labels)
-        self._check(data, None, context)
-        job = self._job(data, size, initial, rng, context)
-        return self._run(data, job, partial(self._grow, loader=loader))
+        labels = _read_labels(loader)
+        data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number
+        request = self._request(data, size, None, initial, rng, context)
+        return self._run(request, partial(self._grow, loader=loader))
 
     def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:
         fitted = _Fitted(self, job, loader)
         with wide(fitted.theta.numel() * len(fitted.pool)):
-            self._follow(fitted, job, growth)
-
-    def _follow(self, fitted: _Fitted, job: Job, growth: Growth) -> None:
-        for place in growth.order:
-            fitted.add(place)
-            growth.objectives.append(fitted.objective)
-        while growth.wants():
-            place = self._choose(fitted, job, growth)
-            fitted.add(place)
-            growth.take(place, fitted.objective)
+            for place in growth.order:
+                fitted.add(place)
+                growth.objectives.append(fitted.objective)
+            while growth.wants():
+                place = self._choose(fitted, job, growth)
+                fitted.add(place)
+                growth.take(place, fitted.objective)
 
     def _choose(self, fitted: _Fitted, job: Job, growth: Growth) -> int:
         places = np.flatnonzero(growth.open)
@@ -184,12 +167,12 @@ class NetworkSelector(PlainSelector):
 
 
 class _Fitted:
-    """The coreset so far and the network fitted on it."""
+    """The chosen points and the network fitted on them."""
 
     def __init__(self, selector: NetworkSelector, job: Job, loader: Any = None) -> None:
         self.selector = selector
         self.seed = job.seed
-        module = _own_copy(job)
+        module = _copy_module(job)
         self.pool = _pool(selector.criterion, module, job, loader)
         given = selector.criterion
         self.problem = NetworkProblem(
@@ -207,10 +190,8 @@ class _Fitted:
         some = self.pool[torch.arange(min(2, len(self.pool)), device=self.theta.device)]
         losses = self.problem.losses(self.theta, some)
         if losses.shape != (len(some),):
-            raise InputError(
-                f"criterion returned shape {tuple(losses.shape)} for {len(some)} rows; it must "
-                "give one loss a row."
-            )
+            shape = tuple(losses.shape)
+            raise InputError(f"criterion must give one loss per row; got shape {shape}.")
 
     def _chosen(self) -> Rows:
         places = torch.tensor(self.places, dtype=torch.long, device=self.theta.device)
@@ -218,7 +199,7 @@ class _Fitted:
         return Rows(chosen.x, chosen.y, torch.ones_like(chosen.weight))
 
     def add(self, place: int) -> None:
-        """Take the point in and fit the network anew."""
+        """Add a point and fit the network again."""
         self.places.append(place)
         self.theta = self.selector.training.fit(
             self.problem, self._chosen(), self.theta, self.seed + len(self.places)
@@ -226,18 +207,18 @@ class _Fitted:
         self.objective = self.problem.outer_value(self.theta, self.pool)
 
     def scores(self, places: Array) -> Array:
-        """∂G/∂w of the points."""
+        """Return ∂G/∂w of the points."""
         gradient = self.problem.outer_gradient(self.theta, self.pool)
         direction = self.selector.inverse.solve(self._product(), gradient)
         index = torch.from_numpy(places).to(self.theta.device)
-        if self.selector.candidates is None:  # nearly all: a loader brings them in whole batches
+        if self.selector.candidates is None:  # a loader yields them in whole batches
             slopes = self.problem.along(self.theta, self.pool, direction)[index]
         else:
             slopes = self.problem.along(self.theta, self.pool[index], direction)
         return np.asarray(-slopes.double().cpu().numpy())
 
     def _product(self) -> Product:
-        """Multiplies by the Hessian of the inner problem at hand."""
+        """Return the product with the Hessian of the inner problem."""
         chosen = self._chosen()
         wanted = self.selector.inverse.mini_batch
         count = len(chosen) if wanted is None else wanted
@@ -249,7 +230,7 @@ class _Fitted:
         return product
 
     def _mini_batch(self, chosen: Rows, count: int, step: int) -> Rows:
-        """Rows drawn for a step, weighted so that they stand for all; or all."""
+        """Draw rows for a step, with weights that represent all of them."""
         if count >= len(chosen):
             return chosen
         rng = np.random.default_rng((self.seed, len(self.places), step))
@@ -258,33 +239,25 @@ class _Fitted:
         return Rows(rows.x, rows.y, rows.weight * (len(chosen) / count))
 
 
-def _own_copy(job: Job) -> nn.Module:
-    """The user's network in eval mode, to be fitted without touching theirs."""
-    given = job.module(
-        f"{job.name} needs the module itself, which it fits; pass Context(model=your_network)."
-    )
+def _copy_module(job: Job) -> nn.Module:
+    """Copy the user's network in eval mode, so that fits leave theirs unchanged.
+
+    Refuse batch normalisation in train mode: a row's loss would depend on the other rows.
+    """
+    given = job.module(f"{job.name} needs the module itself, which it fits.")
     module = copy.deepcopy(given).to(job.like.device, job.like.dtype)
-    _check_norms(module)
+    for name, part in module.named_modules():
+        batch = isinstance(part, nn.modules.batchnorm._BatchNorm)
+        if batch and (part.training or part.running_mean is None):
+            raise InputError(
+                f"layer {name!r} normalises over the batch, so a point has no loss of its own; "
+                "call model.eval(), or use GroupNorm or LayerNorm."
+            )
     return module.eval()
 
 
-def _check_norms(module: nn.Module) -> None:
-    """Refuse a batch normalisation in train mode.
-
-    It makes a row's loss depend on the rows beside it: there is no loss of a point.
-    """
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (
-            part.training or part.running_mean is None
-        ):
-            raise InputError(
-                f"layer {name!r} normalises over the batch, so that a point has no loss of its "
-                "own; call model.eval() to fix its statistics, or use GroupNorm or LayerNorm."
-            )
-
-
 def _pool(criterion: Any, module: nn.Module, job: Job, loader: Any) -> Pool:
-    """All data with weights that sum to 1: the job's own inputs, or those a loader brings."""
+    """Return all data, of the job or of a loader, with weights that sum to 1."""
     weights = (job.weights / job.weights.sum()).to(job.like)
     if loader is None:
         x = as_tensor(job.data.x).to(job.like)
@@ -294,7 +267,7 @@ def _pool(criterion: Any, module: nn.Module, job: Job, loader: Any) -> Pool:
 
 
 def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
-    """What the criterion compares outputs with; ``x`` holds a row or two to count outputs on."""
+    """Return the targets of the criterion; ``x`` holds a row or two to count outputs on."""
     assert job.data.y is not None
     with torch.no_grad():
         outputs = forward(module, x[:2]).shape[1]
@@ -306,31 +279,23 @@ def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
     targets = torch.from_numpy(np.ascontiguousarray(job.data.y)).to(x)
     targets = targets[:, None] if targets.dim() == 1 else targets
     if squared and targets.shape[1] != outputs:
-        raise InputError(
-            f"the model has {outputs} outputs and y {targets.shape[1]} targets; they must agree."
-        )
+        raise InputError(f"the model has {outputs} outputs and y {targets.shape[1]} targets.")
     return targets
 
 
-def _labels(loader: Any) -> Array:
-    """Read once, and the loader's order with them."""
-    batches = getattr(loader, "batch_sampler", None)
-    plain = (
-        type(batches) is BatchSampler
-        and isinstance(batches.sampler, SequentialSampler)
-        and not batches.drop_last
-    )
-    if not plain:
+def _read_labels(loader: Any) -> Array:
+    """Read all labels of a loader, which must yield all rows in order."""
+    batches: Any = getattr(loader, "batch_sampler", None)
+    plain = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler)
+    if not plain or batches.drop_last:
         raise InputError(
-            f"loader={type(loader).__name__} does not bring all rows in order; use "
+            f"loader={type(loader).__name__} does not yield all rows in order; use "
             "DataLoader(dataset, shuffle=False, drop_last=False) over a map-style dataset."
         )
     labels: list[Array] = []
     for batch in loader:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise InputError(
-                "the loader's items are not (x, y); give a dataset that yields inputs and labels."
-            )
+            raise InputError("loader must yield (x, y).")
         given = batch[1]
         labels.append(given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given))
     return as_labels(np.concatenate(labels), len(loader.dataset))

@@ -23,9 +23,9 @@ from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError, check_integer, check_number
 from bicore.kernels.base import Kernel
 from bicore.numerics.linear_algebra import summed_over_rows
-from bicore.picking import as_seed, as_size, as_start, in_id_order
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, parse_bytes
-from bicore.selectors.base import Selector, need_labels
+from bicore.picking import in_id_order
+from bicore.runtime import ProgressLine, Runtime, parse_bytes
+from bicore.selectors.base import Request, Selector
 from bicore.selectors.bilevel import BilevelSelector
 
 #: Directions whose variance is below this share of the largest are dropped.
@@ -95,22 +95,9 @@ class JointSelector(Selector):
         resolved = [one.resolve_defaults(data, size) for one in self.selectors]
         return replace(self, selectors=resolved)
 
-    def select(
-        self,
-        data: Dataset,
-        size: int | float,
-        *,
-        outer: Dataset | None = None,
-        initial: Coreset | Sequence[int] = (),
-        rng: int | np.random.Generator = 0,
-        context: Context | None = None,
-    ) -> Coreset:
-        need_labels(self, data)
-        runtime = self._divide_memory((context or Context()).runtime)
-        clock = Clock(runtime.max_seconds)
-        seed = as_seed(rng)
-        count = as_size(size, int((data.weights > 0).sum()))
-        start = as_start(initial, data, count)
+    def _select(self, request: Request) -> Coreset:
+        data, outer, count, seed = request.data, request.outer, request.size, request.seed
+        runtime, clock = self._divide_memory(request.runtime), request.clock
         line = ProgressLine(runtime, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
             parts = [
@@ -121,7 +108,7 @@ class JointSelector(Selector):
             engine, models = self._engine(parts, count)
             preparation = clock.seconds
             run = Run(engine, Gradient(), first.plan(parts[0], count, seed), clock, line)
-            ending = run.complete(start)
+            ending = run.complete(request.start)
             checked = Verification(engine.objective)
             if run.objectives:
                 checked = self._verify(parts, engine, run, models)
@@ -266,33 +253,26 @@ class Reconstruction(Selector):
         judge = None if outer is None else _with_targets(outer, centre, axes)
         return self.chooser, _with_targets(data, centre, axes), judge
 
-    def select(
-        self,
-        data: Dataset,
-        size: int | float,
-        *,
-        outer: Dataset | None = None,
-        initial: Coreset | Sequence[int] = (),
-        rng: int | np.random.Generator = 0,
-        context: Context | None = None,
-    ) -> Coreset:
-        start = as_start(initial, data, len(data))
-        begun: Coreset | Sequence[int] = start.points
-        if start.coreset is not None:
+    def _select(self, request: Request) -> Coreset:
+        data, before = request.data, request.start.coreset
+        with request.clock.running():
+            known = self.resolve_defaults(data, request.size, before)
+            chooser, predicted, judge = known.as_bilevel(data, request.outer)
+        begun: Coreset | Sequence[int] = request.start.points
+        if before is not None:
             # Its fingerprint is that of the data without the targets made here.
-            begun = start.coreset.annotated({"fingerprint": None})
-        context = context or Context()
-        clock = Clock(context.runtime.max_seconds)
-        with clock.running():
-            count = as_size(size, int((data.weights > 0).sum()))
-            known = self.resolve_defaults(data, count, start.coreset)
-            chooser, predicted, judge = known.as_bilevel(data, outer)
+            begun = before.annotated({"fingerprint": None})
         coreset = chooser.select(
-            predicted, size, outer=judge, initial=begun, rng=rng, context=context.within(clock)
+            predicted,
+            request.size,
+            outer=judge,
+            initial=begun,
+            rng=request.seed,
+            context=request.context.within(request.clock),
         )
         assert predicted.y is not None
-        known_of = {"method": self.name, "fingerprint": data.fingerprint()}
-        return coreset.annotated(known_of, components=predicted.y.shape[1])
+        own = {"method": self.name, "fingerprint": data.fingerprint()}
+        return coreset.annotated(own, components=predicted.y.shape[1])
 
 
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:

@@ -8,7 +8,7 @@ the order of rows nor rows of weight zero change its answer. It passes its picks
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +20,9 @@ from bicore.coreset import Coreset, Provenance, Status, ended, mark_unverified
 from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
-from bicore.picking import as_seed, as_size, as_start, in_id_order
+from bicore.picking import in_id_order
 from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
-from bicore.selectors.base import Selector, need_labels
+from bicore.selectors.base import Request, Selector
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,28 +166,18 @@ def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
 class PlainSelector(Selector):
     """A selector made of one rule."""
 
-    def select(
-        self,
-        data: Dataset,
-        size: int | float,
-        *,
-        outer: Dataset | None = None,
-        initial: Coreset | Sequence[int] = (),
-        rng: int | np.random.Generator = 0,
-        context: Context | None = None,
-    ) -> Coreset:
-        context = context or Context()
-        self._check(data, outer, context)
-        return self._run(data, self._job(data, size, initial, rng, context), self._grow)
+    def _select(self, request: Request) -> Coreset:
+        return self._run(request, self._grow)
 
-    def _run(self, data: Dataset, job: Job, grow: Callable[[Job, Growth], None]) -> Coreset:
+    def _run(self, request: Request, grow: Callable[[Job, Growth], None]) -> Coreset:
         """Let ``grow`` take points; points taken before an interrupt are kept."""
-        context = job.context
-        clock = Clock(context.runtime.max_seconds)
-        line = ProgressLine(context.runtime.progress, clock, job.size, "selecting")
-        growth = Growth(job, clock, line)
-        with context.runtime.applied(), clock.running(), growth.line:
-            fingerprint = data.fingerprint()  # while the clock runs: it reads all of the data
+        if request.outer is not None:
+            raise InputError(f"{self.name} has no outer objective; leave outer out.")
+        runtime, clock = request.runtime, request.clock
+        job = self._job(request)
+        growth = Growth(job, clock, ProgressLine(runtime, clock, job.size, "selecting"))
+        with runtime.applied(), clock.running(), growth.line:
+            fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
             try:
                 grow(job, growth)
             except (KeyboardInterrupt, TimeOver) as reason:
@@ -197,50 +187,32 @@ class PlainSelector(Selector):
                     growth.stop()
                 else:
                     growth.end(Status.INTERRUPTED)
-        return self._coreset(data, job, growth, clock, fingerprint)
+        return self._coreset(request, job, growth, fingerprint)
 
     @abstractmethod
     def _grow(self, job: Job, growth: Growth) -> None:
         """Apply the rule: pass picks to ``growth`` while it wants them."""
 
-    def _check(self, data: Dataset, outer: Dataset | None, context: Context) -> None:
-        if self.needs_labels:
-            need_labels(self, data)
-        if self.needs_model and context.model is None:
-            raise InputError(f"{self.name} needs the current model; pass Context(model=network).")
-        if outer is not None:
-            raise InputError(f"{self.name} has no outer objective; leave outer out.")
-
-    def _job(
-        self,
-        data: Dataset,
-        size: int | float,
-        initial: Coreset | Sequence[int],
-        rng: int | np.random.Generator,
-        context: Context,
-    ) -> Job:
-        count = as_size(size, int((data.weights > 0).sum()))
-        given = as_start(initial, data, count).points
+    def _job(self, request: Request) -> Job:
+        data, given = request.data, request.start.points
         counted = data.weights > 0
         counted[given] = True
         rows = in_id_order(np.flatnonzero(counted), data.ids)
         place_of = {int(row): place for place, row in enumerate(rows)} if given else {}
         labels = data.y if self.needs_model else None
         return Job(
-            name=self.name,
-            data=data[rows],
-            rows=rows,
-            total=len(data),
-            size=count,
-            given=[place_of[row] for row in given],
-            seed=as_seed(rng),
-            context=context,
+            self.name,
+            data[rows],
+            rows,
+            len(data),
+            request.size,
+            [place_of[row] for row in given],
+            request.seed,
+            request.context,
             present=None if labels is None else tuple(np.unique(labels).tolist()),
         )
 
-    def _coreset(
-        self, data: Dataset, job: Job, growth: Growth, clock: Clock, fingerprint: str
-    ) -> Coreset:
+    def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:
         indices = job.rows[growth.order]
         if len(indices) < job.size and growth.status is Status.COMPLETE:
             words = f"{len(indices)} of {job.size} points: no other point would have a weight > 0"
@@ -251,14 +223,15 @@ class PlainSelector(Selector):
             "versions": versions(),
             **growth.details,
         }
+        seconds = request.clock.seconds
         coreset = Coreset(
             indices,
             np.ones(len(indices)) if growth.weights is None else growth.weights,
-            data.ids[indices],
+            request.data.ids[indices],
             np.array(growth.objectives),
             growth.status,
             growth.message,
-            Provenance(self.name, len(data), job.seed, clock.seconds, fingerprint=fingerprint),
+            Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint),
             details,
         )
         return mark_unverified(coreset, growth.unverified) if growth.unverified else coreset
