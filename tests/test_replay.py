@@ -274,7 +274,7 @@ def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
         status=Status.OUT_OF_TIME,
         message="stopped by max_seconds after 2 of 3 points",
     )
-    with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* half-made"):
+    with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* unchanged"):
         require_complete(part)
     with pytest.raises(KeyboardInterrupt):
         require_complete(Coreset(np.arange(3), status=Status.INTERRUPTED))

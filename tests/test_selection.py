@@ -679,7 +679,7 @@ def test_weights_of_any_unit_are_normalised(unit):
 def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
     x = np.arange(8.0)[:, None]
     weight = np.full(8, 1e308)
-    with pytest.raises(InputError, match=r"weight sums to more than 1.8e\+308"):
+    with pytest.raises(InputError, match="sum of weight overflows"):
         FacilityLocation(counted=True).select(Dataset(x, weight=weight), 2)
     buffer = Reservoir(4).update(x)
     with pytest.raises(InputError, match=r"weight brings what was seen to inf.*scale"):

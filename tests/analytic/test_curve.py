@@ -154,7 +154,7 @@ def test_bad_input_is_refused():
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
     with pytest.raises(InputError, match="is for bilevel selection"):
         Uniform().select(data(), "auto")
-    with pytest.raises(InputError, match=r"held_out=1.5"):
+    with pytest.raises(InputError, match="held_out"):
         quality_curve(selector, data(), held_out=1.5)
     with pytest.raises(InputError, match="needs labels"):
         quality_curve(selector, Dataset(data().x))
@@ -162,7 +162,7 @@ def test_bad_input_is_refused():
         quality_curve(BilevelSelector(kernel="precomputed"), Dataset(np.eye(4), np.arange(4) % 2))
     with pytest.raises(InputError, match="leaves one part empty"):
         quality_curve(selector, Dataset(np.zeros((3, 1)), [0, 1, 1]), held_out=0.01)
-    with pytest.raises(InputError, match="tolerance=-1"):
+    with pytest.raises(InputError, match="tolerance"):
         select(blobs(30), size="auto", tolerance=-1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ class Request:
         return self.context.runtime
 
 
-class Selector:
+class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
     """Select rows of a data set.
 
     The configuration is fixed at construction; :meth:`select` keeps no state.
