@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -177,17 +178,11 @@ def select_sized(
 
     A quality curve of the selector's own model gives the size, on the outer set if there is one.
     """
-    if not isinstance(size, str) or size != "auto":
-        return selector.select(
-            data,
-            size,  # type: ignore[arg-type]  # other strings are refused there
-            outer=outer,
-            initial=initial,
-            rng=rng,
-            context=context,
-        )
-    check_tolerance(tolerance)
     seed = as_seed(rng)
+    more: dict[str, Any] = {"outer": outer, "initial": initial, "rng": seed}
+    if size != "auto":
+        return selector.select(data, size, context=context, **more)  # type: ignore[arg-type]
+    check_tolerance(tolerance)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
     with context.runtime.applied(), clock.running():
@@ -201,8 +196,7 @@ def select_sized(
     if found is None:
         raise _no_size(curve.coreset, tolerance)
     count = max(found, len(initial))
-    limited = context.within(clock)
-    coreset = known.select(data, count, outer=outer, initial=initial, rng=seed, context=limited)
+    coreset = known.select(data, count, context=context.within(clock), **more)
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
