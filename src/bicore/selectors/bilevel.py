@@ -404,7 +404,7 @@ class BilevelSelector(Selector):
         data, start, seed = request.data, request.start, request.seed
         runtime, clock = request.runtime, request.clock
         capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
-        line = ProgressLine(runtime, clock, capacity, "selecting")
+        line = ProgressLine(runtime.progress, clock, capacity, "selecting")
         with runtime.applied(), clock.running(), line:
             room = self.room(capacity, len(data))
             prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)

@@ -19,7 +19,7 @@ from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset, as_weights
 from bicore.errors import InputError
 from bicore.picking import Start, as_start
-from bicore.runtime import Clock, ProgressLine, Runtime, TimeOver
+from bicore.runtime import Clock, ProgressLine, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
@@ -70,7 +70,7 @@ class Search:
         """Return the search with weights learnt at the end only, without reporting its points."""
         line = self.line
         if line.callback is not None:
-            line = ProgressLine(Runtime(progress=False), self.clock, line.total, line.label)
+            line = ProgressLine(False, self.clock, line.total, line.label)
         demand = replace(self.demand, reweighs=False)
         return replace(self, weights=WeightMode.FINAL, demand=demand, same_problem=False, line=line)
 

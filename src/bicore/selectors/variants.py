@@ -98,7 +98,7 @@ class JointSelector(Selector):
     def _select(self, request: Request) -> Coreset:
         data, outer, count, seed = request.data, request.outer, request.size, request.seed
         runtime, clock = self._divide_memory(request.runtime), request.clock
-        line = ProgressLine(runtime, clock, count, "selecting")
+        line = ProgressLine(runtime.progress, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
             parts = [
                 prepare(one.proxy, data, outer, one.room(count, len(data)), seed, runtime)

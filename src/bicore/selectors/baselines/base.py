@@ -175,7 +175,7 @@ class PlainSelector(Selector):
             raise InputError(f"{self.name} has no outer objective; leave outer out.")
         runtime, clock = request.runtime, request.clock
         job = self._job(request)
-        growth = Growth(job, clock, ProgressLine(runtime, clock, job.size, "selecting"))
+        growth = Growth(job, clock, ProgressLine(runtime.progress, clock, job.size, "selecting"))
         with runtime.applied(), clock.running(), growth.line:
             fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
             try:

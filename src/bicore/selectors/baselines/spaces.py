@@ -22,7 +22,7 @@ from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.classical import correct_distances
 from bicore.kernels.operators import Features, KernelOperator, OuterProducts
 from bicore.kernels.scaling import Normalised
-from bicore.runtime import ProgressLine, Runtime
+from bicore.runtime import ProgressLine
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector, check_outputs
 from bicore.selectors.sampling import QUANTILES, allocate_points, strata_of
 
@@ -327,7 +327,7 @@ class PerClassRule(OverSpace):
         given = np.bincount(strata[job.given], minlength=strata.max() + 1)
         counts = np.bincount(strata[growth.open], minlength=len(given)) + given
         wanted = allocate_points(counts, job.size, self.per_class == "balanced", given)
-        quiet = ProgressLine(Runtime(progress=False), growth.clock, job.size, "selecting")
+        quiet = ProgressLine(False, growth.clock, job.size, "selecting")
         for stratum in np.flatnonzero(wanted > given):
             if not growth.wants():
                 break
