@@ -11,8 +11,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import check_integer, check_number, unknown_name
 from bicore.kernels.operators import BLOCK_BYTES
-from bicore.networks.dropout import dropout_probabilities
-from bicore.networks.observe import Observed
+from bicore.networks.observe import Observed, dropout_probabilities
 from bicore.picking import lowest, step_rng
 from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector, check_outputs
