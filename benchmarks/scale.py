@@ -212,7 +212,7 @@ def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def _on_a_card() -> dict[str, Any]:
-    from bicore.shards.gpu import Card
+    from bicore.shards.executors import Card
 
     rates = _rates()
     same = _same_picks()
@@ -249,7 +249,7 @@ def _rates() -> dict[str, float]:
 
 
 def _same_picks() -> bool:
-    from bicore.shards.gpu import Card
+    from bicore.shards.executors import Card
 
     x, y = _made_on_the_card(50_000, 128, CLASSES)
     source = ArrayShards(x, y)

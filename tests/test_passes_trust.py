@@ -11,8 +11,7 @@ from bicore.coreset import Status
 from bicore.kernels import Linear
 from bicore.memory import MomentMemory, Reservoir
 from bicore.moments.features import Rows, WithConstant, map_from_state, map_to_state
-from bicore.shards.executors import Threads
-from bicore.shards.gpu import Card
+from bicore.shards.executors import Card, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources import ArrayShards, NpyShards
 from bicore.sources.parts import Part

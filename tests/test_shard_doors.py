@@ -18,9 +18,9 @@ from bicore.cli.select import Rows as CommandRows
 from bicore.coreset import Status
 from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.clock import ProgressLine
-from bicore.selectors.from_shards import space_of
+from bicore.selectors.from_shards import features_for
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
-from bicore.shards.request import passes_left
+from bicore.shards.request import Request
 from bicore.shards.selection import Selection
 from bicore.sources import ArrayShards
 
@@ -73,9 +73,9 @@ class TestLibrary:
         with pytest.warns(LargeDataWarning, match="1024 random features"):
             found = library.select(source, 5, kernel="rbf", strategy="greedy", passes="auto")
         assert "random features" in found.provenance.notes[0]
-        laplace = space_of(library.Laplace(0.5), seed=3)[0]
+        laplace = features_for(library.Laplace(0.5), seed=3)[0]
         assert (laplace.kind, laplace.gamma, laplace.seed) == ("laplace", 0.5, 3)
-        assert type(space_of("ntk", 0)[0]) is RandomReLU
+        assert type(features_for("ntk", 0)[0]) is RandomReLU
         with pytest.warns(LargeDataWarning, match="landmarks"):
             library.select(source, 5, kernel="polynomial", strategy="greedy", passes="auto")
         linear = library.select(source, 5, kernel="linear", rule="gradient", passes="exact")
@@ -161,8 +161,8 @@ class TestSelection:
     def test_passes_left_are_those_that_are_made(self):
         for size in (1, 7, 60):
             made = select_from_shards(ArrayShards(*rows()), size, exchange=False)
-            assert made.details["passes"] == passes_left(0, size, exact=False)
-        assert passes_left(4, 10, exact=True) == 6
+            assert made.details["passes"] == Request(size).passes_left(0)
+        assert Request(10, passes="exact").passes_left(4) == 6
 
     def test_an_interrupt_inside_a_pass_leaves_what_was_whole(self, monkeypatch):
         plain = library.select(ArrayShards(*rows()), 12, exchange=False)
@@ -200,18 +200,6 @@ class TestSelection:
             library.select(source, 5, outer=rows(seed=8), state=tmp_path, initial=[3])
         with pytest.raises(InputError, match="another initial"):
             library.select(source, 5, outer=judge, state=tmp_path)
-
-    def test_a_memory_limit_bounds_the_pairs_that_exchanges_hold(self, monkeypatch):
-        held = []
-        real = Selection._exchanged_once
-
-        def seen(self, room):
-            held.append(room + len(self.positions))
-            return real(self, room)
-
-        monkeypatch.setattr(Selection, "_exchanged_once", seen)
-        library.select(ArrayShards(*rows()), 9, passes="auto", runtime=Runtime(memory="1MB"))
-        assert 72 * held[0] ** 2 <= 1_000_000
 
 
 class TestEstimate:

@@ -12,13 +12,11 @@ from bicore import InputError, Runtime
 from bicore.errors import WorkerLostError
 from bicore.moments import Moments
 from bicore.moments.features import RandomReLU, Rows
-from bicore.shards.executors import Processes, Threads
-from bicore.shards.gpu import Card
-from bicore.shards.hiring import hired
+from bicore.shards.counting import Counting, PartRows
+from bicore.shards.executors import Card, DaskExecutor, Processes, Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
-from bicore.shards.selection import Selection, select_from_shards
-from bicore.shards.work import Counting, Held
+from bicore.shards.selection import Selection, as_executor, select_from_shards
 from bicore.sources import ArrayShards, NpyShards
 from bicore.sources.opening import open_shards
 
@@ -124,8 +122,7 @@ class TestWork:
         source = ArrayShards(x, y, weight, part_rows=len(x))
         counting = Counting(Rows().unit().fit(x), Moments.empty(12, classes=(11, 4), apart=apart))
         host = counting(source, source.parts[0])
-        held = Held(source.parts[0], torch.from_numpy(x), y, torch.from_numpy(weight))
-        there = counting.on(held)
+        there = counting.on(PartRows(source.parts[0], torch.from_numpy(x), y, weight))
         assert sorted(there.moments.classes) == sorted(host.moments.classes) == [-3, 4, 11]
         own, other = there.moments._ordered([-3, 4, 11]), host.moments._ordered([-3, 4, 11])
         for a, b in zip(own.second, other.second, strict=True):
@@ -146,7 +143,13 @@ class TestWork:
         centre = np.full(classes, 1 / classes)
         source = ArrayShards(x, y, part_rows=400)
         scoring = Scoring(
-            Rows().unit().fit(x), change, model, centre, np.arange(classes), 25, np.array([3])
+            Rows().unit().fit(x),
+            np.hstack([-model, change]),
+            centre,
+            np.arange(classes),
+            25,
+            25,
+            np.array([3]),
         )
         exact = x.astype(np.float64) / np.maximum(
             np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True), 1e-300
@@ -156,7 +159,7 @@ class TestWork:
         best = np.sort(np.argsort(-slopes)[:25])
         for found in (
             scoring(source, source.parts[0]),
-            scoring.on(Held(source.parts[0], torch.from_numpy(x), y)),
+            scoring.on(PartRows(source.parts[0], torch.from_numpy(x), y)),
         ):
             assert found.positions.tolist() == best.tolist()
             np.testing.assert_allclose(found.features, exact[best], rtol=1e-12, atol=1e-15)
@@ -230,8 +233,6 @@ class TestLostWorkers:
 
     def test_dask_does_the_parts_again(self, deadly, tmp_path):
         distributed = pytest.importorskip("distributed")
-        from bicore.shards.dask import DaskExecutor
-
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, dashboard_address=None
@@ -248,8 +249,6 @@ def always_dying(source, part):
 def test_dask_that_is_not_there_is_said(monkeypatch):
     import sys
 
-    from bicore.shards.dask import DaskExecutor
-
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"bicore\[dask\]"):
         DaskExecutor("tcp://127.0.0.1:1")
@@ -263,12 +262,12 @@ def test_the_runtime_says_who_works(monkeypatch):
     card = torch.device("cuda")
     monkeypatch.setattr(Runtime, "torch_device", property(lambda self: card))
     hires = []
-    monkeypatch.setattr("bicore.shards.hiring.Card", hires.append)
-    hired(None, source, request, Runtime())
+    monkeypatch.setattr("bicore.shards.selection.Card", hires.append)
+    as_executor(None, source, request, Runtime())
     assert hires == ["cuda"]
-    assert hired(Threads(2), source, request, Runtime()) == Threads(2)
+    assert as_executor(Threads(2), source, request, Runtime()) == Threads(2)
     card = torch.device("cpu")
-    assert hired(None, source, request, Runtime(threads=1)) == Threads(1)
+    assert as_executor(None, source, request, Runtime(threads=1)) == Threads(1)
 
 
 class TestDaskSources:
@@ -325,8 +324,6 @@ class TestDaskSources:
     def test_workers_compute_their_own_rows(self):
         array = self.arrays()
         distributed = pytest.importorskip("distributed")
-        from bicore.distributed import DaskExecutor
-
         x, y = rows()
         plain = select_from_shards(ArrayShards(x, y, part_rows=300), 9)
         with (

@@ -37,14 +37,13 @@ from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objec
 from bicore.coreset import Coreset, Status, mark_unverified
 from bicore.moments import Moments
 from bicore.moments.choosing import WAYS as MEMORY_RULES
-from bicore.moments.ridge import Candidates
+from bicore.moments.ridge import Candidates, FeatureState
 from bicore.picking import Start
 from bicore.selectors import ADesign, Batches, JointSelector, VDesign
 from bicore.selectors.baselines import design as design_module
 from bicore.selectors.baselines.design import Variances, _gap
 from bicore.selectors.search import fit_engine
 from bicore.shards import select_from_shards, selection
-from bicore.shards.growing import Growing
 from bicore.sources import ArrayShards
 from tests.helpers import pseudo_huber
 
@@ -562,20 +561,20 @@ def parts_of(repeats=1):
 
 def test_files_with_a_tiny_regulariser_keep_their_points():
     with pytest.warns(NumericalWarning, match="inner_reg"):
-        coreset = select_from_shards(parts_of(repeats=10), 20, inner_reg=1e-15)
+        coreset = select_from_shards(parts_of(repeats=10), 20, inner_reg="relative:1e-15")
     assert_unverified(coreset, 20)
 
 
 def test_a_wrong_objective_from_files_is_replaced(monkeypatch):
     right = select_from_shards(parts_of(), 5, exchange=False)
-    take = Growing.take
+    change = FeatureState.change
 
-    def off(self, row, target):
-        step = take(self, row, target)
+    def off(self, row, target, sign=1.0):
+        step = change(self, row, target, sign)
         self.objective += 1e-3
         return step
 
-    monkeypatch.setattr(Growing, "take", off)
+    monkeypatch.setattr(FeatureState, "change", off)
     with pytest.warns(NumericalWarning):
         coreset = select_from_shards(parts_of(), 5, exchange=False)
     assert_unverified(coreset, 5)
@@ -586,13 +585,13 @@ def test_a_refit_of_files_that_fails_keeps_the_points(monkeypatch):
     def fail(self, features, targets):
         raise np.linalg.LinAlgError
 
-    monkeypatch.setattr(Growing, "refit", fail)
+    monkeypatch.setattr(FeatureState, "refit", fail)
     with pytest.warns(NumericalWarning):
         assert_unverified(select_from_shards(parts_of(), 5), 5)
 
 
 def test_exchanges_that_fail_keep_the_points(monkeypatch):
-    def fail(rows):
+    def fail(rows, may_leave):
         raise NumericalError("no inverse")
 
     monkeypatch.setattr(selection, "improve", fail)

@@ -5,7 +5,7 @@ a dataframe or delayed chunks; ``select_from_shards`` takes both. The extra ``bi
 what is needed.
 """
 
-from bicore.shards.dask import DaskExecutor
+from bicore.shards.executors import DaskExecutor
 from bicore.shards.selection import select_from_shards
 from bicore.sources.chunks import DaskShards
 from bicore.sources.opening import open_shards

@@ -33,14 +33,20 @@ class Quotas:
         """Of the rows still free, those whose class may have another point."""
         classes = int(self.codes.max()) + 1 if self.caps is None else len(self.caps)
         counts = np.bincount(self.codes[list(chosen)], minlength=classes)
-        if self.caps is not None:
-            open_classes: Array = counts < self.caps
-            return free & open_classes[self.codes]
         left = np.bincount(self.codes[free], minlength=classes) > 0
-        if not left.any():
-            return free
-        least: Array = left & (counts == counts[left].min())
-        return free & least[self.codes]
+        return free & open_classes(self.caps, counts, left)[self.codes]
+
+
+def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
+    """Return which classes may have the next point.
+
+    ``caps`` are the most points of each class, or None for one of every class a round; ``counts``
+    the points of each class, and ``left`` the classes that have free rows.
+    """
+    if caps is not None:
+        allowed: Array = left & (counts < caps)
+        return allowed
+    return left & (counts == counts[left].min()) if left.any() else left
 
 
 class QuotaRule(ABC):
@@ -49,6 +55,10 @@ class QuotaRule(ABC):
     @abstractmethod
     def of(self, targets: Targets) -> Quotas | None:
         """The quotas of these labels; None where every point may be taken."""
+
+    def caps(self, classes: Array) -> Array | None:
+        """Return the most points of each class; None for one of every class a round."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -84,8 +94,11 @@ class AtMost(QuotaRule):
 
     def of(self, targets: Targets) -> Quotas:
         codes = _codes(targets)
-        known = np.asarray(targets.classes).tolist()
-        caps = np.full(len(known), len(codes), dtype=np.int64)
+        return Quotas(codes, self.caps(np.asarray(targets.classes)))
+
+    def caps(self, classes: Array) -> Array:
+        known = classes.tolist()
+        caps = np.full(len(known), np.iinfo(np.int64).max)
         for label, count in self.counts.items():
             if label not in known:
                 raise InputError(
@@ -93,7 +106,7 @@ class AtMost(QuotaRule):
                     "that occur."
                 )
             caps[known.index(label)] = count
-        return Quotas(codes, caps)
+        return caps
 
 
 def _codes(targets: Targets) -> Array:

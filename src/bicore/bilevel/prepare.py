@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -15,6 +16,7 @@ from bicore.bilevel import kernel_choice
 from bicore.bilevel.aims import Aims, Given
 from bicore.bilevel.contract import Demand, Effort, Quantity
 from bicore.bilevel.engines import reweighable
+from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
@@ -62,6 +64,20 @@ GROWING = Effort()
 
 #: The labels as they are.
 GIVEN = Given()
+
+
+def as_quotas(value: Any) -> QuotaRule | None:
+    """Return the rule of None, "balanced", or the most points of each class by its label."""
+    if value is None or isinstance(value, QuotaRule):
+        return value
+    if isinstance(value, Mapping):
+        return AtMost(value)
+    if isinstance(value, str) and value.lower() == "balanced":
+        return Balanced()
+    raise InputError(
+        f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for example "
+        "{'spam': 20}."
+    )
 
 
 class Prior(StrEnum):

@@ -376,11 +376,11 @@ class Moments:
         missing = np.flatnonzero(labels != labels)
         if len(missing):
             raise InputError(f"y[{missing[0]}] is not a number; give every row a label.")
-        names, codes = np.unique(labels, return_inverse=True)
+        names = np.unique(labels)
         wider = self.with_classes(names.tolist())
         assert wider.classes is not None
         columns = np.array([wider.classes.index(label) for label in names.tolist()])
-        return wider, columns[codes.reshape(-1)]
+        return wider, columns[np.searchsorted(names, labels)]
 
     def with_classes(self, labels: Sequence[Any]) -> Moments:
         """Add a column for each of these labels.

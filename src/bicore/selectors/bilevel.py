@@ -18,7 +18,7 @@ from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import supported
 from bicore.bilevel.greedy import BalancedIfClasses, Plan, QuotaRule
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
-from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
+from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, as_quotas, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
@@ -217,7 +217,7 @@ class BilevelSelector(Selector):
             "candidates": candidates,
             "strategy": names.as_object("strategy", strategy, Strategy, STRATEGIES),
             "first": as_option("first", first, First),
-            "quotas": names.as_quotas(quotas),
+            "quotas": as_quotas(quotas),
             "task": as_option("task", task, Task),
             "classes": labels_in(classes),
             "inner": inner,
@@ -457,7 +457,7 @@ class BilevelSelector(Selector):
         labels = np.unique(data.y[coreset.indices]).tolist()
         if len(labels) > 1 or len(np.unique(data.y[data.weights > 0])) < 2:
             return coreset
-        quotas = names.as_quotas({labels[0]: len(coreset) - 1})
+        quotas = as_quotas({labels[0]: len(coreset) - 1})
         chooser = replace(self, quotas=quotas, strategy=Greedy())
         found = chooser._select(replace(request, size=len(coreset)))
         note = f"classes: all points were {labels[0]!r}, so one was replaced"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
-from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.problem import Constant, Regulariser
 from bicore.bilevel.regularisation import Automatic, RelativeToKernel
@@ -86,14 +85,3 @@ def as_intercept(value: Any) -> float | None:
     if value is None or value == "auto":
         return None
     return check_number("intercept", value, least=0, fix="or 'auto'")
-
-
-def as_quotas(value: Any) -> QuotaRule | None:
-    """Return a quota rule, given None, "balanced" or the most points of each class by its label."""
-    if value is None or isinstance(value, QuotaRule):
-        return value
-    if isinstance(value, Mapping):
-        return AtMost(value)
-    if str(value).lower() != "balanced":
-        raise InputError(f"quotas must be 'balanced' or a mapping {{label: count}}; got {value!r}.")
-    return Balanced()

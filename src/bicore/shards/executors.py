@@ -1,7 +1,6 @@
-"""Who does the work on parts: this process, its threads, or a pool of processes.
+"""Executors map work over the parts of a source: threads, processes, a GPU, or a Dask cluster.
 
-An executor maps a function over parts and gives the results in the order of the parts, nothing
-else: whoever works, and however many, the answer is the same.
+An executor gives the results in the order of the parts. Which one works does not change the answer.
 """
 
 from __future__ import annotations
@@ -13,20 +12,28 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from bicore.errors import WorkerLostError
+from bicore.errors import InputError, WorkerLostError
+from bicore.runtime.context import free_bytes
 from bicore.runtime.threads import narrow, on_one_thread
-from bicore.sources.parts import Part, ShardSource
+from bicore.shards.counting import PartRows, PartWork
+from bicore.sources.parts import Chunk, Part, ShardSource
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
 
 #: Processes that may die one after another without a part done between.
 MOST_LOSSES = 3
+#: The share of a GPU's free memory that rows may take; the rest is for blocks and the shortlist.
+GPU_SHARE = 0.7
+#: Parts under way for every thread of a cluster: with two, threads wait for results to come home.
+AHEAD = 6
 
 
 class Executor(ABC):
@@ -38,12 +45,12 @@ class Executor(ABC):
     (True, True)
     """
 
-    #: Where a shortlist is kept up to date; None: on the host.
+    #: Where the coreset and its candidates are kept; None: on the host.
     device: torch.device | None = None
 
     @abstractmethod
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        """The results of all parts, in order.
+        """Yield the results of all parts, in order.
 
         Parameters
         ----------
@@ -55,24 +62,22 @@ class Executor(ABC):
         Yields
         ------
         object
-            What the work gave.
+            The result of the work on a part.
         """
+
+    def close(self) -> None:  # noqa: B027
+        """Release what the executor holds; it can be used again."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(  # noqa: B027 (nothing to close is usual)
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Nothing to close."""
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 @dataclass
 class Threads(Executor):
-    """This process, some parts at a time: reading and products wait for no one.
+    """Threads of this process.
 
     Parameters
     ----------
@@ -92,18 +97,17 @@ class Threads(Executor):
 
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
         if self.count <= 1:
-            for part in source.parts:
-                yield work(source, part)
+            yield from (work(source, part) for part in source.parts)
             return
         with narrow(1), ThreadPoolExecutor(self.count) as pool:
-            yield from in_order(pool.submit, work, source, 2 * self.count)
+            yield from _in_order(pool.submit, work, source, 2 * self.count)
 
 
 @dataclass
 class Processes(Executor):
     """A pool of processes; the source is sent to each, not its rows.
 
-    Where a process dies the pool is made anew, and the parts that were under way are done again.
+    If a process dies, the pool is made again, and so are the parts that were under way.
 
     Parameters
     ----------
@@ -121,57 +125,202 @@ class Processes(Executor):
     def __post_init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(self.count, context, initializer=on_one_thread)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Let the processes go."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        if self._pool is None:
-            with self:
-                yield from self.map(work, source)
-            return
         done, losses = 0, 0
-        while True:
+        while done < len(source.parts):
+            if self._pool is None:
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(self.count, context, initializer=on_one_thread)
             try:
-                for result in in_order(self._pool.submit, work, source, 2 * self.count, done):
+                for result in _in_order(self._pool.submit, work, source, 2 * self.count, done):
                     yield result
                     done, losses = done + 1, 0
-                return
             except BrokenProcessPool as error:
                 losses += 1
+                self.close()
                 if losses > MOST_LOSSES:
-                    raise _lost(source.parts[done], losses) from error
-                self.__exit__(None, None, None)
-                self.__enter__()
+                    part = source.parts[done]
+                    raise WorkerLostError(
+                        f"{losses} processes in a row died at or after {part.place or 'the source'}"
+                        f", row {part.offset}, often for lack of memory: use fewer processes, or "
+                        "smaller parts."
+                    ) from error
 
 
-def _lost(part: Part, losses: int) -> WorkerLostError:
-    return WorkerLostError(
-        f"{losses} processes in a row died at or just behind {part.place or 'the source'}, row "
-        f"{part.offset}; often it is memory: ask for fewer processes, or smaller parts."
-    )
+@dataclass
+class Card(Executor):
+    """A GPU.
+
+    Rows stay on it in the precision of the source while they fit into ``memory``; other rows are
+    read again in every pass, ahead of the work, into pinned memory.
+
+    Parameters
+    ----------
+    name : str
+        A device of torch.
+    memory : int, optional
+        Bytes that rows may take; by default a share of the free memory.
+    readers : int
+        Threads that read parts ahead: reading and checking is slower than the bus.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.shards.selection import select_from_shards
+    >>> from bicore.sources import ArrayShards
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(300, 4))
+    >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=100)
+    >>> len(select_from_shards(source, 5, executor=Card("cpu")))
+    5
+    """
+
+    name: str = "cuda"
+    memory: int | None = None
+    readers: int = 4
+
+    def __post_init__(self) -> None:
+        self.device = self._device = torch.device(self.name)
+        if self._device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError(
+                f"device={self.name!r} is not available: torch finds no CUDA device here; leave it "
+                "out to work on the processor."
+            )
+        #: Bytes of the rows on the card.
+        self.resident = 0
+        self.close()
+
+    def close(self) -> None:
+        """Let the rows go."""
+        self.resident = 0
+        # Each value holds its source, so that no other source gets the same id.
+        self._kept: dict[tuple[int, int], tuple[ShardSource, PartRows]] = {}
+        free = self.memory is None
+        self._room = int(GPU_SHARE * free_bytes(self._device)) if free else self.memory or 0
+
+    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        if not isinstance(work, PartWork):
+            yield from (work(source, part) for part in source.parts)
+            return
+        with ThreadPoolExecutor(self.readers) as pool:
+            read = partial(self._read, work)
+            for rows in _in_order(pool.submit, read, source, 2 * self.readers):
+                yield work.on(self._place(source, rows))
+
+    def _read(self, work: PartWork[Any], source: ShardSource, part: Part) -> PartRows:
+        """Return rows that are on the card, or read them into pinned memory."""
+        if (id(source), part.number) in self._kept:
+            return self._kept[id(source), part.number][1]
+        rows = work.read(source, part)
+        x: Tensor = torch.from_numpy(np.array(rows.x))  # a mapped file is read here
+        rows.x = x.pin_memory() if self._device.type == "cuda" else x
+        rows.y = None if rows.y is None else np.asarray(rows.y)
+        return rows
+
+    def _place(self, source: ShardSource, rows: PartRows) -> PartRows:
+        key = (id(source), rows.part.number)
+        if key in self._kept:
+            return self._kept[key][1]
+        rows = rows.to(self._device)
+        if self.resident + rows.x.nbytes <= self._room:
+            self._kept[key] = (source, rows)
+            self.resident += rows.x.nbytes
+        return rows
 
 
-def in_order(
-    submit: Callable[..., Any],
-    work: Work[T],
-    source: ShardSource,
-    ahead: int,
-    first: int = 0,
-) -> Iterator[T]:
-    """Results in the order of the parts, no more than some parts ahead of whoever takes them."""
+@dataclass
+class DaskExecutor(Executor):
+    """The workers of a Dask cluster; each reads its parts itself, so all of them need the files.
+
+    If a worker is lost, the scheduler gives its parts to another one.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        A client, or the address of a scheduler such as ``"tcp://10.0.0.1:8786"``.
+
+    Examples
+    --------
+    >>> from bicore.distributed import DaskExecutor
+    >>> with DaskExecutor("tcp://10.0.0.1:8786") as workers:  # doctest: +SKIP
+    ...     select_from_shards(source, 1000, executor=workers)
+    """
+
+    client: Any
+
+    def __post_init__(self) -> None:
+        self._connected = isinstance(self.client, str)
+        if self._connected:
+            self.client = _connect(self.client)
+
+    def close(self) -> None:
+        """Leave the cluster, if this object joined it."""
+        if self._connected:
+            self.client.close()
+
+    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        threads = max(1, sum(self.client.nthreads().values()))
+        # pure=False: results are not looked up by arguments; another pass is other work.
+        submit: Callable[..., Any] = partial(self.client.submit, _call, pure=False)
+        if hasattr(source, "given"):
+            submit = self._submit_near_rows
+        # Matrices of p² travel once a pass, not with every part, and as the result of a task, which
+        # is computed again if the worker that had it is lost.
+        held = self.client.submit(_same, work, pure=False)
+        yield from _in_order(submit, held, source, AHEAD * threads)
+
+    def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
+        """Work where the rows of a Dask collection are, once they are computed."""
+        rows = self.client.compute(source.chunks[part.number])
+        return self.client.submit(_call_on, work, source.given(part), part, rows, pure=False)
+
+
+def _same(work: T) -> T:
+    return work
+
+
+def _call(work: Work[T], source: ShardSource, part: Part) -> T:
+    return work(source, part)
+
+
+@dataclass
+class _OneChunk:
+    """A source of one part whose rows are already here."""
+
+    chunk: Chunk
+
+    def read(self, part: Part) -> Chunk:
+        return self.chunk
+
+
+def _call_on(work: Any, given: Any, part: Part, rows: Any) -> Any:
+    return work(_OneChunk(given.chunk(rows, part)), part)
+
+
+def _connect(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("a cluster needs Dask: pip install 'bicore[dask]'.") from error
+    try:
+        return Client(address)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"dask={address!r}: no scheduler answers there ({error}); start one with "
+            "'dask scheduler', or give its address."
+        ) from error
+
+
+def _in_order(
+    submit: Callable[..., Any], work: Any, source: ShardSource, ahead: int, first: int = 0
+) -> Iterator[Any]:
+    """Yield results in the order of the parts, with at most ``ahead`` parts waiting."""
     waiting: deque[Any] = deque()
     try:
         for part in source.parts[first:]:

@@ -1,200 +1,239 @@
-"""What is asked of a selection from shards, and how its points fall into passes."""
+"""The request of a selection in passes, and how its points and memory follow from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from bicore.errors import InputError, unknown_name
+from bicore.bilevel.greedy import QuotaRule, open_classes
+from bicore.bilevel.prepare import as_quotas
+from bicore.data import Array, Targets, Task
+from bicore.errors import check_integer, check_number, unknown_name
 from bicore.moments.features import FeatureMap, Rows, WithConstant, as_feature_map
+from bicore.moments.moments import Moments
+from bicore.picking import Relative, as_relative
 from bicore.runtime import Runtime
-from bicore.shards.quotas import check_wish
-from bicore.shards.room import Shape, most_listed, most_pairs, shape_of
+from bicore.shards.counting import BLOCK
 from bicore.sources.parts import Chunk, ShardSource
 
-#: ρ as a share of the mean of ‖φ‖².
-SHARE = 0.1
+#: The regulariser if none is given.
+INNER_REG = Relative(0.1)
 #: Rows that a pass returns in all, and if it gives one point only.
 SHORTLIST, SHORTLIST_OF_ONE = 8192, 256
 #: Rows of a part that come with their features: at least, and as a multiple of an equal share. If
 #: more of a part are among the best, it is read again.
 LEAST_OF_PART, SHARES_OF_PART = 16, 2
-#: Points taken from a pass: at least, and as a share of those there are. In trials with 10 000
-#: embeddings the objective stayed within half a percent of one point a pass.
-LEAST_A_PASS, SHARE_A_PASS = 1, 0.2
-#: Exchanges at the end are made among so many rows at most, fewer under a memory limit: their pairs
-#: are held.
-MOST_EXCHANGED = 1500
-#: Passes that look for exchanges, at most.
-ROUNDS = 3
-#: Rows that a feature map is settled on.
+#: Points of a pass as a share of the points so far. In trials with 10 000 embeddings the objective
+#: stayed within half a percent of one point a pass.
+SHARE_A_PASS = 0.2
+#: Rows among which exchanges are made at the end, and passes that look for them, at most.
+MOST_EXCHANGED, ROUNDS = 1500, 3
+#: Rows that a feature map is fitted on.
 FIRST_ROWS = 1000
 #: The square of the constant feature, as a share of the mean of ‖φ‖².
 INTERCEPT = 1.0
 RULES = ("gain", "gradient")
 
+#: Bytes of a number in sums and fits, and in a block of features.
+NUMBER, SHORT = 8, 4
+#: Blocks that one worker holds at a time: rows as stored and converted, features, their products.
+BLOCKS = 4
+#: Copies of a shortlist that the process grows by, as measured with 8192 rows of 256 features, and
+#: the share of a memory limit that they may fill.
+COPIES, LISTED_SHARE = 16, 0.4
+#: Matrices of p² that the state of the coreset holds.
+MATRICES = 6
+#: Memory of a process before it does anything: Python, NumPy and torch.
+PROCESS_BYTES = 300_000_000
+
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a selection from shards, checked.
-
-    Parameters
-    ----------
-    size : int
-        How many points.
-    features : FeatureMap
-        What rows are compared in; by default the rows, brought to length 1.
-    rule : {"gain", "gradient"}
-        How points are taken from a shortlist.
-    passes : {"auto", "exact"}
-        How many points a pass gives: some, or one, which is exact.
-    inner_reg : float, optional
-        ρ as a share of the mean of ‖φ‖².
-    prior : str or mapping
-        "data", "equal", or shares by label.
-    exchange : bool
-        Whether exchanges are made among the chosen and their runners-up at the end.
-    quotas : "balanced" or mapping, optional
-        One point of every class a round, or the most points by label.
-    skip_bad : bool
-        Whether rows that are not finite are left out and counted; else they are an error.
-    shortlist : int
-        Rows that a pass returns.
-    most_exchanged : int
-        Rows among which exchanges are made, at most: their pairs are held.
-
-    Examples
-    --------
-    >>> Request(10).rule
-    'gain'
-    """
+    """A checked request; see :func:`bicore.shards.select_from_shards` for its options."""
 
     size: int
     features: FeatureMap = field(default_factory=lambda: Rows().unit())
     rule: str = "gain"
     passes: str = "auto"
-    inner_reg: float = SHARE
+    inner_reg: float | Relative | str = INNER_REG
     prior: Any = "data"
     exchange: bool = True
     quotas: Any = None
     skip_bad: bool = False
     shortlist: int = SHORTLIST
-    most_exchanged: int = MOST_EXCHANGED
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise unknown_name("rule", self.rule, RULES)
         if self.passes not in ("auto", "exact"):
             raise unknown_name("passes", self.passes, ("auto", "exact"))
-        check_wish(self.quotas)
-        self._check_regulariser()
+        check_integer("shortlist", self.shortlist)
+        object.__setattr__(self, "quotas", as_quotas(self.quotas))
+        reg = INNER_REG if self.inner_reg == "auto" else as_relative(self.inner_reg)
+        if not isinstance(reg, Relative):
+            reg = check_number("inner_reg", reg, above=0, fix="or a share such as 'relative:0.1'")
+        object.__setattr__(self, "inner_reg", reg)
+
+    @property
+    def exact(self) -> bool:
+        """Whether a pass gives one point: the best of all rows."""
+        return self.passes == "exact"
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether points are exchanged at the end."""
+        return self.exchange and not self.exact and self.size < MOST_EXCHANGED
+
+    @property
+    def listed(self) -> int:
+        """How many rows a pass returns."""
+        return min(self.shortlist, SHORTLIST_OF_ONE) if self.exact else self.shortlist
 
     def within(self, runtime: Runtime) -> Request:
-        """The same under a memory limit, where one was given: what is free changes no picks.
-
-        Parameters
-        ----------
-        runtime : Runtime
-            With the limit.
-
-        Returns
-        -------
-        Request
-            With a shorter shortlist, and fewer rows among which exchanges are made, where these
-            would not fit.
-        """
+        """Shorten the shortlist if a memory limit was given; free memory changes no picks."""
         if runtime.memory is None:
             return self
-        limit = runtime.memory_bytes()
-        return replace(
-            self,
-            shortlist=min(self.shortlist, most_listed(limit, self.features.width)),
-            most_exchanged=min(self.most_exchanged, most_pairs(limit)),
-        )
+        most = LISTED_SHARE * runtime.memory_bytes() / (NUMBER * COPIES * self.features.width)
+        return replace(self, shortlist=min(self.shortlist, max(1, int(most))))
 
-    def _check_regulariser(self) -> None:
-        if not (np.isfinite(self.inner_reg) and self.inner_reg > 0):
-            raise InputError(
-                f"inner_reg={self.inner_reg!r} is not a positive number; give a share of the mean "
-                "of ‖φ‖² such as 0.1."
-            )
+    def rho(self, energy: float) -> float:
+        """Return ρ for a mean of ‖φ‖²."""
+        if isinstance(self.inner_reg, Relative):
+            return self.inner_reg.rho(energy)
+        return float(self.inner_reg)
 
+    def listed_of_part(self, parts: int) -> int:
+        """Return how many rows of each part come with their features."""
+        return max(LEAST_OF_PART, SHARES_OF_PART * self.listed // parts)
 
-def rows_of_a_pass(request: Request) -> int:
-    """How many rows are looked at closely."""
-    exact = request.passes == "exact"
-    return min(request.shortlist, SHORTLIST_OF_ONE) if exact else request.shortlist
+    def points_of_pass(self, done: int) -> int:
+        """Return how many points the next pass gives."""
+        return 1 if self.exact else min(self.size - done, max(1, int(SHARE_A_PASS * done)))
 
-
-def rows_of_a_part(request: Request, parts: int) -> int:
-    """How many rows of each part come with their features."""
-    return max(LEAST_OF_PART, SHARES_OF_PART * rows_of_a_pass(request) // parts)
-
-
-def lengths(source: ShardSource, request: Request) -> Shape:
-    """What memory and work of a selection depend on."""
-    listed = min(source.rows, rows_of_a_pass(request))
-    most = request.most_exchanged
-    asked = request.exchange and request.passes != "exact" and request.size < most
-    exchanged = min(most, request.size + listed) if asked else 0
-    return shape_of(
-        source, request.features, request.size, listed, exchanged, request.prior != "data"
-    )
+    def passes_left(self, done: int) -> int:
+        """Count the passes that the missing points take, without exchanges."""
+        count = 0
+        while done < self.size:
+            done += self.points_of_pass(done)
+            count += 1
+        return count
 
 
-def points_of_a_pass(done: int, size: int, exact: bool) -> int:
-    """How many points the next pass gives."""
-    if exact:
-        return 1
-    return min(size - done, max(LEAST_A_PASS, int(SHARE_A_PASS * done)))
-
-
-def passes_left(done: int, size: int, exact: bool) -> int:
-    """How many passes the points that are missing take, exchanges apart."""
-    if exact:
-        return size - done
-    count = 0
-    while done < size:
-        done += points_of_a_pass(done, size, exact)
-        count += 1
-    return count
-
-
-def settle_features(features: Any, intercept: float | str, source: ShardSource) -> FeatureMap:
-    """The map that rows of a source are compared in, with its constant feature."""
+def make_request(
+    source: ShardSource, size: int, features: Any, intercept: Any, runtime: Runtime, options: Any
+) -> Request:
+    """Fit the feature map, with its constant feature, on the first rows; check the options."""
     chosen = Rows().unit() if features is None else as_feature_map(features)
-    share = INTERCEPT if intercept == "auto" else intercept
-    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < np.inf:
-        raise InputError(
-            f"intercept={intercept!r} must be 'auto' or a share >= 0 of the mean of ‖φ‖² (0: none)."
-        )
+    share = INTERCEPT
+    if intercept != "auto":
+        share = check_number("intercept", intercept, least=0, fix="or 'auto'")
     if share > 0 and not isinstance(chosen, WithConstant):
-        chosen = WithConstant(chosen, float(share), reason=chosen.reason)
-    return chosen.fit(first_rows(source).x)
+        chosen = WithConstant(chosen, share, reason=chosen.reason)
+    map = chosen.fit(first_rows(source).x)
+    return Request(size, map, **options).within(runtime)
 
 
 def first_rows(source: ShardSource) -> Chunk:
-    """The rows that a map is settled on, whatever the parts; rows that are not finite are left out.
-
-    Without weights.
-    """
-    found: list[Chunk] = []
+    """Read the first finite rows, without weights; their number does not depend on the parts."""
+    x: list[Array] = []
+    y: list[Array] = []
     count = 0
     for part in source.parts:
         chunk = source.read(part)
         rows = slice(FIRST_ROWS - count)
-        y = None if chunk.y is None else np.array(np.ma.getdata(chunk.y)[rows])
-        found.append(Chunk(np.array(chunk.x[rows]), y))
-        count += len(found[-1])
+        x.append(np.array(chunk.x[rows]))
+        if chunk.y is not None:
+            y.append(np.array(np.ma.getdata(chunk.y)[rows]))
+        count += len(x[-1])
         if count >= FIRST_ROWS:
             break
-    x = np.concatenate([one.x for one in found])
-    labels = [one.y for one in found if one.y is not None]
-    y = np.concatenate(labels) if labels else None
-    sound = np.isfinite(x).reshape(len(x), -1).all(1)
-    if not sound.any():
-        return Chunk(np.zeros_like(x[:1]), None if y is None else y[:1])
-    return Chunk(x[sound], None if y is None else y[sound])
+    values = np.concatenate(x)
+    finite = np.isfinite(values).reshape(len(values), -1).all(1)
+    if not finite.any():
+        values, finite = np.zeros_like(values), np.arange(len(values)) < 1
+    return Chunk(values[finite], np.concatenate(y)[finite] if y else None)
+
+
+class ClassLimits:
+    """How many points a class may have, from quotas and the rows that are available."""
+
+    def __init__(self, rule: QuotaRule, classes: Array, available: Array) -> None:
+        self.caps = rule.caps(classes)
+        self.available = available
+
+    @classmethod
+    def of(
+        cls, rule: QuotaRule | None, classes: Array | None, available: Array
+    ) -> ClassLimits | None:
+        """Return the limits of a rule; None if every row may be taken."""
+        if rule is not None and classes is None:
+            rule.of(Targets(Task.REGRESSION, np.zeros((1, 1))))  # refuses rules that need classes
+            return None
+        return None if rule is None or classes is None else cls(rule, classes, available)
+
+    def next(self, counts: Array) -> Array:
+        """Return which classes the next point may have."""
+        return open_classes(self.caps, counts, counts < self.available)
+
+    def open(self, counts: Array) -> Array:
+        """Return which classes may have points again at some time."""
+        full = counts >= (self.available if self.caps is None else self.caps)
+        return ~full & (counts < self.available)
+
+    def most(self, counts: Array) -> Array:
+        """Return the most points of each class that exchanges may lead to."""
+        return counts if self.caps is None else self.caps
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The lengths that memory and work depend on."""
+
+    rows: int
+    parts: int
+    #: Rows of the largest part, and bytes of a row as it is read.
+    largest: int
+    row_bytes: int
+    width: int
+    outputs: int
+    size: int
+    listed: int
+    apart: bool
+
+    @classmethod
+    def of(cls, source: ShardSource, request: Request) -> Shape:
+        """Read the first part; the classes are those of that part."""
+        first = source.read(source.parts[0])
+        outputs = 1
+        if first.y is not None:
+            labels = np.ma.getdata(first.y)
+            targets = labels.dtype.kind == "f"
+            outputs = int(np.prod(labels.shape[1:])) if targets else len(np.unique(labels))
+        return cls(
+            source.rows,
+            len(source.parts),
+            max(part.count for part in source.parts),
+            first.x.nbytes // max(len(first), 1),
+            request.features.width,
+            max(outputs, 1),
+            request.size,
+            min(source.rows, request.listed),
+            request.prior != "data",
+        )
+
+    def bytes(self, workers: int, processes: bool = False) -> int:
+        """Estimate the memory of this many workers, in addition to this process as it is now."""
+        moments = Moments.room(self.width, self.outputs, self.apart)
+        part = self.largest * (self.row_bytes + NUMBER)
+        each = part + BLOCKS * SHORT * BLOCK + 2 * moments + processes * PROCESS_BYTES
+        # Results of parts wait for their turn, two for each worker.
+        counting = moments * (2 + 2 * workers * (workers > 1))
+        columns = self.width + 2 * self.outputs
+        listing = NUMBER * (COPIES * self.listed + 2 * self.size) * columns
+        return workers * each + max(counting, NUMBER * MATRICES * self.width**2 + listing)
+
+    def workers_within(self, limit: int, most: int) -> int:
+        """Return how many threads fit a memory limit, at least 1."""
+        return max((count for count in range(1, most + 1) if self.bytes(count) <= limit), default=1)

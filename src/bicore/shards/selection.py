@@ -1,61 +1,55 @@
-"""A coreset of rows that are never loaded whole.
+"""A coreset of rows that are never loaded at once.
 
-The first pass counts all rows into moments: the objective is p² numbers from then on. Every further
-pass scores all rows by their slopes, and each part gives its steepest ones; among these, points are
-taken by their exact gains, which bring all of the shortlist up to date. One point a pass is exact:
-the steepest row, or the one with the largest gain, of all rows there are.
+The first pass adds all rows up into moments: from then on the objective is p² numbers. Every
+further pass scores all rows by their slopes, and each part gives its steepest ones; among these,
+points are taken by their exact gains, which are updated after each point. One point a pass is
+exact: the steepest row, or the one with the largest gain, of all rows.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import torch
 
+from bicore.bilevel.greedy import AtMost
 from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
-from bicore.moments.choosing import improve
+from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features import WithConstant
 from bicore.moments.moments import Moments, Outer, check_room
-from bicore.picking import as_size, as_start
+from bicore.moments.ridge import FeatureRows, FeatureState, to_host
+from bicore.picking import TIE, as_size, as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import ProgressLine, TimeOver
-from bicore.shards.arithmetic import on_host
-from bicore.shards.blocks import codes_of, exact_features
-from bicore.shards.bound import growth
-from bicore.shards.exchanging import Bounded
-from bicore.shards.executors import Executor, Work
-from bicore.shards.growing import Growing
-from bicore.shards.hiring import hired
-from bicore.shards.merging import Merged
-from bicore.shards.notes import beyond_limit, left_out
-from bicore.shards.quotas import Quotas
+from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
+from bicore.shards.executors import Card, DaskExecutor, Executor, Threads, Work
 from bicore.shards.request import (
+    MOST_EXCHANGED,
     ROUNDS,
+    ClassLimits,
     Request,
+    Shape,
     first_rows,
-    passes_left,
-    points_of_a_pass,
-    rows_of_a_part,
-    rows_of_a_pass,
-    settle_features,
+    make_request,
 )
-from bicore.shards.scoring import Gains, Scoring
-from bicore.shards.shortlist import Shortlist
+from bicore.shards.scoring import Best, Scoring
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Fetching, Measuring
 from bicore.sources.parts import ShardSource
 
 T = TypeVar("T")
 
-#: Largest difference between the sum of the steps and a refit, relative to the loss of no points.
-DRIFT = 1e-6
+#: Digits of a gain, relative to the largest, that decide which rows are exchanged.
+TIE_DIGITS = 10
+#: How many files with bad rows are named.
+MOST_NAMED = 5
 
 
 def select_from_shards(
@@ -71,7 +65,7 @@ def select_from_shards(
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Coreset:
-    """Choose points from a source of any length, within memory that does not depend on it.
+    """Select points from a source of any length, in memory that does not depend on it.
 
     Parameters
     ----------
@@ -80,40 +74,44 @@ def select_from_shards(
     size : int or float
         How many points, or a fraction of the rows.
     outer : ShardSource, optional
-        Rows that the model must be good at; by default the source itself.
+        Rows on which the objective is measured; by default the source itself.
     initial : Coreset or sequence of int
         Positions of points that are in from the start.
     features : str, FeatureMap or torch.nn.Module, optional
-        What rows are compared in; by default the rows themselves, brought to length 1.
+        Features in which rows are compared; by default the rows themselves, scaled to length 1.
     intercept : float or "auto"
         The square of a constant feature, as a share of the mean of ‖φ‖² over the first rows; "auto"
         is 1. With 0 there is none: points may then all come from one class, and targets are used
         without subtracting their mean.
     executor : Executor or str, optional
-        Who works on parts; by default the runtime's GPU where it has one, else threads of this
-        process, as many as it has. The address of a Dask scheduler such as
-        ``"tcp://10.0.0.1:8786"`` stands for its workers.
+        Works on the parts; by default the runtime's GPU if it has one, else threads of this
+        process, as many as the runtime has. The address of a Dask scheduler such as
+        ``"tcp://10.0.0.1:8786"`` means its workers.
     state : path, optional
-        A folder: a selection that was stopped goes on from what it holds, to the same points.
+        A folder: a selection that was stopped continues from it, to the same points.
     runtime : Runtime, optional
         Memory, threads, time limit, progress (a step after every part of a pass).
     **options
-        Of the selection: rule, passes, inner_reg, prior, quotas, exchange, skip_bad.
+        ``rule`` ("gain" or "gradient"), ``passes`` ("auto" or "exact", one point a pass),
+        ``inner_reg`` (ρ, or a share of the mean of ‖φ‖² as "relative:0.1", the default), ``prior``
+        ("data", "equal" or shares by label), ``quotas`` ("balanced" or the most points by label),
+        ``exchange`` (whether points are exchanged at the end), ``skip_bad`` (leave out rows that
+        are not finite), ``shortlist`` (rows that a pass returns).
 
     Returns
     -------
     Coreset
-        Positions in the order of selection; ``details`` say how many passes were made and how many
-        picks no unseen row could have beaten.
+        Positions in the order of selection; ``details`` count the passes, and the picks that no
+        unseen row could have beaten.
 
     Raises
     ------
     InputError
-        Where the request cannot be right, or the source changed between passes.
+        If an argument is invalid, or the source changed between passes.
     MemoryLimitError
-        Where moments do not fit the memory limit.
+        If moments do not fit the memory limit.
     TimeLimitError
-        Where the time was over before a first point was chosen.
+        If the time is over before the first point.
 
     Examples
     --------
@@ -126,17 +124,31 @@ def select_from_shards(
     """
     runtime = runtime or Runtime()
     count = as_size(size, source.rows)
-    map = settle_features(features, intercept, source)
-    request = Request(count, map, **options).within(runtime)
-    workers = hired(executor, source, request, runtime)
-    # A source has a length and a fingerprint, which is what points are checked against.
+    request = make_request(source, count, features, intercept, runtime, options)
+    workers = as_executor(executor, source, request, runtime)
+    # A source has a length and a fingerprint, which points are checked against.
     points = as_start(initial, cast(Dataset, source), count).points
     with workers, runtime.applied():
-        return Selection(source, outer, request, workers, runtime, state).run(points)
+        return Selection(source, outer, request, workers, runtime).run(points, state)
+
+
+def as_executor(
+    executor: Executor | str | None, source: ShardSource, request: Request, runtime: Runtime
+) -> Executor:
+    """Return the given executor, a cluster by its address, the runtime's GPU, or threads."""
+    if executor is not None:
+        return executor if isinstance(executor, Executor) else DaskExecutor(executor)
+    device = runtime.torch_device
+    if device.type != "cpu":
+        return Card(str(device))
+    most = runtime.threads or torch.get_num_threads()
+    if most > 1:
+        most = Shape.of(source, request).workers_within(runtime.memory_bytes(), most)
+    return Threads(most)
 
 
 class Selection:
-    """One selection: its moments, its points so far, its passes."""
+    """One selection: its objective, its points so far, its passes."""
 
     def __init__(
         self,
@@ -145,16 +157,11 @@ class Selection:
         request: Request,
         executor: Executor,
         runtime: Runtime,
-        state: str | os.PathLike[str] | None,
     ) -> None:
-        self.source = source
-        self.outer_source = outer
-        self.request = request
-        self.executor = executor
-        self.runtime = runtime
+        self.source, self.outer_source, self.request = source, outer, request
+        self.executor, self.runtime = executor, runtime
         self.clock = Clock(runtime.max_seconds)
         self.fingerprint = source.fingerprint()
-        self.state = state
         self.progress: Progress | None = None
         self.positions: list[int] = []
         self.rows: list[Array] = []
@@ -166,219 +173,205 @@ class Selection:
         self.kept = 0
         #: A gain that some free row is known to have.
         self.floor = -np.inf
-        self.quotas: Quotas | None = None
-        self.notes: list[str] = [
-            *getattr(source, "notes", ()),
-            *beyond_limit(source, request, runtime),
-        ]
+        self.limits: ClassLimits | None = None
+        self.notes = [*getattr(source, "notes", ()), *self._memory_notes()]
         #: Why the objective could not be verified; empty if it was.
         self.unverified = ""
-        #: For each row left out, where it lies; not known of rows that an earlier run counted.
-        self.bad_places: list[str] = []
-        # When the passes of this run began, and how many there were before it.
-        self.passes_began, self.passes_before = 0.0, 0
+        #: When the passes of this run began, and how many there were before it.
+        self.began = (0.0, 0)
 
-    def _named(self, initial: Sequence[int]) -> dict[str, Any]:
-        """What a state must share to be gone on with."""
-        asked = {
-            name: getattr(self.request, name)
-            for name in ("size", "rule", "passes", "inner_reg", "exchange", "skip_bad", "shortlist")
-        }
-        return {
+    def run(self, initial: Sequence[int], state: str | os.PathLike[str] | None) -> Coreset:
+        self.kept = len(initial)
+        if state is None:
+            return self._run(initial)
+        outer = None if self.outer_source is None else self.outer_source.fingerprint()
+        named = {
+            "version": 2,
             "fingerprint": self.fingerprint,
             "features": self.request.features.identity,
-            "prior": repr(self.request.prior),
-            "quotas": repr(self.request.quotas),
-            "outer": None if self.outer_source is None else self.outer_source.fingerprint(),
+            "outer": outer,
             "initial": [int(position) for position in initial],
-            **asked,
         }
-
-    def run(self, initial: Sequence[int]) -> Coreset:
-        self.kept = len(initial)
-        if self.state is None:
-            return self._run(initial)
-        with Progress(Path(self.state), self._named(initial)) as self.progress:
+        for name in ("inner_reg", "prior", "quotas"):
+            named[name] = repr(getattr(self.request, name))
+        for name in ("size", "rule", "passes", "exchange", "skip_bad", "shortlist"):
+            named[name] = getattr(self.request, name)
+        with Progress(Path(state), named) as self.progress:
             return self._run(initial)
 
     def _run(self, initial: Sequence[int]) -> Coreset:
-        with ProgressLine(
-            self.runtime.progress, self.clock, self.request.size, "selecting"
-        ) as self.line:
+        with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
             try:
-                self._count()
-                check_scale(self.outer.energy, self.moments.second, single=True)
-                ridge = self.request.inner_reg * (self.outer.energy or 1.0)
-                self.growing = Growing(self.outer, ridge, self.executor.device)
+                self._prepare()
                 self._restore(initial)
-                self.passes_began, self.passes_before = self.clock.seconds, self.passes
-                whole = True
-                while whole and len(self.positions) < self.request.size:
-                    self._look()
-                    whole = self._pass()
+                self.began = self.clock.seconds, self.passes
+                complete = True
+                while complete and len(self.positions) < self.request.size:
+                    self._check_time()
+                    complete = self._pass()
                     self._save()
                 self._verify()
                 self._exchange()
             except (TimeOver, KeyboardInterrupt) as stop:
-                return self._coreset(*self._stopped(stop))
-        return self._coreset(*((Status.COMPLETE, "") if whole else self._too_few()))
+                return self._coreset(*self._stop(stop))
+        return self._coreset(*((Status.COMPLETE, "") if complete else self._too_few()))
 
-    def _stopped(self, stop: BaseException) -> tuple[Status, str]:
-        """Make whole what there is: the points that were kept, and their fit from nothing."""
-        late = type(stop) is TimeOver
+    def _stop(self, stop: BaseException) -> tuple[Status, str]:
+        """Make the points so far consistent, and fit them again."""
+        late = isinstance(stop, TimeOver)
         count = min(len(self.positions), len(self.rows), len(self.targets))
         if not count:
             if not late:
                 raise stop
             raise TimeLimitError(
                 f"max_seconds={self.runtime.max_seconds:.3g} was over after "
-                f"{self.clock.seconds:.2g} s, before a first point was chosen: all rows are read "
-                "once before that, and once for the first; raise max_seconds."
+                f"{self.clock.seconds:.2g} s, before the first point: all rows are read twice "
+                "before that; raise max_seconds."
             ) from None
         self.positions, self.rows = self.positions[:count], self.rows[:count]
         self.targets = self.targets[:count]
-        points = np.array(self.rows), np.array(self.targets)
-        self.growing = Growing.of(self.outer, self.growing.ridge, *points, self.executor.device)
-        self.objectives = [*self.objectives[: count - 1], self.growing.objective]
+        self.state: FeatureState = self.state.refit(*self._points())
+        self.objectives = [*self.objectives[: count - 1], self.state.objective]
         words = f"{count} of {self.request.size} points when "
         if not late:
             return Status.INTERRUPTED, f"{words}it was interrupted"
         whole = count == self.request.size
         return Status.LESS_REFINED if whole else Status.OUT_OF_TIME, f"{words}the time was over"
 
+    def _points(self) -> tuple[Array, Array]:
+        return np.array(self.rows), np.array(self.targets)
+
     # Passes in general.
 
     def _each(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        """Results of a pass, part by part; progress is told of, and the clock is looked at."""
+        """Yield the results of a pass; report progress and check the time after each part."""
         parts = len(source.parts)
         for done, one in enumerate(self.executor.map(work, source), 1):
             yield one
-            self._tell(done / parts)
+            self._report(done / parts)
             if done < parts:
-                self._look()
+                self._check_time()
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         if self.clock.over:
             raise TimeOver
 
-    def _tell(self, share: float) -> None:
-        """Points so far and the time left, from how long passes took; ``share`` is of this one."""
+    def _report(self, share: float) -> None:
+        """Report the points so far, and the time left from the pace of passes."""
         if not self.positions:
             self.line.prepare(share)
             return
-        done, size = len(self.positions), self.request.size
-        made = self.passes - self.passes_before + share
-        left = passes_left(done, size, self.request.passes == "exact") - share
-        pace = (self.clock.seconds - self.passes_began) / made
-        self.line.update(done, self.growing.objective, max(left, 0.0) * pace)
+        seconds, passes = self.began
+        left = self.request.passes_left(len(self.positions)) - share
+        pace = (self.clock.seconds - seconds) / (self.passes - passes + share)
+        self.line.update(len(self.positions), self.state.objective, max(left, 0.0) * pace)
 
     # The first pass.
 
-    def _count(self) -> None:
+    def _prepare(self) -> None:
+        """Count all rows; set up the objective, the quotas and an empty coreset."""
         held = None if self.progress is None else self.progress.moments()
         if held is None:
-            held = self._known()
+            held = self._count_all()
             if self.progress is not None:
                 self.progress.keep_moments(held)
-        self.moments, self.longest, self.bad = held
-        if self.bad or self.bad_places:
-            self.notes.append(left_out(max(self.bad, len(self.bad_places)), self.bad_places))
+        self.moments, self.bad, self.longest = cast(Moments, held.moments), held.bad, held.longest
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
             raise InputError(
                 f"y holds a single class ({self.classes.tolist()[0]!r}); two are needed."
             )
         self.outer = self._centre_targets() if self.classes is None else self._centre_classes()
-        self.quotas = Quotas.of(self.request.quotas, self.classes, self.request.size)
+        labels = [] if self.classes is None else self.classes.tolist()
+        self.available = np.array([held.available[label] for label in labels], dtype=np.int64)
+        self.limits = ClassLimits.of(self.request.quotas, self.classes, self.available)
+        check_scale(self.outer.energy, self.moments.cross, single=True)
+        ridge = self.request.rho(self.outer.energy)
+        self.state = FeatureState(self.outer, ridge, self.executor.device)
 
-    def _known(self) -> tuple[Moments, float, int]:
-        """Moments of what is judged by; longest and bad rows of those that may be chosen."""
-        if self.outer_source is None:
-            return self._counted(self.source)
-        moments = self._counted(self.outer_source)[0]
-        longest, bad = self._measured(moments)
-        return moments, longest, bad
-
-    def _counted(self, source: ShardSource) -> tuple[Moments, float, int]:
-        empty = self._empty(source)
-        total, longest, bad = empty, 0.0, 0
+    def _count_all(self) -> Counted:
+        """Count the moments of the outer rows; measure the rows that may be selected."""
+        source = self.outer_source or self.source
+        empty = self._empty_moments(source)
         shift = self._shift(source) if empty.classes is None else None
-        counting = Counting(self.request.features, empty, self.request.skip_bad, shift)
-        for part, one in zip(source.parts, self._each(counting, source), strict=True):
-            total = total + one.moments
-            longest, bad = max(longest, one.longest), bad + one.bad
-            self.bad_places += [part.place] * one.bad
-        if total.classes is not None:
-            total = total._ordered(sorted(total.classes))
-        return total, longest, bad
-
-    def _measured(self, moments: Moments) -> tuple[float, int]:
-        """Of the rows that may be chosen, where others are judged by."""
-        measuring = Measuring(self.request.features, self.request.skip_bad)
-        known = None if moments.classes is None else set(moments.classes)
-        longest, bad = 0.0, 0
-        for part, one in zip(self.source.parts, self._each(measuring, self.source), strict=True):
-            longest, bad = max(longest, one.longest), bad + one.bad
-            self.bad_places += [part.place] * one.bad
-            strange = [] if known is None else [name for name in one.classes if name not in known]
+        counted = self._count(source, empty, shift)
+        if self.outer_source is not None:
+            own = self._count(self.source, None, None)
+            known = cast(Moments, counted.moments).classes
+            strange = [] if known is None else [one for one in own.available if one not in known]
             if strange:
                 raise InputError(
-                    f"{part.place or self.source.name} holds the class {strange[0]!r}, which "
-                    "outer has no row of; add such rows to outer, or leave the class out."
+                    f"{self.source.name} holds the class {strange[0]!r}, which outer has no row "
+                    "of; add such rows to outer, or leave the class out."
                 )
-        return longest, bad
+            counted = Counted(counted.moments, own.bad, own.longest, own.available)
+        return counted
 
-    def _empty(self, source: ShardSource) -> Moments:
-        """Moments of no rows, for labels or targets as the first part has them."""
+    def _count(self, source: ShardSource, empty: Moments | None, shift: Array | None) -> Counted:
+        total, bad, longest = empty, 0, 0.0
+        available: Counter[Any] = Counter()
+        places: Counter[str] = Counter()
+        work = Counting(self.request.features, empty, self.request.skip_bad, shift)
+        for part, one in zip(source.parts, self._each(work, source), strict=True):
+            if total is not None and one.moments is not None:
+                total = total + one.moments
+            bad, longest = bad + one.bad, max(longest, one.longest)
+            available.update(one.available)
+            if one.bad:
+                places[part.place] += one.bad
+        if bad:
+            named = [f"{n} in {place}" for place, n in places.most_common(MOST_NAMED) if place]
+            more = " …" if len(places) > MOST_NAMED else ""
+            words = f" ({', '.join(named)}{more})" if named else ""
+            self.notes.append(f"{bad} rows that are not finite were left out{words}")
+        if total is not None and total.classes is not None:
+            total = total._ordered(sorted(total.classes))
+        return Counted(total, bad, longest, available)
+
+    def _empty_moments(self, source: ShardSource) -> Moments:
+        """Make moments of no rows, for labels or targets as in the first part."""
         y = source.read(source.parts[0]).y
-        width = self.request.features.width
-        apart = self.request.prior != "data"
-        outputs = 1
         if y is None:
-            raise InputError(
-                f"{source.name} has no labels; name them (target=…, labels=…): moments of "
-                "unlabelled rows are not selected by yet."
-            )
+            raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
+        width, apart = self.request.features.width, self.request.prior != "data"
         targets = y.dtype.kind == "f"
-        if targets:
-            outputs = int(np.prod(y.shape[1:])) or 1
+        outputs = int(np.prod(y.shape[1:])) or 1 if targets else 1
         check_room(width, outputs, apart, self.runtime.memory_bytes())
         if targets:
             return Moments.empty(width, classes=None, targets=outputs)
         return Moments.empty(width, apart=apart)
 
     def _shift(self, source: ShardSource) -> Array:
-        """A value near the mean of the targets; sums of what is left keep their digits.
+        """Return a value near the mean of the targets; sums of differences keep their digits.
 
-        Zeros without a constant feature: the mean itself is then not known.
+        It is 0 without a constant feature: the mean itself is then not known.
         """
         y = first_rows(source).y
         assert y is not None
         targets = np.asarray(y, np.float64).reshape(len(y), -1)
-        sound = targets[np.isfinite(targets).all(1)]
-        if self._constant is None or not len(sound):
+        finite = targets[np.isfinite(targets).all(1)]
+        if self._constant is None or not len(finite):
             return np.zeros(targets.shape[1])
-        return np.asarray(sound.mean(0))
+        return np.asarray(finite.mean(0))
 
     @property
     def _constant(self) -> float | None:
-        """The constant feature, behind all others."""
+        """The constant feature, which is the last."""
         features = self.request.features
         return features.value if isinstance(features, WithConstant) else None
 
     def _centre_targets(self) -> Outer:
-        """The objective for targets less their mean, as on rows in memory."""
+        """Return the objective for targets less their mean, as for rows in memory."""
         outer = self.moments.outer()
         self.centre = self._shift(self.outer_source or self.source)
-        constant = self._constant
-        if constant is None:
+        if self._constant is None:
             return outer
-        means = outer.means(constant)
+        means = outer.means(self._constant)
         self.centre = self.centre + means[1]
         return outer.centred(*means)
 
     def _centre_classes(self) -> Outer:
-        """The objective for one-hot labels less the share of each class, as on rows in memory."""
+        """Return the objective for one-hot labels less the share of each class, as in memory."""
         assert self.classes is not None
         prior = "stream" if self.request.prior == "data" else self.request.prior
         outer = self.moments.outer(prior)
@@ -393,54 +386,111 @@ class Selection:
     # Further passes.
 
     def _pass(self) -> bool:
-        """Score all rows; take points among the best. False if no row may be taken."""
-        if self.quotas is not None and not self.quotas.next(self._counts()).any():
+        """Score all rows; take points among the best. Return False if no row may be taken."""
+        open_classes = None
+        if self.limits is not None:
+            limit = self.limits.next if self.request.exact else self.limits.open
+            open_classes = np.flatnonzero(limit(self._counts()))
+            if not len(open_classes):
+                return False
+        shortlist = self._shortlist(open_classes, gains=self._exact_gains)
+        if shortlist is None:
             return False
-        found = self._shortlist(self._open(), self._gains())
-        if found is None:
-            return False
-        shortlist, below = found
-        self._see_spent(shortlist)
-        before = 1.0 * self.growing.change, 1.0 * self.growing.model
-        for _ in range(self._points_of_a_pass()):
+        best, rows = shortlist
+        before = 1.0 * self.state.both
+        for _ in range(self.request.points_of_pass(len(self.positions))):
             self._require_second_class()
-            shortlist.allow(self._allowed(shortlist.targets))
-            place, value = shortlist.peak(self.request.rule)
+            place, value = self._peak(best, rows)
             if not np.isfinite(value):
-                break  # all of the shortlist that may be taken is
-            self.certain += self._sure(value, below, before)
-            shortlist.take(self.growing, place)
-            self._keep(
-                int(shortlist.positions[place]), shortlist.features[place], shortlist.targets[place]
-            )
+                break  # all rows of the shortlist that may be taken are
+            self.certain += self._is_certain(value, best.below, before)
+            rows.change(place)
+            self._keep(int(best.positions[place]), rows.features[place], rows.targets[place])
         if self._exact_gains:
-            shortlist.allow(self._allowed(shortlist.targets))
-            self.floor = shortlist.peak(self.request.rule)[1]
+            self.floor = self._peak(best, rows)[1]
         return True
 
-    def _sure(self, value: float, below: float, before: tuple[Any, Any]) -> bool:
-        """Whether no row that the pass left out can be worth more by now."""
+    def _peak(self, best: Best, rows: FeatureRows) -> tuple[int, float]:
+        """Return the best row that may be taken and its value; ties go to the first position."""
+        values = rows.gains() if self.request.rule == "gain" else rows.gradients()
+        closed = rows.inside
+        if self.limits is not None:
+            closed = closed | ~self.limits.next(self._counts())[self._codes(rows.targets)]
+        values = np.where(closed, -np.inf, values)
+        most = float(values.max())
+        equal = np.flatnonzero(values >= most - TIE * abs(most))
+        return int(equal[np.argmin(best.positions[equal])]), most
+
+    def _is_certain(self, value: float, below: float, before: Any) -> bool:
+        """Return whether no row that the pass left out can be better by now."""
         if value < below:
             return False
         shares = None if self.classes is None else self.centre
-        most = below + growth(before, self.growing, self.longest, shares)
+        most = below + self.state.growth_since(before, self.longest, shares)
         if self.request.rule == "gain" and not self._exact_gains:
-            most = max(most, 0.0)  # the gain of a row is at most its slope where that is above 0
-        return value >= most
+            most = max(most, 0.0)  # a gain is at most the slope if that is above 0
+        return bool(value >= most)
 
     @property
     def _exact_gains(self) -> bool:
-        return self.request.passes == "exact" and self.request.rule == "gain"
+        return self.request.exact and self.request.rule == "gain"
 
-    def _gains(self) -> Gains | None:
-        """What rows are judged by in a pass that gives one point, by its gain."""
-        if not self._exact_gains:
+    def _shortlist(
+        self, open_classes: Array | None, gains: bool = False
+    ) -> tuple[Best, FeatureRows] | None:
+        """Find the best rows in a pass; None if there are none."""
+        request, state = self.request, self.state
+        inverse = state.inverse
+        scoring = Scoring(
+            request.features,
+            to_host(state.both),
+            self.centre,
+            self.classes,
+            request.listed,
+            request.listed_of_part(len(self.source.parts)),
+            np.array(sorted(self.positions), dtype=np.int64),
+            some_bad=self.bad > 0,
+            gains=(to_host(inverse), to_host(inverse @ state.second @ inverse)) if gains else None,
+            floor=self.floor if gains else -np.inf,
+            open=open_classes,
+        )
+        best = Best(scoring)
+        for one in self._each(scoring, self.source):
+            best.add(one)
+        self.passes += 1
+        if not len(best.positions):
             return None
-        inverse = self.growing.inverse
-        turned = inverse @ self.growing.second @ inverse
-        return Gains(on_host(inverse), on_host(turned), self.floor)
+        features = self._features(best)
+        return best, FeatureRows(state, features, self._targets(best.y))
 
-    # Quotas.
+    def _features(self, best: Best) -> Array:
+        """Return the features of the best rows; those that did not come along are read again."""
+        positions, known = best.known()
+        there = np.isin(best.positions, positions)
+        found: Array = np.empty((len(there), known.shape[1]))
+        found[there] = known
+        if not there.all():
+            fetching = Fetching(self.request.features, best.positions[~there])
+            found[~there] = np.concatenate(list(self.executor.map(fetching, self.source)))
+        return found
+
+    def _targets(self, y: Any) -> Array:
+        if self.classes is None:
+            return np.asarray(np.asarray(y, np.float64).reshape(len(y), -1) - self.centre)
+        return np.asarray(np.eye(len(self.classes))[encode(y, self.classes)] - self.centre)
+
+    # Classes.
+
+    def _counts(self) -> Array:
+        """Count the points of each class."""
+        assert self.classes is not None
+        codes = self._codes(np.array(self.targets).reshape(-1, len(self.classes)))
+        return np.bincount(codes, minlength=len(self.classes))
+
+    def _codes(self, targets: Array) -> Array:
+        """Return the places of classes, from one-hot labels less the shares."""
+        found: Array = (targets + self.centre).argmax(1)
+        return found
 
     @property
     def _needs_two_classes(self) -> bool:
@@ -450,127 +500,30 @@ class Selection:
 
     def _require_second_class(self) -> None:
         """Keep the last point for another class if all others are of one."""
-        if not self._needs_two_classes or self.quotas is not None:
+        if not self._needs_two_classes or self.limits is not None:
             return
         last = self.request.size - 1
-        counts = self._counts()
-        if len(self.positions) == last == counts.max():
+        if len(self.positions) == last == self._counts().max():
             assert self.classes is not None
-            label = self.classes.tolist()[int(counts.argmax())]
-            self.quotas = Quotas.of({label: last}, self.classes, self.request.size)
+            label = self.classes.tolist()[int(self._counts().argmax())]
+            self.limits = ClassLimits(AtMost({label: last}), self.classes, self.available)
             self.notes.append(f"classes: the last point is of another class than {label!r}")
 
-    def _limits(self) -> Array | None:
-        """The most points of each class that exchanges may lead to."""
-        if self.quotas is not None:
-            return self.quotas.limits(self._counts())
-        if not self._needs_two_classes:
-            return None
-        assert self.classes is not None
-        return np.full(len(self.classes), len(self.positions) - 1)
-
-    def _counts(self) -> Array:
-        """How many points each class has."""
-        assert self.classes is not None
-        codes = self._codes(np.array(self.targets).reshape(len(self.targets), len(self.classes)))
-        return np.bincount(codes, minlength=len(self.classes))
-
-    def _codes(self, targets: Array) -> Array:
-        """Places of classes, from one-hot labels less the shares."""
-        found: Array = (targets + self.centre).argmax(1)
-        return found
-
-    def _open(self) -> Array | None:
-        """Places of the classes of which a pass looks for rows; None: all."""
-        if self.quotas is None:
-            return None
-        exact = self.request.passes == "exact"
-        found = (self.quotas.next if exact else self.quotas.open)(self._counts())
-        return np.flatnonzero(found)
-
-    def _allowed(self, targets: Array) -> Array | None:
-        """Which of some rows the quotas let be the next point; None: all."""
-        if self.quotas is None:
-            return None
-        allowed: Array = self.quotas.next(self._counts())[self._codes(targets)]
-        return allowed
-
-    def _see_spent(self, shortlist: Shortlist) -> None:
-        """Classes that were looked for and of which no row is free are spent."""
-        if self.quotas is None:
-            return
-        gone = np.zeros(len(self.quotas.spent), dtype=bool)
-        gone[self._open()] = True
-        gone[self._codes(shortlist.targets)] = False
-        self.quotas = replace(self.quotas, spent=self.quotas.spent | gone)
-
     def _too_few(self) -> tuple[Status, str]:
-        """Why there are fewer points than requested."""
         why = "no other row has a weight above 0"
-        if self.quotas is not None:
+        if self.limits is not None:
             why = "the quotas allow no more"
         return Status.FEWER, f"{len(self.positions)} of {self.request.size} points: {why}"
-
-    # Rows that are worth a closer look.
-
-    def _shortlist(
-        self, classes: Array | None = None, gains: Gains | None = None
-    ) -> tuple[Shortlist, float] | None:
-        """The best rows of a pass, and what others are worth at most; None if there are none."""
-        found = self._found(classes, gains)
-        self.passes += 1
-        if not len(found.positions):
-            return None
-        assert found.y is not None
-        features = found.features(self._fetch(found.missing()))
-        rows = Shortlist(self.growing, found.positions, features, self._targets(found.y))
-        return rows, found.below
-
-    def _found(self, classes: Array | None, gains: Gains | None) -> Merged:
-        count = rows_of_a_pass(self.request)
-        scoring = Scoring(
-            self.request.features,
-            on_host(self.growing.change),
-            on_host(self.growing.model),
-            self.centre,
-            self.classes,
-            count,
-            np.array(sorted(self.positions), dtype=np.int64),
-            some_bad=self.bad > 0,
-            gains=gains,
-            open=classes,
-            listed=rows_of_a_part(self.request, len(self.source.parts)),
-        )
-        merged = Merged(count, self.classes, classes)
-        for one in self._each(scoring, self.source):
-            merged.add(one)
-        return merged
-
-    def _fetch(self, positions: Array) -> Array:
-        """The features of rows at these positions, read again."""
-        if not len(positions):
-            return np.empty((0, self.request.features.width))
-        fetching = Fetching(self.request.features, positions)
-        return np.concatenate(list(self.executor.map(fetching, self.source)))
-
-    def _points_of_a_pass(self) -> int:
-        exact = self.request.passes == "exact"
-        return points_of_a_pass(len(self.positions), self.request.size, exact)
-
-    def _targets(self, y: Array) -> Array:
-        if self.classes is None:
-            return np.asarray(np.asarray(y, np.float64).reshape(len(y), -1) - self.centre)
-        return np.asarray(np.eye(len(self.classes))[codes_of(y, self.classes)] - self.centre)
 
     # The end.
 
     def _verify(self) -> None:
-        """Compare the sum of the steps with a refit; if they differ, report the refit."""
+        """Compare the sum of all changes with a refit; if they differ, report the refit."""
         if not self.rows:
             return
-        summed = self.growing.objective
+        summed = self.state.objective
         try:
-            fitted = self.growing.refit(np.array(self.rows), np.array(self.targets))
+            fitted = self.state.refit(*self._points()).objective
         except np.linalg.LinAlgError:
             self.unverified = "objective: not verified, the refit failed; raise inner_reg"
             return
@@ -582,69 +535,79 @@ class Selection:
             )
 
     def _exchange(self) -> None:
-        """Exchanges among the chosen and the best that are not, where their pairs can be held.
-
-        A pass with the points as they are finds who else is worth a look; another follows while
-        exchanges help.
-        """
-        asked = self.request.exchange and self.request.passes != "exact" and not self.unverified
-        room = self.request.most_exchanged - len(self.positions)
-        if not asked or room < 1:
+        """Exchange points for the best other rows; find these in a new pass while that helps."""
+        if not self.request.exchanges or self.unverified or not self.rows:
             return
-        made, before = 0, self.growing.objective
+        made, before = 0, self.state.objective
         for _ in range(ROUNDS):
-            self._look()
+            self._check_time()
             try:
-                helped = self._exchanged_once(room)
-            except NumericalError as error:  # the points chosen so far are kept
+                helped = self._exchange_once()
+            except NumericalError as error:  # the points so far are kept
                 self.notes.append(f"exchanges stopped: {error}")
                 break
             made += helped
             if not helped:
                 break
         if made:
-            self.objectives = [*self.objectives[:-1], self.growing.objective]
+            self.objectives = [*self.objectives[:-1], self.state.objective]
             self.notes.append(
                 f"{made} exchanges lowered the objective from {before:.6g} to "
-                f"{self.growing.objective:.6g}"
+                f"{self.state.objective:.6g}"
             )
 
-    def _exchanged_once(self, room: int) -> int:
-        every = None if self.quotas is None else np.arange(len(self.quotas.spent))
-        found = self._shortlist(every)
-        if found is None:
+    def _exchange_once(self) -> int:
+        every = None if self.limits is None else np.arange(len(self.available))
+        shortlist = self._shortlist(every)
+        if shortlist is None:
             return 0
-        shortlist = found[0]
-        others = shortlist.leaders(room)
-        features = np.vstack([np.array(self.rows), shortlist.features[others]])
-        targets = np.vstack([np.array(self.targets), shortlist.targets[others]])
+        best, rows = shortlist
+        others = _leaders(best.positions, rows.gains(), MOST_EXCHANGED - len(self.positions))
+        own_features, own_targets = self._points()
+        features = np.vstack([own_features, rows.features[others]])
+        targets = np.vstack([own_targets, rows.targets[others]])
         numbers = np.arange(len(features))
-        inside = numbers < len(self.positions)
-        limits = self._limits()
-        rows = Bounded(
-            self.outer,
-            features,
-            targets,
-            self.growing.ridge,
-            inside,
-            kept=numbers < self.kept,
-            codes=None if limits is None else self._codes(targets),
-            limits=limits,
-        )
-        made = improve(rows)
+        inside = numbers < len(own_features)
+        candidates = FeatureRows(self.state.copy(), features, targets, inside)
+        made = improve(candidates, self._may_leave(targets, numbers < self.kept))
         if made:
-            positions = np.concatenate([self.positions, shortlist.positions[others]]).astype(int)
-            own = np.flatnonzero(rows.inside)  # those that stayed, then those that came
+            positions = np.concatenate([self.positions, best.positions[others]]).astype(int)
+            own = np.flatnonzero(candidates.inside)  # those that stayed, then those that came
             self.positions = positions[own].tolist()
             self.rows, self.targets = list(features[own]), list(targets[own])
-            self.growing = Growing.of(
-                self.outer,
-                self.growing.ridge,
-                features[own],
-                targets[own],
-                self.executor.device,
-            )
+            self.state = self.state.refit(features[own], targets[own])
         return made
+
+    def _may_leave(self, targets: Array, kept: Array) -> Any:
+        """Return which rows may leave: initial points stay, and no class may get too many."""
+        most = None
+        if self.limits is not None:
+            most = self.limits.most(self._counts())
+        elif self._needs_two_classes and self.classes is not None:
+            most = np.full(len(self.classes), len(self.positions) - 1)
+        if most is None:
+            return lambda inside: ~kept
+        codes, limit = self._codes(targets), most
+
+        def may_leave(inside: Array) -> Array:
+            over = np.bincount(codes[inside], minlength=len(limit)) > limit
+            return ~kept & over[codes] if over.any() else ~kept
+
+        return may_leave
+
+    def _memory_notes(self) -> list[str]:
+        """Note a given memory limit that not even one worker keeps."""
+        if self.runtime.memory is None:
+            return []
+        shape = Shape.of(self.source, self.request)
+        needed, limit = shape.bytes(1), self.runtime.memory_bytes()
+        if needed <= limit:
+            return []
+        return [
+            f"memory: about {needed / 1e6:.0f} MB in addition to the process, beyond the limit of "
+            f"{limit / 1e6:.0f} MB; parts of {shape.largest} rows take "
+            f"{shape.largest * shape.row_bytes / 1e6:.0f} MB of it (smaller parts take less)"
+        ]
 
     def _coreset(self, status: Status, message: str) -> Coreset:
         if self.source.fingerprint() != self.fingerprint:
@@ -657,58 +620,55 @@ class Selection:
             seconds=self.clock.seconds,
             fingerprint=self.fingerprint,
             empty_objective=self.outer.constant,
-            inner_reg=self.growing.ridge,
+            inner_reg=self.state.ridge,
             classes=None if self.classes is None else tuple(self.classes.tolist()),
             notes=tuple(self.notes),
         )
-        details = {"passes": self.passes, "certain": self.certain, "bad_rows": self.bad}
         coreset = Coreset(
             np.array(self.positions, dtype=np.int64),
             objectives=np.array(self.objectives),
             status=status,
             message=message,
             provenance=provenance,
-            details=details,
+            details={"passes": self.passes, "certain": self.certain, "bad_rows": self.bad},
         )
         return mark_unverified(coreset, self.unverified) if self.unverified else coreset
 
-    # State.
+    # Points and state.
 
     def _restore(self, initial: Sequence[int]) -> None:
+        """Let the points of a state join, or those that are in from the start."""
         held = None if self.progress is None else self.progress.points()
-        if held is None:
-            self._begin(initial)
-            return
-        positions, features, targets, self.passes, self.certain = held
-        for position, row, target in zip(positions.tolist(), features, targets, strict=True):
-            self._join(position, row, target)
+        if held is not None:
+            points, self.passes, self.certain = held
+        else:
+            points = [self._read_point(position) for position in initial]
+        for position, row, target in points:
+            self.state.change(row, target)
+            self._keep(position, row, target)
 
-    def _begin(self, initial: Sequence[int]) -> None:
-        """Points that are in from the start, read from their parts."""
-        for position in initial:
-            part = next(one for one in self.source.parts if one.start <= position < one.stop)
-            chunk = self.source.read(part)
-            place = slice(position - part.start, position - part.start + 1)
-            assert chunk.y is not None
-            row = exact_features(chunk.x[place], self.request.features)[0]
-            self._join(position, row, self._targets(chunk.y[place])[0])
-
-    def _join(self, position: int, row: Array, target: Array) -> None:
-        self.growing.take(row, target)
-        self._keep(position, row, target)
+    def _read_point(self, position: int) -> tuple[int, Array, Array]:
+        part = next(one for one in self.source.parts if one.start <= position < one.stop)
+        chunk = self.source.read(part)
+        assert chunk.y is not None
+        place = slice(position - part.start, position - part.start + 1)
+        row = PartRows(part, chunk.x).features(self.request.features, place)[0]
+        return position, row, self._targets(chunk.y[place])[0]
 
     def _keep(self, position: int, row: Array, target: Array) -> None:
         self.positions.append(position)
-        self.rows.append(np.array(row))  # of its own: a view keeps its whole shortlist
+        self.rows.append(np.array(row))  # a copy: a view keeps its whole shortlist
         self.targets.append(np.array(target))
-        self.objectives.append(self.growing.objective)
+        self.objectives.append(self.state.objective)
 
     def _save(self) -> None:
         if self.progress is not None:
-            self.progress.keep_points(
-                np.array(self.positions, dtype=np.int64),
-                np.array(self.rows),
-                np.array(self.targets),
-                self.passes,
-                self.certain,
-            )
+            columns = (np.array(self.positions, dtype=np.int64), *self._points())
+            self.progress.keep_points(columns, self.passes, self.certain)
+
+
+def _leaders(positions: Array, gains: Array, count: int) -> Array:
+    """Return the sorted places of the largest gains; ties go to the smallest positions."""
+    largest = float(np.abs(gains[np.isfinite(gains)]).max(initial=0.0)) or 1.0
+    order = np.lexsort((positions, -np.round(gains / largest, TIE_DIGITS)))
+    return np.sort(order[:count])

@@ -1,8 +1,10 @@
-"""What a stopped selection goes on from: its moments and its points so far, in a folder."""
+"""The state of a selection in a folder: its moments and its points so far."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,30 +14,20 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.files import FORMAT, hold, read_state, write_state
 from bicore.moments.moments import Moments
+from bicore.shards.counting import Counted
 
 MOMENTS, POINTS, LOCK = "moments.npz", "points.npz", "lock"
+COLUMNS = ("positions", "features", "targets")
 
 
 class Progress:
-    """Files of a selection; each is whole at every moment, and one process at a time writes them.
+    """Files of a selection; each is complete at every moment, and one process at a time writes.
 
-    Parameters
-    ----------
-    folder : Path
-        Where they lie; made where it is not there.
-    named : dict
-        What the selection is of: a state of another is refused.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> Progress(Path(tempfile.mkdtemp()), {"size": 3}).points() is None
-    True
+    ``named`` identifies the selection: the state of another one is refused.
     """
 
     def __init__(self, folder: Path, named: dict[str, Any]) -> None:
-        self.folder = folder
-        self.named = named
+        self.folder, self.named = folder, named
         self._lock: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -48,34 +40,35 @@ class Progress:
             os.close(self._lock)
             self._lock = None
 
-    def moments(self) -> tuple[Moments, float, int] | None:
-        """The moments, the largest ‖φ‖² and how many rows were left out; None before the first."""
+    def moments(self) -> Counted | None:
+        """Read the result of the first pass; None before it."""
         held = self._read(MOMENTS)
         if held is None:
             return None
         head, arrays = held
-        return Moments.restored(head["moments"], arrays), head["longest"], head["bad"]
+        moments = Moments.restored(head["moments"], arrays)
+        available: Counter[Any] = Counter(dict(head["available"]))
+        return Counted(moments, head["bad"], head["longest"], available)
 
-    def keep_moments(self, found: tuple[Moments, float, int]) -> None:
-        """Write them."""
-        moments, longest, bad = found
-        values, arrays = moments.stored()
-        self._write(MOMENTS, {"moments": values, "longest": longest, "bad": bad}, arrays)
+    def keep_moments(self, found: Counted) -> None:
+        assert found.moments is not None
+        values, arrays = found.moments.stored()
+        counts = list(found.available.items())
+        head = {"bad": found.bad, "longest": found.longest, "available": counts}
+        self._write(MOMENTS, {"moments": values, **head}, arrays)
 
-    def points(self) -> tuple[Array, Array, Array, int, int] | None:
-        """Positions, features, targets, passes and certain picks; None before the first."""
+    def points(self) -> tuple[list[tuple[int, Array, Array]], int, int] | None:
+        """Read positions, features and targets, passes and certain picks; None before the first."""
         held = self._read(POINTS)
         if held is None:
             return None
         head, arrays = held
-        columns = (arrays["positions"], arrays["features"], arrays["targets"])
-        return *columns, head["passes"], head["certain"]
+        positions, features, targets = (arrays[name] for name in COLUMNS)
+        points = list(zip(positions.tolist(), features, targets, strict=True))
+        return points, head["passes"], head["certain"]
 
-    def keep_points(
-        self, positions: Array, features: Array, targets: Array, passes: int, certain: int
-    ) -> None:
-        """Write them."""
-        arrays = {"positions": positions, "features": features, "targets": targets}
+    def keep_points(self, columns: Iterable[Array], passes: int, certain: int) -> None:
+        arrays = dict(zip(COLUMNS, columns, strict=True))
         self._write(POINTS, {"passes": passes, "certain": int(certain)}, arrays)
 
     def _read(self, name: str) -> tuple[dict[str, Any], dict[str, Array]] | None:
@@ -93,13 +86,14 @@ class Progress:
 
     def _write(self, name: str, head: dict[str, Any], arrays: dict[str, Array]) -> None:
         columns = {key: np.ascontiguousarray(one) for key, one in arrays.items()}
-        whole = {"format": FORMAT, "named": self.named, **head}
         try:
-            write_state(self.folder / name, whole, columns)
+            write_state(
+                self.folder / name, {"format": FORMAT, "named": self.named, **head}, columns
+            )
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"{error.strerror}: the state could not be written; what was written before is "
-                "whole: make room, and the same call goes on from it",
+                f"{error.strerror}: the state could not be written; the one before is complete: "
+                "make room, and repeat the same call",
                 str(self.folder / name),
             ) from error

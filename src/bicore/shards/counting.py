@@ -1,0 +1,203 @@
+"""The rows of a part, and the first pass over them: moments, lengths and counts of classes.
+
+Work on a part can be sent to another process. It reads the rows and looks at them in blocks: on the
+host in blocks that fit a processor's cache, on a device in large ones. Sums and the features of
+selected rows are in float64, products of scores in float32: all executors agree to the last digits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import InputError
+from bicore.moments.features import FeatureMap
+from bicore.moments.moments import Moments
+from bicore.moments.ridge import row_products
+from bicore.sources.parts import Part, ShardSource
+from bicore.sources.rows import checked
+
+T = TypeVar("T", covariant=True)
+
+#: Numbers of a block on the host, 4 MB of float32: smaller ones cost more calls than they save.
+BLOCK = 2**20
+#: Numbers of a block on a device (256 MB of float32), and of a block that is summed in float64.
+DEVICE_BLOCK, DEVICE_SUMS = 2**26, 2**23
+
+
+@dataclass(eq=False)
+class PartRows:
+    """The rows of a part: arrays on the host, or features as a tensor on a device."""
+
+    part: Part
+    x: Any
+    y: Array | None = None
+    weight: Array | None = None
+    #: Rows that were left out.
+    bad: int = 0
+    _codes: tuple[Array, Tensor] | None = field(default=None, init=False)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the features are."""
+        return self.x.device if torch.is_tensor(self.x) else torch.device("cpu")
+
+    def to(self, device: torch.device) -> PartRows:
+        """Return the rows with their features on a device."""
+        return PartRows(
+            self.part, self.x.to(device, non_blocking=True), self.y, self.weight, self.bad
+        )
+
+    def slices(self, numbers: int, device_numbers: int) -> Iterator[slice]:
+        """Yield consecutive rows that hold about this many numbers."""
+        block = device_numbers if torch.is_tensor(self.x) else numbers
+        size = max(1, block // max(1, int(np.prod(self.x.shape[1:]))))
+        for start in range(0, len(self), size):
+            yield slice(start, min(start + size, len(self)))
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield rows block by block; float16 becomes float32 on the host.
+
+        There all blocks are written to one place: memory that is new to the process costs five
+        times the conversion. NumPy converts float16 ten times as fast as torch does.
+        """
+        place: Any = None
+        for rows in self.slices(BLOCK, DEVICE_BLOCK):
+            if torch.is_tensor(self.x):
+                yield rows, self.x[rows]
+                continue
+            count = rows.stop - rows.start
+            if place is None:
+                dtype = np.float32 if self.x.dtype == np.float16 else self.x.dtype
+                place = np.empty((count, *self.x.shape[1:]), dtype=dtype)
+            np.copyto(place[:count], self.x[rows])
+            yield rows, torch.from_numpy(place[:count])
+
+    def features(self, map: FeatureMap, rows: Any) -> Any:
+        """Compute features of some rows in float64, as an array or on the device."""
+        if torch.is_tensor(self.x):
+            return map.exact(self.x[rows])
+        x = self.x[rows]
+        # A copy: a mapped file is not writable, and torch asks for that.
+        own = x.astype(np.float32) if x.dtype == np.float16 else np.array(x)
+        return map.exact(torch.from_numpy(own)).numpy()
+
+    def codes(self, classes: Array) -> Tensor:
+        """Return the place of every label among sorted classes, on the device; kept for later."""
+        if self._codes is None or self._codes[0] is not classes:
+            codes = torch.as_tensor(encode(self.y, classes), device=self.device)
+            self._codes = (classes, codes)
+        return self._codes[1]
+
+
+def encode(y: Any, classes: Array) -> Array:
+    """Return the places of labels among sorted classes."""
+    labels = np.asarray(y).reshape(-1)
+    if classes.dtype.kind == "i" and labels.dtype == np.int64 and len(labels):
+        counted = np.array_equal(classes, np.arange(len(classes)))
+        if counted and labels.min() >= 0 and labels.max() < len(classes):
+            return np.array(labels)  # labels 0, 1, 2, … need no search in every pass
+    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    strange = np.flatnonzero(classes[codes] != labels)
+    if len(strange):
+        raise InputError(
+            f"y holds the class {labels[strange[0]]!r}, which the first pass did not see: the "
+            "source has changed; select again."
+        )
+    return np.asarray(codes)
+
+
+class PartWork(ABC, Generic[T]):
+    """Work on a part that runs on the host and on a device."""
+
+    def read(self, source: ShardSource, part: Part) -> PartRows:
+        """Read the rows of a part for this work."""
+        chunk, bad = self._check(source, part)
+        return PartRows(part, chunk.x, chunk.y, chunk.weight, bad)
+
+    @abstractmethod
+    def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
+        """Read a chunk, and count the rows that were left out."""
+
+    @abstractmethod
+    def on(self, rows: PartRows) -> T:
+        """Do the work; the result is on the host."""
+
+    def __call__(self, source: ShardSource, part: Part) -> T:
+        return self.on(self.read(source, part))
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What the first pass knows of a part."""
+
+    moments: Moments | None
+    #: Rows left out because they are not finite.
+    bad: int
+    #: The largest ‖φ‖².
+    longest: float
+    #: Rows of each class that may be selected; empty for targets.
+    available: Counter[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Counting(PartWork[Counted]):
+    """Add the rows of a part to moments; with ``empty=None`` only measure them."""
+
+    map: FeatureMap
+    empty: Moments | None
+    skip_bad: bool = False
+    #: Subtracted from targets, so that their squares keep their digits; None for classes.
+    shift: Array | None = None
+
+    def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
+        return checked(source.read(part), part, self.skip_bad)
+
+    def on(self, rows: PartRows) -> Counted:
+        moments, longest, y = self.empty, 0.0, rows.y
+        if y is not None and self.shift is not None:
+            y = np.asarray(y, np.float64).reshape(-1, len(self.shift)) - self.shift
+        classes = y is not None and y.dtype.kind != "f"
+        available = _count_classes(y, rows.weight) if classes else Counter()
+        for some in rows.slices(BLOCK, DEVICE_SUMS):
+            features = rows.features(self.map, some)
+            weight = None if rows.weight is None else rows.weight[some]
+            if moments is not None and (weight is None or np.any(weight > 0)):
+                moments = moments.with_rows(features, None if y is None else y[some], weight)
+            longest = max(longest, float(row_products(features, features).max()))
+        return Counted(moments, rows.bad, longest, available)
+
+
+def _count_classes(y: Any, weight: Array | None) -> Counter[Any]:
+    """Count the rows of each class whose weight is above 0."""
+    names = np.unique(y)
+    usable = None if weight is None else weight > 0
+    counts = np.bincount(encode(y, names), usable, len(names)).astype(int)
+    return Counter(dict(zip(names.tolist(), counts.tolist(), strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Fetching:
+    """Compute the features of some rows of a source; parts without such rows are not read."""
+
+    map: FeatureMap
+    positions: Array
+
+    def __call__(self, source: ShardSource, part: Part) -> Array:
+        first, last = np.searchsorted(self.positions, (part.start, part.stop))
+        if first == last:
+            return np.empty((0, self.map.width))
+        rows = PartRows(part, source.read(part).x)
+        found: Array = rows.features(self.map, self.positions[first:last] - part.start)
+        return found
