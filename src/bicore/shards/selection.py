@@ -200,7 +200,9 @@ class Selection:
             return self._run(initial)
 
     def _run(self, initial: Sequence[int]) -> Coreset:
-        with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
+        with ProgressLine(
+            self.runtime.progress, self.clock, self.request.size, "selecting"
+        ) as self.line:
             try:
                 self._prepare()
                 self._restore(initial)
