@@ -85,7 +85,7 @@ def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
     assert four.select(data, 3, context=limited).details["operator"] == "blocked"
     with pytest.raises(InputError, match="other data"):
         one.select(data, 4, initial=one.select(blobs(400, seed=2), 2))
-    with pytest.raises(InputError, match="size='auto' is for bilevel selection"):
+    with pytest.raises(InputError, match="size='auto'"):
         select(data, size="auto", method=one)
     assert one.select(data, 2).provenance.kernel is None
 
@@ -382,5 +382,5 @@ def test_a_size_is_found_for_what_needs_no_labels_too():
     assert "held-out points" in found.provenance.notes[0]
     with pytest.raises(InputError, match=r"tolerance=0.5 goes with size='auto'"):
         select(x, size=3, tolerance=0.5, **options)
-    with pytest.raises(InputError, match="is for bilevel selection"):
+    with pytest.raises(InputError, match="size='auto'"):
         select(x, size="auto", method="uniform")

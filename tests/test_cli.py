@@ -319,7 +319,7 @@ REFUSED = {
     "size a word": (["digits", "--size", "many"], "--size must be"),
     "size without a model to judge by": (
         ["digits", "--size", "auto", "--method", "uniform"],
-        "size='auto' is for bilevel selection",
+        "size='auto'",
     ),
     "kernel": (["digits", "--size", "5", "--kernel", "rfb"], "Did you mean 'rbf'"),
     "loss": (["digits", "--size", "5", "--loss", "hinge"], "loss='hinge' is not known"),

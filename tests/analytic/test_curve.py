@@ -152,7 +152,7 @@ def test_row_order_plays_no_part_and_regression_works():
 
 def test_bad_input_is_refused():
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
-    with pytest.raises(InputError, match="is for bilevel selection"):
+    with pytest.raises(InputError, match="size='auto'"):
         Uniform().select(data(), "auto")
     with pytest.raises(InputError, match="held_out"):
         quality_curve(selector, data(), held_out=1.5)
