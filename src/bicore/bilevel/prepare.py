@@ -74,10 +74,7 @@ def as_quotas(value: Any) -> QuotaRule | None:
         return AtMost(value)
     if isinstance(value, str) and value.lower() == "balanced":
         return Balanced()
-    raise InputError(
-        f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for example "
-        "{'spam': 20}."
-    )
+    raise InputError(f"quotas must be 'balanced' or a mapping {{label: count}}; got {value!r}.")
 
 
 class Prior(StrEnum):
