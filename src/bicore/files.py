@@ -251,6 +251,10 @@ def _describe(value: Any) -> str:
         case _ if dataclasses.is_dataclass(type(value)):
             counted = [one for one in dataclasses.fields(value) if one.metadata.get("counts", True)]
             fields = {one.name: getattr(value, one.name) for one in counted}
+            for one in counted:
+                # The default of a field that an earlier version did not have is no difference.
+                if one.metadata.get("added") and fields[one.name] == one.default:
+                    del fields[one.name]
             return type(value).__name__ + _describe(fields)
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 

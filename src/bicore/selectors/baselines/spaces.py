@@ -291,7 +291,7 @@ class PerClassRule(OverSpace):
     targets are divided into quantiles.
     """
 
-    per_class: bool | str = field(default=False, kw_only=True)
+    per_class: bool | str = field(default=False, kw_only=True, metadata={"added": True})
     #: Whether ``per_class=True`` is a variant of the rule itself.
     knows_classes: ClassVar[bool] = False
 
