@@ -1,6 +1,9 @@
 """Answers that can be trusted: no collapse to one class, no clock, no dependence on free memory."""
 
+import subprocess
+import sys
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -91,14 +94,28 @@ def test_a_sampled_selection_does_not_depend_on_the_order_of_rows():
     assert first.ids.tolist() == second.ids.tolist()
 
 
+@contextmanager
+def busy_processes(count):
+    """Keep cores busy with processes that compute."""
+    loop = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(loop) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
-def test_free_memory_and_threads_change_no_answer(monkeypatch):
+def test_busy_cores_free_memory_and_threads_change_no_answer(monkeypatch):
     x, y = large()
     answers = []
-    for free in (10**9, 4 * 10**9, 20 * 10**9):
+    for busy, free in ((0, 10**9), (2, 4 * 10**9), (2, 20 * 10**9)):
         monkeypatch.setattr("bicore.kernels.building.free_bytes", lambda device, free=free: free)
         for threads in (1, 2):
-            found = bicore.select(x, y, 10, runtime=Runtime(threads=threads))
+            with busy_processes(busy):
+                found = bicore.select(x, y, 10, runtime=Runtime(threads=threads))
             answers.append(found.indices.tolist())
     assert all(answer == answers[0] for answer in answers)
 
@@ -118,3 +135,13 @@ def test_d8_row_numbers_and_a_coreset_go_on_with_one_kernel():
     by_coreset = chooser.select(Dataset(x, y), 20, initial=begun)
     by_rows = chooser.select(Dataset(x, y), 20, initial=begun.indices)
     assert by_coreset.indices.tolist() == by_rows.indices.tolist()
+
+
+def test_d8_a_coreset_keeps_its_kernel_and_row_numbers_do_not():
+    x, y = load_digits(return_X_y=True)
+    x, y = x[:300], y[:300]
+    begun = bicore.select(x, y, 20)
+    by_coreset = bicore.select(x, y, 40, initial=begun)
+    by_rows = bicore.select(x, y, 40, initial=begun.indices)
+    assert by_coreset.provenance.notes[0] == begun.provenance.notes[0]  # chosen for 20 points
+    assert by_rows.provenance.notes[0] != begun.provenance.notes[0]  # chosen for 40 points

@@ -72,7 +72,8 @@ def select(
     outer : tuple or Dataset, optional
         A separate set (x, y) or (x, y, weight) on which the objective is measured.
     initial : Coreset or sequence of int
-        Points to continue.
+        Points to start from. A coreset keeps the kernel that was chosen for it; with row numbers
+        the kernel is chosen again, for the new size.
     seed : int or numpy.random.Generator
         Of whatever is drawn at random.
     runtime : Runtime, optional
