@@ -1,7 +1,6 @@
 """Sources in parts: every kind gives the same rows, and names what is wrong with a shard."""
 
 import json
-import multiprocessing
 import pickle
 import tracemalloc
 import zipfile
@@ -183,14 +182,6 @@ def test_rows_know_their_place_in_their_file(tmp_path):
     assert part.place.endswith("part-1.parquet, row group 1")
 
 
-@pytest.mark.slow  # a new process imports torch
-def test_another_process_reads_the_same(tmp_path):
-    source = make_npy(tmp_path)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        read = pool.map(source.read, source.parts)
-    np.testing.assert_array_equal(np.concatenate([chunk.x for chunk in read]), X)
-
-
 def test_pickles_carry_no_rows(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((100_000, 4), dtype=np.float16))
     np.savez(tmp_path / "x.npz", x=np.zeros((100_000, 4), dtype=np.float16))
@@ -336,9 +327,7 @@ def test_missing_labels_are_bad_rows(labels, tmp_path):
         write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0, 2.0], "y": column}))
         source = ParquetShards(tmp_path / "x.parquet", target="y")
         part = source.parts[0]
-        with pytest.raises(
-            InputError, match=r"x\.parquet: row 1 \(row 1 of the source\) holds (nan|no value) in y"
-        ):
+        with pytest.raises(InputError, match=r"x\.parquet: row 1 .*(nan|no value) in y"):
             checked(source.read(part), part)
         clean, bad = checked(source.read(part), part, skip_bad=True)
         assert (bad, clean.weight.tolist()) == (1, [1, 0, 1])
@@ -380,10 +369,7 @@ def test_a_bad_row_is_named_or_set_aside(dtype, value):
     x = np.ones((5000, 3), dtype=dtype)
     x[4321, 2] = value
     part = Part(2, 10_000, 5000, "x-1.npy", 3000)
-    with pytest.raises(
-        InputError,
-        match=rf"x-1\.npy: row 7321 \(row 14321 of the source\) holds {value} in column 2 in x; .*skip",
-    ):
+    with pytest.raises(InputError, match=rf"x-1\.npy: row 7321 \(row 14321 .*{value} in column 2"):
         checked(Chunk(x), part)
     clean, bad = checked(Chunk(x, np.arange(5000), np.full(5000, 2.0)), part, skip_bad=True)
     assert bad == 1
@@ -427,25 +413,17 @@ def other_array(name, array):
 
 
 WRONG = {
-    r"x-1\.npy is cut short: \d+ of \d+ bytes": changed_bytes(lambda content: content[:-5]),
+    r"x-1\.npy is cut short": changed_bytes(lambda content: content[:-5]),
     r"x-1\.npy is not a readable \.npy": changed_bytes(lambda content: b"hello"),
-    r"x-1\.npy is not a readable \.npy file \(a shape of \(-7, 3\)": changed_bytes(
-        lambda content: content.replace(b"(7, 3), ", b"(-7, 3),", 1)
-    ),
-    r"x-1\.npy holds pickled .* never loaded": other_array("x", np.array([{}], dtype=object)),
-    r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy \(3,\)": other_array(
-        "x", np.zeros((7, 2), dtype=np.float32)
-    ),
-    r"x-1\.npy has features that are integers and .*x-0\.npy floats": other_array(
-        "x", np.zeros((7, 3), dtype=np.int64)
-    ),
-    r"x-1\.npy holds features of dtype <U1; give numbers": other_array("x", np.full((7, 3), "a")),
-    "labels: 2 files for 3 files of features": lambda folder: (folder / "y-1.npy").unlink(),
-    r"y-1\.npy has 6 rows and the features have 7": other_array("y", Y[:6]),
-    r"x-1\.npy has labels that are text and .*x-0\.npy integers": other_array(
-        "y", np.full(7, "cat")
-    ),
-    r"x-1\.npy has labels of shape \(2,\) and": other_array("y", np.zeros((7, 2), dtype=int)),
+    r"x-1\.npy .*\(-7, 3\)": changed_bytes(lambda old: old.replace(b"(7, 3), ", b"(-7, 3),", 1)),
+    r"x-1\.npy holds pickled": other_array("x", np.array([{}], dtype=object)),
+    r"x-1\.npy has rows of shape \(2,\)": other_array("x", np.zeros((7, 2), np.float32)),
+    r"x-1\.npy has features that are integers": other_array("x", np.zeros((7, 3), np.int64)),
+    r"x-1\.npy holds features of dtype <U1": other_array("x", np.full((7, 3), "a")),
+    "labels: 2 files for 3": lambda folder: (folder / "y-1.npy").unlink(),
+    r"y-1\.npy has 6 rows": other_array("y", Y[:6]),
+    r"x-1\.npy has labels that are text": other_array("y", np.full(7, "cat")),
+    r"x-1\.npy has labels of shape \(2,\)": other_array("y", np.zeros((7, 2), dtype=int)),
 }
 
 
@@ -522,16 +500,6 @@ def test_m1_damaged_bytes_give_an_input_error(tmp_path):
                 [source.read(part) for part in source.parts]
 
 
-def test_a_damaged_member_is_found_when_it_is_read(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.zeros((1000, 2)))
-    source = NpzShards(tmp_path)
-    content = bytearray((tmp_path / "a.npz").read_bytes())
-    content[5000] = 1
-    (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(InputError, match=r"a\.npz is not a readable \.npz file \(Bad CRC"):
-        source.read(source.parts[0])
-
-
 def test_parquet_shards_that_are_wrong(tmp_path):
     make_lists(tmp_path)
     path = tmp_path / "part-1.parquet"
@@ -540,18 +508,9 @@ def test_parquet_shards_that_are_wrong(tmp_path):
         ({"embedding": lists}, r"part-1\.parquet: target='label' is not known"),
         ({"embedding": lists, "label": ["a", "b"]}, r"part-1\.parquet has labels that are text"),
         ({"embedding": [[1.0, 2.0]], "label": [1]}, r"part-1\.parquet has rows of shape \(2,\)"),
-        (
-            {"embedding": [[1, 2, 3]], "label": [1]},
-            r"part-1\.parquet has features that are integers",
-        ),
-        (
-            {"embedding": ["a"], "label": [1]},
-            r"part-1\.parquet: features='embedding' is a column of string",
-        ),
-        (
-            {"embedding": [[None]], "label": [None]},
-            r"part-1\.parquet: features='embedding' is a column of",
-        ),
+        ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet has features .* integers"),
+        ({"embedding": ["a"], "label": [1]}, r"part-1\.parquet: features='embedding'"),
+        ({"embedding": [[None]], "label": [None]}, r"part-1\.parquet: features='embedding'"),
         ({"e": lists, "label": [1, 2]}, r"features='embedding' is not known"),
     ):
         write(path, pyarrow.table(columns))
@@ -585,27 +544,27 @@ def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
     assert chunk.weight.tolist() == list(range(15))
 
 
-def test_a_damaged_page_is_found_when_it_is_read(tmp_path):
-    path = tmp_path / "a.parquet"
+@pytest.mark.parametrize("name", ["a.npz", "a.parquet"])
+def test_damaged_values_are_found_when_they_are_read(name, tmp_path):
+    path = tmp_path / name
     options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
-    write(path, pyarrow.table({"a": np.zeros(1000)}), **options)
-    source = ParquetShards(path)
+    if name == "a.npz":
+        np.savez(path, x=np.zeros((1000, 2)))
+    else:
+        write(path, pyarrow.table({"a": np.zeros(1000)}), **options)
+    source = open_shards(path)
     content = bytearray(path.read_bytes())
     content[5000] = 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"a\.parquet is not a readable Parquet file \(.*CRC"):
+    with pytest.raises(InputError, match=f"{name} .*CRC"):
         source.read(source.parts[0])
 
 
 def test_lists_of_other_lengths_are_named_by_their_row(tmp_path):
-    rows = [[1.0, 2.0]] * 6
-    rows[5] = [1.0]
+    rows = [[1.0, 2.0]] * 5 + [[1.0]]
     write(tmp_path / "a.parquet", pyarrow.table({"e": rows}), row_group_size=4)
     source = ParquetShards(tmp_path)
-    with pytest.raises(
-        InputError,
-        match=r"a\.parquet, row group 1: row 5 holds a list of 1 values where others have 2",
-    ):
+    with pytest.raises(InputError, match=r"a\.parquet, row group 1: row 5 "):
         source.read(source.parts[1])
 
 
@@ -663,6 +622,8 @@ def test_an_iterable_that_changes_is_noticed():
     source = IterableShards(lambda: ((rng.normal(size=(4, 2)), None) for _ in range(3)))
     with pytest.raises(InputError, match=r"chunk 0 changed .* do not shuffle"):
         source.read(source.parts[0])
+    with pytest.raises(InputError, match="generator"):  # which runs once only
+        IterableShards(chunk for chunk in [(X, Y)])
     grows = [(X, Y)]
     source = IterableShards(grows)
     assert source.rows == ROWS
@@ -674,11 +635,6 @@ def test_an_iterable_that_changes_is_noticed():
     assert source.rows == 2 * ROWS
     with pytest.raises(InputError, match=r"not there.*new iterator when called"):
         source.read(source.parts[0])
-
-
-def test_an_iterable_that_cannot_start_anew_is_refused():
-    with pytest.raises(InputError, match=r"generator, which can be run through once only; give"):
-        IterableShards(chunk for chunk in [(X, Y)])
 
 
 def test_chunks_that_do_not_agree_are_named():
@@ -714,15 +670,6 @@ def test_fingerprints_of_files(make, tmp_path):
     path.unlink()
     with pytest.raises(InputError, match="cannot be read any more"):
         source.fingerprint()
-
-
-def test_a_size_alone_changes_the_fingerprint(tmp_path):
-    np.save(tmp_path / "x.npy", np.zeros((50_000, 1)))
-    source = NpyShards(tmp_path / "x.npy")
-    known = source.fingerprint()
-    with open(tmp_path / "x.npy", "ab") as file:
-        file.write(bytes(100))
-    assert source.fingerprint() != known
 
 
 def test_fingerprints_of_the_rest():
@@ -857,43 +804,36 @@ def test_embeddings_are_not_mixed(tmp_path):
     batches, _ = loader()
     with pytest.raises(KeyboardInterrupt):
         embedded(batches, Counting(fails=4), tmp_path, shard_rows=6)
+    given = {"loader": batches, "module": Counting(), "folder": tmp_path, "shard_rows": 6}
     for change, words in (
-        ({"module": Counting(scale=2.0)}, "embedding with module="),
-        ({"loader": loader(30)[0]}, "embedding with batches=7 and this one has 10"),
-        ({"dtype": "float32"}, "with dtype='float16'"),
+        ({"module": Counting(scale=2.0)}, "module="),
+        ({"loader": loader(30)[0]}, "batches=7"),
+        ({"dtype": "float32"}, "dtype='float16'"),
     ):
-        with pytest.raises(InputError, match=rf"{words}.*another folder"):
-            embedded(
-                **{
-                    "loader": batches,
-                    "module": Counting(),
-                    "folder": tmp_path,
-                    "shard_rows": 6,
-                    **change,
-                }
-            )
+        with pytest.raises(InputError, match=words):
+            embedded(**{**given, **change})
     (tmp_path / "embedding.json").write_text("{")
     with pytest.raises(InputError, match=r"embedding\.json is damaged"):
         embedded(batches, Counting(), tmp_path)
     (tmp_path / "embedding.json").unlink()
-    with pytest.raises(InputError, match=r"holds shards without embedding\.json"):
+    with pytest.raises(InputError, match=r"without embedding\.json"):
         embedded(batches, Counting(), tmp_path)
 
 
-def test_what_cannot_be_embedded(tmp_path):
-    batches, _ = loader()
-    with pytest.raises(InputError, match=r"shuffles.*shuffle=False"):
-        embedded(loader(shuffle=True)[0], Counting(), tmp_path)
-    with pytest.raises(InputError, match="drop_last=False"):
-        embedded(loader(drop_last=True)[0], Counting(), tmp_path)
-    with pytest.raises(InputError, match="float16 cannot hold; give dtype='float32'"):
-        embedded(batches, Counting(scale=1e6), tmp_path / "large")
-    with pytest.raises(InputError, match="wrap it so that it returns one tensor"):
-        embedded(batches, torch.nn.LSTM(4, 2), tmp_path / "tuple")
-    with pytest.raises(InputError, match=r"loader gives a dict for x; give batches"):
-        embedded([{"x": torch.zeros(3, 4)}], Counting(), tmp_path / "dict")
-    with pytest.raises(InputError, match="dtype='int8' is not known"):
-        embedded(batches, Counting(), tmp_path / "dtype", dtype="int8")
+@pytest.mark.parametrize(
+    ("batches", "module", "options", "words"),
+    [
+        (loader(shuffle=True)[0], Counting(), {}, "shuffle=False"),
+        (loader(drop_last=True)[0], Counting(), {}, "drop_last=False"),
+        (loader()[0], Counting(scale=1e6), {}, "dtype='float32'"),
+        (loader()[0], torch.nn.LSTM(4, 2), {}, "one tensor"),
+        ([{"x": torch.zeros(3, 4)}], Counting(), {}, "loader gives a dict"),
+        (loader()[0], Counting(), {"dtype": "int8"}, "dtype='int8'"),
+    ],
+)
+def test_what_cannot_be_embedded(batches, module, options, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        embedded(batches, module, tmp_path, **options)
 
 
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
@@ -964,11 +904,7 @@ def test_opening_what_cannot_be(tmp_path):
         (tmp_path / "a.txt", {}, "a.txt has an ending that is not known; give a .npy"),
         (tmp_path / "empty", {}, "no .npy or .npz .*file matches .*empty"),
         (tmp_path, {}, r"several kinds \(.npy, .npz\); give a pattern"),
-        (
-            tmp_path / "x-0.npy",
-            {"target": "a"},
-            "target= means nothing for .npy files; it reads labels=, weight=",
-        ),
+        (tmp_path / "x-0.npy", {"target": "a"}, "target= means nothing for .npy files"),
         (tmp_path / "part-0.npz", {"labels": "a"}, "labels= means nothing for .npz files"),
         (chunks, {"labels": Y}, "labels= means nothing for an iterable"),
         (3, {}, "source is a int; give"),
