@@ -31,7 +31,6 @@ from bicore.selectors import (
     as_selector,
 )
 from bicore.selectors.base import require_complete
-from bicore.selectors.baselines.matching import fit_nonnegative
 from bicore.selectors.baselines.simple import JointLabels
 
 
@@ -165,10 +164,7 @@ def test_one_output_is_no_classifier(selector):
         (lambda: nn.Conv2d(1, 1, 1), "no Linear layer"),
         (lambda: nn.Linear(7, 2).double(), "cannot read points of shape"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).double(), "return logits"),
-        (
-            lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(),
-            "one row of logits",
-        ),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(), "one row of logits"),
     ],
 )
 def test_models_that_cannot_serve_are_refused(build, words):
@@ -184,14 +180,11 @@ def test_wrong_layers_and_observations_are_refused():
         KCenter("embedding").select(data, 2, context=seen(np.eye(3)))
     with pytest.raises(InputError, match="observed at layer None"):
         KCenter(Embedding("1")).select(data, 2, context=Context(model=observe(network(), data.x)))
-    with pytest.raises(
-        InputError, match="one of 'embedding', 'features', 'gradients', 'predictions'"
-    ):
+    with pytest.raises(InputError, match="'embedding', 'features', 'gradients'"):
         KCenter("embeding")
-    with pytest.raises(InputError, match="the model has 3 outputs and y 2 classes"):
-        Hardest().select(
-            Dataset(np.ones((4, 3)), ["a", "b", "a", "b"]), 2, context=Context(model=network())
-        )
+    named = Dataset(np.ones((4, 3)), ["a", "b", "a", "b"])
+    with pytest.raises(InputError, match="3 outputs and y 2 classes"):
+        Hardest().select(named, 2, context=Context(model=network()))
 
 
 # Each point alone.
@@ -309,16 +302,12 @@ def test_data_weights_move_the_centre_the_means_and_the_criterion():
     heavy = Dataset(x, weight=[1, 1, 1, 30.0])
     assert KCenter(first="central").select(heavy, 1).indices.tolist() == [3]
     assert KCenter(first="central").select(Dataset(x), 1).indices.tolist() == [2]
-    assert Herding("features", per_class=False, normalise=False).select(
-        heavy, 1
-    ).indices.tolist() == [3]
+    herding = Herding("features", per_class=False, normalise=False)
+    assert herding.select(heavy, 1).indices.tolist() == [3]
     spread = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     for weight, expected in (([9, 1, 9, 1.0], {0, 2}), ([1, 9, 1, 9.0], {1, 3})):
-        chosen = (
-            InducingPoints("features", proposals=300)
-            .select(Dataset(spread, weight=weight), 1, rng=0)
-            .indices
-        )
+        points = InducingPoints("features", proposals=300)
+        chosen = points.select(Dataset(spread, weight=weight), 1, rng=0).indices
         assert set(chosen.tolist()) <= expected
 
 
@@ -363,10 +352,8 @@ def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
     data = Dataset(rng.normal(size=(9, 1)), y)
     for rule in (KCenter, KMeansPlusPlus, FacilityLocation):
         over = rule("gradients").select(data, 5, rng=3, context=context).indices
-        assert (
-            over.tolist()
-            == rule("features").select(Dataset(explicit, y), 5, rng=3).indices.tolist()
-        )
+        plain = rule("features").select(Dataset(explicit, y), 5, rng=3).indices
+        assert over.tolist() == plain.tolist()
 
 
 def facility_value(distances, chosen) -> float:
@@ -455,19 +442,11 @@ def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
 
 
 def test_inducing_points_keep_those_given_and_depend_on_the_seed():
-    x = np.random.default_rng(3).normal(size=(40, 6))
-    picked = (
-        InducingPoints("features", proposals=200)
-        .select(Dataset(x), 5, initial=[7, 3], rng=0)
-        .indices
-    )
-    assert picked[:2].tolist() == [7, 3]
-    several = {
-        tuple(
-            sorted(InducingPoints("features", proposals=0).select(Dataset(x), 5, rng=seed).indices)
-        )
-        for seed in range(5)
-    }
+    data = Dataset(np.random.default_rng(3).normal(size=(40, 6)))
+    picked = InducingPoints("features", proposals=200).select(data, 5, initial=[7, 3], rng=0)
+    assert picked.indices[:2].tolist() == [7, 3]
+    drawn = InducingPoints("features", proposals=0)
+    several = {frozenset(drawn.select(data, 5, rng=seed).indices) for seed in range(5)}
     assert len(several) == 5
 
 
@@ -476,15 +455,13 @@ def test_inducing_points_keep_those_given_and_depend_on_the_seed():
 
 def herd_by_definition(features, size) -> list[int]:
     mean = features.mean(0)
-    chosen = []
-    for k in range(1, size + 1):
-        rest = [i for i in range(len(features)) if i not in chosen]
-        chosen.append(
-            min(
-                rest,
-                key=lambda i: np.linalg.norm(mean - (features[i] + features[chosen].sum(0)) / k),
-            )
-        )
+    chosen: list[int] = []
+
+    def distance(i: int) -> float:
+        return np.linalg.norm(mean - features[[*chosen, i]].mean(0))
+
+    for _ in range(size):
+        chosen.append(min(set(range(len(features))) - set(chosen), key=distance))
     return chosen
 
 
@@ -510,22 +487,21 @@ def test_a_class_with_one_sample_gives_it_and_leaves_its_turns_to_others():
     assert data.y[picked].tolist() == ["a", "b", "a", "a", "a"]
 
 
-def test_gradient_matching_with_equal_weights_herds_all_classes_together():
+@pytest.mark.parametrize("normalise", [False, True])
+def test_gradient_matching_with_equal_weights_herds_all_classes_together(normalise):
     rng = np.random.default_rng(5)
     embedding = rng.normal(size=(15, 3))
     outputs = rng.normal(size=(15, 2))
     y = rng.integers(2, size=15)
     context = seen(outputs, embedding)
-    data = Dataset(np.zeros((15, 1)), y)
     left, right = context.model.gradient_factors(y)
     gradients = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
-    assert GradientMatching().select(
-        data, 6, context=context
-    ).indices.tolist() == herd_by_definition(gradients, 6)
-    unit = gradients / np.linalg.norm(gradients, axis=1, keepdims=True)
-    assert GradientMatching(normalise=True).select(
-        data, 6, context=context
-    ).indices.tolist() == herd_by_definition(unit, 6)
+    if normalise:
+        gradients /= np.linalg.norm(gradients, axis=1, keepdims=True)
+    picked = GradientMatching(normalise=normalise).select(
+        Dataset(np.zeros((15, 1)), y), 6, context=context
+    )
+    assert picked.indices.tolist() == herd_by_definition(gradients, 6)
 
 
 @pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
@@ -547,17 +523,16 @@ def test_weighted_matching_reports_its_error_and_comes_down(form):
 
 
 def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_missing():
-    x = np.random.default_rng(8).normal(size=(30, 6)) + 0.5
-    picked = GradientMatching("features", weighting="pursuit").select(Dataset(x), 4)
-    best, _ = nnls(x[picked.indices].T, x.sum(0))
-    np.testing.assert_allclose(picked.weights, best, rtol=1e-6)
-    exact = GradientMatching("features", weighting="pursuit").select(
-        Dataset(np.repeat(np.eye(3), 4, axis=0)), 9
-    )
+    pursuit = GradientMatching("features", weighting="pursuit")
+    for seed in range(8, 13):
+        x = np.random.default_rng(seed).normal(size=(30, 6)) + 0.5
+        picked = pursuit.select(Dataset(x), 4)
+        best, _ = nnls(x[picked.indices].T, x.sum(0))
+        np.testing.assert_allclose(picked.weights, best, rtol=1e-6)
+    exact = pursuit.select(Dataset(np.repeat(np.eye(3), 4, axis=0)), 9)
     assert len(exact) == 3
     assert exact.weights.tolist() == pytest.approx([4, 4, 4])
     assert exact.status is Status.FEWER
-    assert "no other point" in exact.message
 
 
 @pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
@@ -571,17 +546,6 @@ def test_points_without_a_gradient_are_never_taken(form):
         GradientMatching("features", weighting=form).select(Dataset(np.zeros((5, 2))), 2)
 
 
-def test_frank_wolfe_comes_back_to_points_it_has():
-    """It goes on with the points it has until another is needed, so that the error comes down."""
-    x = np.abs(np.random.default_rng(3).normal(size=(40, 5)))
-    picked = GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), 12)
-    again = [
-        GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), size).objective
-        for size in (2, 12)
-    ]
-    assert picked.objective <= again[1] + 1e-12 < again[0]
-
-
 def test_frank_wolfe_first_steps_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
     picked = GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), 1)
@@ -589,21 +553,6 @@ def test_frank_wolfe_first_steps_by_hand():
     # the direction of the sum (2, 3) is nearest that of (1, 1)
     assert picked.indices.tolist() == [2]
     assert picked.weights[0] == pytest.approx(norms.sum() / norms[2])
-
-
-@pytest.mark.parametrize("dependent", [False, True])
-@pytest.mark.parametrize("seed", range(5))
-def test_weights_from_inner_products_are_the_nonnegative_least_squares(seed, dependent):
-    rng = np.random.default_rng(seed)
-    matrix = rng.normal(size=(12, 7))
-    if dependent:
-        matrix[:, 3] = matrix[:, 5]
-    right = rng.normal(size=12)
-    found = fit_nonnegative(matrix.T @ matrix, matrix.T @ right)
-    best, error = nnls(matrix, right)
-    assert (found >= 0).all()
-    np.testing.assert_allclose(matrix @ found, matrix @ best, atol=1e-6)
-    assert np.linalg.norm(matrix @ found - right) == pytest.approx(error)
 
 
 # BatchBALD.
@@ -711,6 +660,9 @@ def problem_data(seed=0, n=25):
     return Dataset(rng.normal(size=(n, 4)) + np.eye(4)[y], y)
 
 
+REDUCIBLE = BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
+
+
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_glister_scores_are_products_of_gradients_without_an_inverse(loss):
     """The gradient of point k is g_k φ_kᵀ; its score is the product with the mean outer one."""
@@ -745,58 +697,38 @@ def gradient(prediction, target, loss):
 def fit(x, y, loss, rho=0.3):
     """min Σ ℓ + ρ‖W‖² by closed form or plain gradient descent."""
     if loss == "squared":
-        return (
-            np.linalg.solve(x.T @ x + rho * np.eye(x.shape[1]), x.T @ y)
-            if len(x)
-            else np.zeros((x.shape[1], 3))
-        )
+        return np.linalg.solve(x.T @ x + rho * np.eye(x.shape[1]), x.T @ y.reshape(-1, 3))
     weights = np.zeros((x.shape[1], 3))
     for _ in range(4000 if len(x) else 0):
-        weights -= (
-            0.5
-            / (np.linalg.norm(x, 2) ** 2 + 2 * rho)
-            * (x.T @ gradient(x @ weights, y, loss) + 2 * rho * weights)
-        )
+        slope = x.T @ gradient(x @ weights, y, loss) + 2 * rho * weights
+        weights -= 0.5 / (np.linalg.norm(x, 2) ** 2 + 2 * rho) * slope
     return weights
 
 
-def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn(weighted):
+    """The loss of a model of the coreset less that of a model of all data, with their weights."""
     data = problem_data(2)
-    picked = (
-        BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
-        .select(data, 6)
-        .indices.tolist()
-    )
+    rng = np.random.default_rng(0)
+    weight = rng.uniform(0.2, 4, len(data)) if weighted else np.ones(len(data))
     codes = np.eye(3)[data.y]
-    codes = codes - codes.mean(0)
-    whole = np.square(data.x @ fit(data.x, codes, "squared") - codes).sum(1)
+    codes = codes - weight @ codes / weight.sum()
+    root = np.sqrt(weight)[:, None]
+    whole = np.square(data.x @ fit(root * data.x, root * codes, "squared") - codes).sum(1)
     chosen: list[int] = []
-    for place in picked:
+    for place in REDUCIBLE.select(Dataset(data.x, data.y, weight), 1 if weighted else 6).indices:
         losses = np.square(data.x @ fit(data.x[chosen], codes[chosen], "squared") - codes).sum(1)
         rest = [k for k in range(len(data)) if k not in chosen]
         assert (losses - whole)[place] == pytest.approx((losses - whole)[rest].max())
         chosen.append(place)
 
 
-def test_reducible_loss_weighs_the_model_of_all_data_and_row_order_plays_no_part():
-    data = problem_data(3)
-    weight = np.random.default_rng(0).uniform(0.2, 4, len(data))
-    picked = (
-        BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
-        .select(Dataset(data.x, data.y, weight), 1)
-        .indices
-    )
-    codes = np.eye(3)[data.y]
-    codes = codes - weight @ codes / weight.sum()
-    root = np.sqrt(weight)[:, None]
-    whole = np.square(data.x @ fit(root * data.x, root * codes, "squared") - codes).sum(1)
-    assert picked[0] == (np.square(codes).sum(1) - whole).argmax()
+def test_row_order_plays_no_part_in_reducible_loss_by_blocks():
     rng = np.random.default_rng(1)
     y = rng.integers(3, size=2100)
     large = Dataset(rng.normal(size=(2100, 4)) + np.eye(4)[y], y)
-    selector = BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
     order = rng.permutation(2100)
-    assert selector.select(large, 5).ids.tolist() == selector.select(large[order], 5).ids.tolist()
+    assert REDUCIBLE.select(large, 5).ids.tolist() == REDUCIBLE.select(large[order], 5).ids.tolist()
 
 
 # Names.
@@ -816,48 +748,40 @@ def test_every_method_has_a_name_and_options_go_over_its_defaults():
         as_selector(Uniform(), kernel="rbf")
 
 
+def stop_at_four(step):
+    if step.done == 4:
+        raise KeyboardInterrupt
+
+
+STOPPED = Context(runtime=Runtime(progress=stop_at_four))
+LIMITED = Context(runtime=Runtime(max_seconds=1e-9))
+
+
 @pytest.mark.usefixtures("long_grace")
-def test_interrupting_and_time_limits_keep_a_prefix():
+@pytest.mark.parametrize(
+    ("context", "size", "status"),
+    [(STOPPED, 4, Status.INTERRUPTED), (LIMITED, 1, Status.OUT_OF_TIME)],
+)
+def test_interrupting_and_time_limits_keep_a_prefix(context, size, status):
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
-
-    def stop(step):
-        if step.done == 4:
-            raise KeyboardInterrupt
-
-    stopped = KCenter().select(data, 20, context=Context(runtime=Runtime(progress=stop)))
-    assert len(stopped) == 4
-    assert stopped.status is Status.INTERRUPTED
-    assert stopped.message == "interrupted after 4 of 20 points"
-    late = KCenter().select(data, 20, context=Context(runtime=Runtime(max_seconds=1e-9)))
-    assert len(late) == 1
-    assert late.status is Status.OUT_OF_TIME
-    assert late.message == "stopped by max_seconds after 1 of 20 points"
+    part = KCenter().select(data, 20, context=context)
+    assert (len(part), part.status) == (size, status)
+    assert f"after {size} of 20 points" in part.message
 
 
 @pytest.mark.usefixtures("long_grace")
 def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_what_it_is_part_of():
     """A memory takes the first, as it has all its points, and passes the user's interrupt on."""
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
-    limited = Context(runtime=Runtime(max_seconds=1e-9))
-    late = InducingPoints("features").select(data, 5, context=limited)
-    assert len(late) == 5
-    assert late.status is Status.LESS_REFINED
-    assert late.message == (
-        "stopped by max_seconds after 0 of 1000 proposals: all points, less refined"
-    )
+    late = InducingPoints("features").select(data, 5, context=LIMITED)
+    assert (len(late), late.status) == (5, Status.LESS_REFINED)
     assert require_complete(late) is late
-
-    def stop(step):
-        if step.done == 4:
-            raise KeyboardInterrupt
-
-    stopping = Context(runtime=Runtime(progress=stop))
-    stopped = InducingPoints("features").select(data, 5, context=stopping)
+    stopped = InducingPoints("features").select(data, 5, context=STOPPED)
     assert stopped.status is Status.INTERRUPTED
     with pytest.raises(KeyboardInterrupt):
         require_complete(stopped)
-    with pytest.raises(InputError, match="stopped by max_seconds after 1 of 5 points"):
-        require_complete(KCenter().select(data, 5, context=limited))
+    with pytest.raises(InputError, match="max_seconds"):
+        require_complete(KCenter().select(data, 5, context=LIMITED))
 
 
 @pytest.mark.parametrize("name", METHODS)
