@@ -227,7 +227,7 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
     auto = select(data, size="auto", kernel=KERNEL, inner_reg=0.1, tolerance=0.01)
     assert len(auto) > 5
     assert "exchanges" not in auto.details
-    with pytest.raises(InputError, match="work=-1 is not a whole number >= 0; give rows times"):
+    with pytest.raises(InputError, match="work"):
         Exchange(work=-1)
 
 

@@ -66,7 +66,7 @@ def test_every_method_is_within_reach():
     for wrong, words in (
         ({"method": "k-centre"}, "k-centre"),
         ({"method": "uniform", "kernel": "rbf"}, "kernel"),
-        ({"method": chosen, "kernel": "rbf"}, "carries its own options"),
+        ({"method": chosen, "kernel": "rbf"}, "method is a selector"),
         ({"method": "uniform", "sampling_strategy": "auto"}, "quotas"),
     ):
         with pytest.raises(InputError, match=words):

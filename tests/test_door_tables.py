@@ -75,7 +75,7 @@ def test_a_column_of_arrow_is_not_copied():
         (pa.array([[1.0, 2.0], None]), "x holds nan at row 1"),
         (pd.Series([[1.0, 2.0], [3.0]]), "row 1 holds a list of 1"),
         (pd.Series([[1.0, 2.0], None]), "row 1 holds None"),
-        (pd.Series([["a", "b"], ["c", "d"]]), "give numbers"),
+        (pd.Series([["a", "b"], ["c", "d"]]), "x has dtype"),
         (pd.Series(["ab", "cd"]), "x holds values that are not numbers|give numbers"),
         (pd.Series([{"a": 1}, {"a": 2}]), "not numbers"),
     ],

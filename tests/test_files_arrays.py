@@ -113,7 +113,7 @@ BROKEN = {
     ),
     "fields": (
         lambda path: archive(path, {"x": stored(np.zeros(60, "f8,i4")), "y": stored(Y)}),
-        "give numbers",
+        "x has dtype",
     ),
 }
 

@@ -275,13 +275,13 @@ def test_bad_input_is_refused_in_words():
         NetworkSelector().select(given, 2)
     with pytest.raises(InputError, match="needs labels"):
         NetworkSelector().select(Dataset(given.x), 2, context=Context(network()))
-    with pytest.raises(InputError, match="criterion returned shape"):
+    with pytest.raises(InputError, match="criterion"):
         NetworkSelector(criterion=nn.CrossEntropyLoss()).select(
             given, 2, context=Context(network())
         )
     with pytest.raises(InputError, match="criterion='mse'"):
         NetworkSelector(criterion="mse")
-    with pytest.raises(InputError, match="inner_reg=0"):
+    with pytest.raises(InputError, match="inner_reg"):
         NetworkSelector(inner_reg=0)
     frozen = network().requires_grad_(False)
     with pytest.raises(InputError, match="no parameter to train"):

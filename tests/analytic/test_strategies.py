@@ -443,7 +443,7 @@ def test_bad_strategies_are_refused():
         ({"strategy": "exchange", "weights": "learnt"}, "binary or final weights"),
         ({"strategy": "simplex", "weights": "learnt"}, "binary or final weights"),
         ({"strategy": "simplex", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
-        ({"strategy": "simplex", "quotas": "balanced"}, "point by point"),
+        ({"strategy": "simplex", "quotas": "balanced"}, "quotas"),
     ):
         with pytest.raises(InputError, match=words):
             BilevelSelector(**options)

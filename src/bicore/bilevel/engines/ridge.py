@@ -220,6 +220,11 @@ class RidgeEngine(SquaredErrorEngine):
         if Quantity.GAIN in self.offers:
             self.energy = problem.cross.weighted_column_norms(weights)
 
+    @property
+    def on_device(self) -> bool:
+        """Whether reading a number back costs a wait."""
+        return self.residual.is_cuda
+
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
         """Several points take one Cholesky factor and block products instead of a pass over K for
         each."""
@@ -288,7 +293,7 @@ class RidgeEngine(SquaredErrorEngine):
 
     def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
         """On a GPU the numbers come back every few points, not after each."""
-        if not (self.residual.is_cuda and one_by_one(turn)):
+        if not (self.on_device and one_by_one(turn)):
             return super().take_best(rule, turn)
         if self._chooser is None or not self._chooser.serves(turn):
             self._chooser = DeviceChooser(turn, self.residual.device)
