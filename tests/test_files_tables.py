@@ -505,3 +505,11 @@ def test_10_what_cannot_be_read_ends_with_one_line(read, tmp_path, name):
     result = read(name, "--target", "label")
     refused(result, name)
     assert "an ending that is not known" not in result.stderr
+
+
+def test_missing_words_and_the_encoding_are_options_of_the_command(command, tmp_path):
+    lines = ["größe,art"] + [f"{'fehlt' if i % 5 == 0 else i},{'ab'[i % 2]}" for i in range(40)]
+    (tmp_path / "t.csv").write_bytes("\n".join(lines).encode("cp1250"))
+    words = ("select", "t.csv", "--target", "art", "--size", "3")
+    result = command(*words, "--missing", "fehlt", "--encoding", "cp1250")
+    assert "größe (8 missing" in result.stderr + result.stdout

@@ -69,6 +69,11 @@ class Table:
         "Leave out rows of a table without a target.", "--drop-missing-target"
     )
     decimal: str | None = option("Decimal separator, if it cannot be inferred.", "comma|point")
+    missing: str | None = option(
+        "Comma-separated words for a missing value, e.g. 'n.a.' (default: empty, NA, nan, …).",
+        "WORDS",
+    )
+    encoding: str | None = option("Text encoding (default: inferred).", "NAME")
     data: str | None = option(
         "Folder of mnist or cifar10 as torchvision has it [$BICORE_DATA].", "DIR"
     )
@@ -109,9 +114,7 @@ class Limits:
 
     panel: ClassVar[str] = "Limits"
     device: str = option("auto, cpu or cuda.", default="auto")
-    memory: str | None = option(
-        "Memory limit, e.g. 4GB (default: half of the free memory).", "SIZE"
-    )
+    memory: str | None = option("Memory limit, e.g. 2GB (default: 4GB).", "SIZE")
     threads: int | None = option("Number of CPU threads.")
 
     def runtime(self, **more: Any) -> Runtime:
