@@ -200,20 +200,8 @@ def test_deep_grey_images_keep_their_bits(tmp_path):
 def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_path):
     for ending in ("csv", "parquet"):
         out = tmp_path / f"picks.{ending}"
-        result = bicore(
-            "select",
-            f"table.{ending}",
-            *FAST,
-            "--target",
-            "label",
-            "--size",
-            "4",
-            "--out",
-            out,
-            "--weights",
-            "learnt",
-            cwd=folder,
-        )
+        words = [*FAST, "--target", "label", "--size", "4", "--out", out, "--weights", "learnt"]
+        result = bicore("select", f"table.{ending}", *words, cwd=folder)
         assert result.returncode == 0, result.stderr
         rows = (
             list(csv.DictReader(io.StringIO(out.read_text())))
@@ -260,45 +248,15 @@ def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
 
 
 def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
-    plain = bicore(
-        "select",
-        "data.npz",
-        *FAST,
-        "--size",
-        "3",
-        "--out",
-        tmp_path / "a.npz",
-        cwd=folder,
-    )
+    words = ["select", "data.npz", *FAST, "--size", "3", "--out"]
+    plain = bicore(*words, tmp_path / "a.npz", cwd=folder)
     assert "not scaled" in plain.stderr
     assert Coreset.load(tmp_path / "a.npz").details["scale"] == "none"
-    scaled = bicore(
-        "select",
-        "data.npz",
-        *FAST,
-        "--size",
-        "3",
-        "--scale",
-        "standard",
-        "--out",
-        tmp_path / "b.npz",
-        "--quiet",
-        cwd=folder,
-    )
+    scaled = bicore(*words, tmp_path / "b.npz", "--scale", "standard", "--quiet", cwd=folder)
     assert (scaled.stdout, scaled.stderr) == ("", "")
     assert Coreset.load(tmp_path / "b.npz").details["scale"] == "standard"
-    raw = bicore(
-        "select",
-        "mnist",
-        "--data",
-        "torchvision",
-        *FAST,
-        "--size",
-        "3",
-        "--scale",
-        "none",
-        cwd=folder,
-    )
+    images = ["select", "mnist", "--data", "torchvision", *FAST, "--size", "3"]
+    raw = bicore(*images, "--scale", "none", cwd=folder)
     assert "pixels scaled to 0 … 1" in raw.stderr
 
 
@@ -488,28 +446,13 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
 
 
 def test_time_limit_and_uniform(bicore, folder):
-    answer = json.loads(
-        bicore(
-            "select",
-            "data.npz",
-            *FAST,
-            "--size",
-            "30",
-            "--max-seconds",
-            "0.000001",
-            "--json",
-            cwd=folder,
-            patch=LONG_GRACE,
-        ).stdout
-    )
+    words = ["select", "data.npz", *FAST, "--size", "30", "--max-seconds", "0.000001", "--json"]
+    answer = json.loads(bicore(*words, cwd=folder, patch=LONG_GRACE).stdout)
     assert answer["size"] == 1
     assert answer["status"] == "out of time"
     assert answer["message"] == "stopped by max_seconds after 1 of 30 points"
-    uniform = json.loads(
-        bicore(
-            "select", "data.npz", "--method", "uniform", "--size", "0.1", "--json", cwd=folder
-        ).stdout
-    )
+    words = ["select", "data.npz", "--method", "uniform", "--size", "0.1", "--json"]
+    uniform = json.loads(bicore(*words, cwd=folder).stdout)
     assert uniform["size"] == 6
     assert uniform["objective"] is None
 
@@ -578,18 +521,8 @@ def test_a_terminal_shows_a_bar_with_the_objective():
 
     child, screen = pty.fork()
     if child == 0:
-        words = [
-            "select",
-            "digits",
-            "--limit",
-            "300",
-            "--size",
-            "60",
-            "--loss",
-            "cross-entropy",
-            "--inner-reg",
-            "0.01",
-        ]
+        words = ["select", "digits", "--limit", "300", "--size", "60"]
+        words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]
         os.execv(sys.executable, [sys.executable, "-m", "bicore", *words])
     seen = b""
     while True:
@@ -633,14 +566,11 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
-    shown = bicore(
-        "select", "digits", "--limit", "200", "--size", "auto", "--tolerance", "0.5", *FAST
-    )
+    words = ["select", "digits", "--limit", "200", *FAST, "--size"]
+    shown = bicore(*words, "auto", "--tolerance", "0.5")
     assert shown.returncode == 0, shown.stderr
     assert "within 0.5 of the full model's loss on 4" in shown.stdout  # forty or so, by class
-    shown = bicore(
-        "select", "digits", "--limit", "200", "--size", "12", "--strategy", "exchange", *FAST
-    )
+    shown = bicore(*words, "12", "--strategy", "exchange")
     assert "exchanges: " in shown.stdout
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2

@@ -13,16 +13,8 @@ import pytest
 from tests import HANG
 from tests.helpers import blobs
 
-FAST = [
-    "--methods",
-    "bilevel,uniform,k-center-features",
-    "--kernel",
-    "rbf",
-    "--seeds",
-    "3",
-    "--sizes",
-    "5,12",
-]
+METHODS = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf"]
+FAST = [*METHODS, "--seeds", "3", "--sizes", "5,12"]
 
 
 @pytest.fixture
@@ -46,9 +38,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
     assert set(answer["smallest_detectable"]) == {"5", "12"}
     priced = [(one["method"], one["size"]) for one in answer["worth"]]
     assert priced == [(name, size) for name in ("bilevel", "k-center-features") for size in (5, 12)]
-    more = bicore(
-        "compare", "data.npz", *FAST[:-4], "--sizes", "5,12", "--seeds", "4", "--json", cwd=table
-    )
+    more = bicore("compare", "data.npz", *FAST, "--seeds", "4", "--json", cwd=table)
     assert "18 of 24 rows are there already" in more.stderr
     rows = json.loads(more.stdout)["rows"]
     known = {(row["method"], row["size"], row["seed"]): row for row in rows}
@@ -70,9 +60,8 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     assert [line[:14] for line in lines[5:7]] == ["all data (68) ", "majority class"]
     assert "smallest difference these seeds would find" in result.stdout
     assert lines[1].endswith("  worth")
-    assert (
-        sum(line.count(" / ") for line in lines[2:5]) == 2
-    )  # uniform rows have no worth in others
+    # uniform rows have no worth in others
+    assert sum(line.count(" / ") for line in lines[2:5]) == 2
     assert "worth: uniform rows with the same mean score" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 points (held out for each seed)" in result.stderr
@@ -81,42 +70,19 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
 
 @pytest.mark.slow
 def test_methods_with_a_model_and_a_network_judge(bicore, table):
-    words = [
-        "--methods",
-        "icarl,hardest,craig",
-        "--judge",
-        "mlp",
-        "--steps",
-        "30",
-        "--seeds",
-        "2",
-        "--sizes",
-        "6",
-    ]
-    result = bicore("compare", "data.npz", *words, cwd=table)
+    words = ["--methods", "icarl,hardest,craig", "--seeds", "2", "--sizes", "6"]
+    result = bicore("compare", "data.npz", *words, "--judge", "mlp", "--steps", "30", cwd=table)
     assert result.returncode == 0, result.stderr
     assert "look at one mlp trained on the whole pool" in result.stderr
     assert "+ seconds: training the model" in result.stdout
 
 
 def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(bicore, table):
-    result = bicore(
-        "compare",
-        "targets.npz",
-        "--methods",
-        "bilevel,uniform,class-balanced",
-        "--seeds",
-        "2",
-        "--sizes",
-        "8",
-        cwd=table,
-    )
+    words = ["--methods", "bilevel,uniform,class-balanced", "--seeds", "2", "--sizes", "8"]
+    result = bicore("compare", "targets.npz", *words, cwd=table)
     assert result.returncode == 1
     assert result.stdout.startswith("R² of the ridge judge")
-    assert (
-        "class-balanced was left out: seed 0, 8 points: class-balanced needs class labels"
-        in result.stderr
-    )
+    assert "class-balanced was left out" in result.stderr
 
 
 def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicore, table):
@@ -147,17 +113,13 @@ def test_json_carries_every_judge_and_measure_and_what_speaks_against_a_judge(bi
         scores = [row["measures"][judge]["balanced_accuracy"] for row in answer["rows"]]
         assert own["summary"][0]["mean"] == pytest.approx(np.mean(scores))
         assert own["majority"]["balanced_accuracy"] == pytest.approx(0.5)
+    judges = answer["judges"].values()
     boosting = answer["judges"]["boosting"]
     assert boosting["all_data"]["accuracy"] < boosting["majority"]["accuracy"]
-    below = [
-        name
-        for name, own in answer["judges"].items()
-        if own["all_data"]["accuracy"] < own["majority"]["accuracy"]
-    ]
-    assert len(answer["notes"]) == len(below)
-    note = answer["notes"][0]
-    assert note.startswith("the boosting judge does worse on all the data (accuracy 0.")
-    assert f"bicore: {note}" in result.stderr
+    below = [own["all_data"]["accuracy"] < own["majority"]["accuracy"] for own in judges]
+    assert len(answer["notes"]) == sum(below)
+    assert "the boosting judge" in answer["notes"][0]
+    assert f"bicore: {answer['notes'][0]}" in result.stderr
 
 
 @pytest.mark.slow
@@ -179,29 +141,16 @@ def test_rows_of_an_older_file_are_read(bicore, table):
 @pytest.mark.slow
 def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
     bicore("compare", "data.npz", *FAST, cwd=table)
-    fewer = json.loads(
-        bicore(
-            "compare", "data.npz", *FAST[:4], "--sizes", "5,12", "--seeds", "2", "--json", cwd=table
-        ).stdout
-    )
-    assert {entry["seeds"] for entry in fewer["summary"]} == {2}
+    fewer = bicore("compare", "data.npz", *FAST, "--seeds", "2", "--json", cwd=table)
+    assert {entry["seeds"] for entry in json.loads(fewer.stdout)["summary"]} == {2}
     shown = bicore("compare", "data.npz", *FAST, cwd=table).stdout.splitlines()[2:5]
     means = [float(line.split("±")[1].split()[-1]) for line in shown]
     assert means == sorted(means, reverse=True)
 
 
 def test_one_seed_says_that_it_tells_nothing(bicore, table):
-    result = bicore(
-        "compare",
-        "data.npz",
-        "--methods",
-        "uniform,class-balanced",
-        "--seeds",
-        "1",
-        "--sizes",
-        "5",
-        cwd=table,
-    )
+    words = ["--methods", "uniform,class-balanced", "--seeds", "1", "--sizes", "5"]
+    result = bicore("compare", "data.npz", *words, cwd=table)
     assert "one seed says nothing" in result.stdout
 
 
@@ -237,9 +186,8 @@ REFUSED = {
 def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     words, message = REFUSED[name]
     before = (table / "data.npz").read_bytes()
-    result = bicore(
-        "compare", "data.npz", "--seeds", "2", "--sizes", "5", *words, "--quiet", cwd=table
-    )
+    words = ["--seeds", "2", "--sizes", "5", *words, "--quiet"]
+    result = bicore("compare", "data.npz", *words, cwd=table)
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     assert message in result.stderr
@@ -250,18 +198,10 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
 
 @pytest.mark.slow
 def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_path):
-    words = [
-        "compare",
-        "digits",
-        "--methods",
-        "uniform,bilevel-cross-entropy",
-        "--seeds",
-        "1000",  # more than it can do before it is interrupted
-        "--sizes",
-        "5,60",
-    ]
+    words = ["compare", "digits", "--methods", "uniform,bilevel-cross-entropy", "--sizes", "5,60"]
+    many = ["--seeds", "1000"]  # more than it can do before it is interrupted
     process = subprocess.Popen(
-        [sys.executable, "-m", "bicore", *words],
+        [sys.executable, "-m", "bicore", *words, *many],
         cwd=tmp_path,
         env={**os.environ, "BICORE_CACHE": str(tmp_path / "cache")},
         stdout=subprocess.PIPE,
@@ -282,7 +222,7 @@ def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_pa
     assert "the same command goes on" in errors
     assert "uniform" in table
     kept = next((tmp_path / "cache").glob("*.jsonl")).read_text().count("\n") - 1
-    again = bicore(*words[:-3], "1", "--sizes", "5", cwd=tmp_path)
+    again = bicore(*words, "--seeds", "1", "--sizes", "5", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "rows are there already" in again.stderr
     assert kept >= 2

@@ -23,22 +23,9 @@ from bicore.sources.flow import PipedFlow, WholeFlow
 from tests import HANG
 from tests.helpers import blobs
 
-WORDS = [
-    "--buffer",
-    "merge-reduce",
-    "--capacity",
-    "12",
-    "--slots",
-    "3",
-    "--batch",
-    "7",
-    "--every",
-    "2",
-    "--kernel",
-    "rbf",
-    "--inner-reg",
-    "0.1",
-]
+BUFFER = ["--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
+SELECTOR = ["--kernel", "rbf", "--inner-reg", "0.1"]
+WORDS = [*BUFFER, "--batch", "7", "--every", "2", *SELECTOR]
 
 
 @pytest.fixture
@@ -132,9 +119,7 @@ def test_fifty_kills(bicore, tmp_path):
 
 @pytest.mark.slow
 def test_interrupting_saves_and_says_how_to_go_on(folder):
-    words = [
-        sys.executable,
-        "-c",
+    code = (
         "import os, signal, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "taken = []\n"
@@ -144,23 +129,17 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
         "    if len(taken) == 3:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "m.MergeReduce._take = stopped\n"
-        "from bicore.cli.app import main\nmain()",
-        "stream",
-        "data.npz",
-        *WORDS,
-        "--out",
-        "kept.npz",
-        "--state",
-        "state",
-    ]
-    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=HANG)
+        "from bicore.cli.app import main\nmain()"
+    )
+    words = ["stream", "data.npz", *WORDS, "--out", "kept.npz", "--state", "state"]
+    stopped = [sys.executable, "-c", code, *words]
+    ended = subprocess.run(stopped, cwd=folder, capture_output=True, text=True, timeout=HANG)
     errors = ended.stderr
     assert ended.returncode == 130, errors
     assert "the same command continues" in errors
     assert not (folder / "kept.npz").exists()
-    subprocess.run(
-        [sys.executable, "-m", "bicore", *words[3:]], cwd=folder, check=True, capture_output=True
-    )
+    again = [sys.executable, "-m", "bicore", *words]
+    subprocess.run(again, cwd=folder, check=True, capture_output=True)
     assert (folder / "kept.npz").exists()
 
 

@@ -105,18 +105,8 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
 
 @pytest.mark.slow
 def test_random_is_enough_in_those_words(bicore, place):
-    words = [
-        "select",
-        "data.npz",
-        "--size",
-        "8",
-        "--method",
-        "uniform",
-        "--worth",
-        "--judge",
-        "ridge",
-    ]
-    result = bicore(*words, cwd=place)
+    words = ["--size", "8", "--method", "uniform", "--worth", "--judge", "ridge"]
+    result = bicore("select", "data.npz", *words, cwd=place)
     assert result.returncode == 0, result.stderr
     assert ": random is enough here" in result.stdout.splitlines()[-2]
 
@@ -131,10 +121,7 @@ def test_random_is_enough_in_those_words(bicore, place):
         (["worth", "data.npz", "--size", "80"], "80 rows are chosen"),
         (["worth", "data.npz", "--size", "8", "--judge", "rigde"], "Did you mean 'ridge'"),
         (["worth", "data.npz", "--size", "8", "--method", "icarl"], "the command has none"),
-        (
-            ["select", "data.npz", "--size", "8", "--worth", "--initial", "picks.npz"],
-            "omit one of them",
-        ),
+        (["select", "data.npz", "--size", "8", "--worth", "--initial", "picks.npz"], "omit one"),
         (["select", "data.npz", "--size", "8", "--judge", "ridge"], "goes with --worth"),
         (["select", "data.npz", "--size", "80", "--worth"], "80 rows are chosen"),
     ],
