@@ -1,5 +1,6 @@
 """What the tests of pages share: a reader of the file, and names that would be markup."""
 
+import csv
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -42,3 +43,64 @@ def facts_of(path):
 def quiet(browser, path):
     """Whether the page neither complains nor asks for anything but itself."""
     return browser.complaints() == [] and browser.requests() == [path.resolve().as_uri()]
+
+
+def write_table(folder, data):
+    """A table of three columns, in one of which there is markup."""
+    with open(folder / "table.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["age", "city", "label"])
+        for row in range(len(data)):
+            table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
+
+
+def opened(browser, path):
+    browser.emulate(1240, 800)
+    browser.open(path)
+    return browser
+
+
+def check_hostile(path):
+    """Hostile names are neither scripts nor pictures of the file."""
+    tags = Tags(path.read_text())
+    found = [tag for tag, _ in tags.found]
+    assert not set("<>&\u2028") & set(tags.inside["facts"])
+    assert found.count("script") == 2
+    assert "img" not in found
+
+
+def check_hostile_in_browser(browser, path):
+    """Nor do they become so in an open page, when all of it is shown."""
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    browser.settled()
+    assert browser.run("window.hacked") is None
+    assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
+    assert quiet(browser, path)
+
+
+def check_fits(browser, path, width):
+    assert quiet(browser, path), (browser.complaints(), browser.requests())
+    # a phone would widen the window itself to what does not fit
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def check_names(browser, roles):
+    """Whatever takes the keyboard has a name, pictures have words, and these roles are there."""
+    named = {"button", "slider", "image", "link", "form", "region", "combobox"}
+    found = set()
+    for node in browser.call("Accessibility.getFullAXTree")["nodes"]:
+        role = node.get("role", {}).get("value", "")
+        found.add(role)
+        if role in named and not node.get("ignored"):
+            assert node.get("name", {}).get("value"), node
+    assert roles <= found
+
+
+def copied(browser):
+    """What the button that copies indices puts on the clipboard."""
+    browser.run(
+        "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"
+    )
+    browser.run("byId('copy-indices').click()")
+    browser.settled()
+    return json.loads(browser.run("window.taken"))

@@ -1,7 +1,6 @@
 """The page of a selection: what the file holds, and how it behaves in a browser."""
 
 import base64
-import csv
 import fnmatch
 import hashlib
 import io
@@ -26,7 +25,19 @@ from bicore.report.evaluation import (
     further_fits,
 )
 from tests.helpers import blobs
-from tests.pages import HOSTILE, Tags, facts_of, quiet
+from tests.pages import (
+    HOSTILE,
+    Tags,
+    check_fits,
+    check_hostile,
+    check_hostile_in_browser,
+    check_names,
+    copied,
+    facts_of,
+    opened,
+    quiet,
+    write_table,
+)
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "src" / "bicore" / "report" / "static"
@@ -55,10 +66,7 @@ def hostile(tmp_path_factory):
 
 
 def test_hostile_names_stay_data(hostile):
-    tags = Tags(hostile.read_text())
-    assert [tag for tag, _ in tags.found].count("script") == 2
-    assert "img" not in [tag for tag, _ in tags.found]
-    assert not set("<>&\u2028") & set(tags.inside["facts"])
+    check_hostile(hostile)
     facts = facts_of(hostile)
     assert facts["name"] == HOSTILE[0]
     assert sorted(facts["groups"]["names"]) == sorted(HOSTILE)
@@ -273,11 +281,7 @@ def test_a_large_image_becomes_means_of_blocks():
 def place(tmp_path):
     data = blobs(90)
     np.savez(tmp_path / "data.npz", x=data.x, y=np.array(["a", "b", "c"])[data.y])
-    with open(tmp_path / "table.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["age", "city", "label"])
-        for row in range(90):
-            table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
+    write_table(tmp_path, data)
     return tmp_path
 
 
@@ -354,9 +358,7 @@ def test_the_page_fits_and_is_quiet(browser, judged_page, hostile, scheme, width
     browser.emulate(width, 800, scheme)
     for path in (judged_page, hostile):
         browser.open(path)
-        assert quiet(browser, path), (browser.complaints(), browser.requests())
-        # a phone would widen the window itself to what does not fit
-        assert browser.run("document.documentElement.scrollWidth") <= width
+        check_fits(browser, path, width)
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
         "rgb(17, 20, 26)" if scheme == "dark" else "rgb(250, 248, 244)"
     )
@@ -364,8 +366,7 @@ def test_the_page_fits_and_is_quiet(browser, judged_page, hostile, scheme, width
 
 @pytest.mark.slow
 def test_the_slider_moves_everything(browser, judged_page):
-    browser.emulate(1240, 800)
-    browser.open(judged_page)
+    opened(browser, judged_page)
     gallery = "[...document.querySelectorAll('#gallery li')].filter(one => !one.hidden).length"
     counts = (
         "[...document.querySelectorAll('#balance-rows .count')]"
@@ -392,31 +393,15 @@ def test_the_slider_moves_everything(browser, judged_page):
 
 @pytest.mark.slow
 def test_hostile_names_are_text_in_the_browser(browser, hostile):
-    browser.emulate(1240, 800)
-    browser.open(hostile)
-    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    browser.settled()
-    assert browser.run("window.hacked") is None
-    assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
+    check_hostile_in_browser(opened(browser, hostile), hostile)
     assert HOSTILE[0] in browser.run("byId('kicker').textContent")
     assert HOSTILE[1] in browser.run("byId('map-legend').textContent")
-    assert quiet(browser, hostile)
 
 
 @pytest.mark.slow
 def test_a_picture_can_be_read_and_reached(browser, judged_page):
-    """Whatever takes the keyboard has a name, pictures have words, and there are landmarks."""
-    browser.emulate(1240, 800)
-    browser.open(judged_page)
-    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    named = {"button", "slider", "image", "link", "form", "region"}
-    roles = set()
-    for node in nodes:
-        role = node.get("role", {}).get("value", "")
-        roles.add(role)
-        if role in named and not node.get("ignored"):
-            assert node.get("name", {}).get("value"), node
-    assert {"main", "banner", "contentinfo", "form", "slider", "heading"} <= roles
+    roles = {"main", "banner", "contentinfo", "form", "slider", "heading"}
+    check_names(opened(browser, judged_page), roles)
     browser.run("document.querySelector('#gallery button').focus()")
     browser.key("ArrowRight", 39)
     browser.run("document.activeElement.click()")
@@ -425,15 +410,8 @@ def test_a_picture_can_be_read_and_reached(browser, judged_page):
 
 @pytest.mark.slow
 def test_indices_are_copied_up_to_the_size(browser, judged_page):
-    browser.emulate(1240, 800)
-    browser.open(judged_page)
-    browser.run("moveTo(3)")
-    browser.run(
-        "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"
-    )
-    browser.run("byId('copy-indices').click()")
-    browser.settled()
-    assert browser.run("window.taken") == "[0, 1, 2]"
+    opened(browser, judged_page).run("moveTo(3)")
+    assert copied(browser) == [0, 1, 2]
     assert browser.run("byId('copied').textContent") == "3 indices copied."
 
 

@@ -1,7 +1,6 @@
 """The page of a comparison: what the file says of the methods' picks, and how it behaves in a browser."""
 
 import base64
-import csv
 import json
 from dataclasses import replace
 
@@ -23,7 +22,18 @@ from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
 from bicore.sources.tables import Table
 from tests.helpers import blobs, line
-from tests.pages import HOSTILE, Tags, facts_of, quiet
+from tests.pages import (
+    HOSTILE,
+    check_fits,
+    check_hostile,
+    check_hostile_in_browser,
+    check_names,
+    copied,
+    facts_of,
+    opened,
+    quiet,
+    write_table,
+)
 
 #: Those of the runs below; the first one is not 0, so that a page that takes 0 for it is seen.
 SEEDS = (3, 5, 6)
@@ -99,9 +109,7 @@ def test_the_map_and_the_balance_are_of_the_pool(run, hostile):
 
 
 def test_hostile_names_stay_data(hostile):
-    tags = Tags(hostile.read_text())
-    assert [tag for tag, _ in tags.found].count("script") == 2
-    assert "img" not in [tag for tag, _ in tags.found]
+    check_hostile(hostile)
     facts = facts_of(hostile)
     assert facts["methods"] == ["uniform", *HOSTILE[1:]]
     assert sorted(facts["groups"]["names"]) == sorted(HOSTILE)
@@ -203,11 +211,7 @@ METHODS = ["--methods", "uniform,class-balanced,k-center-features", "--sizes", "
 @pytest.fixture
 def place(tmp_path):
     data = blobs(90)
-    with open(tmp_path / "table.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["age", "city", "label"])
-        for row in range(90):
-            table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
+    write_table(tmp_path, data)
     return tmp_path
 
 
@@ -276,8 +280,7 @@ def chosen(facts, method, size):
 @pytest.mark.slow
 def test_the_slider_and_the_method_move_everything(browser, page_of_images):
     facts = facts_of(page_of_images)
-    browser.emulate(1240, 800)
-    browser.open(page_of_images)
+    opened(browser, page_of_images)
     browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
     browser.run("byId('size').focus(); moveTo(2)")
     before = seen(browser)
@@ -307,8 +310,7 @@ def test_the_slider_and_the_method_move_everything(browser, page_of_images):
 @pytest.mark.slow
 def test_a_pick_is_found_on_the_map_and_all_are_copied(browser, page_of_images):
     facts = facts_of(page_of_images)
-    browser.emulate(1240, 800)
-    browser.open(page_of_images)
+    opened(browser, page_of_images)
     browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
     browser.run("moveTo(1); document.querySelector('#gallery button').focus()")
     browser.key("ArrowRight", 39)
@@ -317,12 +319,7 @@ def test_a_pick_is_found_on_the_map_and_all_are_copied(browser, page_of_images):
     assert browser.run("byId('map-now').textContent").startswith(f"pick 2: row {rows[1]},")
     browser.run("moveTo(0)")
     assert browser.run("byId('map-now').textContent") == ""
-    browser.run(
-        "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"
-    )
-    browser.run("byId('copy-indices').click()")
-    browser.settled()
-    assert json.loads(browser.run("window.taken")) == chosen(facts, "k-center", 4)
+    assert copied(browser) == chosen(facts, "k-center", 4)
     assert browser.run("byId('copied').textContent") == "4 indices copied."
 
 
@@ -335,44 +332,24 @@ def test_the_page_fits_and_is_quiet(browser, page_of_images, hostile, scheme, wi
         browser.open(path)
         for place in range(2):
             browser.run(f"moveTo({place})")
-        assert quiet(browser, path), (browser.complaints(), browser.requests())
-        assert browser.run("document.documentElement.scrollWidth") <= width
+        check_fits(browser, path, width)
 
 
 @pytest.mark.slow
 def test_hostile_names_are_text_in_the_browser(browser, hostile):
-    browser.emulate(1240, 800)
-    browser.open(hostile)
+    opened(browser, hostile)
     browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
-    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    browser.settled()
-    assert browser.run("window.hacked") is None
-    assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
-    for place in (
-        "picks-title",
-        "method",
-        "indices-words",
-        "map-legend",
-        "classes-words",
-        "command",
-    ):
+    check_hostile_in_browser(browser, hostile)
+    words = ("picks-title", "method", "indices-words", "map-legend", "classes-words", "command")
+    for place in words:
         assert HOSTILE[1] in browser.run(f"byId('{place}').textContent"), place
     assert HOSTILE[0] in browser.run("byId('gallery').textContent")
-    assert quiet(browser, hostile)
 
 
 @pytest.mark.slow
 def test_what_takes_the_keyboard_has_a_name(browser, page_of_images):
-    browser.emulate(1240, 800)
-    browser.open(page_of_images)
-    named = {"button", "slider", "image", "link", "form", "region", "combobox"}
-    roles = set()
-    for node in browser.call("Accessibility.getFullAXTree")["nodes"]:
-        role = node.get("role", {}).get("value", "")
-        roles.add(role)
-        if role in named and not node.get("ignored"):
-            assert node.get("name", {}).get("value"), node
-    assert {"main", "banner", "form", "slider", "heading", "combobox", "image"} <= roles
+    roles = {"main", "banner", "form", "slider", "heading", "combobox", "image"}
+    check_names(opened(browser, page_of_images), roles)
 
 
 @pytest.mark.slow
@@ -381,8 +358,7 @@ def test_a_selection_that_was_never_made_is_said_to_be_unknown(browser, run, tmp
     rows = Records(tmp_path / "rows.jsonl", {})
     rows.rows = {cell: row for cell, row in run.records.rows.items() if cell[1:] != (8, SEEDS[0])}
     path = written(replace(run, records=rows), tmp_path)
-    browser.emulate(1240, 800)
-    browser.open(path)
+    opened(browser, path)
     for place, cards in ((0, 4), (1, 0), (0, 4)):
         browser.run(f"moveTo({place})")
         assert seen(browser)["cards"] == cards
