@@ -427,25 +427,21 @@ def test_a_limit_too_small_for_exchanges_is_refused():
         select(blobs(1000), 5, runtime=tight, **given)
 
 
-def test_a_probe_is_not_deceived_by_what_a_first_call_costs(monkeypatch):
-    calls = []
-
-    class Ticks(Clock):
-        @staticmethod
-        def now():
-            return 1e-3 * sum(1 + 1e-3 * pairs for pairs in calls)  # a fixed cost, and one a pair
-
-    monkeypatch.setattr(large, "Clock", Ticks)
-
-    def evaluate(a, b):
-        calls.append(len(a) * len(b))
-        return a @ b.T
-
-    assert 1e-6 <= large.time_pair(evaluate, blobs(), Runtime(device="cpu")) < 2e-6
+def cost_of_a_call(rows, pairs, first):
+    """A fixed cost, and one a pair."""
+    return 1e-3 + 1e-6 * pairs
 
 
-def test_a_probe_is_not_deceived_by_threads_that_are_woken(monkeypatch):
+def cost_of_threads(rows, pairs, first):
     """From 16 rows on a product takes two threads, which cost milliseconds to wake."""
+    return (1.0 if first else 0.0) + (5e-3 if rows >= 16 else 2e-4) + 1e-8 * pairs
+
+
+@pytest.mark.parametrize(
+    ("cost", "count", "low", "high"),
+    [(cost_of_a_call, ROWS, 1e-6, 2e-6), (cost_of_threads, 1000, 1e-8, 1e-7)],
+)
+def test_a_probe_is_not_deceived_by_what_calls_cost_at_first(cost, count, low, high, monkeypatch):
     spent = [0.0]
 
     class Ticks(Clock):
@@ -456,12 +452,10 @@ def test_a_probe_is_not_deceived_by_threads_that_are_woken(monkeypatch):
     monkeypatch.setattr(large, "Clock", Ticks)
 
     def evaluate(a, b):
-        first = 1.0 if len(spent) == 1 else 0.0
-        waking = 5e-3 if len(a) >= 16 else 2e-4
-        spent.append(spent[-1] + first + waking + 1e-8 * len(a) * len(b))
+        spent.append(spent[-1] + cost(len(a), len(a) * len(b), len(spent) == 1))
         return a @ b.T
 
-    assert 1e-8 <= large.time_pair(evaluate, blobs(1000), Runtime(device="cpu")) < 1e-7
+    assert low <= large.time_pair(evaluate, blobs(count), Runtime(device="cpu")) < high
 
 
 def test_facility_location_over_all_rows_as_a_sample_is_the_plain_one():
