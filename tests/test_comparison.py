@@ -69,19 +69,20 @@ def test_judges_learn(judge):
 
 
 @pytest.mark.slow
-def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_randomness():
+@pytest.mark.parametrize("name", ["mlp", *TABLES])
+def test_judges_are_drawn_from_their_seed_and_see_each_selection_alone(name):
     data = blobs(60)
-    judge = as_judge("mlp", 60)
+    judge = as_judge(name, 60)
     sets = [sample(data, slice(0, 30)), sample(data, slice(30, 60)), sample(data, slice(10, 40))]
     together = judge.scores(sets, sample(data), 3, seed=4)
     torch.manual_seed(99)
+    np.random.seed(5)
     state = torch.get_rng_state()
     alone = [judge.scores([one], sample(data), 3, seed=4)[0] for one in sets]
-    assert together == pytest.approx(alone, abs=1 / 60 + 1e-9)
+    # networks that are trained together round otherwise than one by itself
+    assert together == pytest.approx(alone, abs=1 / 60 + 1e-9 if name == "mlp" else 0)
     assert torch.equal(state, torch.get_rng_state())
-    assert judge.scores(sets[:1], sample(data), 3, seed=4) == judge.scores(
-        sets[:1], sample(data), 3, seed=4
-    )
+    assert judge.scores(sets[:1], sample(data), 3, seed=4) == alone[:1]
 
 
 @pytest.mark.slow
@@ -192,19 +193,6 @@ def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
         assert judge.predictions([alone], test, 5, seed=0)[0].argmax(1).tolist() == [2] * 24
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-def test_judges_are_drawn_from_their_seed_and_see_each_selection_alone(name):
-    data = blobs(60)
-    judge = as_judge(name, 1)
-    sets = [sample(data, slice(0, 30)), sample(data, slice(30, 60))]
-    together = judge.predictions(sets, sample(data), 3, seed=1)
-    np.random.seed(5)
-    alone = [judge.predictions([one], sample(data), 3, seed=1)[0] for one in sets]
-    for first, second in zip(together, alone, strict=True):
-        assert torch.equal(first, second)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_several_targets_and_few_points(name):
     rng = np.random.default_rng(0)
@@ -280,10 +268,8 @@ def test_every_measure_by_hand():
 @pytest.mark.slow
 def test_more_points_than_a_batch_are_trained_in_batches():
     data = blobs(400)
-    assert (
-        NetworkJudge("mlp", perceptron, 100).scores([sample(data)], sample(data), 3, seed=0)[0]
-        > 0.6
-    )
+    judge = NetworkJudge("mlp", perceptron, 100)
+    assert judge.scores([sample(data)], sample(data), 3, seed=0)[0] > 0.6
 
 
 def test_the_papers_cnn_needs_images_of_some_size():
@@ -292,9 +278,7 @@ def test_the_papers_cnn_needs_images_of_some_size():
     for shape in ((64,), (1, 8, 8)):
         with pytest.raises(InputError, match="at least 16×16"):
             convolutional(shape, 10)
-    with pytest.raises(
-        InputError, match="one of 'boosting', 'cnn', 'forest', 'knn', 'logistic', 'mlp', 'ridge'"
-    ):
+    with pytest.raises(InputError, match="'boosting', 'cnn', 'forest', 'knn'"):
         as_judge("svm", 10)
 
 
@@ -337,9 +321,8 @@ def test_the_smallest_detectable_difference_is_found_with_the_chance_stated():
 
     for _ in range(2000):
         differences = rng.normal(delta, spread, size)
-        found += abs(differences.mean()) > t.ppf(0.975, size - 1) * differences.std(
-            ddof=1
-        ) / np.sqrt(size)
+        error = differences.std(ddof=1) / np.sqrt(size)
+        found += abs(differences.mean()) > t.ppf(0.975, size - 1) * error
     assert found / 2000 == pytest.approx(0.8, abs=0.03)
 
 
