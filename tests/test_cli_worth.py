@@ -30,7 +30,7 @@ def test_the_price_comes_first_and_the_sentence_last(bicore, place):
     assert sentence.startswith("8 rows are worth ")
     assert " random ones (" in sentence
     assert " class-balanced ones (" in sentence
-    assert "of the ridge judge on 3 cuts, each with 22 rows held out" in how
+    assert "of the ridge model on 3 splits, each with 22 rows held out" in how
     assert written == "written: worth.png"
     assert (place / "worth.png").read_bytes().startswith(b"\x89PNG")
     price = result.stderr.splitlines()[-1]
@@ -95,7 +95,7 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
     lines = result.stdout.splitlines()
     assert lines[0].startswith("8 of 90 points (bilevel")
     assert lines[-2].startswith("8 rows are worth ")
-    assert "on 10 cuts" in lines[-1]
+    assert "on 10 splits" in lines[-1]
     assert "worth: about 110 fits and 10 selections, some " in result.stderr
     assert len(Coreset.load(place / "found.npz")) == 8
     answer = json.loads(bicore(*words, *judged, "--json", cwd=place).stdout)

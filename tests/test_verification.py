@@ -30,6 +30,7 @@ from bicore import (
 from bicore.bilevel import LBFGS, Newton, Ridge, verification
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine
+from bicore.bilevel.posterior import check_variance, rounding_allowed
 from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
@@ -40,7 +41,7 @@ from bicore.moments.ridge import Candidates, FeatureState
 from bicore.picking import Start
 from bicore.selectors import ADesign, Batches, JointSelector, VDesign
 from bicore.selectors.baselines import design as design_module
-from bicore.selectors.baselines.design import Variances
+from bicore.selectors.baselines.design import Variances, _gap
 from bicore.selectors.search import fit_engine
 from bicore.shards import select_from_shards, selection
 from bicore.sources import ArrayShards
@@ -580,23 +581,23 @@ def test_a_wrong_objective_from_files_is_replaced(monkeypatch):
     assert coreset.objective == pytest.approx(right.objective)
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "error", "status"),
-    [
-        (FeatureState, "refit", np.linalg.LinAlgError(), Status.UNVERIFIED),
-        (selection, "improve", NumericalError("no inverse"), Status.COMPLETE),
-    ],
-)
-def test_steps_over_files_that_fail_keep_the_points(owner, name, error, status, monkeypatch):
-    def fail(*given):
-        raise error
+def test_a_refit_of_files_that_fails_keeps_the_points(monkeypatch):
+    def fail(self, features, targets):
+        raise np.linalg.LinAlgError
 
-    monkeypatch.setattr(owner, name, fail)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)
-        coreset = select_from_shards(parts_of(), 5)
-    assert (len(coreset), coreset.status) == (5, status)
-    assert any(str(error) in note for note in coreset.provenance.notes)
+    monkeypatch.setattr(FeatureState, "refit", fail)
+    with pytest.warns(NumericalWarning):
+        assert_unverified(select_from_shards(parts_of(), 5), 5)
+
+
+def test_exchanges_that_fail_keep_the_points(monkeypatch):
+    def fail(rows, may_leave):
+        raise NumericalError("no inverse")
+
+    monkeypatch.setattr(selection, "improve", fail)
+    coreset = select_from_shards(parts_of(), 5)
+    assert (len(coreset), coreset.status) == (5, Status.COMPLETE)
+    assert any("no inverse" in note for note in coreset.provenance.notes)
 
 
 @pytest.mark.parametrize("prior", [{0: 1.0}, {0: 0.5, 7: 0.5}])
@@ -698,6 +699,14 @@ def test_a_solver_that_stops_where_it_likes_is_left_alone():
     assert not is_exact(Newton(tolerance=1e-2))
 
 
+def test_a_guard_is_smaller_than_what_it_guards():
+    for dtype in (torch.float32, torch.float64):
+        for ratio in (1e-3, 1.0, 1e6, 1e15):
+            assert rounding_allowed(dtype, 2.0, 2.0 / ratio) <= 2e-3
+    with pytest.raises(NumericalError, match="fell to"):
+        check_variance(-0.01, rounding_allowed(torch.float64, 1.0, 1e-12))
+
+
 # Designs.
 
 
@@ -781,6 +790,13 @@ def test_a_bound_above_the_objective_is_left_out(monkeypatch):
         )
     assert (len(coreset), coreset.status) == (5, Status.UNVERIFIED)
     assert "lower_bound" not in coreset.info
+
+
+def test_no_bound_is_an_infinite_gap():
+    assert _gap(0.0, 0.0) == 0
+    assert _gap(1.0, 0.0) == np.inf
+    assert _gap(1.0, 1.0 + 1e-16) == 0
+    assert _gap(3.0, 2.0) == 0.5
 
 
 @pytest.mark.gpu

@@ -170,6 +170,8 @@ def read_state(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read a file of :func:`write_state`; ``writer`` is the method that errors refer to."""
     # Read apart from the rest: an error of the disk is not the file's fault.
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a folder; give a file written by {writer}.")
     content = Path(path).read_bytes()
     try:
         head, arrays = _unpack(content, version)
