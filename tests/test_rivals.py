@@ -31,6 +31,7 @@ from bicore.selectors import (
     as_selector,
 )
 from bicore.selectors.base import require_complete
+from bicore.selectors.baselines.matching import fit_nonnegative
 from bicore.selectors.baselines.simple import JointLabels
 
 
@@ -810,3 +811,29 @@ def test_classes_in_turn_are_other_points_with_another_seed(shuffled):
         data = Dataset(np.zeros((60, 1)), np.arange(60)[order] % 3)
         found.add(tuple(sorted(order[ClassBalanced().select(data, 6, rng=seed).indices])))
     assert len(found) == 5
+
+
+def test_frank_wolfe_comes_back_to_points_it_has():
+    """It goes on with the points it has until another is needed, so that the error comes down."""
+    x = np.abs(np.random.default_rng(3).normal(size=(40, 5)))
+    picked = GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), 12)
+    again = [
+        GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), size).objective
+        for size in (2, 12)
+    ]
+    assert picked.objective <= again[1] + 1e-12 < again[0]
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_from_inner_products_are_the_nonnegative_least_squares(seed, dependent):
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(12, 7))
+    if dependent:
+        matrix[:, 3] = matrix[:, 5]
+    right = rng.normal(size=12)
+    found = fit_nonnegative(matrix.T @ matrix, matrix.T @ right)
+    best, error = nnls(matrix, right)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(matrix @ found, matrix @ best, atol=1e-6)
+    assert np.linalg.norm(matrix @ found - right) == pytest.approx(error)

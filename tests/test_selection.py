@@ -20,13 +20,14 @@ from bicore import (
     influence,
     select,
 )
-from bicore.bilevel import Adaptive
+from bicore.bilevel import Adaptive, Constant
 from bicore.bilevel.contract import Quantity
 from bicore.coreset import Status
 from bicore.memory import Reservoir
+from bicore.picking import lowest
 from bicore.selectors import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.sources import digits
-from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
+from tests.helpers import HUBER, blobs, gains, gradients, line, softmax_loss, state_of
 
 #: Options that leave nothing to be found out.
 PLAIN = {"kernel": "rbf", "inner_reg": 0.1}
@@ -587,3 +588,78 @@ def test_distances_within_far_clusters_keep_their_digits_in_float32(rule):
     if rule != FacilityLocation():  # whose sums of long distances round choices that are as good
         assert single.indices.tolist() == double.indices.tolist()
     np.testing.assert_allclose(single.objectives, double.objectives, rtol=5e-3)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("with_outer", [False, True])
+def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_outer):
+    from bicore.bilevel.engines.ridge import RidgeEngine
+    from tests.helpers import problem_of
+
+    data = blobs(50)
+    outer = blobs(20, seed=3) if with_outer else None
+    problem = problem_of(BilevelSelector(kernel=kernel, inner_reg=0.2), data, outer)
+    together = RidgeEngine(problem, 8, gains=True)
+    apart = RidgeEngine(problem, 8, gains=True)
+    points = [4, 9, 33, 20]
+    weights = [1.0, 2.0, 0.5, 1.0]
+    together.extend(points, weights)
+    for k, weight in zip(points, weights, strict=True):
+        apart.extend([k], [weight])
+    for state in (together, apart):
+        state.extend([41], [1.0])
+    for one, two in (
+        (gradients(together), gradients(apart)),
+        (gains(together), gains(apart)),
+        (together.residual.numpy(), apart.residual.numpy()),
+    ):
+        np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-12)
+    assert together.objective == pytest.approx(apart.objective, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_objective_told_is_that_of_a_fresh_fit(name):
+    data = blobs(60)
+    options = OPTIONS[name]
+    coreset = BilevelSelector(kernel="rbf", **options).select(data, 9)
+    form = PerPoint if coreset.provenance.per_point else Constant
+    reg = form(coreset.provenance.inner_reg)
+    fresh = BilevelSelector(kernel="rbf", loss=options["loss"], inner_reg=reg)
+    assert coreset.objective == pytest.approx(
+        state_of(fresh, data, coreset.indices.tolist(), np.ones(9)).objective, rel=1e-6
+    )
+    assert len(coreset.objectives) == len(coreset.gains) == 9
+    assert coreset.gains.sum() == pytest.approx(
+        coreset.provenance.empty_objective - coreset.objective
+    )
+
+
+def test_automatic_regulariser_grows_with_the_noise():
+    x = np.random.default_rng(0).normal(size=(150, 3))
+    clean = np.sin(x).sum(1)
+    noisy = clean + 3 * np.random.default_rng(1).normal(size=150)
+    assert (
+        select(x, noisy, size=3, kernel="rbf").provenance.inner_reg
+        > 3 * select(x, clean, size=3, kernel="rbf").provenance.inner_reg
+    )
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = Coreset(np.array([1])).save(tmp_path / "c.npz")
+    before = path.read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numpy.lib.format.write_array", full)
+    with pytest.raises(OSError, match="space"):
+        Coreset(np.array([2])).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+
+
+def test_scores_within_rounding_are_a_tie_and_the_smallest_id_wins():
+    scores = np.array([-1.0, -1.0 - 1e-12, -0.5])
+    ids = np.array([3, 8, 1])
+    assert lowest(scores, ids) == 0
+    assert lowest(np.array([-1.0, -1.0 - 1e-8, -0.5]), ids) == 1

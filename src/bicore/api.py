@@ -135,11 +135,7 @@ def select(
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # select(data, 100)
         y = None
-    if tolerance is not None and size != "auto":
-        raise InputError(
-            f"tolerance={tolerance!r} goes with size='auto', and size={size!r}; leave it out, or "
-            "ask for size='auto'."
-        )
+    refuse_tolerance(size, tolerance)
     data = _dataset(x, y, weight)
     judge = _outer(outer)
     context = Context(model, runtime or Runtime())
@@ -480,6 +476,15 @@ def refuse_unread(x: Any) -> None:
         raise InputError(
             f"x is a {type(x).__name__} of torch, which would be read whole; let a network say "
             "what its rows are, in batches: bicore.compat.torch.select_from(x, size, model=…)."
+        )
+
+
+def refuse_tolerance(size: Any, tolerance: float | None) -> None:
+    """Refuse a tolerance with a size that is given."""
+    if tolerance is not None and size != "auto":
+        raise InputError(
+            f"tolerance={tolerance!r} goes with size='auto', and size={size!r}; leave it out, or "
+            "ask for size='auto'."
         )
 
 

@@ -220,6 +220,7 @@ def estimate(
 
 def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     """The arguments of :func:`bicore.select` that the command gives; wrong ones are refused."""
+    from bicore.api import refuse_tolerance
     from bicore.coreset import Coreset
     from bicore.selectors.registry import METHODS, as_selector, parameters_of
 
@@ -229,6 +230,7 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
         name: value for name, value in given.items() if value is not None and value is not False
     }
     options["size"] = read_size(method.size)
+    refuse_tolerance(options["size"], advanced.tolerance)
     if options.pop("exact", False):
         options["large"] = "exact"
     if method.quotas is not None:
