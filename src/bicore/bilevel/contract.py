@@ -24,7 +24,7 @@ from bicore.picking import TIE, lowest, ranks_of, unusable_score
 
 @dataclass(frozen=True)
 class Effort:
-    """Memory and arithmetic beside those of growing.
+    """Memory and arithmetic of refining, in addition to those of growing.
 
     Parameters
     ----------

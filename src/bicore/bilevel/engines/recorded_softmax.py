@@ -70,7 +70,7 @@ class DeviceSoftmaxFit:
         precondition: Precondition,
         iterations: int,
     ) -> tuple[Tensor, Tensor]:
-        """z with (s I + A K) z = right after so many iterations, and the relative residual."""
+        """Solve (s I + A K) z = right by a fixed number of iterations; return also the residual."""
 
         def image(direction: Tensor, gram_direction: Tensor) -> Tensor:
             return self.curved(probabilities, gram_direction) + direction * shift
@@ -92,7 +92,7 @@ class DeviceSoftmaxFit:
         iterations: int,
         watched: float | None = None,
     ) -> Tensor:
-        """So many Newton steps from the last fit; the relative residual it ends with.
+        """Take a fixed number of Newton steps from the last fit; return the relative residual.
 
         With ``watched`` the host looks after each step and stops at that residual.
         """

@@ -48,7 +48,7 @@ DIRECT = 32
 CURVATURE_FLOOR = 1e-12
 #: The relative residual that float32 is asked for at most in one go …
 SINGLE = 2e-6
-#: … which must at least halve the true one; after so many goes the general solver takes over.
+#: … which must at least halve the true one; after this many attempts the general solver takes over.
 GOES = 16
 #: Iterations of one go.
 MOST = 500

@@ -332,7 +332,7 @@ class Batches(Strategy):
     Parameters
     ----------
     count : int
-        At most so many points a batch, and never more than a tenth of the coreset so far.
+        The largest batch; a batch has at most a tenth of the points chosen so far.
 
     Examples
     --------

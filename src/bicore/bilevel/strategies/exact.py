@@ -279,8 +279,8 @@ class Pool(PoolState):
         tables = [chosen.alpha, chosen.pulled, unused, unused, -chosen.inverse, chosen.sandwich]
         kernel, moment = chosen.columns[index], None
         if shortlist is not None:
-            beside = chosen.others(shortlist)
-            pairs = zip(tables, beside, strict=True)
+            others = chosen.others(shortlist)
+            pairs = zip(tables, others, strict=True)
             tables = [torch.cat([one, torch.as_tensor(other)]) for one, other in pairs]
             some = DoubleOperator(SomeRows.of(self.terms.train.operator, index))
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
