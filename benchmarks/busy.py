@@ -76,7 +76,7 @@ def _softmax(size: int, setting: str, goal: float, options: str = "") -> Problem
     return Problem(
         f"cross-entropy, {size} of 1000, {setting}",
         "mnist(1000)",
-        _select(size, f"method='paper', loss='cross-entropy', {options}"),
+        _select(size, f"method='bilevel-ntk', loss='cross-entropy', {options}"),
         lambda rates: size * 2 * 1000**2 * 10 / rates["operations"],
         goal,
     )
@@ -88,7 +88,7 @@ def _stored(size: int, rows: int) -> Callable[[dict[str, float]], float]:
 
 
 PAPER = "inner_reg=PerPoint(1e-3), "
-CONSTANT = "method='paper', inner_reg=1.0, "
+CONSTANT = "method='bilevel-ntk', inner_reg=1.0, "
 POINTS = "data, range(100), loss='cross-entropy', kernel='ntk', inner_reg=0.1, runtime=runtime"
 PROBLEMS = (
     _softmax(100, "λ of the paper", 0.65, PAPER),
@@ -113,7 +113,7 @@ PROBLEMS = (
     Problem(
         "linear, 500 of 50 000 × 256",
         "embeddings(50000, 256)",
-        _select(500, "method='paper', kernel='linear', inner_reg=10.0, "),
+        _select(500, "method='bilevel-ntk', kernel='linear', inner_reg=10.0, "),
         lambda rates: 500 * 8 * 50_000 * 256 / rates["bytes"],
         8.0,
     ),

@@ -35,7 +35,7 @@ FRACTIONS = (0.001, 0.005, 0.01, 0.05, 0.1)
 #: What is left out where all rows are the pool, and why: seconds of one selection on one thread
 #: grow with n² or with the size squared, and the whole is to take minutes.
 QUADRATIC = (
-    *("paper", "glister", "reducible-loss", "v-design", "a-design", "reconstruction"),
+    *("bilevel-ntk", "glister", "reducible-loss", "v-design", "a-design", "reconstruction"),
     *("facility-location", "craig", "frcl", "batchbald", "bilevel-cross-entropy"),
     *("bilevel-weighted", "gradient-matching-pursuit", "gradient-matching-frank-wolfe"),
 )

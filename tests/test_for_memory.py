@@ -97,5 +97,5 @@ def test_the_command_leaves_open_what_nobody_named():
     assert kept.kernel.in_part
     named = make_buffer("merge-reduce", 10, 0, kernel="rbf").selector
     assert named.kernel == RBF()
-    paper = make_buffer("merge-reduce", 10, 0, method="paper").selector
+    paper = make_buffer("merge-reduce", 10, 0, method="bilevel-ntk").selector
     assert paper.kernel == fully_connected()

@@ -310,7 +310,7 @@ def test_memory_is_predicted_before_it_is_allocated():
     with pytest.raises(
         MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"
     ):
-        select(x, y, 100, runtime=Runtime(memory="1MB"), large="exact", method="paper", **OK)
+        select(x, y, 100, runtime=Runtime(memory="1MB"), large="exact", method="bilevel-ntk", **OK)
 
 
 @pytest.mark.slow
@@ -325,7 +325,7 @@ def test_a_hundred_thousand_points_run_in_blocks():
 def test_a_hundred_thousand_points_with_features():
     x = np.random.default_rng(0).normal(size=(100_000, 8))
     runtime = Runtime(memory="200MB")
-    given = {"kernel": "linear", "inner_reg": 1.0, "method": "paper", "large": "exact"}
+    given = {"kernel": "linear", "inner_reg": 1.0, "method": "bilevel-ntk", "large": "exact"}
     coreset = select(x, x[:, 0] > 0, 20, runtime=runtime, **given)
     assert coreset.details["operator"] == "features"
 

@@ -301,10 +301,10 @@ def test_a_memory_limit_changes_no_answer():
     plain = BilevelSelector("rbf").select(data, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
-        found = select(data, 5, kernel="rbf", method="paper", runtime=SCARCE)
+        found = select(data, 5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
     assert found.indices.tolist() == plain.indices.tolist()
     assert found.details["operator"] == "blocked"
-    expected = bicore.estimate(data, 5, kernel="rbf", method="paper", runtime=SCARCE)
+    expected = bicore.estimate(data, 5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
     assert expected.operator == "blocked"
     assert expected.approximation is None
     assert expected.bytes <= 760_000
@@ -385,7 +385,7 @@ def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtyp
     data = Dataset(x, (3 * np.abs(x[:, 0])).astype(int) % 3)
     runtime = Runtime(device="cpu", dtype=dtype, memory="1GB")
     asked = {"kernel": kernel, "inner_reg": 0.1, "strategy": "exchange"}
-    expected = bicore.estimate(data, size, method="paper", runtime=runtime, **asked)
+    expected = bicore.estimate(data, size, method="bilevel-ntk", runtime=runtime, **asked)
     with Held() as held:
         found = BilevelSelector(**asked).select(data, size, context=Context(runtime=runtime))
     assert found.details["exchanges"] > 0
@@ -411,7 +411,7 @@ def test_exchanges_take_their_time_in_an_estimate(monkeypatch, kernel, memory, t
     def seconds(strategy):
         given = {"kernel": kernel, "inner_reg": 0.1, "strategy": strategy}
         return bicore.estimate(
-            blobs(1000), 50, method="paper", runtime=runtime, large="exact", **given
+            blobs(1000), 50, method="bilevel-ntk", runtime=runtime, large="exact", **given
         ).seconds
 
     plain, few, many = map(seconds, ("greedy", Exchange(passes=1), "exchange"))
@@ -541,5 +541,5 @@ def test_exchanges_in_features_are_products_over_features_in_an_estimate(monkeyp
     rows, size, width = 60_000, 20, 4
     data = Dataset(np.random.default_rng(0).normal(size=(rows, width)), np.arange(rows) % 2)
     given = {"kernel": "linear", "inner_reg": 0.1, "strategy": Exchange(passes=1)}
-    expected = bicore.estimate(data, size, method="paper", large="exact", **given).seconds
+    expected = bicore.estimate(data, size, method="bilevel-ntk", large="exact", **given).seconds
     assert expected < rows * shortlist(size, rows) ** 2 / 10

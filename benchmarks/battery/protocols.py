@@ -26,7 +26,7 @@ CHANCE: dict[str, Method] = {
 }
 RIVALS: dict[str, Method] = {
     **CHANCE,
-    "paper": ("paper", {}, True),
+    "paper": ("bilevel-ntk", {}, True),
     "k-means": ("k-means-features", {}, True),
     "facility location": ("facility-location", {}, True),
     "herding": ("herding-features", {}, True),
@@ -68,11 +68,11 @@ OF_IMAGES: dict[str, Method] = {
 #: The columns of the table that asked for a better default.
 FIRST: dict[str, Method] = {
     **CHANCE,
-    "paper": ("paper", {}, True),
-    "gain": ("paper", {"rule": "gain"}, True),
-    "normalised": ("paper", {"kernel": "normalised-ntk"}, True),
-    "elimination": ("paper", {"rule": "gain", "strategy": "elimination"}, True),
-    "exchange": ("paper", {"strategy": "exchange"}, True),
+    "paper": ("bilevel-ntk", {}, True),
+    "gain": ("bilevel-ntk", {"rule": "gain"}, True),
+    "normalised": ("bilevel-ntk", {"kernel": "normalised-ntk"}, True),
+    "elimination": ("bilevel-ntk", {"rule": "gain", "strategy": "elimination"}, True),
+    "exchange": ("bilevel-ntk", {"strategy": "exchange"}, True),
     **OURS,
 }
 #: In a memory: greedy by the gradient with labels as given, unless a name says otherwise.
@@ -81,35 +81,39 @@ INPUTS_TOO = Smoothed(share=0.0, inputs=1.0, doubt=False)
 MEMORIES: dict[str, Method] = {
     **OURS,
     **CHANCE,
-    "paper": ("paper", {}, True),
-    "normalised": ("paper", {"kernel": NORMALISED}, True),
-    "normalised, gain": ("paper", {"kernel": NORMALISED, "rule": "gain"}, True),
+    "paper": ("bilevel-ntk", {}, True),
+    "normalised": ("bilevel-ntk", {"kernel": NORMALISED}, True),
+    "normalised, gain": ("bilevel-ntk", {"kernel": NORMALISED, "rule": "gain"}, True),
     "normalised, elimination": (
-        "paper",
+        "bilevel-ntk",
         {"kernel": NORMALISED, "rule": "gain", "strategy": "elimination"},
         True,
     ),
-    "normalised, exchange": ("paper", {"kernel": NORMALISED, "strategy": "exchange"}, True),
+    "normalised, exchange": ("bilevel-ntk", {"kernel": NORMALISED, "strategy": "exchange"}, True),
     # of rows as they are, which is what a memory sees
-    "auto": ("paper", {"kernel": "auto"}, False),
-    "auto, gain": ("paper", {"kernel": "auto", "rule": "gain"}, False),
-    "standardised": ("paper", {"kernel": Standardised(NORMALISED)}, False),
+    "auto": ("bilevel-ntk", {"kernel": "auto"}, False),
+    "auto, gain": ("bilevel-ntk", {"kernel": "auto", "rule": "gain"}, False),
+    "standardised": ("bilevel-ntk", {"kernel": Standardised(NORMALISED)}, False),
     "standardised, equal classes": (
-        "paper",
+        "bilevel-ntk",
         {"kernel": Standardised(NORMALISED), "prior": "equal"},
         False,
     ),
     "standardised, inputs too": (
-        "paper",
+        "bilevel-ntk",
         {"kernel": Standardised(NORMALISED), "targets": INPUTS_TOO, "quotas": "balanced"},
         False,
     ),
     "standardised laplace": (
-        "paper",
+        "bilevel-ntk",
         {"kernel": Standardised(Laplace()), "quotas": "balanced"},
         False,
     ),
-    "laplace of unit rows": ("paper", {"kernel": UnitRows(Laplace()), "quotas": "balanced"}, False),
+    "laplace of unit rows": (
+        "bilevel-ntk",
+        {"kernel": UnitRows(Laplace()), "quotas": "balanced"},
+        False,
+    ),
 }
 RESERVOIRS: dict[str, Method] = {
     "reservoir": ("reservoir", {}, True),

@@ -183,7 +183,7 @@ def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():
     left = kernel(outer.x, given.x) @ alpha + centre - np.eye(3)[outer.y]
     assert curve.full == pytest.approx((left**2).sum(1).mean(), rel=1e-8)
     options = {"kernel": kernel, "inner_reg": 0.1, "size": "auto", "tolerance": 0.1}
-    options["method"] = "paper"
+    options["method"] = "bilevel-ntk"
     apart = select(given, outer=outer, **options)
     whole = select(given, **options)
     assert len(apart) == curve.smallest(0.1)

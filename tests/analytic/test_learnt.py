@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, PerPoint, Runtime
-from bicore.bilevel import Adam, ProjectedGradient
+from bicore.bilevel import Adam, Learned, ProjectedGradient
 from bicore.bilevel.solvers import weights as solver
 from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.coreset import Status
+from bicore.errors import InputError
 from bicore.selectors import Batches
 from bicore.sources import digits
 from tests.helpers import blobs, state_of
@@ -234,7 +235,33 @@ def test_weights_keep_within_reach_while_points_join_and_those_outside_may_stay(
     low, high = state.weights.min(), state.weights.max()
     assert low >= 1e-3
     assert high <= 50
-    assert solver.REACH >= state.weights[0] >= 1 / solver.REACH
+    reach = ProjectedGradient().reach
+    assert reach >= state.weights[0] >= 1 / reach
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_a_learned_regulariser_follows_its_derivative(loss):
+    """G(cw, cρ) = G(w, ρ), so that Σ w ∂G/∂w + ρ ∂G/∂ρ = 0; weights learned with it are no worse."""
+    data = blobs(60)
+    given = {"kernel": "rbf", "loss": loss}
+    chooser = BilevelSelector(inner_reg=Learned(0.3), weights="final", **given)
+    state = solver.optimised(state_of(chooser, data, [0, 7, 13, 30], [1.0, 0.2, 3.0, 0.5]))
+    assert float(state.weights @ state.weight_gradient()) == pytest.approx(0, abs=1e-6)
+    step = np.zeros(5)
+    step[-1] = 1e-4
+    start, slope = state.weights, float(state.weight_gradient()[-1])
+    values = []
+    for sign in (1, -1):
+        state.reweigh(start + sign * start.new_tensor(step))
+        values.append(state.objective)
+    assert (values[0] - values[1]) / 2e-4 == pytest.approx(slope, rel=1e-3)
+    fixed = BilevelSelector(inner_reg=30.0, weights="final", **given).select(data, 6)
+    learned = BilevelSelector(inner_reg=Learned(30.0), weights="final", **given).select(data, 6)
+    assert learned.objective < fixed.objective
+    assert learned.provenance.inner_reg < 30
+    assert learned.status is not Status.UNVERIFIED
+    with pytest.raises(InputError, match="inner_reg"):
+        BilevelSelector(inner_reg="learned")
 
 
 def misled(regulariser):

@@ -3,7 +3,7 @@
 See :mod:`bicore.bilevel.problem` for the two equations.
 """
 
-from bicore.bilevel.problem import Constant, PerPoint
+from bicore.bilevel.problem import Constant, Learned, PerPoint
 from bicore.bilevel.regularisation import Automatic
 from bicore.bilevel.rules import FirstOrder, Gain, Gradient, ReducibleLoss, Rule
 from bicore.bilevel.solvers.inner import LBFGS, Newton, Ridge
@@ -21,6 +21,7 @@ __all__ = [
     "FirstOrder",
     "Gain",
     "Gradient",
+    "Learned",
     "Neumann",
     "Newton",
     "PerPoint",

@@ -232,6 +232,10 @@ class ReweighableEngine(ListedEngine):
     def weight_gradient(self) -> Tensor:
         """∂G/∂w of the chosen points."""
 
+    @abstractmethod
+    def joint_gradient(self) -> Tensor:
+        """∂G/∂w of the chosen points, and ∂G/∂ρ as the last entry."""
+
 
 #: Points chosen before their numbers are read back: time limits and interrupts are heard that
 #: often.

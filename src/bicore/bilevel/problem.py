@@ -28,6 +28,8 @@ class Regulariser(ABC):
     constant: ClassVar[bool] = True
     #: Whether the data chooses it before the first point.
     automatic: ClassVar[bool] = False
+    #: Whether it is optimised with the weights, by ∂G/∂ρ.
+    learned: ClassVar[bool] = False
 
     @abstractmethod
     def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
@@ -100,6 +102,28 @@ class Constant(Known):
 
     def __str__(self) -> str:
         return f"{self.value:g}"
+
+
+@dataclass(frozen=True)
+class Learned(Constant):
+    """A ρ that is optimised with the weights by ∂G/∂ρ; points are chosen with the current one.
+
+    Weights and ρ times a common factor are the same model, so that bounds on the weights decide
+    how much of a change is ρ's.
+
+    Parameters
+    ----------
+    value : float
+        The number ρ to begin with, above 0.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(inner_reg=Learned(0.1), weights="final").inner_reg.value
+    0.1
+    """
+
+    learned = True
 
 
 @dataclass(frozen=True)

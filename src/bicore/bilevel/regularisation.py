@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
+from bicore.bilevel.problem import Constant, Known, Learned, Problem, Regulariser
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
@@ -65,6 +65,16 @@ class Automatic(Regulariser):
                 slopes[place] += slope / SUBSETS
         places = np.array(EXPONENTS[:usable], dtype=float)
         return Constant(scale * 10.0 ** _largest_good(places, values[:usable], slopes[:usable]))
+
+
+@dataclass(frozen=True)
+class LearnedFromData(Automatic):
+    """The ρ of :class:`Automatic` to begin with, optimised with the weights."""
+
+    learned = True
+
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        return Learned(super().settled(problem, eligible, solvers, seed).value)
 
 
 @dataclass(frozen=True)

@@ -247,8 +247,8 @@ def read_size(text: str) -> int | float | str:
 
 
 def read_regulariser(text: str) -> Any:
-    """Read auto, a number, relative:SHARE or per-point:NUMBER."""
-    if text == "auto" or text.lower().startswith("relative:"):
+    """Read auto, learned, a number, relative:SHARE or per-point:NUMBER."""
+    if text in ("auto", "learned") or text.lower().startswith("relative:"):
         return text
     from bicore.bilevel.problem import PerPoint
 
@@ -257,8 +257,8 @@ def read_regulariser(text: str) -> Any:
         value = float(number)
     except ValueError:
         raise InputError(
-            "--inner-reg must be auto, a number > 0, relative:SHARE or per-point:NUMBER; got "
-            f"{text!r}."
+            "--inner-reg must be auto, learned, a number > 0, relative:SHARE or per-point:NUMBER; "
+            f"got {text!r}."
         ) from None
     return value if number == text else PerPoint(value)
 

@@ -23,7 +23,7 @@ from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
+from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser, optimised
 from bicore.bilevel.strategies import STRATEGIES, Exchange, Greedy, Strategy
 from bicore.coreset import Coreset, Provenance, labels_in
 from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_one, read_targets
@@ -97,9 +97,10 @@ class BilevelSelector(Selector):
         (prediction, target).
     outer_loss : str, Loss or callable, optional
         Of the outer problem.
-    inner_reg : float, Relative, PerPoint or "auto"
+    inner_reg : float, Relative, PerPoint, "auto" or "learned"
         The regulariser ρ, or a share of the mean of k(x, x) as ``"relative:0.01"``; see
-        :mod:`bicore.bilevel.regularisation` for the automatic rule.
+        :mod:`bicore.bilevel.regularisation` for the automatic rule. "learned" begins there and
+        optimises ρ with the weights.
     weights : "binary", "learnt" or "final"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
         "learnt" never ends above the other two: if points chosen with weights of 1 end lower, they
@@ -278,6 +279,8 @@ class BilevelSelector(Selector):
             )
         if strategy.refines and self.weights is WeightMode.LEARNT:
             raise InputError(f"{asked} is for binary or final weights; use weights='final'.")
+        if self.inner_reg.learned and self.weights is WeightMode.BINARY:
+            raise InputError("inner_reg='learned' needs weights='learnt' or 'final'; got 'binary'.")
         if not (self.targets.plain or self.proxy.squared):
             raise InputError(
                 f"targets={self.targets.name!r} is for the squared error, and the loss is "
@@ -427,8 +430,11 @@ class BilevelSelector(Selector):
             )
             found, ending = search.run()
             run = found.run
+            learned = found.problem.regulariser
+            prepared = replace(prepared, problem=replace(prepared.problem, regulariser=learned))
             provenance = replace(
                 known,
+                inner_reg=learned.value,
                 seconds=clock.seconds,
                 empty_objective=run.empty_objective,
                 notes=(*known.notes, *found.notes),
@@ -656,7 +662,9 @@ class BilevelSelector(Selector):
             prepared, engine = self._fit(data, outer, points, seed, runtime)
             provenance = self._provenance(prepared, seed, clock)
             details = {"weights": "learnt", "start_objective": engine.objective}
-            self.optimiser.optimise(engine, final=True, clock=clock)
+            self.optimiser.optimise(optimised(engine), final=True, clock=clock)
+            prepared = replace(prepared, problem=engine.problem)
+            provenance = replace(provenance, inner_reg=prepared.regulariser.value)
             chosen, weights = positive_weights(engine)
             return build_coreset(
                 prepared,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.problem import Constant, Regulariser
-from bicore.bilevel.regularisation import Automatic, RelativeToKernel
+from bicore.bilevel.regularisation import Automatic, LearnedFromData, RelativeToKernel
 from bicore.errors import InputError, check_number, unknown_name
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Polynomial
@@ -66,18 +66,19 @@ def as_loss(loss: Any, argument: str = "loss") -> Loss:
 
 
 def as_regulariser(value: Any) -> Regulariser:
-    """Return a regulariser, given a number ρ, Relative(share), PerPoint(λ) or "auto"."""
+    """Return a regulariser, given a number ρ, Relative(share), PerPoint(λ), "auto" or "learned"."""
     value = as_relative(value)
     if isinstance(value, Relative):
         return RelativeToKernel(value)
     if isinstance(value, Real) and not isinstance(value, bool):
         return Constant(float(value))
-    if not isinstance(value, Regulariser) and str(value).lower() != "auto":
+    named = {"auto": Automatic, "learned": LearnedFromData}
+    if not isinstance(value, Regulariser) and str(value).lower() not in named:
         raise InputError(
-            "inner_reg must be a number > 0, 'relative:SHARE', PerPoint(λ) or 'auto'; got "
-            f"{value!r}."
+            "inner_reg must be a number > 0, 'relative:SHARE', PerPoint(λ), 'auto' or 'learned'; "
+            f"got {value!r}."
         )
-    return as_object("inner_reg", value, Regulariser, {"auto": Automatic})
+    return as_object("inner_reg", value, Regulariser, named)
 
 
 def as_intercept(value: Any) -> float | None:

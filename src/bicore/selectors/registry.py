@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from bicore.bilevel.problem import PerPoint
+from bicore.bilevel.solvers.weights import Adam
 from bicore.errors import InputError, unknown_name
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.covering import FacilityLocation, KCenter, KMeansPlusPlus
@@ -31,12 +33,22 @@ OPEN = {
     "intercept": "auto",
     "exact": False,
 }
+#: The paper's experiments: the best of 200 random candidates, a random first point and a ρ = λ|S|.
+PAPER = {
+    "kernel": "ntk",
+    "loss": "cross-entropy",
+    "inner_reg": PerPoint(1e-3),
+    "candidates": 200,
+    "first": "random",
+}
 #: In the order of tables: bilevel, random, then by what they need.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "bilevel": (BilevelSelector, OPEN),
     "bilevel-cross-entropy": (BilevelSelector, OPEN | {"loss": "cross-entropy"}),
     "bilevel-weighted": (BilevelSelector, OPEN | {"weights": "final"}),
-    "paper": (BilevelSelector, {}),
+    "bilevel-ntk": (BilevelSelector, {}),
+    "paper": (BilevelSelector, PAPER),
+    "paper-weighted": (BilevelSelector, PAPER | {"weights": "learnt", "optimiser": Adam()}),
     "uniform": (Uniform, {}),
     "class-balanced": (ClassBalanced, {}),
     "k-means-features": (KMeansPlusPlus, {"over": "features"}),

@@ -12,7 +12,7 @@ from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine, Scoring
 from bicore.bilevel.engines import choose, reweighable
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared
-from bicore.bilevel.solvers.weights import Weighing, WeightMode, WeightOptimiser
+from bicore.bilevel.solvers.weights import Weighing, WeightMode, WeightOptimiser, optimised
 from bicore.bilevel.strategies.base import Assembly, Strategy
 from bicore.bilevel.verification import Verification, verify_objective
 from bicore.coreset import Coreset, Provenance, Status
@@ -86,6 +86,7 @@ class Search:
             problem, self.demand, run, self.start, self.same_problem, self.size, self.clock
         )
         ending = self.strategy.assemble(assembly)
+        assembly.problem = engine.problem  # with the ρ that was learned
         if self.weights is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
             ending = _optimise_weights(assembly, ending, self.optimiser)
         return assembly, ending
@@ -99,7 +100,8 @@ def _optimise_weights(assembly: Assembly, ending: Ending, optimiser: WeightOptim
     kept = "before the weights were optimised: all points, with unit weights"
     try:
         engine.extend(run.indices.tolist(), run.weights.tolist())
-        optimiser.optimise(engine, final=True, clock=assembly.clock)
+        optimiser.optimise(optimised(engine), final=True, clock=assembly.clock)
+        assembly.problem = engine.problem
     except KeyboardInterrupt:
         return Ending(Status.INTERRUPTED, f"interrupted {kept}")
     except TimeOver:

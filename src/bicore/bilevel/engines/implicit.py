@@ -278,6 +278,10 @@ class ImplicitEngine(ReweighableEngine):
     def weight_gradient(self) -> Tensor:
         return self._support_gradient().scores
 
+    def joint_gradient(self) -> Tensor:
+        found = self._support_gradient()
+        return torch.cat([found.scores, found.scores.new_tensor([found.rho])])
+
     def rho_gradient(self) -> float:
         """∂G/∂ρ."""
         return self._support_gradient().rho

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import ReweighableEngine
-from bicore.errors import InputError
+from bicore.errors import check_number
 from bicore.numerics.descent import ProjectedDescent, Reweighable, steepest, until_over
 from bicore.runtime import Clock, unhurried
 
@@ -21,13 +21,47 @@ ATTEMPTS = 25
 FLAT = 1e-9
 #: The first step changes no weight by more than about this share of itself.
 FIRST_STEP = 0.5
-#: While points are still joining no weight leaves 1/REACH … REACH. The best weights of the first
-#: few points are often those of hardly any model (one class alone should say nothing); scores taken
-#: there all look the same, and the coreset never comes back from it.
-REACH = 10.0
 #: Added to every weight in the metric, as a share of the mean weight, so that a weight of zero can
 #: grow again.
 METRIC_FLOOR = 0.01
+
+
+#: A learned ρ is at least this share of the one it began with.
+LEAST_SHARE = 1e-4
+
+
+class WithRegulariser:
+    """The weights of an engine and its ρ, as a share of the one it began with, in one vector.
+
+    ∂G/∂ρ then has the scale of a weight's gradient, and one optimiser serves both.
+    """
+
+    def __init__(self, engine: ReweighableEngine) -> None:
+        self.engine = engine
+        self.start = engine.problem.regulariser.value
+        self.weights = torch.cat([engine.weights, engine.weights.new_ones(1)])
+
+    @property
+    def objective(self) -> float:
+        return self.engine.objective
+
+    def weight_gradient(self) -> Tensor:
+        gradient = self.engine.joint_gradient()
+        gradient[-1] *= self.start * float(self.weights[-1] > LEAST_SHARE)
+        return gradient
+
+    def reweigh(self, weights: Tensor) -> None:
+        self.weights = weights
+        rho = self.start * max(float(weights[-1]), LEAST_SHARE)
+        problem = self.engine.problem
+        learned = replace(problem.regulariser, value=rho)  # type: ignore[type-var]
+        self.engine.problem = replace(problem, regulariser=learned)
+        self.engine.reweigh(weights[:-1])
+
+
+def optimised(engine: ReweighableEngine) -> Reweighable:
+    """Return the state whose weights are optimised: with ρ, if that is learned."""
+    return WithRegulariser(engine) if engine.problem.regulariser.learned else engine
 
 
 class WeightMode(StrEnum):
@@ -72,8 +106,6 @@ class ProjectedGradient(WeightOptimiser):
     The metric M = diag(w + δ)², δ a hundredth of the mean weight, makes steps relative to each
     weight's own size, as if log w were optimised, and still lets a weight reach zero and come back;
     η is the Barzilai–Borwein step in that metric, to the nearest power of two, with backtracking.
-    While points are still joining weights stay within 1/10 … 10, so that the next point is chosen
-    for a model that says something; the search at the end is free.
 
     Parameters
     ----------
@@ -82,6 +114,10 @@ class ProjectedGradient(WeightOptimiser):
     largest : float
         The bound of the weights. The open cone has no minimum: a common factor on the weights is a
         smaller regulariser.
+    reach : float
+        While points are still joining, weights stay within 1/reach … reach. The best weights of the
+        first few points are often those of hardly any model (one class alone should say nothing);
+        scores taken there all look the same, and the coreset never comes back from it.
 
     Examples
     --------
@@ -93,13 +129,11 @@ class ProjectedGradient(WeightOptimiser):
     steps: int = 10
     final_steps: int = 100
     largest: float = 100.0
+    reach: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.final_steps < 1 or self.largest < 1:
-            raise InputError(
-                f"steps={self.steps}, final_steps={self.final_steps}, largest={self.largest}; each "
-                "must be at least 1."
-            )
+        for name, value in vars(self).items():
+            check_number(name, value, least=1)
 
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         bounds = self._bounds(state.weights, final)
@@ -113,7 +147,7 @@ class ProjectedGradient(WeightOptimiser):
         """The least and the largest weight of each point; where it stands is always among them."""
         if final:
             return weights.clamp_max(0), weights.clamp_min(self.largest)
-        reach = min(REACH, self.largest)
+        reach = min(self.reach, self.largest)
         return weights.clamp_max(1 / reach), weights.clamp_min(reach)
 
 
@@ -196,7 +230,7 @@ class Weighing:
 
     def correct(self, clock: Clock, final: bool = False) -> None:
         """Lower the objective by the weights; ``final`` allows the longer search at the end."""
-        self.optimiser.optimise(self.engine, final=final, clock=clock)
+        self.optimiser.optimise(optimised(self.engine), final=final, clock=clock)
         gone = torch.nonzero(self.engine.weights <= 0).flatten().tolist()
         if gone:
             self.engine.drop(gone)
