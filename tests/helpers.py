@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, CustomLoss, Dataset, Runtime
+from bicore import BilevelSelector, Context, CustomLoss, Dataset, Runtime
 from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import Prepared, Room, prepare
@@ -89,6 +89,9 @@ def softmax_loss(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     """Cross-entropy written by hand, for comparison with the built-in one."""
     return torch.logsumexp(prediction, 0) - (prediction * target).sum()
 
+
+#: For tests of what only the CPU does, on machines that have a GPU too.
+ON_CPU = Context(runtime=Runtime("cpu"))
 
 HUBER = CustomLoss(pseudo_huber, name="pseudo-huber")
 

@@ -10,7 +10,7 @@ from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.rules import RULES
-from tests.helpers import blobs, kernel_ridge, prepared_of, problem_of
+from tests.helpers import ON_CPU, blobs, kernel_ridge, prepared_of, problem_of
 
 
 class RefitEngine(ListedEngine):
@@ -63,14 +63,14 @@ class RefitEngine(ListedEngine):
 def test_a_new_engine_is_one_file_and_one_line(monkeypatch):
     data = blobs(30)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="gain")
-    expected = selector.select(data, 6)
+    expected = selector.select(data, 6, context=ON_CPU)
     monkeypatch.setattr(engines, "ENGINES", [RefitEngine, *engines.ENGINES])  # the line
-    found = selector.select(data, 6)
+    found = selector.select(data, 6, context=ON_CPU)
     assert RefitEngine.built == 1
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-9)
     other = BilevelSelector(kernel="rbf", inner_reg=0.1)  # it does not offer gradients
-    assert len(other.select(data, 3)) == 3
+    assert len(other.select(data, 3, context=ON_CPU)) == 3
     assert RefitEngine.built == 1
 
 

@@ -27,7 +27,7 @@ from bicore.memory import Reservoir
 from bicore.picking import lowest
 from bicore.selectors import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.sources import digits
-from tests.helpers import HUBER, blobs, gains, gradients, line, softmax_loss, state_of
+from tests.helpers import HUBER, ON_CPU, blobs, gains, gradients, line, softmax_loss, state_of
 
 #: Options that leave nothing to be found out.
 PLAIN = {"kernel": "rbf", "inner_reg": 0.1}
@@ -200,7 +200,7 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, m
 def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
     data = blobs(60)
     selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
-    selector.select(data, 6)
+    selector.select(data, 6, context=ON_CPU)
     engine = recorded[0]
     general = state_of(selector, data, engine.chosen[1:], np.ones(5))
     engine.drop([0])
@@ -305,16 +305,17 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
     data = blobs(60)
     for loss in ("squared", "cross-entropy"):
         selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1)
-        whole = selector.select(data, 12)
+        whole = selector.select(data, 12, context=ON_CPU)
 
         def stop(step):
             if step.done == 7:
                 raise KeyboardInterrupt
 
-        part = selector.select(data, 12, context=Context(runtime=Runtime(progress=stop)))
+        part = selector.select(data, 12, context=Context(runtime=Runtime("cpu", progress=stop)))
         assert part.message == "interrupted after 7 of 12 points"
         assert part.indices.tolist() == whole.indices[:7].tolist()
-        assert selector.select(data, 12, initial=part).indices.tolist() == whole.indices.tolist()
+        again = selector.select(data, 12, initial=part, context=ON_CPU)
+        assert again.indices.tolist() == whole.indices.tolist()
 
 
 @pytest.mark.parametrize("call", [1, 5])
@@ -333,13 +334,13 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(c
             raise KeyboardInterrupt
         return plain(self, what, columns)
 
-    whole = BilevelSelector(**PLAIN).select(data, 12)
+    whole = BilevelSelector(**PLAIN).select(data, 12, context=ON_CPU)
     monkeypatch.setattr(DenseRidgeEngine, "quantity", quantity)
     if call == 1:
         with pytest.raises(KeyboardInterrupt):
-            BilevelSelector(**PLAIN).select(data, 12)
+            BilevelSelector(**PLAIN).select(data, 12, context=ON_CPU)
     else:
-        part = BilevelSelector(**PLAIN).select(data, 12)
+        part = BilevelSelector(**PLAIN).select(data, 12, context=ON_CPU)
         assert part.indices.tolist() == whole.indices[:4].tolist()
 
 
@@ -389,7 +390,7 @@ def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch
     # after an interrupt the search must not even begin
     if stage == "search" or stage == "selecting":
         monkeypatch.setattr(ProjectedGradient, "optimise", stop)
-    runtime = Runtime(progress=after_four)
+    runtime = Runtime("cpu", progress=after_four)
     part = select(blobs(60), size=6, kernel="rbf", inner_reg=0.1, weights="final", runtime=runtime)
     assert len(part) == (4 if stage == "selecting" else 6)
     assert part.status is Status.INTERRUPTED

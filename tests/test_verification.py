@@ -28,8 +28,9 @@ from bicore import (
     Runtime,
 )
 from bicore.bilevel import LBFGS, Newton, Ridge, verification
+from bicore.bilevel.engines import ridge
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.engines.ridge import DenseRidgeEngine
+from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.posterior import check_variance, rounding_allowed
 from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
@@ -473,10 +474,27 @@ def test_linear_features_too_large_for_their_regulariser_keep_their_points(dtype
     assert_unverified(coreset, 12)
 
 
-def test_a_negative_variance_during_the_selection_is_an_error():
-    selector = BilevelSelector("linear", inner_reg=1e-2)
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("rule", ["gradient", "gain"])
+def test_points_beyond_the_rank_of_a_kernel_do_not_magnify_rounding(
+    dtype, on_device, rule, monkeypatch
+):
+    monkeypatch.setattr(ridge, "LARGEST", 0)  # the engine of large problems …
+    monkeypatch.setattr(RidgeEngine, "on_device", on_device)  # … and its loop on a GPU
+    with pytest.warns(NumericalWarning, match="inner_reg"):
+        coreset = BilevelSelector("linear", inner_reg=1e-6, rule=rule).select(
+            scaled(1e5), 12, context=on_cpu(dtype)
+        )
+    assert_unverified(coreset, 12)
+    assert coreset.objective < 1  # that of no points
+
+
+def test_a_negative_variance_during_the_selection_is_an_error(monkeypatch):
+    monkeypatch.setattr(ridge, "LARGEST", 0)
+    line = Dataset(scaled(1, 300).x[:, :1], scaled(1, 300).y)
     with pytest.raises(NumericalError, match="inner_reg"):
-        selector.select(scaled(1e3), 12, context=on_cpu("float32"))
+        BilevelSelector(RBF(0.1), inner_reg=1e-9).select(line, 100, context=on_cpu("float32"))
 
 
 def assert_unverified(coreset, size):

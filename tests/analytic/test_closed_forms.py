@@ -12,6 +12,7 @@ from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.kernels.operators import Blocked, Features
 from tests.helpers import (
+    ON_CPU,
     blobs,
     gains,
     gradients,
@@ -118,14 +119,14 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     data = blobs(60)
     outer = blobs(25, seed=3)
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
-    stored = selector.select(data, 12, outer=outer)
+    stored = selector.select(data, 12, outer=outer, context=ON_CPU)
     monkeypatch.setattr("bicore.kernels.building.SMALLEST_BLOCK", 7)
     for module in ("building", "operators"):
         monkeypatch.setattr(f"bicore.kernels.{module}.BLOCK_BYTES", 4000)
     monkeypatch.setattr("bicore.kernels.building.Gram", None)  # a stored matrix would fail
     from bicore import Context
 
-    tight = Context(runtime=Runtime(memory=45_000))
+    tight = Context(runtime=Runtime("cpu", memory=45_000))
     blocked = selector.select(data, 12, outer=outer, context=tight)
     assert blocked.details["operator"] == "blocked"
     assert stored.indices.tolist() == blocked.indices.tolist()

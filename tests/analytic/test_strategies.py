@@ -19,7 +19,7 @@ from bicore.numerics.descent import capped
 from bicore.runtime import Clock
 from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.sources import digits
-from tests.helpers import blobs, prepared_of, state_of
+from tests.helpers import ON_CPU, blobs, prepared_of, state_of
 
 RHO = 0.1
 
@@ -414,10 +414,10 @@ def test_strategies_work_with_final_weights_streams_and_limits():
 def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
     given = data(40)
     options = {"kernel": RBF(0.3), "inner_reg": RHO, "loss": "cross-entropy"}
-    grown = BilevelSelector(**options, strategy=Simplex(1.5)).select(given, 6)
+    grown = BilevelSelector(**options, strategy=Simplex(1.5)).select(given, 6, context=ON_CPU)
     assert grown.details["effort"]["fits"] == 9  # of the run that chose, not of putting in order
     exchange = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
-    whole = exchange.select(data(60, 1), 8)
+    whole = exchange.select(data(60, 1), 8, context=ON_CPU)
     assert whole.details["exchanges"] > 1
     plain = Pool.best_swap
 
@@ -429,7 +429,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
 
     second.calls = 0
     monkeypatch.setattr(Pool, "best_swap", second)
-    cut = exchange.select(data(60, 1), 8)
+    cut = exchange.select(data(60, 1), 8, context=ON_CPU)
     assert cut.status is Status.INTERRUPTED
     assert cut.details["exchanges"] == 1
     assert cut.provenance.notes[0].startswith("exchanges: 1, which lowered")

@@ -31,6 +31,8 @@ ROUNDING = 1e4
 #: … and the share of the largest variance beyond which nothing does: scores and divisors are sums
 #: with such variances, and say nothing where one is wrong by more.
 MOST_ROUNDING = 1e-3
+#: The least ρ of a step, in roundings of the largest variance.
+LEAST_REGULARISER = 4
 #: Columns of one pass ahead: a tile's products with them then cost about as much as the tile.
 TOGETHER = 64
 #: Passes that a point then takes: points looked ahead are mostly taken soon (41 passes for 400 of
@@ -279,6 +281,15 @@ def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
     """
     worst = ROUNDING * torch.finfo(dtype).eps * max(1.0, variance / rho)
     return variance * min(worst, MOST_ROUNDING)
+
+
+def smallest_regulariser(dtype: torch.dtype, variance: float) -> float:
+    """The least ρ that steps can use, where the largest prior variance is ``variance``.
+
+    Once the points span a kernel of low rank, K' is nothing but its rounding: every division by a
+    smaller ρ would magnify it.
+    """
+    return LEAST_REGULARISER * torch.finfo(dtype).eps * variance
 
 
 def check_variance(lowest: float, allowed: float) -> None:

@@ -36,6 +36,7 @@ from bicore.bilevel.posterior import (
     exact_gain,
     posterior_of,
     rounding_allowed,
+    smallest_regulariser,
     solve_lower,
 )
 from bicore.bilevel.problem import Problem, finite_objective
@@ -58,7 +59,10 @@ class SquaredErrorEngine(ListedEngine):
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.rho = problem.regulariser.rho(1)
+        largest = float(problem.train.diagonal().abs().max())
+        dtype = problem.train.like.dtype
+        self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
+        self.allowed = rounding_allowed(dtype, largest, self.rho)
         self.same = problem.same
         self.one_target = problem.one_target
 
@@ -115,8 +119,6 @@ class DenseRidgeEngine(SquaredErrorEngine):
         self.weighted = self.outer_weights[:, None] * self.outer_residual
         self.objective = float(np.vdot(self.weighted, self.outer_residual))
         self.variance = self.train.diagonal()
-        largest = float(np.abs(self.variance).max(initial=0.0))
-        self.allowed = rounding_allowed(problem.train.like.dtype, largest, self.rho)
 
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
         for k, weight in zip(points, weights, strict=True):
@@ -209,8 +211,6 @@ class RidgeEngine(SquaredErrorEngine):
         self.pull = problem.cross.transposed_matmul(weights[:, None] * problem.outer_targets)
         self.pull = self.pull.double()
         self.variance = problem.train.diagonal().double().clone().clamp_min_(0)
-        largest = float(self.variance.abs().max())
-        self.allowed = rounding_allowed(problem.train.like.dtype, largest, self.rho)
         self.lowest = self.variance.new_zeros(())
         # K D r with the prior kernel, which only the first-order rule reads; kept from its first
         # use on.
