@@ -8,6 +8,8 @@ server, so forking it is safe.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import pydoc
@@ -89,22 +91,36 @@ class Server:
         self.process.wait(timeout=HANG)
 
 
+#: Modules that commands import when they run: imported once, every child has them.
+SHARED = (
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.csv",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "scipy.stats",
+    "sklearn.datasets",
+    "sklearn.decomposition",
+    "sklearn.ensemble",
+    "sklearn.isotonic",
+    "sklearn.linear_model",
+    "sklearn.metrics",
+    "sklearn.neighbors",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "mpl_toolkits.mplot3d",
+    "pydantic.json_schema",
+    "typer._adapters",
+    "bicore.cli.app",
+    "bicore.cli.kernel_matrix",
+    *(f"bicore.cli.{name}" for name in ("answer", "compare", "select", "show", "stream", "worth")),
+)
+
+
 def _serve() -> None:
-    import pandas  # noqa: F401  which pyarrow looks for
-    import pyarrow.compute
-    import pyarrow.csv  # noqa: F401
-    import scipy.stats  # noqa: F401  the imports that are shared: the entry point and what most verbs bring in later
-    import sklearn.datasets  # noqa: F401
-
-    from bicore.cli import (  # noqa: F401  what the verbs import when they are called
-        answer,
-        app,
-        compare,
-        kernel_matrix,
-        select,
-        stream,
-    )
-
+    for name in SHARED:
+        with contextlib.suppress(ImportError):  # of another version, or not installed
+            importlib.import_module(name)
     for line in sys.stdin:
         request = json.loads(line)
         with (

@@ -56,7 +56,7 @@ TABLES = ["ridge", "logistic", "forest", "boosting", "knn"]
 
 @pytest.mark.parametrize(
     "judge",
-    [as_judge("mlp", 150), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
+    [as_judge("mlp", 100), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
     ids=lambda judge: judge.name,
 )
 def test_judges_learn(judge):
@@ -110,7 +110,7 @@ def test_regression_is_judged_by_r_squared():
     y = (x @ torch.tensor([[1.0], [-2.0], [0.5]])) + 3
     data = Sample(x, y, torch.ones(80))
     for name in ("mlp", *TABLES):
-        assert as_judge(name, 400).scores([data], data, 1, seed=0)[0] > 0.75, name
+        assert as_judge(name, 200).scores([data], data, 1, seed=0)[0] > 0.75, name
     constant = Sample(x, torch.full_like(y, 7.0), torch.ones(80))
     assert RidgeJudge().scores([constant], data, 1, seed=0)[0] < 0
 
@@ -481,16 +481,20 @@ def test_impossible_pools_are_refused(pool, test, words):
 
 
 def comparison(
-    tmp_path, methods=("bilevel", "uniform", "icarl", "craig"), seeds=2, judge="ridge", **options
+    tmp_path,
+    methods=("k-center-features", "uniform", "icarl", "craig"),
+    seeds=2,
+    judge="ridge",
+    **options,
 ):
     grid = Grid({name: as_selector(name) for name in methods}, [5, 9], range(seeds))
     return Comparison(
         pools_of(),
         grid,
-        as_judge(judge, 40),
+        as_judge(judge, 10),
         Records(tmp_path / "rows.jsonl", {"x": 1}),
         Runtime(),
-        model_steps=40,
+        model_steps=10,
         **options,
     )
 

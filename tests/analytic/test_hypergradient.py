@@ -41,11 +41,16 @@ LOSSES = {
     "custom": (HUBER, line),
     "custom labels": (CustomLoss(softmax_loss), blobs),
 }
-PAIRS = [
-    (loss, inner)
+#: Every inner solver with one linear solver and every linear solver with one inner solver; the
+#: other combinations are slow tests.
+COMBINATIONS = [
+    pytest.param(
+        loss, inner, linear, marks=[pytest.mark.slow] * (inner != "newton" and linear != "cholesky")
+    )
     for loss in LOSSES
     for inner in INNER
     if inner != "ridge" or loss.startswith("squared")
+    for linear in LINEAR
 ]
 
 
@@ -88,8 +93,7 @@ def exact_slope(loss, k):
     return slope_by_differences(exact, weighted(make()), None, k)
 
 
-@pytest.mark.parametrize("linear", LINEAR)
-@pytest.mark.parametrize(("loss", "inner"), PAIRS)
+@pytest.mark.parametrize(("loss", "inner", "linear"), COMBINATIONS)
 def test_gradient_of_every_combination(loss, inner, linear):
     built, make = LOSSES[loss]
     data = weighted(make())

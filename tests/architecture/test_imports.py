@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "bicore"
@@ -41,6 +42,7 @@ def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+@cache
 def is_module(name: str) -> bool:
     place = SOURCE.parent.joinpath(*name.split("."))
     return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
@@ -62,6 +64,7 @@ def imports_in(text: str) -> list[str]:
     return found
 
 
+@cache
 def imports(path: Path) -> list[str]:
     return imports_in(path.read_text())
 
@@ -135,21 +138,18 @@ def test_a_forbidden_import_is_seen_however_it_is_written():
         assert any(forbidden("bilevel/solvers", module) for module in imports_in(line)), line
 
 
-def test_importing_bicore_pulls_in_nothing_heavy():
-    """scikit-learn, scipy and the compiler parts of torch wait until they are used."""
+def test_nothing_heavy_is_imported_before_it_is_used():
+    """scikit-learn, scipy and the compiler parts of torch wait, and CUDA for a machine with one."""
     code = (
-        "import torch, sys; before = set(sys.modules); import bicore; "
-        "print(sorted(set(sys.modules) - before))"
+        "import torch, sys; before = set(sys.modules); import bicore\n"
+        "print(sorted(set(sys.modules) - before))\n"
+        "import numpy as np; x = np.random.default_rng(0).normal(size=(9, 6, 6))\n"
+        "bicore.select(x, np.arange(9) % 3, size=3, kernel='cntk')\n"
+        "gpu = ('bicore.kernels.gpu', 'triton')\n"
+        "print([name for name in sys.modules if name.startswith(gpu)], torch.cuda.is_available())"
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    for heavy in (
-        "'sklearn'",
-        "'scipy'",
-        "'torch.fx'",
-        "'pandas'",
-        "'matplotlib'",
-        "'torch._dynamo'",
-    ):
-        assert heavy not in loaded
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, on_gpu = run.stdout.splitlines()
+    for heavy in ("sklearn", "scipy", "torch.fx", "pandas", "matplotlib", "torch._dynamo"):
+        assert f"'{heavy}'" not in loaded
+    assert on_gpu == "[] False" or on_gpu.endswith("True")

@@ -102,9 +102,9 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         ),
         "network, candidates": NetworkSelector(
             inner_reg=0.1,
-            candidates=5,
-            training=QuasiNewton(4),
-            inverse=ConjugateGradients(2),
+            candidates=3,
+            training=QuasiNewton(2),
+            inverse=ConjugateGradients(1),
             curvature="gauss-newton",
         ),
     },

@@ -46,8 +46,8 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
     return Dataset(x, y, rng.uniform(0.5, 2, n), rng.permutation(n) + 1000)
 
 
-@settings(max_examples=5)
-@given(seed=st.integers(0, 10_000), size=st.integers(1, 12))
+@settings(max_examples=3)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 9))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
     data = data_of(seed)
@@ -64,26 +64,10 @@ def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
         assert (coreset.weights == 1).all()
 
 
-def test_the_same_seed_gives_the_same_answer_and_inputs_are_untouched(named):
-    _, selector = named
+def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touched(named):
+    name, selector = named
     data = data_of(1)
     before = [column.copy() for column in (data.x, data.y, data.weight, data.ids)]
-    first = selector.select(data, SIZE, rng=5, context=MODEL)
-    second = selector.select(data, SIZE, rng=5, context=MODEL)
-    np.testing.assert_array_equal(first.indices, second.indices)
-    np.testing.assert_array_equal(first.weights, second.weights)
-    for column, old in zip((data.x, data.y, data.weight, data.ids), before, strict=True):
-        np.testing.assert_array_equal(column, old)
-    drawn = selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL)
-    assert (
-        drawn.indices.tolist()
-        == selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL).indices.tolist()
-    )
-
-
-def test_no_global_random_state_is_read_or_moved(named):
-    _, selector = named
-    data = data_of(1)
     np.random.seed(3)
     torch.manual_seed(3)
     first = selector.select(data, SIZE, rng=5, context=MODEL)
@@ -92,7 +76,16 @@ def test_no_global_random_state_is_read_or_moved(named):
     second = selector.select(data, SIZE, rng=5, context=MODEL)
     np.testing.assert_array_equal(state, np.random.get_state()[1])
     assert torch.equal(tensor_state, torch.get_rng_state())
-    assert first.indices.tolist() == second.indices.tolist()
+    np.testing.assert_array_equal(first.indices, second.indices)
+    np.testing.assert_array_equal(first.weights, second.weights)
+    for column, old in zip((data.x, data.y, data.weight, data.ids), before, strict=True):
+        np.testing.assert_array_equal(column, old)
+    if name in CHANCE:
+        drawn = [
+            selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL).indices
+            for _ in range(2)
+        ]
+        np.testing.assert_array_equal(*drawn)
 
 
 def test_prefixes_are_nested(named):
@@ -100,8 +93,8 @@ def test_prefixes_are_nested(named):
     if name in CORRECTED or not selector.ordered:
         pytest.skip("a point may leave again, or the definition gives no order")
     data = data_of(2)
-    large = selector.select(data, 12, rng=0, context=MODEL)
-    for size in (1, 4, 11):
+    large = selector.select(data, 9, rng=0, context=MODEL)
+    for size in (1, 5):
         assert (
             large.prefix(size).indices.tolist()
             == selector.select(data, size, rng=0, context=MODEL).indices.tolist()
@@ -123,11 +116,10 @@ def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
     assert picked.ids.tolist() == alone.ids.tolist()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_row_order_does_not_matter(named, seed):
+def test_row_order_does_not_matter(named):
     name, selector = named
-    data = data_of(seed)
-    order = np.random.default_rng(seed + 50).permutation(len(data))
+    data = data_of(0)
+    order = np.random.default_rng(50).permutation(len(data))
     plain = selector.select(data, SIZE, rng=0, context=MODEL)
     shuffled = selector.select(data[order], SIZE, rng=0, context=MODEL)
     assert plain.ids.tolist() == shuffled.ids.tolist()
