@@ -1,6 +1,7 @@
 """The same request gives the same answer, or the same error, whatever form the rows come in."""
 
 import json
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -32,13 +33,13 @@ def from_dataset(x, y, folder, request):
 def from_frame(x, y, folder, request):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(x, columns=[f"column {k}" for k in range(x.shape[1])])
-    return bicore.select(frame, y, **request)
+    return bicore.select(frame, y, scale="none", **request)
 
 
 def from_polars(x, y, folder, request):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({f"column {k}": x[:, k] for k in range(x.shape[1])})
-    return bicore.select(frame, y, **request)
+    return bicore.select(frame, y, scale="none", **request)
 
 
 def from_npy(x, y, folder, request):
@@ -75,7 +76,8 @@ def from_parquet(x, y, folder, request):
         request["weight"] = "w"
     parquet.write_table(arrow.table(columns), folder / "rows.parquet")
     names = [f"c{k:02d}" for k in range(x.shape[1])]
-    return bicore.select(folder / "rows.parquet", features=names, target="y", **request)
+    rows = {"features": names, "target": "y", "scale": "none"}
+    return bicore.select(folder / "rows.parquet", **rows, **request)
 
 
 def from_dask(x, y, folder, request):
@@ -204,3 +206,94 @@ def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
     found = command("select", tmp_path / "rows.npz", *words, "--json", "--quiet")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, **request).indices.tolist()
+
+
+def _people():
+    """A table of every kind of column, with missing and stray cells."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(3)
+    rows = 120
+    y = rng.integers(0, 2, rows)
+    spend = [f"{value:.2f}" for value in rng.normal(50 + 20 * y, 9)]
+    spend[31] = "n.a."
+    return pandas.DataFrame(
+        {
+            "customer_id": np.arange(rows),
+            "spend": spend,
+            "size": np.where(np.arange(rows) % 9, rng.normal(y, 1).round(4), np.nan),
+            "colour": rng.choice(["red", "blue", "green", None], rows),
+            "vip": rng.random(rows) < 0.3 + 0.3 * y,
+            "day": [f"{1 + row % 28}.2.2020" for row in rng.permutation(rows)],
+            "label": np.array(["no", "yes"])[y],
+        }
+    )
+
+
+def _table_forms(frame, folder):
+    """Ways to give a table to ``select``, each with its target."""
+    pyarrow = pytest.importorskip("pyarrow")
+    frame.to_csv(folder / "rows.csv", index=False)
+    frame.to_csv(folder / "rows.tsv.gz", index=False, sep="\t")
+    frame.to_parquet(folder / "rows.parquet")
+    for number, part in enumerate((frame[:50], frame[50:])):
+        part.to_parquet(folder / f"part-{number}.parquet")
+    yield folder / "rows.csv", {"target": "label"}
+    yield folder / "rows.tsv.gz", {"y": "label"}
+    yield folder / "rows.parquet", {"target": "label"}
+    yield str(folder / "part-*.parquet"), {"target": "label"}
+    yield frame, {"y": "label"}
+    yield frame, {"target": "label"}
+    yield frame.drop(columns="label"), {"y": frame["label"]}
+    yield pyarrow.Table.from_pandas(frame), {"y": "label"}
+
+
+@pytest.mark.parametrize("request_", [{}, {"kernel": "linear"}, {"method": "class-balanced"}])
+def test_m4_a_table_means_the_same_in_files_frames_and_the_command(request_, tmp_path, command):
+    frame = _people()
+    forms = list(_table_forms(frame, tmp_path))
+    words = [part for key, value in request_.items() for part in (f"--{key}", value)]
+    table = tmp_path / "rows.csv"
+    printed = command("select", table, "--target", "label", "--size", 8, *words, "--json")
+    assert printed.returncode == 0, printed.stderr
+    expected = json.loads(printed.stdout)["indices"]
+    for x, labels in forms:
+        assert bicore.select(x, size=8, **labels, **request_).indices.tolist() == expected
+
+
+def test_m4_the_outer_set_of_a_table_is_encoded_like_its_rows():
+    frame = _people()
+    rows, outer = frame[:80], frame[80:]
+    named = bicore.select(rows, "label", 6, outer=outer)
+    apart = bicore.select(rows, "label", 6, outer=(outer.drop(columns="label"), outer["label"]))
+    assert named.indices.tolist() == apart.indices.tolist()
+    assert named.objective == apart.objective
+    with pytest.raises(bicore.InputError, match="colour"):
+        bicore.select(rows, "label", 6, outer=outer.drop(columns="colour"))
+
+
+def test_m4_a_numeric_frame_needs_no_pyarrow(monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    x, y = _wine()
+    frame = pandas.DataFrame(x)
+    expected = bicore.select(frame, y, 6, kernel="linear").indices.tolist()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert bicore.select(frame, y, 6, kernel="linear").indices.tolist() == expected
+    with pytest.raises(bicore.InputError, match="pyarrow"):
+        bicore.select(_text_frame(pandas), y, 6)
+
+
+def _text_frame(pandas):
+    return pandas.DataFrame({"word": ["a", "b"] * 60})
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16"])
+def test_integers_in_a_file_have_the_precision_of_the_array(dtype, tmp_path):
+    x, y = _wine()
+    x = (x * 3 % 200).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    expected = bicore.select(x, y, 6)
+    found = bicore.select(tmp_path / "x.npy", tmp_path / "y.npy", 6)
+    assert found.provenance.fingerprint == expected.provenance.fingerprint
+    assert found.objectives.tolist() == expected.objectives.tolist()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from bicore import frames
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import (
@@ -32,6 +33,7 @@ from bicore.selectors.registry import OPEN, as_selector
 if TYPE_CHECKING:
     from bicore.selectors.from_shards import Asked
     from bicore.shards import ShardSource
+    from bicore.sources.base import Source
 
 
 #: Options that only a selection in passes over all rows has.
@@ -62,7 +64,10 @@ def select(
         Features and labels (or targets), row by row; or a :class:`Dataset` as x. A path, a pattern
         such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
         :class:`bicore.shards.ShardSource` as x gives the same answer: rows that fit the memory
-        limit are loaded, others are read when needed.
+        limit are loaded, others are read when needed. A table (a data frame of pandas or polars,
+        or a file of columns) is encoded as the command does it: see
+        :func:`bicore.sources.encode_table`, and ``scale="none"`` leaves numbers as they are. Its y
+        may be the name of a column.
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
         the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
@@ -96,7 +101,8 @@ def select(
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on. Kernel, rule, strategy, targets and intercept are "auto" by
         default; ``method="paper"`` has the paper's. Of files: features and target (columns) and
-        labels (files). One of passes, state, executor, dask (the address of a scheduler),
+        labels (files); of tables also scale, drop, drop_missing_target, decimal, missing and
+        encoding. One of passes, state, executor, dask (the address of a scheduler),
         skip_bad, shortlist and exchange asks for passes over all rows, see
         :func:`bicore.shards.select_from_shards`.
 
@@ -272,10 +278,11 @@ def reweight(
     if isinstance(x, Dataset) and y is not None and not len(indices):
         indices = y  # reweight(data, indices)
         y = None
+    data, judge = _load(x, y, weight, outer, runtime)
     return selector.reweight(
-        _dataset(x, y, weight),
+        data,
         indices,
-        outer=_outer(outer),
+        outer=judge,
         start=start,
         seed=seed,
         context=Context(runtime=runtime or Runtime()),
@@ -328,17 +335,20 @@ def influence(
     if isinstance(x, Dataset) and y is not None and not len(coreset):
         coreset = y  # influence(data, coreset)
         y = None
+    data, judge = _load(x, y, weight, outer, runtime)
     return selector.influence(
-        _dataset(x, y, weight),
+        data,
         coreset,
-        outer=_outer(outer),
+        outer=judge,
         seed=seed,
         context=Context(runtime=runtime or Runtime()),
     )
 
 
 def _in_parts(x: Any) -> bool:
-    """Whether rows are given as a source, a path, a pattern or a list of paths."""
+    """Whether rows are given as a table, a source, a path, a pattern or a list of paths."""
+    if frames.is_frame(x):
+        return True
     if type(x) in (list, tuple):
         return len(x) > 0 and all(map(_is_path, x))
     return (
@@ -383,8 +393,12 @@ class _Parts:
         from bicore.selectors import from_shards
         from bicore.sources.rows import fits, rows_of
 
+        known = (*from_shards.OPENING, *from_shards.TABLE_OPTIONS)
+        options = {name: value for name, value in self.options.items() if name not in known}
+        table = self._table(self.x, self.y, self.weight)
+        if table is not None:
+            return table.data, self._outer_table(table), options, table.notes
         outer = from_shards.opened_outer(self.outer, self.options)
-        options = {k: v for k, v in self.options.items() if k not in from_shards.OPENING}
         source = self._source()
         if self.large is Large.EXACT and not fits(source, self.runtime):
             raise MemoryLimitError(
@@ -398,6 +412,33 @@ class _Parts:
         data = rows_of(source, self.runtime)
         judge = None if outer is None else rows_of(outer, self.runtime)
         return data, judge, options, notes
+
+    def _table(self, x: Any, y: Any, weight: Any, skip: str = "") -> Source | None:
+        """Load a table; None for other rows."""
+        from bicore.selectors.from_shards import OPENING, TABLE_OPTIONS
+        from bicore.sources.opening import open_table
+
+        known = {*OPENING, *TABLE_OPTIONS} - {skip}
+        given = {name: value for name, value in self.options.items() if name in known}
+        found = open_table(x, y, weight, memory=self.runtime.memory, **given)
+        for name in TABLE_OPTIONS:
+            if found is None and name in given:
+                raise InputError(
+                    f"{name}={given[name]!r} is for tables that fit the memory limit; leave it out."
+                )
+        return found
+
+    def _outer_table(self, table: Source) -> Dataset | None:
+        """The outer set, encoded like the table."""
+        if self.outer is None or isinstance(self.outer, Dataset):
+            return self.outer
+        if isinstance(self.outer, tuple):
+            x, y, weight = (*self.outer, None, None)[:3]
+            outer = self._table(x, y, weight, skip="target")
+        else:
+            y, weight = (one if type(one) is str else None for one in (self.y, self.weight))
+            outer = self._table(self.outer, y, weight)
+        return _outer(self.outer) if outer is None else table.encode(outer)
 
     def select(
         self,
@@ -495,6 +536,17 @@ def _refuse_unused(model: Any, selector: Selector) -> None:
             "that does, or select by its embeddings: bicore.compat.torch.select_from(dataset, "
             "size, model=…)."
         )
+
+
+def _load(
+    x: Any, y: Any, weight: Any, outer: Any, runtime: Runtime | None
+) -> tuple[Dataset, Dataset | None]:
+    """The rows and the outer set of a call without options for reading."""
+    if not _in_parts(x):
+        return _dataset(x, y, weight), _outer(outer)
+    parts = _Parts(x, y, 1, weight, outer, 0, runtime or Runtime(), Large.APPROXIMATE, {})
+    data, judge, _, _ = parts.read()
+    return data, judge
 
 
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:

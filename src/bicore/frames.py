@@ -29,6 +29,12 @@ def arrow(needs: str = "Parquet") -> Any:
     return pyarrow
 
 
+def is_frame(value: Any) -> bool:
+    """Whether this is a table of pandas, polars or Arrow."""
+    names = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
+    return type(value).__name__ == names.get(_library(value))
+
+
 def plain(kind: Any) -> Any:
     """The type that an extension type (a matrix of fixed size) is stored as."""
     return getattr(kind, "storage_type", kind)

@@ -37,8 +37,9 @@ OWN = (
     "state",
     "executor",
 )
-#: Options that say how a source is opened.
+#: Options that say how a source is opened, and how a table is read.
 OPENING = ("features", "target", "labels")
+TABLE_OPTIONS = ("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding")
 #: Allowed values of other options, and how to fix a request that has another one.
 _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
     "loss": (

@@ -15,7 +15,6 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.frames import arrow, dense, is_list, plain
-from bicore.sources.base import Source
 from bicore.sources.files import Files, common_name, find_files, foreign
 from bicore.sources.parts import (
     PART_ROWS,
@@ -31,7 +30,7 @@ from bicore.sources.parts import (
     spread,
 )
 from bicore.sources.reading import Reading, limited, name_list, roles_of, unknown_column
-from bicore.sources.tables import Table, table_source
+from bicore.sources.tables import Table
 
 #: Rows of a table that are read at a time.
 _ROWS = 65_536
@@ -58,20 +57,26 @@ def open_parquet(path: Path) -> Iterator[Any]:
         yield file
 
 
-def load_parquet(path: Path, reading: Reading) -> Source:
-    """Load a Parquet file as a table."""
+def read_parquet(path: Path, reading: Reading) -> Table:
+    """Read a Parquet file as a table."""
     with open_parquet(path) as file:
         rows = file.iter_batches(batch_size=min(_ROWS, reading.limit or _ROWS))
-        table = _table(path, file.schema_arrow, rows, reading)
-    return table_source(path.name, table, reading)
+        return _table(path, file.schema_arrow, rows, reading)
 
 
-def load_feather(path: Path, reading: Reading) -> Source:
-    """Load a Feather file, or an Arrow file or stream, as a table."""
+def read_feather(path: Path, reading: Reading) -> Table:
+    """Read a Feather file, or an Arrow file or stream, as a table."""
     arrow("Feather")
     with foreign(path, "Arrow file"), open(path, "rb") as stream:
-        table = _table(path, *_batches(stream), reading)
-    return table_source(path.name, table, reading)
+        return _table(path, *_batches(stream), reading)
+
+
+def holds_embedding(path: Path, reading: Reading) -> bool:
+    """Whether the features of a Parquet file are one column of lists."""
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+        roles = roles_of(path.name, schema.names, reading)
+        return len(roles.features) == 1 and is_list(schema.field(roles.features[0]).type)
 
 
 def _table(path: Path, schema: Any, batches: Iterator[Any], reading: Reading) -> Table:

@@ -35,6 +35,10 @@ class Source:
         The rows as they were written; of a folder of images, their files and labels.
     keep : array of bool, optional
         Columns that standardising leaves alone: indicators.
+    columns : Columns, optional
+        How the columns of a table were encoded.
+    scaling : Scaling, optional
+        How the features were standardised.
 
     Examples
     --------
@@ -51,6 +55,29 @@ class Source:
     images: Array | None = None
     table: Any = None
     keep: Array | None = None
+    columns: Any = None
+    scaling: Scaling | None = None
+
+    def encode(self, other: Source) -> Dataset:
+        """Another table in the features of this one.
+
+        Parameters
+        ----------
+        other : Source
+            A table with the same columns.
+
+        Returns
+        -------
+        Dataset
+            Its rows, with its own labels and weights.
+
+        Raises
+        ------
+        InputError
+            If a column is missing or holds other kinds of values.
+        """
+        x = self.columns.encode(other.table.by_name())
+        return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
     def scaled(self, choice: str | None, later: bool = False) -> Source:
         """The same source, scaled.
@@ -85,7 +112,8 @@ class Source:
             return self._told(wanted)
         if later:
             return self._told("standard", ", by each pool's own numbers")
-        return self._told("standard", x=standardised(self.data.x, self.keep))
+        fitted = scaling(self.data.x, self.keep)
+        return replace(self._told("standard", x=fitted(self.data.x)), scaling=fitted)
 
     def _told(self, scale: str, more: str = "", x: Array | None = None) -> Source:
         """This source with such a scale, a note of it, and other features where they are given."""
@@ -148,8 +176,3 @@ def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
     spread = x.std(axis=axes, keepdims=True, dtype=np.float64)
     return np.asarray(mean), np.asarray(spread)
-
-
-def standardised(x: Array, keep: Array | None = None) -> Array:
-    """x under its own :func:`scaling`."""
-    return scaling(x, keep)(x)

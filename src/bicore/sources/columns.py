@@ -35,7 +35,7 @@ from bicore.sources.cells import (
     texts,
     vectors,
 )
-from bicore.sources.reading import COPIES, NUMBER, Allowance
+from bicore.sources.reading import COPIES, NUMBER, Allowance, name_list
 
 #: A text column of at most this many values, or this share of the rows, becomes indicators …
 FEW_VALUES = 20
@@ -177,7 +177,10 @@ class Times(Column):
 
 @dataclass(frozen=True)
 class Vectors(Column):
-    """Lists of numbers of one length; the median of its place replaces a missing number."""
+    """Lists of numbers of one length, such as embeddings, which keep their scale.
+
+    The median of its place replaces a missing number.
+    """
 
     name: str
     medians: tuple[float, ...]
@@ -185,7 +188,7 @@ class Vectors(Column):
 
     @property
     def kept(self) -> tuple[bool, ...]:
-        return (False,) * len(self.medians)
+        return (True,) * len(self.medians)
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         width = len(self.medians)
@@ -235,11 +238,13 @@ def _fields_of_list(
 class Columns:
     """The fitted columns of a table, with notes on all columns.
 
-    ``unknown`` counts the cells of each column whose category did not occur in the fit.
+    ``words`` stand for a missing value. ``unknown`` counts the cells of each column whose category
+    did not occur in the fit.
     """
 
     features: tuple[Column, ...]
     notes: list[str]
+    words: Sequence[str] = ()
     unknown: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -251,10 +256,15 @@ class Columns:
         self,
         table: Mapping[str, Any],
         allowance: Allowance | None = None,
-        words: Sequence[str] = (),
         strict: bool = False,
     ) -> Array:
-        """Encode some rows; ``words`` stand for a missing value."""
+        """Encode some rows."""
+        lost = next((one.name for one in self.features if one.name not in table), None)
+        if lost is not None:
+            raise InputError(
+                f"a table has no column {lost!r}, and the rows have one; the columns are "
+                f"{name_list(list(table))}."
+            )
         widths = [len(column.kept) for column in self.features]
         rows = len(next(iter(table.values())))
         if allowance is not None:
@@ -263,7 +273,7 @@ class Columns:
         x = np.empty((rows, sum(widths)))
         start = 0
         for column, width in zip(self.features, widths, strict=True):
-            cells = clean(table[column.name], words)
+            cells = clean(table[column.name], self.words)
             x[:, start : start + width] = column.encode(cells, strict, self.unknown)
             start += width
         return x
@@ -275,9 +285,10 @@ class Columns:
         return found
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any], words: Sequence[str] = ()) -> Self:
         """The inverse of :meth:`to_json`."""
-        return cls(tuple(map(_restore, values["features"])), list(values["notes"]))
+        features = tuple(map(_restore, values["features"]))
+        return cls(features, list(values["notes"]), words)
 
 
 #: Headings of the notes in their order.
@@ -312,7 +323,7 @@ def fit_columns(
         left_out = told.get("left out", ["there is none"])
         raise InputError(f"no column can serve as a feature: {', '.join(left_out)}.")
     notes = [f"{one} columns: {', '.join(told[one])}" for one in _HEADINGS if one in told]
-    return Columns(tuple(features), [*notes, *strays])
+    return Columns(tuple(features), [*notes, *strays], words)
 
 
 #: A fitted column if it can be a feature, the heading and a remark for the notes, and a further
@@ -469,16 +480,11 @@ class Target:
     name: str
     kind: TargetKind
     written: Numerals = Numerals.POINT
+    words: Sequence[str] = ()
 
-    def encode(
-        self,
-        column: Any,
-        start: int = 0,
-        allowance: Allowance | None = None,
-        words: Sequence[str] = (),
-    ) -> Array:
+    def encode(self, column: Any, start: int = 0, allowance: Allowance | None = None) -> Array:
         """Labels or targets of some rows; ``start`` is the number of rows before them."""
-        column = clean(column, words)
+        column = clean(column, self.words)
         lost = np.flatnonzero(missing(column))
         if len(lost):
             raise InputError(
@@ -533,12 +539,12 @@ def fit_target(
     """Choose how to read a target by some of its rows."""
     there = clean(column, words).drop_null()
     if len(there) and _is_whole(there).all():
-        return Target(name, TargetKind.WHOLE)
+        return Target(name, TargetKind.WHOLE, words=words)
     ways = find_numerals(there, decimal)
     if len(ways) > 1:
         raise InputError(f"the target column {name!r} holds {ambiguous_comma(there)}.")
     if ways:
-        return Target(name, TargetKind.NUMBERS, ways[0])
+        return Target(name, TargetKind.NUMBERS, ways[0], words)
     if len(there) and find_times(there) is not None:
         raise InputError(
             f"the target column {name!r} holds dates or times, such as {listed(there[:1])[0]}; "
@@ -548,7 +554,7 @@ def fit_target(
         raise InputError(
             f"the target column {name!r} holds {cells_of(there)}; give numbers, text or booleans."
         )
-    return Target(name, TargetKind.TEXT)
+    return Target(name, TargetKind.TEXT, words=words)
 
 
 def _is_whole(column: Any) -> Array:

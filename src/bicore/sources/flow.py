@@ -84,7 +84,7 @@ class PipedFlow:
     ) -> None:
         if scale is not None and scale not in SCALES:
             raise unknown_name("scale", scale, SCALES)
-        self.reading = Reading(target, limit=limit, **options)
+        self.reading = Reading(target, limit=limit, needs_target=True, **options)
         self.standardise = scale != "none"
         self.fitted_on = max(FITTED_ON, batch)
         self.position = 0
@@ -167,7 +167,6 @@ class _Encoding:
     target: Target
     scaling: Scaling | None
     fitted_on: int
-    words: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
@@ -194,8 +193,8 @@ class _Encoding:
                     f"{name_list(self.names)}: send a missing value empty, or as null."
                 )
         columns = _columns(rows, self.names)
-        y = self.target.encode(columns[self.target.name], start, words=self.words)
-        x = self.columns.encode(columns, words=self.words, strict=True)
+        y = self.target.encode(columns[self.target.name], start)
+        x = self.columns.encode(columns, strict=True)
         return Dataset(x if self.scaling is None else self.scaling(x), y)
 
     def to_json(self) -> dict[str, Any]:
@@ -215,16 +214,17 @@ class _Encoding:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], words: tuple[str, ...]) -> _Encoding:
-        columns = Columns.from_json(values["columns"])
+        columns = Columns.from_json(values["columns"], words)
         columns.unknown.update(Counter(values["unknown"]))
-        name, kind, *written = values["target"]
+        name, kind, *rest = values["target"]
+        written = Numerals(*rest) if rest else Numerals.POINT
         scaled = None
         if "mean" in values:
             mean, spread = (np.array(values[one])[None] for one in ("mean", "spread"))
             scaled = Scaling(mean, spread, columns.kept)
-        target = Target(name, TargetKind[kind], *map(Numerals, written))
+        target = Target(name, TargetKind[kind], written, words)
         names, complete = list(values["names"]), bool(values["complete"])
-        return cls(names, complete, columns, target, scaled, values["settled_on"], words)
+        return cls(names, complete, columns, target, scaled, values["settled_on"])
 
 
 def _fit(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _Encoding:
@@ -242,9 +242,9 @@ def _fit(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _En
     fitted = fit_columns(features, reading.decimal, words=words, tolerant=False)
     if roles.dropped:
         fitted.notes.append(f"dropped columns: {', '.join(roles.dropped)}")
-    scaled = scaling(fitted.encode(features, words=words), fitted.kept) if standardise else None
+    scaled = scaling(fitted.encode(features), fitted.kept) if standardise else None
     complete = all(len(row) == len(names) for row in rows)
-    return _Encoding(names, complete, fitted, target, scaled, len(rows), words)
+    return _Encoding(names, complete, fitted, target, scaled, len(rows))
 
 
 def _columns(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:

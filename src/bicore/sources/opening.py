@@ -12,22 +12,31 @@ import numpy as np
 import torch
 
 from bicore.data import Dataset
-from bicore.errors import InputError
+from bicore.errors import InputError, MemoryLimitError
+from bicore.frames import is_frame
 from bicore.sources.arrow_files import (
     HuggingFaceShards,
     ParquetShards,
-    load_feather,
-    load_parquet,
+    holds_embedding,
+    read_feather,
+    read_parquet,
 )
 from bicore.sources.base import Source
 from bicore.sources.chunks import MOST_ARRAYS, ArrayShards, DaskShards, IterableShards, open_dask
-from bicore.sources.files import find_files
+from bicore.sources.files import common_name, find_files
 from bicore.sources.images import load_images
 from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
 from bicore.sources.parts import ShardSource
 from bicore.sources.reading import Allowance, Reading
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
-from bicore.sources.text_files import PACKED, load_csv, load_json, load_tsv
+from bicore.sources.tables import (
+    Table,
+    encode_table,
+    labelled_table,
+    named_columns,
+    table_source,
+)
+from bicore.sources.text_files import PACKED, read_csv, read_json, read_tsv
 
 _TABLE = (
     "target",
@@ -39,24 +48,27 @@ _TABLE = (
     "missing",
 )
 _TEXT = (*_TABLE, "encoding")
-#: Readers that load files, by ending, and the options of each; a new format is a line here.
-FORMATS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
-    ".csv": (load_csv, _TEXT),
-    ".txt": (load_csv, _TEXT),
-    ".tsv": (load_tsv, _TEXT),
-    ".tab": (load_tsv, _TEXT),
-    ".json": (load_json, _TEXT),
-    ".jsonl": (load_json, _TEXT),
-    ".ndjson": (load_json, _TEXT),
-    ".parquet": (load_parquet, _TABLE),
-    ".pq": (load_parquet, _TABLE),
-    ".feather": (load_feather, _TABLE),
-    ".arrow": (load_feather, _TABLE),
+#: Readers of tables by ending, and the options of each; a new format is a line here.
+TABLES: dict[str, tuple[Callable[[Path, Reading], Table], tuple[str, ...]]] = {
+    ".csv": (read_csv, _TEXT),
+    ".txt": (read_csv, _TEXT),
+    ".tsv": (read_tsv, _TEXT),
+    ".tab": (read_tsv, _TEXT),
+    ".json": (read_json, _TEXT),
+    ".jsonl": (read_json, _TEXT),
+    ".ndjson": (read_json, _TEXT),
+    ".parquet": (read_parquet, _TABLE),
+    ".pq": (read_parquet, _TABLE),
+    ".feather": (read_feather, _TABLE),
+    ".arrow": (read_feather, _TABLE),
+}
+TABLES |= {
+    ending + packed: one for ending, one in TABLES.items() if one[1] == _TEXT for packed in PACKED
+}
+#: Readers of arrays by ending.
+ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
     ".npz": (load_npz, ("data-weights", "labels")),
     ".npy": (load_npy, ("labels",)),
-}
-FORMATS |= {
-    ending + packed: one for ending, one in FORMATS.items() if one[1] == _TEXT for packed in PACKED
 }
 KINDS = (
     "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .json .jsonl .parquet "
@@ -138,18 +150,19 @@ def open_source(
     (100, ('features: pixels scaled to 0 … 1',))
     """
     reading = Reading(
-        target,
-        labels,
-        weight,
-        folder,
-        limit,
-        Allowance.of(memory),
-        features,
-        drop,
-        drop_missing_target,
-        decimal,
-        missing,
-        encoding,
+        target=target,
+        labels=labels,
+        weight=weight,
+        folder=folder,
+        limit=limit,
+        allowance=Allowance.of(memory),
+        features=features,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
+        missing=missing,
+        encoding=encoding,
+        needs_target=True,
     )
     source = _load(word, reading)
     if limit is not None and len(source.data) > limit:
@@ -172,19 +185,92 @@ def _load(word: str, reading: Reading) -> Source:
         return load_standard_set(word, reading)
     if word == "-":
         _refuse_unused(word, reading, _TEXT)
-        return load_csv(None, reading)
+        return table_source("standard input", read_csv(None, reading), reading)
     if path.is_dir():
         _refuse_unused(word, reading, ())
         return load_images(path, reading)
     if not path.exists():
         raise InputError(f"{word!r} is neither a file nor a known source; give {KINDS}.")
-    endings = [one.lower() for one in path.suffixes[-2:]]
-    found = FORMATS.get("".join(endings)) or FORMATS.get("".join(endings[-1:]))
-    if found is None:
+    ending = _ending(path)
+    if ending in ARRAYS:
+        load, options = ARRAYS[ending]
+        _refuse_unused(word, reading, options)
+        return load(path, reading)
+    if ending not in TABLES:
         raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
-    load, options = found
+    read, options = TABLES[ending]
     _refuse_unused(word, reading, options)
-    return load(path, reading)
+    return table_source(path.name, read(path, reading), reading)
+
+
+def _ending(path: Path) -> str:
+    """The ending of a file in small letters, with that of a packed file."""
+    endings = [one.lower() for one in path.suffixes[-2:]]
+    both = "".join(endings)
+    return both if both in TABLES else "".join(endings[-1:])
+
+
+def open_table(
+    source: Any,
+    y: Any = None,
+    weight: Any = None,
+    *,
+    memory: int | str | None = None,
+    scale: str | None = None,
+    target: Any = None,
+    labels: Any = None,
+    **options: Any,
+) -> Source | None:
+    """Load a data frame, or table files that are encoded as one table.
+
+    Options are those of :func:`encode_table`; ``target`` and ``labels`` are other names of ``y``.
+    None if the source is no table, or Parquet files that are read in parts: an embedding, or beyond
+    the memory limit.
+    """
+    given = [one for one in (y, target, labels) if one is not None]
+    y = given[0] if given else None
+    if is_frame(source):
+        return encode_table(source, y, weight=weight, memory=memory, **options).scaled(scale)
+    if not _are_paths(source):
+        return None
+    paths = find_files(source, tuple(_FILE_READERS), "source")
+    if any(_ending(path) not in TABLES for path in paths):
+        return None
+    if len(given) > 1:
+        raise InputError("y, target and labels are the same thing for a table; give one of them.")
+    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, weight), **options)
+    for path in paths:
+        _refuse_unused(path.name, reading, TABLES[_ending(path)][1])
+    in_parts = all(path.suffix.lower() in _PARQUET for path in paths)
+    if in_parts and holds_embedding(paths[0], reading):
+        return None
+    try:
+        table = _read_tables(paths, reading)
+        return labelled_table(common_name(paths), table, y, weight, reading).scaled(scale)
+    except MemoryLimitError:
+        if in_parts:
+            return None
+        raise
+
+
+def _read_tables(paths: Sequence[Path], reading: Reading) -> Table:
+    """Read files as one table."""
+    whole: Table | None = None
+    for path in paths:
+        table = TABLES[_ending(path)][0](path, reading)
+        if not len(table):
+            continue
+        if whole is not None and set(table.names) != set(whole.names):
+            strange = min(set(table.names) ^ set(whole.names))
+            raise InputError(
+                f"{path} and {paths[0]} have not the same columns: {strange!r} is in one of them "
+                "only."
+            )
+        whole = table if whole is None else whole.joined(table)
+        reading.allowance.need(whole.nbytes, f"the cells of {path} and the files before it")
+    if whole is None:
+        raise InputError(f"{paths[0]} has no rows; give a file with rows.")
+    return whole
 
 
 def _refuse_unused(word: str, reading: Reading, options: tuple[str, ...]) -> None:
@@ -244,8 +330,7 @@ def open_shards(
     """
     given = {"features": features, "target": target, "labels": labels, "weight": weight}
     asked = {name: value for name, value in given.items() if value is not None}
-    several = isinstance(source, (list, tuple)) and bool(source)
-    if _is_path(source) or (several and all(map(_is_path, source))):
+    if _are_paths(source):
         thing, names, read, source = _file_reader(source, asked)
     else:
         thing, names, read = _reader(source)
@@ -313,6 +398,13 @@ def _is_path(thing: Any) -> bool:
     return isinstance(thing, (str, os.PathLike))
 
 
+def _are_paths(source: Any) -> bool:
+    """Whether a source is a path, or a list of paths."""
+    several = isinstance(source, (list, tuple)) and bool(source)
+    return _is_path(source) or (several and all(map(_is_path, source)))
+
+
+_PARQUET = (".parquet", ".pq")
 _FILE_READERS: dict[str, _Reader] = {
     ".npy": (".npy files", ("labels", "weight"), NpyShards),
     ".npz": (".npz files", ("weight",), lambda files, weight: NpzShards(files, weight or "weight")),

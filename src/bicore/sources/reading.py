@@ -58,8 +58,8 @@ class Reading:
         Read only the first ``limit`` rows.
     allowance : Allowance
         Memory limit.
-    features, drop : str, optional
-        Columns to use as features, and columns to exclude, separated by commas.
+    features, drop : str or list of str, optional
+        Columns to use as features, and columns to exclude; a string separates them by commas.
     drop_missing_target : bool
         Leave out rows without a target.
     decimal : "comma" or "point", optional
@@ -68,6 +68,8 @@ class Reading:
         Further words for a missing value, separated by commas.
     encoding : str, optional
         Encoding of a text file, if it is not detected.
+    needs_target : bool
+        Refuse a table whose target is not named.
     """
 
     target: str | None = None
@@ -76,12 +78,13 @@ class Reading:
     folder: str | None = None
     limit: int | None = None
     allowance: Allowance = field(default_factory=lambda: Allowance.of(None))
-    features: str | None = None
-    drop: str | None = None
+    features: str | Sequence[str] | None = None
+    drop: str | Sequence[str] | None = None
     drop_missing_target: bool = False
     decimal: str | None = None
     missing: str | None = None
     encoding: str | None = None
+    needs_target: bool = False
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -98,7 +101,7 @@ class Reading:
         """The given options that belong to some sources only, as the command names them."""
         found = {}
         for name, value in vars(self).items():
-            if value not in (None, False) and name not in ("limit", "allowance"):
+            if value not in (None, False) and name not in ("limit", "allowance", "needs_target"):
                 option = _OPTIONS.get(name, name.replace("_", "-"))
                 found[option] = "" if value is True else str(value)
         return found
@@ -120,7 +123,7 @@ class Roles:
     dropped: tuple[str, ...]
 
 
-def roles_of(where: str, names: list[str], reading: Reading, needs_target: bool = True) -> Roles:
+def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     """Give each column its role; every named column must exist, and have one role."""
     given = {
         "target": _named("target", reading.target, names),
@@ -128,7 +131,7 @@ def roles_of(where: str, names: list[str], reading: Reading, needs_target: bool 
         "drop": _named("drop", reading.drop, names),
         "features": _named("features", reading.features, names),
     }
-    if needs_target and not given["target"]:
+    if reading.needs_target and not given["target"]:
         raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
     double = next((name for name, count in Counter(names).items() if count > 1), None)
     if double is not None:
@@ -146,16 +149,16 @@ def roles_of(where: str, names: list[str], reading: Reading, needs_target: bool 
     return Roles(given["target"], reading.weight, features, bool(wanted), given["drop"])
 
 
-def _named(option: str, text: str | None, names: list[str]) -> tuple[str, ...]:
-    """Columns named by an option: one, or several separated by commas (quoted as in CSV)."""
-    if text is None:
+def _named(option: str, given: str | Sequence[str] | None, names: list[str]) -> tuple[str, ...]:
+    """Columns named by an option: in a list, or separated by commas (quoted as in CSV)."""
+    if given is None:
         return ()
-    if text in names:
-        return (text,)
-    found = _split(text)
+    found = list(given)
+    if isinstance(given, str):
+        found = [given] if given in names else _split(given)
     for name in found:
         if name not in names:
-            raise unknown_column(option, text if len(found) == 1 else name, names)
+            raise unknown_column(option, name if len(found) > 1 else str(given), names)
     return tuple(dict.fromkeys(found))
 
 

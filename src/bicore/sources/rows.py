@@ -128,7 +128,7 @@ class LazyRows:
             if low < high:
                 checkpoint()
                 chunk = self.source.read(part).x
-                found.append(as_features(chunk[places[low:high] - part.start], "x"))
+                found.append(_features(chunk[places[low:high] - part.start], self.source))
         gathered = np.concatenate(found) if found else np.zeros((0, *self.shape[1:]))
         result: Array = np.empty_like(gathered)
         result[order] = gathered
@@ -145,6 +145,12 @@ class LazyRows:
     def fingerprint(self) -> str:
         """Digest the source; the rows are not all read."""
         return self.source.fingerprint()
+
+
+def _features(x: Array, source: ShardSource) -> Array:
+    """Features as an array has them: parts hold short integers as float32."""
+    x = as_features(x, "x")
+    return x.astype(np.float64) if source.shards[0].kind in ("integers", "booleans") else x
 
 
 def fits(source: ShardSource, runtime: Runtime) -> bool:
@@ -165,7 +171,7 @@ def rows_of(source: ShardSource, runtime: Runtime) -> Dataset:
         checkpoint(part.start / max(source.rows, 1))
         chunk, _ = checked(source.read(part), part)
         if loaded:
-            columns["x"].append(as_features(chunk.x, "x") if len(chunk) else chunk.x)
+            columns["x"].append(_features(chunk.x, source))
         for name in ("y", "weight"):
             if getattr(chunk, name) is not None:
                 columns[name].append(getattr(chunk, name))

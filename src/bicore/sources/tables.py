@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,17 +52,23 @@ MANY_CLASSES = 50
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows as they were written: names, and each column as pyarrow's or as a list."""
+    """Rows as they were written: names, each column as pyarrow's or as a list, and remarks."""
 
     names: list[str]
     columns: Sequence[Any]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(int(column.nbytes) for column in self.columns)
+
     def at(self, indices: Array) -> Table:
         """The table of some rows."""
-        return Table(self.names, [take(column, indices) for column in self.columns])
+        return replace(self, columns=[take(column, indices) for column in self.columns])
 
     def by_name(self) -> dict[str, Any]:
         """Columns by their names."""
@@ -76,7 +82,7 @@ class Table:
         """The rows of both; the other table has these columns, in any order."""
         columns = other.by_name()
         both = [join([one, columns[name]]) for name, one in self.by_name().items()]
-        return Table(self.names, both)
+        return Table(self.names, both, tuple(dict.fromkeys(self.notes + other.notes)))
 
 
 def encode_table(
@@ -121,18 +127,35 @@ def encode_table(
     >>> encode_table(frame, [0, 1, 0]).data.x.tolist()
     [[1.5, 0.0, 1.0], [2.0, 1.0, 0.0], [2.5, 0.0, 1.0]]
     """
+    try:
+        arrow("a data frame")
+    except InputError:
+        if options or not _all_numbers(frame):
+            raise
+        return Source(type(frame).__name__, Dataset(frame, y, weight), "standard")
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
     places = frame.columns if hasattr(frame, "column_names") else [frame[one] for one in frame]
     table = Table(names, [_arrow_column(one) for one in places])
-    reading = Reading(
-        target=y if isinstance(y, str) else None,
-        weight=weight if isinstance(weight, str) else None,
-        allowance=Allowance.of(memory),
-        **options,
-    )
-    found = table_source(type(frame).__name__, table, reading, needs_target=False)
-    beside = {"y": y, "weight": weight}
-    given = {k: one for k, one in beside.items() if one is not None and not isinstance(one, str)}
+    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, weight), **options)
+    return labelled_table(type(frame).__name__, table, y, weight, reading)
+
+
+def _all_numbers(frame: Any) -> bool:
+    kinds = [getattr(dtype, "kind", "") for dtype in getattr(frame, "dtypes", [None])]
+    return all(kind and kind in "biuf" for kind in kinds)
+
+
+def named_columns(y: Any, weight: Any) -> dict[str, Any]:
+    """The options of a reading for a target and weights that are names of columns."""
+    columns = {"target": y, "weight": weight}
+    return {key: one for key, one in columns.items() if isinstance(one, str)}
+
+
+def labelled_table(name: str, table: Table, y: Any, weight: Any, reading: Reading) -> Source:
+    """Encode a table; ``y`` and ``weight`` name columns, or hold a value for each row."""
+    found = table_source(name, table, reading)
+    given = {"y": y, "weight": weight}
+    given = {key: one for key, one in given.items() if not (one is None or isinstance(one, str))}
     return replace(found, data=replace(found.data, **given)) if given else found
 
 
@@ -146,16 +169,10 @@ def _arrow_column(column: Any) -> Any:
     return column if hasattr(column, "chunks") else pyarrow.chunked_array([column])
 
 
-def table_source(
-    name: str,
-    table: Table,
-    reading: Reading,
-    notes: Iterable[str] = (),
-    needs_target: bool = True,
-) -> Source:
+def table_source(name: str, table: Table, reading: Reading) -> Source:
     """Features, target and weights from a table."""
-    roles = roles_of(name, table.names, reading, needs_target)
-    told = list(notes)
+    roles = roles_of(name, table.names, reading)
+    told = list(table.notes)
     rows = None
     if reading.drop_missing_target:
         rows = _rows_with_targets(table, roles, reading)
@@ -171,13 +188,15 @@ def table_source(
     weights = None if roles.weight is None else _weights(roles.weight, columns[roles.weight])
     features = {one: columns[one] for one in roles.features}
     fitted = fit_columns(features, reading.decimal, roles.named, words)
-    x = fitted.encode(features, reading.allowance, words)
+    x = fitted.encode(features, reading.allowance)
     told += fitted.notes
     told += [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
     told += [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
     told += [] if y is None else _many_classes(roles.targets[0], y)
     data = Dataset(x, y, weights) if rows is None else Dataset(x, y, weights, rows)
-    return Source(name, data, "standard", tuple(told), table=table, keep=fitted.kept)
+    return Source(
+        name, data, "standard", tuple(told), table=table, keep=fitted.kept, columns=fitted
+    )
 
 
 def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
@@ -193,7 +212,7 @@ def _targets(roles: Roles, columns: dict[str, Any], reading: Reading) -> Array:
     """Labels or numbers of one target; several targets are columns of numbers."""
     words = reading.missing_words
     fitted = [fit_target(name, columns[name], reading.decimal, words) for name in roles.targets]
-    found = [one.encode(columns[one.name], 0, reading.allowance, words) for one in fitted]
+    found = [one.encode(columns[one.name], 0, reading.allowance) for one in fitted]
     if len(found) == 1:
         return found[0]
     for name, column in zip(roles.targets, found, strict=True):

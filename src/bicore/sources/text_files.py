@@ -21,11 +21,10 @@ from typing import IO, Any
 
 from bicore.errors import InputError
 from bicore.frames import arrow
-from bicore.sources.base import Source
 from bicore.sources.cells import join, typed
 from bicore.sources.files import foreign, unreadable
 from bicore.sources.reading import Reading, limited, roles_of
-from bicore.sources.tables import Table, table_source
+from bicore.sources.tables import Table
 
 #: Endings of packed files, and pyarrow's names for them.
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
@@ -139,8 +138,8 @@ class Unread(io.RawIOBase):
         return len(part)
 
 
-def load_csv(path: Path | None, reading: Reading, delimiter: str | None = None) -> Source:
-    """Load a CSV file, or standard input; by default its header shows the delimiter."""
+def read_csv(path: Path | None, reading: Reading, delimiter: str | None = None) -> Table:
+    """Read a CSV file, or standard input; by default its header shows the delimiter."""
     pyarrow = arrow("a table")
     where = str(path or "standard input")
     with foreign(Path(where), "CSV file"), open_text(path, reading.encoding) as (stream, notes):
@@ -154,13 +153,12 @@ def load_csv(path: Path | None, reading: Reading, delimiter: str | None = None) 
         batches = list(limited(parsed, reading))
     if not batches:
         raise _no_rows(where)
-    table = Table(names, pyarrow.Table.from_batches(batches).columns)
-    return table_source(Path(where).name, table, reading, notes)
+    return Table(names, pyarrow.Table.from_batches(batches).columns, tuple(notes))
 
 
-def load_tsv(path: Path, reading: Reading) -> Source:
-    """Load a file with tabs between its cells."""
-    return load_csv(path, reading, "\t")
+def read_tsv(path: Path, reading: Reading) -> Table:
+    """Read a file with tabs between its cells."""
+    return read_csv(path, reading, "\t")
 
 
 def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[list[str], Any, int]:
@@ -222,8 +220,8 @@ def _no_rows(where: str) -> InputError:
     return InputError(f"{where} holds no rows; give CSV with a header, or JSON lines.")
 
 
-def load_json(path: Path, reading: Reading) -> Source:
-    """Load one JSON object for each line, or from .json files one array of objects.
+def read_json(path: Path, reading: Reading) -> Table:
+    """Read one JSON object for each line, or from .json files one array of objects.
 
     The columns are the names of all objects; a value that an object lacks is missing.
     """
@@ -244,7 +242,7 @@ def load_json(path: Path, reading: Reading) -> Source:
             raise _no_rows(str(path))
         nulls = arrow("a table").nulls
         whole = [join([part.get(name, nulls(count)) for count, part in parts]) for name in names]
-    return table_source(path.name, Table(names, whole), reading, notes)
+    return Table(names, whole, tuple(notes))
 
 
 def _count_memory(lines: Iterator[str], reading: Reading) -> Iterator[str]:
