@@ -34,7 +34,9 @@ STEPS = 1000
 
 def mnist_pools(folder: str) -> Pools:
     source = open_source("mnist", folder=folder, later=True)
-    return make_pools(source, open_test("mnist", folder), "auto", POOL, POOL, None)
+    test = open_test("mnist", folder)
+    assert test is not None
+    return make_pools(source, test.data, "auto", POOL, POOL)
 
 
 def export(folder: str, seeds: int, path: Path) -> None:

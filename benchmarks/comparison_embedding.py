@@ -140,7 +140,7 @@ def pools_of(folder: Path, size: int) -> Pools:
     train, test = (
         Source("embedding", Dataset(*cifar_embedding(folder, part))) for part in ("train", "test")
     )
-    return make_pools(train, test, "classification", size, size, None)
+    return make_pools(train, test.data, "classification", size, size)
 
 
 def records(name: str, pools: Pools, arguments: Any) -> Records:

@@ -151,7 +151,10 @@ def image_pools(folder: str, size: int) -> ImagePools:
     """Of CIFAR-10, standardised by its constants."""
     pixels, labels = cifar10_pixels(folder)
     source = Source("cifar10", Dataset(np.arange(len(labels))[:, None], labels), "constants")
-    test = Source("cifar10", Dataset(*cifar10(folder, "test")), "constants")
-    pools = make_pools(source, test, "classification", size, size, None)
+    images, labels = cifar10(folder, "test")
+    numbers = Dataset(np.arange(len(labels))[:, None], labels)
+    pools = make_pools(source, numbers, "classification", size, size)
+    assert pools.test is not None
     own = {one.name: getattr(pools, one.name) for one in fields(pools)}
+    own["test"] = replace(pools.test, x=images)
     return ImagePools(**own, pixels=pixels)

@@ -10,6 +10,10 @@ import time
 import numpy as np
 import pytest
 
+import bicore
+from bicore import Dataset, InputError
+from bicore.evaluate import Stream
+from bicore.selectors import Uniform
 from tests import HANG
 from tests.helpers import blobs
 
@@ -66,6 +70,69 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 points (held out for each seed)" in result.stderr
     assert "features: as they are, not scaled" in result.stderr
+
+
+def test_the_function_gives_the_rows_of_the_command(command, table, monkeypatch):
+    monkeypatch.setenv("BICORE_CACHE", str(table / "cache"))
+    methods = ["facility-location-per-class", "uniform"]
+    words = ["--methods", ",".join(methods), "--seeds", "2", "--sizes", "5,12"]
+    printed = command("compare", "data.npz", *words, "--json", "--quiet")
+    rows = json.loads(printed.stdout)["rows"]
+    with np.load(table / "data.npz") as stored:
+        x, y = stored["x"], stored["y"]
+    seen = []
+    for source in ((x, y), (Dataset(x, y),), (table / "data.npz",)):
+        found = bicore.compare(
+            *source,
+            sizes=[12, 5],
+            methods=methods,
+            seeds=2,
+            tell=lambda run, step: seen.append(step),
+        )
+        own = found.as_dict()["rows"]
+        assert [row["measures"] for row in own] == [row["measures"] for row in rows]
+    assert seen[0] == ""
+    assert not found.run.records.path
+    assert list(found.table["method"]) == [*methods, *methods]
+    assert str(found).splitlines()[0].startswith("accuracy of the ridge judge")
+    assert "facility-location-per-class" in found._repr_html_()
+    assert found.plot().axes
+    assert found.to_html(table / "page.html").stat().st_size > 10_000
+
+
+def test_without_frames_the_table_is_a_list(table, monkeypatch):
+    monkeypatch.setattr("bicore.report.comparison.find_spec", lambda name: None)
+    found = bicore.compare(table / "data.npz", sizes=[5], methods={"mine": Uniform()}, seeds=1)
+    assert [(row["method"], row["size"]) for row in found.table] == [("mine", 5)]
+
+
+def test_an_interrupted_comparison_has_the_rows_so_far(table):
+    def stop(run, words):
+        if run.done():
+            raise KeyboardInterrupt
+
+    options = {"sizes": [5], "methods": ["uniform"], "seeds": 3, "records": table}
+    found = bicore.compare(table / "data.npz", **options, tell=stop)
+    assert found.interrupted
+    assert len(found.run.rows()) == 1
+    assert len(bicore.compare(table / "data.npz", **options).run.rows()) == 3
+    assert len(list(table.glob("compare-*.jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sizes": [5], "stream": Stream()}, "sizes=.* stream"),
+        ({"methods": ["uniform", "unifrom"]}, "methods='unifrom'"),
+        ({"methods": ["icarl"], "stream": Stream()}, "buffers='icarl'"),
+        ({"target": "y"}, "target= is for files"),
+        ({"judge": ["ridge", "ridge"]}, "judge holds ridge twice"),
+    ],
+)
+def test_errors_of_the_function_name_the_argument(options, words):
+    data = blobs(60)
+    with pytest.raises(InputError, match=words):
+        bicore.compare(data.x, data.y, **options)
 
 
 @pytest.mark.slow
@@ -164,18 +231,18 @@ def test_the_list_of_methods(bicore):
 
 REFUSED = {
     "sizes": (["--sizes", "5,x"], "--sizes must be"),
-    "size zero": (["--sizes", "0,5"], "--sizes must be"),
+    "size zero": (["--sizes", "0,5"], "sizes must be"),
     "size beyond the pool": (["--sizes", "69"], "between 1 and 68; got 69"),
     "method": (["--methods", "bilevl"], "Did you mean 'bilevel'"),
     "twice": (["--methods", "uniform,uniform"], "uniform twice"),
-    "seeds": (["--seeds", "0"], "--seeds must be"),
+    "seeds": (["--seeds", "0"], "seeds must be"),
     "judge": (["--judge", "forst"], "Did you mean 'forest'"),
-    "judge twice": (["--judge", "knn,knn"], "--judge holds knn twice"),
+    "judge twice": (["--judge", "knn,knn"], "judge holds knn twice"),
     "score": (["--score", "auc"], "score='auc' is not known"),
     "score of targets": (["--score", "mae"], "score='mae'"),
-    "steps": (["--steps", "0"], "--steps must be"),
-    "pool": (["--pool", "80"], "--pool 80"),
-    "test": (["--test", "89"], "--test 89"),
+    "steps": (["--steps", "0"], "steps must be"),
+    "pool": (["--pool", "80"], "pool must be"),
+    "test": (["--test", "89"], "test must be"),
     "picture": (["--picture", "a.txt"], "must end in .png"),
     "records": (["--records", "data.npz"], "data.npz is not a file of comparison records"),
     "cnn": (["--judge", "cnn"], "judge='cnn'"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bicore import Runtime
-from bicore.evaluate.comparison import Grid, StreamComparison, positions_of
+from bicore.evaluate.comparison import Grid, Stream, StreamComparison
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
@@ -101,9 +101,8 @@ def test_all_buffers_see_the_same_rows_in_the_order_asked_for(table, order):
 
     grid = Grid({name: maker(name) for name in fed}, [40, 100], range(1))
     records = Records(table / "rows.jsonl", {})
-    StreamComparison(
-        pools, grid, RidgeJudge(), records, Runtime(device="cpu"), order=order, batch=30
-    ).run()
+    stream = Stream(8, order, batch=30)
+    StreamComparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"), stream=stream).run()
     assert [len(x) for x, _ in fed["one"]] == [30, 30, 30, 10]
     x, y = (np.concatenate([batch[part] for batch in fed["one"]]) for part in (0, 1))
     assert np.array_equal(x, np.concatenate([batch[0] for batch in fed["two"]]))
@@ -115,8 +114,8 @@ def test_all_buffers_see_the_same_rows_in_the_order_asked_for(table, order):
 
 
 def test_positions_are_ends_of_batches():
-    assert positions_of(100, 3, 100) == [100]
-    assert positions_of(101, 2, 10) == [60, 101]
+    assert Stream(batch=100, points=3).positions(100) == [100]
+    assert Stream(batch=10, points=2).positions(101) == [60, 101]
 
 
 REFUSED = {
@@ -129,10 +128,10 @@ REFUSED = {
     "a model": (["--buffers", "gradient-sampling"], "needs the current model"),
     "twice": (["--buffers", "moments,moments"], "moments twice"),
     "order": (["--order", "backwards"], "order='backwards' is not known"),
-    "points": (["--points", "0"], "--points must be"),
-    "batch": (["--batch", "0"], "--batch must be"),
-    "capacity": (["--capacity", "0"], "--capacity must be"),
-    "a capacity for all": (["--capacity", "150"], "holds all of a stream of 150 rows"),
+    "points": (["--points", "0"], "points must be"),
+    "batch": (["--batch", "0"], "batch must be"),
+    "capacity": (["--capacity", "0"], "capacity must be"),
+    "a capacity for all": (["--capacity", "150"], "between 1 and 149; got 150"),
 }
 
 

@@ -457,7 +457,7 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
     assert pools_of(source=marked).rows(3).tolist() == pool.x.ravel().tolist()
     sorted_pool, _ = pools_of(source=marked).of(3, in_order=True)
     assert pools_of(source=marked).rows(3, in_order=True).tolist() == sorted_pool.x.ravel().tolist()
-    own = make_pools(marked, Source("test", marked.data[:30]), "auto", 60, 2000, 20)
+    own = make_pools(marked, marked.data[:30], "auto", 60, 2000, 20)
     assert own.rows(3).tolist() == own.of(3)[0].x.ravel().tolist()
     scaled_pool, scaled_test = pools_of(source=replace(marked, scale="standard")).of(3)
     assert scaled_pool.x.mean() == pytest.approx(0, abs=1e-12)
@@ -469,10 +469,10 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
 @pytest.mark.parametrize(
     ("pool", "test", "words"),
     [
-        (101, 20, "--pool 101"),
-        (1, 20, "--pool 1"),
-        (None, 119, "--test 119"),
-        (None, 0, "--test 0"),
+        (101, 20, "pool must be .* 101"),
+        (1, 20, "pool must be .* 1"),
+        (None, 119, "test must be .* 119"),
+        (None, 0, "test must be .* 0"),
     ],
 )
 def test_impossible_pools_are_refused(pool, test, words):

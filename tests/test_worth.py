@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,12 +17,15 @@ from bicore.evaluate.worth import (
     Appraisal,
     Curve,
     Equivalent,
+    Simple,
     Verdict,
+    Worth,
     random_sizes,
     search,
     worth_of_rows,
 )
 from bicore.sources import digits
+from bicore.sources.base import Source
 from tests.helpers import blobs, line
 
 REPEATS = 150
@@ -114,7 +118,7 @@ def test_more_than_all_rows():
     found = search(50, 2000, experiment.chosen, experiment.random)
     assert found.beyond
     assert found.verdict is Verdict.MORE
-    assert str(found).startswith("at least 2000 random ones")
+    assert str(found).startswith("2000 or more random ones")
     assert found.as_dict()["rows"] is None
 
 
@@ -122,7 +126,7 @@ def test_less_than_the_smallest_sample():
     experiment = Experiment(3, 0)
     found = search(50, 2000, experiment.chosen, experiment.random)
     assert (found.rows, found.verdict) == (0, Verdict.LESS)
-    assert str(found).startswith("at most 12 random ones")
+    assert str(found).startswith("12 or fewer random ones")
 
 
 def test_an_interval_may_be_open():
@@ -252,7 +256,7 @@ def test_a_selection_that_is_worth_more():
     assert found.verdict is Verdict.MORE
     assert found.low > 30
     assert found.score > 0.98
-    assert ":" not in str(found)
+    assert "random is" not in str(found)
 
 
 @pytest.mark.slow
@@ -324,12 +328,13 @@ def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     data = blobs(120)
     stretched = Dataset(data.x * [1, 100, 0.01, 5] + 7, data.y)
     answers = [
-        Appraisal(one, 8, seeds=3, kernel="rbf", judge="ridge", standardise=True).worth()
+        Appraisal(Source("", one, "standard"), 8, seeds=3, kernel="rbf", judge="ridge").worth()
         for one in (data, stretched)
     ]
     assert answers[0] == answers[1]
     method = Watched()
-    Appraisal(stretched, 8, seeds=2, method=method, judge="ridge", standardise=True).worth()
+    scaled = Source("", stretched, "standard")
+    Appraisal(scaled, 8, seeds=2, method=method, judge="ridge").worth()
     assert np.allclose([seen.mean(0) for seen in method.seen], 0)
 
 
@@ -356,6 +361,8 @@ def test_rows_of_no_weight_are_not_drawn():
         (5, {"most": 4}, "most=4 .* 5"),
         (5, {"judge": "rigde"}, "judge='rigde' is not known.*Did you mean 'ridge'"),
         (5, {"method": "unifrom"}, "Did you mean 'uniform'"),
+        (5, {"reference": "facility"}, "Did you mean 'facility-location'"),
+        (5, {"reference": "icarl"}, "reference='icarl' needs a trained network"),
         (5, {"test": (np.zeros((4, 3)), [0, 1, 2, 0])}, r"test .* \(3,\)"),
         (5, {"test": (np.zeros((2, 4)), [0, 9])}, "y holds the class"),
     ],
@@ -376,21 +383,49 @@ def test_labels_are_needed():
         bicore.worth(x, np.zeros(60, int), 5)
 
 
+class Count(Judge):
+    """Scores the rows it is given: half the size is worth half the size."""
+
+    name = "count"
+
+    def predictions(self, selections, test, outputs, seed):
+        raise NotImplementedError
+
+    def scores(self, selections, test, outputs, seed):
+        return [float(len(sample)) for sample in selections]
+
+
 def test_a_judge_of_ones_own():
-    class Count(Judge):
-        """Scores the rows it is given: half the size is worth half the size."""
-
-        name = "count"
-
-        def predictions(self, selections, test, outputs, seed):
-            raise NotImplementedError
-
-        def scores(self, selections, test, outputs, seed):
-            return [float(len(sample)) for sample in selections]
-
     found = bicore.worth(blobs(120), 12, judge=Count(), method="uniform", seeds=3)
     assert (found.low, found.rows, found.high) == (12, 12, 12)
     assert found.judge == "count"
+    # facility location per class has as many rows, so it scores as much
+    assert found.simple.enough
+    assert (found.simple.low, found.simple.score) == (0, 12)
+
+
+@pytest.mark.parametrize("data", [blobs(120), line(120)], ids=["classes", "targets"])
+def test_a_method_as_the_reference(data):
+    options = {"judge": Count(), "method": "uniform", "seeds": 2}
+    found = bicore.worth(data, 12, reference="facility-location-per-class", **options)
+    assert (found.low, found.rows, found.high) == (12, 12, 12)
+    assert found.simple is None
+    assert str(found) == (
+        "12 rows are worth 12 of facility location per class (12–12): facility location per class "
+        "is enough here"
+    )
+
+
+def test_what_is_enough_is_said_of_the_simplest():
+    random = Equivalent("uniform", 50, 480, 410, 560, (50, 800), (0.8, 0.95), (0.02, 0.01))
+    simple = Simple("facility-location-per-class", 0.9, 0.01, -0.01, 0.02)
+    found = Worth(50, (random,), 0.9, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30, simple)
+    assert str(found).endswith(": facility location per class is enough here")
+    assert replace(found, simple=replace(simple, low=0.01)).conclusion == ""
+    same = replace(found, baselines=(replace(random, low=30),))
+    assert same.conclusion == "random is enough here"
+    balanced = replace(random, baseline="class-balanced", rows=700, low=600, high=800)
+    assert "score less than uniform ones" in replace(found, baselines=(random, balanced)).how()
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bicore.memory.merge_reduce import MergeReduce
     from bicore.memory.replay import ReplayMemory
     from bicore.picking import Relative
+    from bicore.report.comparison import compare
     from bicore.runtime import Context, Runtime
     from bicore.selectors.base import Selector
     from bicore.selectors.bilevel import BilevelSelector
@@ -76,6 +77,7 @@ __all__ = [
     "TimeLimitError",
     "Worth",
     "__version__",
+    "compare",
     "estimate",
     "influence",
     "reweight",
@@ -108,6 +110,7 @@ _HOMES = {
     "memory.merge_reduce": ("MergeReduce",),
     "memory.replay": ("ReplayMemory",),
     "picking": ("Relative",),
+    "report.comparison": ("compare",),
     "runtime": ("Context", "Runtime"),
     "selectors.base": ("Selector",),
     "selectors.bilevel": ("BilevelSelector",),

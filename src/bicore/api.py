@@ -127,7 +127,7 @@ def select(
     """
     wanted = as_option("large", large, Large)
     notes: tuple[str, ...] = ()
-    if _in_parts(x):
+    if is_in_parts(x):
         if type(y) in (int, float):
             size, y = y, None  # select(source, 100)
         request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
@@ -211,7 +211,7 @@ def estimate(
     True
     """
     wanted = as_option("large", large, Large)
-    if _in_parts(x):
+    if is_in_parts(x):
         if type(y) in (int, float):
             size, y = y, None  # estimate(source, 100)
         request = _Parts(x, y, size, weight, outer, 0, runtime or Runtime(), wanted, options)
@@ -345,7 +345,7 @@ def influence(
     )
 
 
-def _in_parts(x: Any) -> bool:
+def is_in_parts(x: Any) -> bool:
     """Whether rows are given as a table, a source, a path, a pattern or a list of paths."""
     if frames.is_frame(x):
         return True
@@ -542,7 +542,7 @@ def _load(
     x: Any, y: Any, weight: Any, outer: Any, runtime: Runtime | None
 ) -> tuple[Dataset, Dataset | None]:
     """The rows and the outer set of a call without options for reading."""
-    if not _in_parts(x):
+    if not is_in_parts(x):
         return _dataset(x, y, weight), _outer(outer)
     parts = _Parts(x, y, 1, weight, outer, 0, runtime or Runtime(), Large.APPROXIMATE, {})
     data, judge, _, _ = parts.read()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -279,13 +279,9 @@ def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
     return numbers
 
 
-def read_names(name: str, text: str, every: Sequence[str] = ()) -> list[str]:
-    """Comma-separated names, each once; ``every`` for the word all."""
-    names = list(every) if text == "all" and every else [word.strip() for word in text.split(",")]
-    for one in names:
-        if names.count(one) > 1:
-            raise InputError(f"{name} holds {one} twice; name each once.")
-    return names
+def read_names(text: str) -> list[str]:
+    """Comma-separated names."""
+    return [word.strip() for word in text.split(",")]
 
 
 def as_words(name: str, value: Any) -> str:

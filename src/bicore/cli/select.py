@@ -26,7 +26,6 @@ from bicore.cli.options import (
     switch,
 )
 from bicore.cli.terminal import bar, say, say_json, starting, tell
-from bicore.cli.worth import appraise
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -283,13 +282,15 @@ def _make_appraiser(
     rows: Rows, source: Source, arguments: dict[str, Any], runtime: Runtime, output: Answer
 ) -> Callable[[Any], Appraisal] | None:
     """A function from chosen rows to their appraisal; None if a page must do without it."""
+    from bicore.evaluate.worth import Appraisal
     from bicore.selectors.registry import as_selector
 
     own = {name: value for name, value in arguments.items() if name not in (*OF_SELECT, "x")}
+    test = None if source.scale == "standard" else rows.open_test()
     make = partial(
-        appraise,
+        Appraisal,
         source,
-        None if source.scale == "standard" else rows.open_test(),
+        test=None if test is None else test.data,
         runtime=runtime,
         judge=output.judge,
         method=as_selector(arguments["method"], **own),

@@ -48,6 +48,11 @@ class Evaluation:
         default="bilevel",
     )
     kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
+    reference: str = option(
+        "Count in random rows, or in those of a method: facility-location-per-class.",
+        "NAME",
+        default="random",
+    )
     judge: str | None = option(f"Evaluation model: {', '.join(JUDGES)}.", "NAME")
     seeds: int = option("Number of repetitions, at least 2.", "N", default=SEEDS)
     seed: int = option("Seed of the first repetition.", default=0)
@@ -71,6 +76,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     """
     with starting():
         from bicore.coreset import Coreset
+        from bicore.evaluate.worth import Appraisal
         from bicore.report.figures import draw_worth
         from bicore.selectors.registry import parameters_of
     check_output(output.picture, output.force, PICTURES, "--picture")
@@ -92,15 +98,13 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
         )
     if not output.quiet:
         tell(f"{source.name}: {len(source.data)} points")
-    if test is not None:
-        source, test = _scale(source, test)
-    named = ("method", "judge", "seeds", "seed", "most", "task")
+    named = ("method", "judge", "seeds", "seed", "most", "task", "reference")
     options = {name: getattr(evaluation, name) for name in named}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
         options["kernel"] = evaluation.kernel
-    found = find_worth(
-        appraise(source, test, chosen, runtime=limits.runtime(), **options), output.quiet
-    )
+    rows = None if test is None else test.data
+    appraisal = Appraisal(source, chosen, test=rows, runtime=limits.runtime(), **options)
+    found = find_worth(appraisal, output.quiet)
     if found is None:
         tell("bicore: interrupted; there is nothing to keep.")
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -112,20 +116,6 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
         draw_worth(found, f"{source.name}, judge {found.judge}", output.picture)
         if not output.json:
             say(f"written: {output.picture}")
-
-
-def appraise(source: Source, test: Source | None, chosen: Any, **options: Any) -> Appraisal:
-    """The appraisal of a source; splits standardise features by their own rows."""
-    from bicore.evaluate.worth import Appraisal
-
-    return Appraisal(
-        source.data,
-        chosen,
-        test=None if test is None else test.data,
-        standardise=test is None and source.scale == "standard",
-        keep=source.keep,
-        **options,
-    )
 
 
 def find_worth(appraisal: Appraisal, quiet: bool) -> Worth | None:
@@ -166,16 +156,3 @@ def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
     both = both.scaled(data.scale, later=True)
     own, other = replace(both, data=both.data[:rows]), replace(both, data=both.data[rows:])
     return own, replace(other, name=test.name)
-
-
-def _scale(source: Source, test: Source) -> tuple[Source, Source]:
-    """Standardise both by the rows of the source, if it is to be standardised."""
-    from bicore.sources.base import scaling
-
-    if source.scale != "standard":
-        return source, test
-    scale = scaling(source.data.x, source.keep)
-    own, other = (
-        replace(one, data=replace(one.data, x=scale(one.data.x))) for one in (source, test)
-    )
-    return own, other

@@ -1,6 +1,6 @@
 """Evaluation of selections: comparisons of methods, and their worth in random rows."""
 
-from bicore.evaluate.comparison import Comparison, Grid, StreamComparison
+from bicore.evaluate.comparison import Comparison, Grid, Stream, StreamComparison
 from bicore.evaluate.findings import findings_of
 from bicore.evaluate.models import (
     JUDGES,
@@ -30,6 +30,7 @@ __all__ = [
     "RidgeJudge",
     "Row",
     "Sample",
+    "Stream",
     "StreamComparison",
     "Worth",
     "as_judge",

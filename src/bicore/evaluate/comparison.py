@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,12 +16,11 @@ from torch import nn
 
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
-from bicore.errors import BicoreError
+from bicore.errors import BicoreError, as_option, check_integer
 from bicore.evaluate.models import Judge, MajorityJudge, NetworkJudge, perceptron
 from bicore.evaluate.pools import Pools, labels_of
 from bicore.evaluate.records import Records, Row
 from bicore.evaluate.samples import Measures, Sample, draw_tuning_rows
-from bicore.memory.buffer import Buffer
 from bicore.networks.observe import Observed, observe
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector
@@ -32,27 +31,18 @@ MAJORITY = "majority"
 
 #: Metrics of one selection by the models' names.
 Found = dict[str, Measures]
-#: What is compared: selectors, or makers of buffers.
-Method = TypeVar("Method")
-
-
-@dataclass(frozen=True, eq=False)
-class Picked:
-    """A selection that is not evaluated yet."""
-
-    method: str
-    coreset: Coreset
-    seconds: float
+#: A method's name, its selection, and the seconds it took.
+Picked = tuple[str, Coreset, float]
 
 
 @dataclass(frozen=True)
-class Grid(Generic[Method]):
+class Grid:
     """The cells of a comparison: every method at every size for every seed.
 
     Parameters
     ----------
     methods : mapping
-        Selectors, or makers of buffers, by their names in tables.
+        Selectors, or functions from a seed to a buffer, by their names in tables.
     sizes : sequence of int
         Numbers of selected points; for a stream, numbers of rows seen.
     seeds : sequence of int
@@ -65,7 +55,7 @@ class Grid(Generic[Method]):
     12
     """
 
-    methods: Mapping[str, Method]
+    methods: Mapping[str, Any]
     sizes: Sequence[int]
     seeds: Sequence[int]
 
@@ -81,14 +71,14 @@ class Grid(Generic[Method]):
 
 
 @dataclass
-class BaseComparison(Generic[Method]):
+class BaseComparison:
     """A grid of methods, the evaluation models, and the rows of both.
 
     See :class:`Comparison` for the fields.
     """
 
     pools: Pools
-    grid: Grid[Method]
+    grid: Grid
     judge: Judge
     records: Records
     runtime: Runtime
@@ -99,8 +89,9 @@ class BaseComparison(Generic[Method]):
     majority: bool = False
     #: Whether rows hold the picks; what a buffer keeps changes along its stream.
     keeps_picks: ClassVar[bool] = False
-    #: The unit of the sizes, and the meaning of the seconds, in tables.
+    #: The unit and the meaning of the sizes, and the meaning of the seconds, in tables.
     unit: ClassVar[str] = "points"
+    along: ClassVar[str] = "rows selected"
     seconds_of: ClassVar[str] = "one selection, largest size"
 
     def facts(self) -> dict[str, Any]:
@@ -131,20 +122,18 @@ class BaseComparison(Generic[Method]):
 
     def run(self) -> None:
         """Fill every empty cell; a method that fails is left out from there on."""
+        asked = {MAJORITY: self.majority, WHOLE: self.whole}
         for seed in self.grid.seeds:
-            wanted = [size for size in self.grid.sizes if self._missing(size, seed)]
-            references = self._missing_references(seed)
-            if wanted or references:
-                stage = self._stage(seed)
-                self._fill(stage, wanted)
+            sizes = [size for size in self.grid.sizes if self._missing(size, seed)]
+            wanted = [name for name, one in asked.items() if one]
+            references = self._missing(self.pools.size, seed, wanted)
+            if sizes or references:
+                stage = Stage(self, seed)
+                self._fill(stage, sizes)
                 for name in references:
                     self._refer(stage, name)
 
-    def _stage(self, seed: int) -> Any:
-        """The data of one seed."""
-        raise NotImplementedError
-
-    def _fill(self, stage: Any, sizes: list[int]) -> None:
+    def _fill(self, stage: Stage, sizes: list[int]) -> None:
         """Fill the empty cells of one seed, which are at these sizes."""
         raise NotImplementedError
 
@@ -189,20 +178,14 @@ class BaseComparison(Generic[Method]):
         if self.tell is not None:
             self.tell(self.done(), words)
 
-    def _without_row(self, names: Sequence[str], size: int, seed: int) -> list[str]:
+    def _missing(self, size: int, seed: int, names: Sequence[str] | None = None) -> list[str]:
+        """The methods, or names of references, without a row."""
         known = self.records.rows
-        return [one for one in names if one not in self.failed and (one, size, seed) not in known]
-
-    def _missing(self, size: int, seed: int) -> list[str]:
-        return self._without_row(list(self.grid.methods), size, seed)
-
-    def _missing_references(self, seed: int) -> list[str]:
-        asked = {MAJORITY: self.majority, WHOLE: self.whole}
-        names = [name for name, wanted in asked.items() if wanted]
-        return self._without_row(names, self.pools.size, seed)
+        every = list(self.grid.methods) if names is None else names
+        return [one for one in every if one not in self.failed and (one, size, seed) not in known]
 
     def _evaluate(
-        self, stage: SeedData, samples: list[Sample], judges: Sequence[Judge]
+        self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]
     ) -> list[Found]:
         """For each sample the metrics of every model."""
         by_judge = [
@@ -212,7 +195,7 @@ class BaseComparison(Generic[Method]):
         names = [judge.name for judge in self.judges]
         return [dict(zip(names, own, strict=True)) for own in zip(*by_judge, strict=True)]
 
-    def _refer(self, stage: SeedData, name: str) -> None:
+    def _refer(self, stage: Stage, name: str) -> None:
         """Add the row of a whole pool: of the models trained on it, or of its majority class."""
         self.say(f"{name}, the whole pool of seed {stage.seed}")
         judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
@@ -221,33 +204,44 @@ class BaseComparison(Generic[Method]):
         except BicoreError as error:
             self.failed[name] = f"seed {stage.seed}: {error}"
             return
-        self._record(name, self.pools.size, stage.seed, found, 0.0, 0.0)
+        self._record(name, self.pools.size, stage.seed, found, 0.0)
 
     def _record(
-        self,
-        method: str,
-        size: int,
-        seed: int,
-        found: Found,
-        seconds: float,
-        model: float,
-        chosen: dict[str, list[Any]] | None = None,
+        self, method: str, size: int, seed: int, found: Found, seconds: float, **more: Any
     ) -> None:
+        score = found[self.judge.name].main
         measures = {judge: dict(own.values) for judge, own in found.items()}
         classes = {judge: list(own.by_class) for judge, own in found.items() if own.by_class}
-        score = found[self.judge.name].main
-        row = Row(method, size, seed, score, seconds, model, measures, classes, **(chosen or {}))
-        self.records.add(row)
+        self.records.add(
+            Row(method, size, seed, score, seconds, measures=measures, classes=classes, **more)
+        )
 
 
-class SeedData:
-    """One seed: its pool, and the test and tuning rows as evaluation models see them."""
+class Stage:
+    """One seed of a comparison: its pool, test and tuning rows, and the model some methods need.
 
-    def __init__(self, run: BaseComparison[Any], seed: int, in_order: bool = False) -> None:
-        self.run, self.seed = run, seed
-        self.pool, test = run.pools.of(seed, in_order)
+    The model is trained on the whole pool at the first use.
+
+    Parameters
+    ----------
+    comparison : Comparison or StreamComparison
+        The comparison it belongs to.
+    seed : int
+        Seed of the pool and of all trainings.
+
+    Examples
+    --------
+    See :class:`Comparison`, which makes one for each seed.
+    """
+
+    def __init__(self, comparison: BaseComparison, seed: int) -> None:
+        self.comparison, self.seed = comparison, seed
+        self.pool, test = comparison.pools.of(seed, isinstance(comparison, StreamComparison))
         self.test = self.sample(test)
         self.rows = self.sample(self.pool[draw_tuning_rows(len(self.pool), seed)])
+        self.model_seconds = 0.0
+        self.module: nn.Module | None = None
+        self.observed: Observed | None = None
 
     def sample(self, data: Dataset) -> Sample:
         """Rows as an evaluation model sees them.
@@ -262,144 +256,7 @@ class SeedData:
         Sample
             On the device of the run.
         """
-        return self.run.pools.sample(data, self.run.runtime.torch_device)
-
-
-@dataclass
-class Comparison(BaseComparison[Selector]):
-    """One comparison of selection methods.
-
-    Parameters
-    ----------
-    pools : Pools
-        Pools to select from, and test data.
-    grid : Grid
-        The cells to fill.
-    judge : Judge
-        The evaluation model trained on each selection; its main metric is a row's score.
-    records : Records
-        The rows; those that are there already are kept.
-    runtime : Runtime
-        Device and limits of the selections.
-    whole : bool
-        Whether the models are also trained on each whole pool.
-    tell : callable, optional
-        Receives the number of finished rows and the current step.
-    failed : dict
-        Why a method was left out, by method; methods in it from the start are left out.
-    others : sequence of Judge
-        Further evaluation models of the same selections; their metrics are in the rows too.
-    majority : bool
-        Whether the majority class or the mean of each pool is tested too.
-    model_steps : int
-        Training steps of the model that some methods need, if no evaluation model is a network.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from bicore.evaluate import RidgeJudge, make_pools
-    >>> from bicore.selectors import KCenter, Uniform
-    >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
-    >>> grid = Grid({"uniform": Uniform(), "k-center": KCenter()}, sizes=[10], seeds=range(2))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     records = Records(Path(folder) / "rows.jsonl", {})
-    ...     run = Comparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
-    ...     run.run()
-    >>> run.done(), run.failed
-    (4, {})
-    """
-
-    model_steps: int = 1000
-    keeps_picks: ClassVar[bool] = True
-
-    @property
-    def trainer(self) -> Judge:
-        """Trains the model that some methods need: the first network among the models."""
-        own = (judge for judge in self.judges if judge.is_network)
-        return next(own, NetworkJudge("mlp", perceptron, self.model_steps))
-
-    def _stage(self, seed: int) -> Stage:
-        return Stage(self, seed)
-
-    def _fill(self, stage: Stage, sizes: list[int]) -> None:
-        """Select with each method, and evaluate as soon as a stack is complete."""
-        for size in sizes:
-            most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
-            waiting: list[Picked] = []
-            for name in self._missing(size, stage.seed):
-                self.say(f"{name}, {size} points, seed {stage.seed}")
-                picked = self._selected(stage, name, size)
-                waiting += [] if picked is None else [picked]
-                if len(waiting) == most:
-                    self._record_all(stage, size, waiting)
-                    waiting = []
-            self._record_all(stage, size, waiting)
-
-    def _selected(self, stage: Stage, name: str, size: int) -> Picked | None:
-        """Select with one method; None if it fails."""
-        selector = self.grid.methods[name]
-        try:
-            context = stage.context(selector)
-            clock = Clock()
-            coreset = selector.select(stage.pool, size, rng=stage.seed, context=context)
-        except BicoreError as error:
-            self.failed[name] = f"seed {stage.seed}, {size} points: {error}"
-            return None
-        if coreset.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt  # a partial selection is not a row
-        return Picked(name, coreset, clock.seconds)
-
-    def _record_all(self, stage: Stage, size: int, waiting: list[Picked]) -> None:
-        """Evaluate and record; stacks need one size, so smaller coresets are evaluated apart."""
-        by_length: dict[int, list[Picked]] = {}
-        for picked in waiting:
-            by_length.setdefault(len(picked.coreset), []).append(picked)
-        for stack in by_length.values():
-            for picked, found in zip(stack, self._measures(stage, stack), strict=True):
-                if found is not None:
-                    needs = _needs_model(self.grid.methods[picked.method])
-                    times = picked.seconds, stage.model_seconds if needs else 0.0
-                    chosen = stage.chosen(picked.coreset)
-                    self._record(picked.method, size, stage.seed, found, *times, chosen)
-        self.say("")
-
-    def _measures(self, stage: Stage, stack: list[Picked]) -> list[Found | None]:
-        """Evaluate a stack; if that fails, each selection alone, without those that fail."""
-        try:
-            samples = [stage.sample(picked.coreset.normalised().of(stage.pool)) for picked in stack]
-            return list(self._evaluate(stage, samples, self.judges))
-        except BicoreError as error:
-            if len(stack) == 1:
-                self.failed[stack[0].method] = f"seed {stage.seed}: {error}"
-                return [None]
-            return [self._measures(stage, [picked])[0] for picked in stack]
-
-
-class Stage(SeedData):
-    """One seed of a comparison, and the model that some methods need.
-
-    The model is trained on the whole pool at the first use.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison it belongs to.
-    seed : int
-        Seed of the pool and of all trainings.
-
-    Examples
-    --------
-    See :class:`Comparison`, which makes one for each seed.
-    """
-
-    def __init__(self, comparison: Comparison, seed: int) -> None:
-        super().__init__(comparison, seed)
-        self.comparison = comparison
-        self.model_seconds = 0.0
-        self.module: nn.Module | None = None
-        self.observed: Observed | None = None
+        return self.comparison.pools.sample(data, self.comparison.runtime.torch_device)
 
     def chosen(self, coreset: Coreset) -> dict[str, list[Any]]:
         """The picks and weights of a selection that its row keeps.
@@ -444,6 +301,7 @@ class Stage(SeedData):
 
     def _train(self) -> None:
         run = self.comparison
+        assert isinstance(run, Comparison)
         clock = Clock()
         run.say(f"training the model on the pool of seed {self.seed}")
         self.module = run.trainer.module(self.sample(self.pool), run.pools.outputs, self.seed)
@@ -458,8 +316,106 @@ def _needs_model(selector: Selector) -> bool:
     return selector.needs_model or selector.fits_model
 
 
-#: Makes a buffer from a seed.
-Maker = Callable[[int], Buffer]
+@dataclass
+class Comparison(BaseComparison):
+    """One comparison of selection methods.
+
+    Parameters
+    ----------
+    pools : Pools
+        Pools to select from, and test data.
+    grid : Grid
+        The cells to fill.
+    judge : Judge
+        The evaluation model trained on each selection; its main metric is a row's score.
+    records : Records
+        The rows; those that are there already are kept.
+    runtime : Runtime
+        Device and limits of the selections.
+    whole : bool
+        Whether the models are also trained on each whole pool.
+    tell : callable, optional
+        Receives the number of finished rows and the current step.
+    failed : dict
+        Why a method was left out, by method; methods in it from the start are left out.
+    others : sequence of Judge
+        Further evaluation models of the same selections; their metrics are in the rows too.
+    majority : bool
+        Whether the majority class or the mean of each pool is tested too.
+    model_steps : int
+        Training steps of the model that some methods need, if no evaluation model is a network.
+
+    Examples
+    --------
+    >>> from bicore.evaluate import RidgeJudge, make_pools
+    >>> from bicore.selectors import KCenter, Uniform
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
+    >>> grid = Grid({"uniform": Uniform(), "k-center": KCenter()}, sizes=[10], seeds=range(2))
+    >>> run = Comparison(pools, grid, RidgeJudge(), Records(), Runtime(device="cpu"))
+    >>> run.run()
+    >>> run.done(), run.failed
+    (4, {})
+    """
+
+    model_steps: int = 1000
+    keeps_picks: ClassVar[bool] = True
+
+    @property
+    def trainer(self) -> Judge:
+        """Trains the model that some methods need: the first network among the models."""
+        own = (judge for judge in self.judges if judge.is_network)
+        return next(own, NetworkJudge("mlp", perceptron, self.model_steps))
+
+    def _fill(self, stage: Stage, sizes: list[int]) -> None:
+        """Select with each method, and evaluate as soon as a stack is complete."""
+        for size in sizes:
+            most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
+            waiting: list[Picked] = []
+            for name in self._missing(size, stage.seed):
+                self.say(f"{name}, {size} points, seed {stage.seed}")
+                waiting += self._select(stage, name, size)
+                if len(waiting) == most:
+                    self._record_all(stage, size, waiting)
+                    waiting = []
+            self._record_all(stage, size, waiting)
+
+    def _select(self, stage: Stage, name: str, size: int) -> list[Picked]:
+        """Select with one method; nothing if it fails."""
+        selector = self.grid.methods[name]
+        try:
+            context = stage.context(selector)
+            clock = Clock()
+            coreset = selector.select(stage.pool, size, rng=stage.seed, context=context)
+        except BicoreError as error:
+            self.failed[name] = f"seed {stage.seed}, {size} points: {error}"
+            return []
+        if coreset.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # a partial selection is not a row
+        return [(name, coreset, clock.seconds)]
+
+    def _record_all(self, stage: Stage, size: int, waiting: list[Picked]) -> None:
+        """Evaluate and record; stacks need one size, so smaller coresets are evaluated apart."""
+        by_length: dict[int, list[Picked]] = {}
+        for picked in waiting:
+            by_length.setdefault(len(picked[1]), []).append(picked)
+        for stack in by_length.values():
+            for (name, coreset, seconds), found in self._measures(stage, stack):
+                model = stage.model_seconds if _needs_model(self.grid.methods[name]) else 0.0
+                more = {"model_seconds": model, **stage.chosen(coreset)}
+                self._record(name, size, stage.seed, found, seconds, **more)
+        self.say("")
+
+    def _measures(self, stage: Stage, stack: list[Picked]) -> list[tuple[Picked, Found]]:
+        """Evaluate a stack; if that fails, each selection alone, without those that fail."""
+        try:
+            samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in stack]
+            return list(zip(stack, self._evaluate(stage, samples, self.judges), strict=True))
+        except BicoreError as error:
+            if len(stack) > 1:
+                return [found for picked in stack for found in self._measures(stage, [picked])]
+            self.failed[stack[0][0]] = f"seed {stage.seed}: {error}"
+            return []
 
 
 class Order(StrEnum):
@@ -479,103 +435,103 @@ class Order(StrEnum):
     SORTED = "sorted"
 
 
-def positions_of(rows: int, points: int, batch: int) -> list[int]:
-    """The numbers of rows after which buffers are evaluated: ends of batches, evenly spaced.
+@dataclass(frozen=True)
+class Stream:
+    """How memories are fed in a comparison, and how often they are evaluated.
 
     Parameters
     ----------
-    rows : int
-        Rows of the whole stream, the last position.
-    points : int
-        The number of positions.
+    capacity : int
+        Rows that the memories keep.
+    order : {"given", "random", "sorted"}
+        The order of the rows.
     batch : int
-        Rows per batch.
+        Rows per update.
+    points : int
+        Number of evaluations along the stream.
 
-    Returns
-    -------
-    list of int
-        Ascending; fewer than ``points`` if there are fewer batches.
+    Raises
+    ------
+    InputError
+        If a value is invalid.
 
     Examples
     --------
-    >>> positions_of(1000, 5, 125)
+    >>> Stream(batch=125).positions(1000)
     [250, 500, 625, 875, 1000]
     """
-    wanted = [rows * number / points for number in range(1, points + 1)]
-    return sorted({min(rows, int(-(-place // batch)) * batch) for place in wanted})
+
+    capacity: int = 50
+    order: str = "given"
+    batch: int = 125
+    points: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "batch", "points"):
+            check_integer(name, getattr(self, name))
+        as_option("order", self.order, Order)
+
+    def positions(self, rows: int) -> list[int]:
+        """The numbers of rows after which memories are evaluated.
+
+        Parameters
+        ----------
+        rows : int
+            Rows of the whole stream, the last position.
+
+        Returns
+        -------
+        list of int
+            Evenly spaced ends of batches; fewer than ``points`` if there are fewer batches.
+        """
+        wanted = [rows * number / self.points for number in range(1, self.points + 1)]
+        return sorted({min(rows, int(-(-place // self.batch)) * self.batch) for place in wanted})
 
 
 @dataclass
-class StreamComparison(BaseComparison[Maker]):
+class StreamComparison(BaseComparison):
     """One comparison of buffers on streams.
 
     A seed's stream is its pool in a given order. After each of ``grid.sizes`` rows the evaluation
     models are trained on the snapshot of a buffer, with its weights. The test data stay the same,
-    so classes that have not come yet are tested too.
+    so classes that have not come yet are tested too. The size of a row is the number of stream
+    rows seen, its seconds are those of all updates until then.
 
     Parameters
     ----------
     pools : Pools
         The rows of the streams, and test data.
     grid : Grid
-        Makers of buffers by name, and the numbers of rows after which they are evaluated.
-    judge : Judge
-        The evaluation model trained on each snapshot; its main metric is a row's score.
-    records : Records
-        The rows; those that are there already are kept. The size of a row is the number of stream
-        rows seen, its seconds are those of all updates until then.
-    runtime : Runtime
-        Device and limits of the updates.
-    whole : bool
-        Whether the models are also trained on each whole stream.
-    tell : callable, optional
-        Receives the number of finished rows and the current step.
-    failed : dict
-        Why a buffer was left out, by buffer; buffers in it from the start are left out.
-    others : sequence of Judge
-        Further evaluation models of the same snapshots; their metrics are in the rows too.
-    majority : bool
-        Whether the majority class or the mean of each stream is tested too.
-    order : {"given", "random", "sorted"}
-        The order of the rows.
-    batch : int
-        Rows per update.
-    capacity : int, optional
-        Rows that the buffers keep, for reports.
+        Functions from a seed to a buffer, and the numbers of rows after which they are evaluated.
+    judge, records, runtime, whole, tell, failed, others, majority : object
+        As for :class:`Comparison`.
+    stream : Stream
+        Order, batches, and the rows that the buffers keep.
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from bicore import Runtime
-    >>> from bicore.evaluate.comparison import Grid
-    >>> from bicore.evaluate.records import Records
     >>> from bicore.evaluate.models import RidgeJudge
     >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.memory import Reservoir
     >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
+    >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
     >>> grid = Grid({"reservoir": lambda seed: Reservoir(10, seed)}, [50, 100], seeds=range(2))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     records = Records(Path(folder) / "rows.jsonl", {})
-    ...     run = StreamComparison(
-    ...         pools, grid, RidgeJudge(), records, Runtime(device="cpu"), batch=25
-    ...     )
-    ...     run.run()
+    >>> run = StreamComparison(
+    ...     pools, grid, RidgeJudge(), Records(), Runtime(device="cpu"), stream=Stream(10, batch=25)
+    ... )
+    >>> run.run()
     >>> run.done(), run.failed
     (4, {})
     """
 
-    order: str = "given"
-    batch: int = 125
-    capacity: int | None = None
+    stream: Stream = Stream()
     unit: ClassVar[str] = "rows"
+    along: ClassVar[str] = "rows seen"
     seconds_of: ClassVar[str] = "all updates; a column is evaluated after that many rows"
 
     def facts(self) -> dict[str, Any]:
-        positions = list(self.grid.sizes)
-        own = {name: getattr(self, name) for name in ("capacity", "order", "batch")}
-        return {"stream": self.pools.size, **own, "positions": positions}
+        own = {name: getattr(self.stream, name) for name in ("capacity", "order", "batch")}
+        return {"stream": self.pools.size, **own, "positions": list(self.grid.sizes)}
 
     def row_to_json(self, row: Row) -> dict[str, Any]:
         seconds = row.selection_seconds
@@ -589,10 +545,7 @@ class StreamComparison(BaseComparison[Maker]):
             "measures": row.measures,
         }
 
-    def _stage(self, seed: int) -> SeedData:
-        return SeedData(self, seed, in_order=True)
-
-    def _fill(self, stage: SeedData, sizes: list[int]) -> None:
+    def _fill(self, stage: Stage, sizes: list[int]) -> None:
         """Feed each buffer that lacks a row."""
         rows = stage.pool[self._ordered(stage.pool, stage.seed)]
         stream = Dataset(rows.x, rows.y)
@@ -600,13 +553,13 @@ class StreamComparison(BaseComparison[Maker]):
             missing = [size for size in sizes if name in self._missing(size, stage.seed)]
             try:
                 if missing:
-                    self._follow(stage, stream, name, missing)
+                    self._feed(stage, stream, name, missing)
             except BicoreError as error:
                 self.failed[name] = f"seed {stage.seed}: {error}"
 
     def _ordered(self, pool: Dataset, seed: int) -> Array:
         """The rows of a pool in the order of the stream."""
-        order = Order(self.order)
+        order = Order(self.stream.order)
         if order is Order.GIVEN:
             return np.arange(len(pool))
         if order is Order.RANDOM:
@@ -616,18 +569,18 @@ class StreamComparison(BaseComparison[Maker]):
         # several targets are sorted by the first
         return np.argsort(labels.reshape(len(pool), -1)[:, 0], kind="stable")
 
-    def _follow(self, data: SeedData, stream: Dataset, name: str, missing: list[int]) -> None:
+    def _feed(self, stage: Stage, stream: Dataset, name: str, missing: list[int]) -> None:
         """Feed a buffer, and evaluate it at the positions that have no row yet."""
-        buffer = self.grid.methods[name](data.seed)
+        buffer = self.grid.methods[name](stage.seed)
         context = Context(runtime=replace(self.runtime, progress=False))
-        seconds = 0.0
-        for start in range(0, missing[-1], self.batch):
-            rows = stream[start : start + self.batch]
+        seconds, batch = 0.0, self.stream.batch
+        for start in range(0, missing[-1], batch):
+            rows = stream[start : start + batch]
             clock = Clock()
             buffer.update(rows.x, rows.y, context=context)
             seconds += clock.seconds
             if buffer.position in missing:
-                self.say(f"{name}, {buffer.position} rows, seed {data.seed}")
-                found = self._evaluate(data, [data.sample(buffer.snapshot())], self.judges)[0]
-                self._record(name, buffer.position, data.seed, found, seconds, 0.0)
+                self.say(f"{name}, {buffer.position} rows, seed {stage.seed}")
+                found = self._evaluate(stage, [stage.sample(buffer.snapshot())], self.judges)[0]
+                self._record(name, buffer.position, stage.seed, found, seconds)
         self.say("")

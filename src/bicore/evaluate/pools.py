@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from bicore.api import is_in_parts, refuse_unread
 from bicore.data import Array, Dataset, Targets, read_targets
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 from bicore.evaluate.samples import Sample, as_sample
+from bicore.runtime import Runtime
+from bicore.selectors.from_shards import opened
 from bicore.sources.base import Source, scaling
+from bicore.sources.opening import FORMATS, open_source
+from bicore.sources.rows import rows_of
+from bicore.sources.standard_sets import STANDARD_SETS
 
+#: Files that are read in parts.
+IN_PARTS = (".npy", ".npz", ".parquet", ".pq")
 TEST_SHARE = 0.25
-#: The default test set has at most this many rows.
-MOST_TESTED = 10_000
+#: Default limits of the test rows, and of the rows of a pool.
+MOST_TESTED, MOST_POOL = 10_000, 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +81,7 @@ class Pools:
     Examples
     --------
     >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits"), None, "auto", 100, 2000, 50)
+    >>> pools = make_pools(open_source("digits"), pool=100, test_size=50)
     >>> pool, test = pools.of(seed=0)
     >>> len(pool), len(test), pools.outputs
     (100, 50, 10)
@@ -182,13 +192,68 @@ class Pools:
         return as_sample(data.x, labels, data.weights, device, self.classification)
 
 
+def as_source(
+    x: Any, y: Any = None, weight: Any = None, runtime: Runtime | None = None, **opening: Any
+) -> Source:
+    """Read rows as :func:`bicore.select` takes them, and files and names of the command.
+
+    Parameters
+    ----------
+    x, y, weight : array
+        Rows; or a Dataset, a Source, a path, a pattern, a built-in name or a Dask collection as x.
+    runtime : Runtime, optional
+        The memory limit.
+    **opening
+        Columns and labels of a file: features, target and labels.
+
+    Returns
+    -------
+    Source
+        The rows; standardising is left to each pool.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> as_source([[0.0], [1.0]], [0, 1]).name
+    'data'
+    """
+    refuse_unread(x)
+    given = {name: value for name, value in opening.items() if value is not None}
+    if isinstance(x, (str, os.PathLike)) and _is_loaded(os.fspath(x)):
+        return open_source(os.fspath(x), weight=weight, later=True, **given)
+    if is_in_parts(x):
+        parts = opened(x, y, weight, **given)
+        return Source(parts.name, rows_of(parts, runtime or Runtime()))
+    if given:
+        raise InputError(f"{next(iter(given))}= is for files; x is a {type(x).__name__}.")
+    if isinstance(x, (Source, Dataset)):
+        if y is not None or weight is not None:
+            raise InputError(
+                f"x is a {type(x).__name__} with its own labels and weights; omit y and weight."
+            )
+        return x if isinstance(x, Source) else Source("data", x)
+    return Source("data", Dataset(x, y, weight))
+
+
+def _is_loaded(path: str) -> bool:
+    """Whether a path is one that only the reader of the command knows: a name, a text table."""
+    endings = "".join(Path(path).suffixes[-2:]).lower()
+    return path in STANDARD_SETS or any(
+        endings.endswith(one) for one in FORMATS if one not in IN_PARTS
+    )
+
+
 def make_pools(
     source: Source,
-    test: Source | None,
-    task: str,
-    pool: int | None,
-    most: int,
-    test_size: int | None,
+    test: Dataset | None = None,
+    task: str = "auto",
+    pool: int | None = None,
+    most: int = MOST_POOL,
+    test_size: int | None = None,
 ) -> Pools:
     """Check the numbers asked for and make the pools of a source.
 
@@ -196,7 +261,7 @@ def make_pools(
     ----------
     source : Source
         The data.
-    test : Source, optional
+    test : Dataset, optional
         A separate test set.
     task : {"auto", "classification", "regression"}
         How labels are read.
@@ -220,29 +285,23 @@ def make_pools(
     Examples
     --------
     >>> from bicore.sources.opening import open_source
-    >>> make_pools(open_source("digits", limit=200), None, "auto", None, 2000, None).size
+    >>> make_pools(open_source("digits", limit=200)).size
     150
     """
-    targets = read_labels(source, task)
+    targets = _read_labels(source, task)
     rows = len(source.data)
-    own = None if test is None else code_labels(test.data, targets)
+    own = None if test is None else _read_test(test, source.data, targets)
     if test_size is None:
         quarter = max(1, min(round(TEST_SHARE * rows), MOST_TESTED))
         test_size = quarter if own is None else len(own)
-    bound = rows - 2 if own is None else len(own)
-    if not 1 <= test_size <= bound:
-        raise InputError(f"--test {test_size} must be between 1 and {bound}, the available rows.")
+    check_integer("test", test_size, 1, rows - 2 if own is None else len(own))
     free = rows - test_size if own is None else rows
     size = min(free, most) if pool is None else pool
-    if not 2 <= size <= free:
-        raise InputError(
-            f"--pool {size} must be between 2 and {free}, the rows left after {test_size} are held "
-            "out for the test."
-        )
+    check_integer("pool", size, 2, free, f"{test_size} rows are held out for the test")
     return Pools(source, size, own, test_size, source.scale == "standard", targets)
 
 
-def read_labels(source: Source, task: str) -> Targets:
+def _read_labels(source: Source, task: str) -> Targets:
     """The labels of a source, or InputError if a model could not be trained on them."""
     if source.data.y is None:
         raise InputError(f"{source.name} has no labels, which evaluation models need; give y.")
@@ -254,22 +313,19 @@ def read_labels(source: Source, task: str) -> Targets:
     return targets
 
 
-def code_labels(test: Dataset, targets: Targets) -> Dataset:
+def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
     """A test set with its labels read like those of the data."""
     if test.y is None:
         raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
     values = read_targets(test.y, targets.task, targets.classes).values
-    check_shapes("targets", values, targets.values)
+    pairs = {"features": (test.x, data.x), "targets": (values, targets.values)}
+    for what, (own, other) in pairs.items():
+        if own.shape[1:] != other.shape[1:]:
+            raise InputError(
+                f"test has {what} of shape {own.shape[1:]} per row, and the data have "
+                f"{other.shape[1:]}; give the same {what}."
+            )
     return test.with_columns(y=values)
-
-
-def check_shapes(what: str, test: Array, data: Array) -> None:
-    """InputError if the rows of a test set have another shape than the data."""
-    if test.shape[1:] != data.shape[1:]:
-        raise InputError(
-            f"test has {what} of shape {test.shape[1:]} per row, and the data have "
-            f"{data.shape[1:]}; give the same {what}."
-        )
 
 
 def labels_of(data: Dataset, classification: bool) -> Array:

@@ -96,12 +96,12 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 class Records:
-    """A file of JSON lines: the settings first, then one row per line.
+    """Rows of a comparison, in memory or in a file of JSON lines that starts with the settings.
 
     Parameters
     ----------
-    path : Path
-        The file; an existing one is read and extended.
+    path : Path, optional
+        The file; an existing one is read and extended. By default rows are kept in memory.
     settings : mapping
         The settings that determine a row's value.
 
@@ -120,19 +120,20 @@ class Records:
     [('uniform', 10, 0)]
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self.path, self.rows = path, dict[tuple[str, int, int], Row]()
+        if path is None:
+            return
         if path.is_dir() or not path.parent.is_dir():
-            raise InputError(f"--records {path} must be a file name in a folder that exists.")
-        self.path = path
-        self.settings = dict(settings)
-        self.rows: dict[tuple[str, int, int], Row] = {}
-        if path.exists() and not self._incomplete():
-            self._read()
+            raise InputError(f"records={str(path)!r} must be a file name in a folder that exists.")
+        head = json.dumps({"settings": dict(settings or {})})
+        if path.exists() and not _is_incomplete(path):
+            self._read(path, head)
         else:
-            self._rewrite(json.dumps({"settings": self.settings}))
+            self._rewrite(path, head)
 
     def add(self, row: Row) -> None:
-        """Write one row to the disk.
+        """Keep one row, and write it to the disk.
 
         Parameters
         ----------
@@ -140,20 +141,14 @@ class Records:
             Replaces the row of the same cell.
         """
         self.rows[row.cell] = row
-        with open(self.path, "a") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if self.path is not None:
+            with open(self.path, "a") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
 
-    def _incomplete(self) -> bool:
-        """Whether the file holds nothing but a part of its first line."""
-        with open(self.path, "rb") as file:
-            line = file.readline()
-        begins = HEAD.startswith(line) or line.startswith(HEAD)
-        return begins and not line.endswith(b"\n")
-
-    def _read(self) -> None:
-        lines = self._checked_lines()
+    def _read(self, path: Path, head: str) -> None:
+        lines = _read_lines(path, json.loads(head)["settings"])
         for number, line in enumerate(lines[1:], 2):
             try:
                 row = _row(json.loads(line))
@@ -161,39 +156,40 @@ class Records:
                 if number == len(lines):  # an incomplete line after a crash
                     break
                 raise InputError(
-                    f"{self.path}, line {number} is not a row ({error}); remove that line."
+                    f"{path}, line {number} is not a row ({error}); remove that line."
                 ) from error
             self.rows[row.cell] = row
-        if not self.path.read_bytes().endswith(b"\n"):
-            self._rewrite(lines[0])
+        if not path.read_bytes().endswith(b"\n"):
+            self._rewrite(path, lines[0])
 
-    def _checked_lines(self) -> list[str]:
-        """The lines of the file, if its settings are the same."""
-        try:
-            lines = self.path.read_text().splitlines()
-            found = json.loads(lines[0])["settings"] if lines else None
-        except (ValueError, KeyError, TypeError):  # also bytes that are not text
-            found = None
-        if found is None:
-            raise InputError(
-                f"{self.path} is not a file of comparison records; give another --records, or "
-                "remove it."
-            )
-        if found != json.loads(json.dumps(self.settings)):
-            changed = sorted(
-                key for key in {*found, *self.settings} if found.get(key) != self.settings.get(key)
-            )
-            raise InputError(
-                f"{self.path} holds records made with other settings ({', '.join(changed)}); give "
-                "another --records, or remove it."
-            )
-        return lines
-
-    def _rewrite(self, head: str) -> None:
+    def _rewrite(self, path: Path, head: str) -> None:
         """Write all complete rows again."""
         lines = [head, *(json.dumps(asdict(row)) for row in self.rows.values())]
-        with replacing(self.path) as temporary:
+        with replacing(path) as temporary:
             temporary.write_text("\n".join(lines) + "\n")
+
+
+def _is_incomplete(path: Path) -> bool:
+    """Whether a file holds nothing but a part of its first line."""
+    with open(path, "rb") as file:
+        line = file.readline()
+    begins = HEAD.startswith(line) or line.startswith(HEAD)
+    return begins and not line.endswith(b"\n")
+
+
+def _read_lines(path: Path, settings: dict[str, Any]) -> list[str]:
+    """The lines of a file, if its settings are the same."""
+    fix = "give another file as records, or remove it."
+    try:
+        lines = path.read_text().splitlines()
+        found = json.loads(lines[0])["settings"]
+    except (ValueError, KeyError, TypeError, IndexError):  # also bytes that are not text
+        raise InputError(f"{path} is not a file of comparison records; {fix}") from None
+    changed = [key for key in {*found, *settings} if found.get(key) != settings.get(key)]
+    if changed:
+        names = ", ".join(sorted(changed))
+        raise InputError(f"{path} holds records made with other settings ({names}); {fix}")
+    return lines
 
 
 def _row(values: dict[str, Any]) -> Row:

@@ -17,18 +17,18 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
-from bicore.api import refuse_unread
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, check_integer
 from bicore.evaluate.models import Judge, as_judge
-from bicore.evaluate.pools import TEST_SHARE, Pools, Split, check_shapes, code_labels, read_labels
+from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
 from bicore.evaluate.samples import draw_tuning_rows
 from bicore.picking import as_size, as_start
@@ -39,6 +39,14 @@ from bicore.selectors.large import Large, human_seconds, make_feasible
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
 
+#: The random baselines, and the stream of each one's generator; pools use 0 and 1.
+BASELINES: dict[str, tuple[int, Selector]] = {
+    "uniform": (2, Uniform()),
+    "class-balanced": (3, ClassBalanced()),
+}
+#: The strongest simple method: the chosen rows are compared with it at the same size.
+SIMPLE = "facility-location-per-class"
+RANDOM = "random"
 #: Neighbouring sizes of random samples differ by this factor: linear interpolation in log(size)
 #: then misses a curve a − b/√n by less than one row in a hundred.
 RATIO = math.sqrt(2)
@@ -67,12 +75,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Equivalent:
-    """The random rows of one baseline that score as much as the chosen ones.
+    """The rows of one baseline that score as much as the chosen ones.
 
     Parameters
     ----------
     baseline : str
-        How the random rows are drawn: "uniform" or "class-balanced".
+        How the rows are drawn: "uniform" or "class-balanced", or the name of a method.
     size : int
         The number of chosen rows.
     rows : float
@@ -115,10 +123,15 @@ class Equivalent:
         """Whether the chosen rows score more than the largest random sample."""
         return math.isinf(self.rows)
 
+    @property
+    def words(self) -> str:
+        """The baseline in words: "random" for uniform rows, else its name without dashes."""
+        return "random" if self.baseline == "uniform" else _as_words(self.baseline)
+
     def __str__(self) -> str:
-        kind = "random" if self.baseline == "uniform" else self.baseline
-        rows = self._describe(self.rows, "at least {}", "at most {}")
-        return f"{rows} {kind} ones ({self._interval()})"
+        rows = self._describe(self.rows)
+        kind = f"{self.words} ones" if self.baseline in BASELINES else f"of {self.words}"
+        return f"{rows} {kind} ({self._interval()})"
 
     def short(self) -> str:
         """The rows for a cell of a table.
@@ -130,7 +143,7 @@ class Equivalent:
         """
         return self._describe(self.rows, ">{}", "<{}")
 
-    def _describe(self, rows: float, above: str, below: str) -> str:
+    def _describe(self, rows: float, above: str = "{} or more", below: str = "{} or fewer") -> str:
         if math.isinf(rows):
             return above.format(self.sizes[-1])
         return f"{rows:.0f}" if rows else below.format(self.sizes[0])
@@ -138,7 +151,7 @@ class Equivalent:
     def _interval(self) -> str:
         if math.isinf(self.low) or not self.high:  # one end says it all
             return "95% sure"
-        ends = [self._describe(end, "{} or more", "{} or fewer") for end in (self.low, self.high)]
+        ends = [self._describe(end) for end in (self.low, self.high)]
         return ("–" if self.low and math.isfinite(self.high) else " to ").join(ends)
 
     def ends(self) -> dict[str, Any]:
@@ -165,6 +178,44 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
+class Simple:
+    """A simple method at the same size, compared with the chosen rows.
+
+    Parameters
+    ----------
+    method : str
+        The name of the method.
+    score, spread : float
+        Its mean score over seeds, and the standard deviation.
+    low, high : float
+        The 95% interval of the difference, chosen rows minus simple method.
+
+    Examples
+    --------
+    >>> Simple("facility-location-per-class", 0.91, 0.01, -0.01, 0.02).enough
+    True
+    """
+
+    method: str
+    score: float
+    spread: float
+    low: float
+    high: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether the chosen rows do not score significantly more."""
+        return self.low <= 0
+
+    def __str__(self) -> str:
+        return f"{_as_words(self.method)} is enough here"
+
+
+def _as_words(method: str) -> str:
+    return method if method in BASELINES else method.replace("-", " ")
+
+
+@dataclass(frozen=True)
 class Worth:
     """The number of random rows that score as much as the chosen ones.
 
@@ -176,7 +227,8 @@ class Worth:
     size : int
         The number of chosen rows.
     baselines : tuple of Equivalent
-        The random rows: drawn uniformly, and for classes also evenly from each class.
+        The random rows: drawn uniformly, and for classes also evenly from each class; or the rows
+        of the reference method.
     score, spread : float
         Mean score of the chosen rows over seeds, and its standard deviation.
     metric : str
@@ -189,6 +241,8 @@ class Worth:
         The test data, in words.
     fits : int
         How often the evaluation model was trained.
+    simple : Simple, optional
+        Facility location per class at the same size; None if another method is the reference.
 
     Examples
     --------
@@ -208,6 +262,7 @@ class Worth:
     seeds: int
     tested: str
     fits: int
+    simple: Simple | None = None
 
     @property
     def rows(self) -> float:
@@ -237,12 +292,17 @@ class Worth:
         """Whether rows drawn evenly from the classes are enough, and uniform ones are not."""
         return self.verdict is Verdict.ENOUGH and self.baselines[0].verdict is Verdict.MORE
 
+    @property
+    def conclusion(self) -> str:
+        """What is enough here instead of the selection; empty if nothing simple is."""
+        if self.verdict is not Verdict.MORE:
+            evenly = ", drawn evenly from the classes" if self.only_balanced_is_enough else ""
+            return self.verdict.value.replace("random", self.baselines[0].words) + evenly
+        return str(self.simple) if self.simple is not None and self.simple.enough else ""
+
     def __str__(self) -> str:
         words = f"{self.size} rows are worth {' and '.join(map(str, self.baselines))}"
-        if self.verdict is Verdict.MORE:
-            return words
-        evenly = ", drawn evenly from the classes" if self.only_balanced_is_enough else ""
-        return f"{words}: {self.verdict}{evenly}"
+        return f"{words}: {self.conclusion}" if self.conclusion else words
 
     def how(self) -> str:
         """How the answer was found.
@@ -252,10 +312,13 @@ class Worth:
         str
             A sentence: the evaluation model, its score and the test data.
         """
-        return (
+        words = (
             f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; intervals at "
             f"95%, {self.fits} fits"
         )
+        if len(self.baselines) > 1 and self.baselines[1].low > self.baselines[0].high:
+            words += "; rows drawn evenly from the classes score less than uniform ones here"
+        return words
 
     def as_dict(self) -> dict[str, Any]:
         """All fields for a JSON file.
@@ -271,6 +334,7 @@ class Worth:
             **self.baselines[0].ends(),
             "verdict": self.verdict.value,
             "baselines": [one.as_dict() for one in self.baselines],
+            "simple": None if self.simple is None else vars(self.simple),
         }
 
 
@@ -541,11 +605,6 @@ MOST = 10_000
 #: Random samples that a search usually evaluates per baseline, and the usual ratio of the largest
 #: one to the size; measured on digits, for estimates of the cost.
 TYPICAL_SIZES, TYPICAL_FACTOR = 5, 4
-#: The random baselines, and the stream of each one's generator; pools use 0 and 1.
-BASELINES: dict[str, tuple[int, Selector]] = {
-    "uniform": (2, Uniform()),
-    "class-balanced": (3, ClassBalanced()),
-}
 
 
 @dataclass(frozen=True)
@@ -580,8 +639,9 @@ class Appraisal:
 
     Parameters
     ----------
-    data : Dataset
-        With labels or targets.
+    data : Dataset or Source
+        With labels or targets. If the scale of a source is "standard", each split scales features
+        by the mean and variance of its pool.
     chosen : Coreset, sequence of int, int or float
         The rows, or how many.
     test : Dataset, optional
@@ -596,14 +656,12 @@ class Appraisal:
         How labels are read.
     runtime : Runtime, optional
         Device and limits.
-    standardise : bool
-        Whether each split scales features by the mean and variance of its pool.
-    keep : array of bool, optional
-        Columns that scaling leaves alone.
     method : str or Selector
         The selection method.
     large : "approximate" or "exact"
         See :func:`bicore.select`.
+    reference : str or Selector
+        "random", or the method in whose rows the worth is counted.
     **options
         Parameters of the method.
 
@@ -619,7 +677,7 @@ class Appraisal:
 
     def __init__(
         self,
-        data: Dataset,
+        data: Dataset | Source,
         chosen: Any,
         *,
         test: Dataset | None = None,
@@ -629,16 +687,18 @@ class Appraisal:
         most: int = MOST,
         task: str = "auto",
         runtime: Runtime | None = None,
-        standardise: bool = False,
-        keep: Array | None = None,
         method: str | Selector = "bilevel",
         large: str = "approximate",
+        reference: str | Selector = RANDOM,
         **options: Any,
     ) -> None:
         check_integer("seeds", seeds, 2)
         check_integer("seed", seed, 0)
         check_integer("most", most)
-        self.pools = _make_pools(data, test, task, standardise, keep)
+        source = data if isinstance(data, Source) else Source("data", data)
+        data = source.data
+        held_out = None if test is not None else max(1, round(TEST_SHARE * len(data)))
+        self.pools = make_pools(source, test, task, None, len(data), held_out)
         self.has_test = test is not None
         self.runtime = runtime or Runtime()
         self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
@@ -650,9 +710,13 @@ class Appraisal:
         numbers = range(seed, seed + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
         self.most = self._largest(most)
+        self.simple = as_selector(SIMPLE)
         self.baselines = list(BASELINES)[: 2 if self.classification else 1]
+        if reference != RANDOM:
+            self.simple = _as_reference(reference)
+            self.baselines = [reference if isinstance(reference, str) else reference.name]
         self.selections: dict[int, Coreset] = {}
-        self.orders: dict[tuple[str, int], Array] = {}
+        self.orders: dict[tuple[str, int, int], Array] = {}
         self.known: dict[tuple[str, int, int], float] = {}
         self.line: ProgressLine | None = None
 
@@ -684,17 +748,24 @@ class Appraisal:
             The cost of all the work; :meth:`worth` does not repeat what was done here.
         """
         first, second = self.splits[:2]
-        self._random_score("uniform", self.size, first)  # loads what is loaded once
+        name = self.baselines[0]
+        self._baseline_score(name, self.size, first)  # loads what is loaded once
         times = []
         for size in (self.size, min(TYPICAL_FACTOR * self.size, self.most)):
             clock = Clock()
-            self._random_score("uniform", size, second)
+            self._baseline_score(name, size, second)
             times.append(clock.seconds)
         selections = int(self.coreset is None) if self.has_test else len(self.splits)
         selecting = selections * self._selection_seconds() if selections else 0.0
         random = len(self.baselines) * TYPICAL_SIZES * len(self.splits)
-        seconds = selecting + len(self.splits) * times[0] + random * sum(times) / 2
-        return Cost(len(self.splits) + random, selections, seconds)
+        own = len(self.splits) * (2 if self.compares_simple else 1)
+        seconds = selecting + own * times[0] + random * sum(times) / 2
+        return Cost(own + random, selections, seconds)
+
+    @property
+    def compares_simple(self) -> bool:
+        """Whether facility location per class is evaluated at the same size."""
+        return self.baselines[0] in BASELINES and self.selector != self.simple
 
     def _selection_seconds(self) -> float:
         """Time of the given selection, or else of the first one."""
@@ -712,9 +783,10 @@ class Appraisal:
         Worth
             The answer.
         """
-        expected = len(self.splits) * (1 + len(self.baselines) * TYPICAL_SIZES)
+        expected = len(self.splits) * (2 + len(self.baselines) * TYPICAL_SIZES)
         with ProgressLine(self.runtime.progress, Clock(), expected, "judging") as self.line:
             chosen = np.array([self._chosen_score(split) for split in self.splits])
+            simple = self._compare_simple(chosen) if self.compares_simple else None
             baselines = tuple(self._equivalent(name, chosen) for name in self.baselines)
         return Worth(
             self.size,
@@ -726,13 +798,20 @@ class Appraisal:
             len(self.splits),
             self._tested(),
             len(self.known),
+            simple,
         )
 
-    def _equivalent(self, name: str, chosen: Array) -> Equivalent:
-        def random(size: int) -> Array:
-            return np.array([self._random_score(name, size, split) for split in self.splits])
+    def _baseline_scores(self, name: str, size: int) -> Array:
+        return np.array([self._baseline_score(name, size, split) for split in self.splits])
 
-        return search(self.size, self.most, chosen, random, baseline=name, one=self.has_test)
+    def _equivalent(self, name: str, chosen: Array) -> Equivalent:
+        scores = partial(self._baseline_scores, name)
+        return search(self.size, self.most, chosen, scores, baseline=name, one=self.has_test)
+
+    def _compare_simple(self, chosen: Array) -> Simple:
+        scores = self._baseline_scores(SIMPLE, self.size)
+        low, _, high = Curve(chosen, self.has_test, {self.size: scores}).lines(self.size)
+        return Simple(SIMPLE, float(scores.mean()), float(scores.std(ddof=1)), low, high)
 
     def _tested(self) -> str:
         count, split = len(self.splits), self.splits[0]
@@ -779,13 +858,13 @@ class Appraisal:
         for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=2)
 
-    def random(self, name: str, size: int, split: Split) -> Array:
-        """Random rows; a larger sample of a split contains the smaller ones.
+    def drawn(self, name: str, size: int, split: Split) -> Array:
+        """Rows of a baseline; a larger random sample of a split contains the smaller ones.
 
         Parameters
         ----------
         name : str
-            One of ``baselines``.
+            "uniform", "class-balanced", or the reference method.
         size : int
             The number of rows, at most ``most``.
         split : Split
@@ -796,22 +875,34 @@ class Appraisal:
         array of int
             Places in the split's pool.
         """
-        key = name, split.seed
+        random = name in BASELINES
+        if not random and self.has_test:
+            split = self.splits[0]  # all have the same pool
+        key = name, split.seed, self.most if random else size
         if key not in self.orders:
-            stream, selector = BASELINES[name]
-            data, places = split.pool.data, split.pool.places
-            assert data.y is not None
-            rows = Dataset(np.zeros((len(places), 1)), data.y[places], data.weights[places])
-            rng = np.random.default_rng((split.seed, stream))
-            self.orders[key] = selector.select(rows, self.most, rng=rng).indices
+            self.orders[key] = (self._draw if random else self._select_simple)(name, size, split)
         return self.orders[key][:size]
+
+    def _draw(self, name: str, size: int, split: Split) -> Array:
+        stream, selector = BASELINES[name]
+        data, places = split.pool.data, split.pool.places
+        assert data.y is not None
+        rows = Dataset(np.zeros((len(places), 1)), data.y[places], data.weights[places])
+        rng = np.random.default_rng((split.seed, stream))
+        return selector.select(rows, self.most, rng=rng).indices
+
+    def _select_simple(self, name: str, size: int, split: Split) -> Array:
+        pool = split.pool[:]
+        selector, _ = make_feasible(self.simple, pool, Large.APPROXIMATE)
+        context = Context(runtime=replace(self.runtime, progress=False))
+        return selector.select(pool, size, rng=split.seed, context=context).indices
 
     def _chosen_score(self, split: Split) -> float:
         picked = self.picked(split).normalised()
         return self._cached_score("chosen", split, picked.indices, picked.weights)
 
-    def _random_score(self, name: str, size: int, split: Split) -> float:
-        return self._cached_score(name, split, self.random(name, size, split), np.ones(size))
+    def _baseline_score(self, name: str, size: int, split: Split) -> float:
+        return self._cached_score(name, split, self.drawn(name, size, split), np.ones(size))
 
     def _cached_score(self, name: str, split: Split, places: Array, weights: Array) -> float:
         key = name, len(places), split.seed
@@ -873,18 +964,14 @@ class Appraisal:
         return self.judge.tuned_by(tuning), ([points], test, self.pools.outputs, split.seed)
 
 
-def _make_pools(
-    data: Dataset, test: Dataset | None, task: str, standardise: bool, keep: Array | None
-) -> Pools:
-    """All rows and a test set, or splits that hold out a quarter."""
-    source = Source("data", data, keep=keep)
-    targets = read_labels(source, task)
-    if test is not None:
-        check_shapes("features", test.x, data.x)
-        test = code_labels(test, targets)
-        return Pools(source, len(data), test, len(test), False, targets)
-    held_out = max(1, round(TEST_SHARE * len(data)))
-    return Pools(source, len(data) - held_out, None, held_out, standardise, targets)
+def _as_reference(reference: str | Selector) -> Selector:
+    selector = as_selector(reference)
+    if selector.needs_model or selector.fits_model:
+        raise InputError(
+            f"reference={reference!r} needs a trained network; use 'random' or a method without "
+            f"one, such as {SIMPLE!r}."
+        )
+    return selector
 
 
 def _size_of(chosen: Any, rows: int) -> int:
@@ -937,6 +1024,7 @@ def worth(
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     large: str = "approximate",
+    reference: str | Selector = RANDOM,
     **options: Any,
 ) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
@@ -951,7 +1039,8 @@ def worth(
     Parameters
     ----------
     x, y : array
-        Features and labels (or targets), row by row; or a :class:`Dataset` as x.
+        Features and labels (or targets), row by row; or a :class:`Dataset`, a path or a built-in
+        name as x.
     chosen : Coreset, sequence of int, int or float
         The chosen rows; or how many to select, a count or a fraction.
     test : tuple or Dataset, optional
@@ -974,8 +1063,12 @@ def worth(
         The selection method, as in :func:`bicore.select`; one that needs no model.
     large : "approximate" or "exact"
         See :func:`bicore.select`.
+    reference : str or Selector
+        "random" counts the worth in random rows, and says if facility location per class at the
+        same size is enough. A method, such as "facility-location-per-class", counts in its rows.
     **options
-        Parameters of the method: kernel, loss and so on.
+        Parameters of the method: kernel, loss and so on; columns of a file: features, target and
+        labels.
 
     Returns
     -------
@@ -998,15 +1091,11 @@ def worth(
     >>> found.verdict.value  # the first rows are as good as random ones
     'random is enough here'
     """
-    refuse_unread(x)
-    if not isinstance(x, Dataset):
-        x = Dataset(x, y, weight)
-    elif chosen is None:
-        chosen = y  # worth(data, 50)
-    elif y is not None or weight is not None:
-        raise InputError("x is a Dataset with its own labels and weights; omit y and weight.")
+    if chosen is None and (isinstance(x, Dataset) or isinstance(y, (Real, str, Coreset))):
+        chosen, y = y, None  # worth(data, 50)
+    opening = {name: options.pop(name, None) for name in ("features", "target", "labels")}
     return Appraisal(
-        x,
+        as_source(x, y, weight, runtime, **opening),
         chosen,
         test=Dataset(*test) if isinstance(test, (tuple, list)) else test,
         judge=judge,
@@ -1017,5 +1106,6 @@ def worth(
         runtime=runtime,
         method=method,
         large=large,
+        reference=reference,
         **options,
     ).worth()

@@ -86,7 +86,7 @@ def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
     pairs = []
     for split in appraisal.splits:
         first = appraisal.picked(split).indices[:size]  # fewer if the coreset is smaller
-        both = first, appraisal.random("uniform", size, split)
+        both = first, appraisal.drawn("uniform", size, split)
         pairs.append([appraisal.score(split, rows, np.ones(len(rows))) for rows in both])
     chosen, random = np.array(pairs).T
     return chosen, random
@@ -99,7 +99,7 @@ def _scores_by_class(appraisal: Appraisal) -> list[dict[str, Any]]:
     chosen, random = [], []
     for split in appraisal.splits:
         picked = appraisal.picked(split).normalised()
-        drawn = appraisal.random("uniform", appraisal.size, split)
+        drawn = appraisal.drawn("uniform", appraisal.size, split)
         chosen.append(appraisal.recalls(split, picked.indices, picked.weights))
         random.append(appraisal.recalls(split, drawn, np.ones(len(drawn))))
     return compare_recalls(np.array(chosen), np.array(random))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def _axes(width: float, height: float, title: str, along: str, up: str) -> tuple
     return figure, axis
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: Any, path: str | os.PathLike[str]) -> None:
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120)
 
@@ -167,9 +168,9 @@ def draw_curves(
     methods: Sequence[str],
     title: str,
     score: str,
-    path: Path,
+    path: str | os.PathLike[str] | None = None,
     along: str = "points selected",
-) -> None:
+) -> Any:
     """Draw scores against size, or along a stream, with bands of one standard error.
 
     Parameters
@@ -180,10 +181,15 @@ def draw_curves(
         The methods; the first has the thickest line.
     title, score : str
         Title of the figure, and of its vertical axis.
-    path : Path
+    path : path, optional
         A PNG, PDF or SVG file, by its ending.
     along : str
         Meaning of the sizes.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
 
     Raises
     ------
@@ -198,7 +204,7 @@ def draw_curves(
     >>> rows = [Row("uniform", size, seed, 0.8, 0.1) for size in (5, 10) for seed in range(3)]
     >>> summary = summarise(rows, ["uniform"], [5, 10])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     draw_curves(summary, ["uniform"], "digits", "accuracy", Path(folder) / "curves.png")
+    ...     figure = draw_curves(summary, ["uniform"], "digits", "accuracy", folder + "/curves.png")
     ...     [file.name for file in Path(folder).iterdir()]
     ['curves.png']
     """
@@ -208,7 +214,9 @@ def draw_curves(
         if entries:
             _curve(axis, number, entries)
     figure.legend(loc="outside right upper", fontsize=8)
-    _save(figure, path)
+    if path is not None:
+        _save(figure, path)
+    return figure
 
 
 def _curve(axis: Any, number: int, entries: list[Entry]) -> None:

@@ -35,12 +35,11 @@ Selections = dict[tuple[str, int], Row]
 
 
 def comparison_page(
-    run: BaseComparison[Any],
+    run: BaseComparison,
     findings: Sequence[Findings],
     path: str | os.PathLike[str],
     *,
     command: str = "",
-    along: str = "rows selected",
 ) -> Path:
     """Write a comparison as one HTML file that needs no network.
 
@@ -58,8 +57,6 @@ def comparison_page(
         The file.
     command : str
         The command that repeats the comparison.
-    along : str
-        Meaning of the sizes.
 
     Returns
     -------
@@ -68,31 +65,17 @@ def comparison_page(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from bicore import Runtime
-    >>> from bicore.evaluate.comparison import Comparison, Grid
-    >>> from bicore.evaluate.records import Records
-    >>> from bicore.evaluate.models import RidgeJudge
-    >>> from bicore.evaluate.pools import make_pools
-    >>> from bicore.evaluate.findings import findings_of
-    >>> from bicore.evaluate.samples import measure_by
-    >>> from bicore.selectors import Uniform
-    >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
-    >>> grid = Grid({"uniform": Uniform()}, sizes=[10, 20], seeds=range(2))
+    >>> import tempfile, bicore
+    >>> found = bicore.compare("digits", sizes=[10, 20], methods=["uniform"], seeds=2)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     records = Records(Path(folder) / "rows.jsonl", {})
-    ...     run = Comparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
-    ...     run.run()
-    ...     found = findings_of(run, measure_by(None, classification=True))
-    ...     comparison_page(run, found, Path(folder) / "page.html").name
+    ...     comparison_page(found.run, found.findings, folder + "/page.html").name
     'page.html'
     """
     pools, known = run.pools, _known_selections(run)
     facts: dict[str, Any] = {
         "name": pools.source.name,
         "version": __version__,
-        "along": along,
+        "along": run.along,
         "random": RANDOM,
         "sizes": [int(size) for size in run.grid.sizes],
         "start": _start(findings[0], run.grid.sizes),
@@ -136,7 +119,7 @@ def _best(found: Findings, size: int) -> Entry | None:
     return next((one for one in found.summary.entries if one.size == size and one.best), None)
 
 
-def _results(run: BaseComparison[Any], found: Findings) -> dict[str, Any]:
+def _results(run: BaseComparison, found: Findings) -> dict[str, Any]:
     """The numbers of one evaluation model."""
     key, detectable = found.measure.key, found.summary.detectable
     references = {"all data": found.whole.get(key), "majority": found.majority.get(key)}
@@ -161,9 +144,7 @@ def _results(run: BaseComparison[Any], found: Findings) -> dict[str, Any]:
     }
 
 
-def _class_scores(
-    run: BaseComparison[Any], judge: str, method: str, size: int
-) -> list[dict[str, Any]]:
+def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> list[dict[str, Any]]:
     """Scores by class next to random rows, over the seeds that both have; empty if unknown."""
     pairs = []
     for seed in run.grid.seeds:
@@ -177,7 +158,7 @@ def _class_scores(
     return compare_recalls(ours, theirs)
 
 
-def _unknown(run: BaseComparison[Any], known: Selections) -> str:
+def _unknown(run: BaseComparison, known: Selections) -> str:
     """The methods whose picks are unknown, and how to get them; empty if there are none."""
     seed = run.grid.seeds[0]
     evaluated = {row.method for row in run.records.rows.values() if row.seed == seed}
@@ -185,12 +166,16 @@ def _unknown(run: BaseComparison[Any], known: Selections) -> str:
     if not missing or not run.keeps_picks:
         return ""
     return (
-        f"The picks of {', '.join(missing)} are not shown: {run.records.path.name} does not hold "
-        "them. Remove that file and run the same command again to record them."
+        f"The picks of {', '.join(missing)} are not shown: {_file_name(run)} does not hold them. "
+        "Remove that file and run the same command again to record them."
     )
 
 
-def _parameters(run: BaseComparison[Any]) -> list[list[str]]:
+def _file_name(run: BaseComparison) -> str:
+    return "in memory" if run.records.path is None else run.records.path.name
+
+
+def _parameters(run: BaseComparison) -> list[list[str]]:
     pools = run.pools
     values = {
         "rows of the data": len(pools.source.data),
@@ -199,13 +184,13 @@ def _parameters(run: BaseComparison[Any]) -> list[list[str]]:
         "test rows": "the source's own" if pools.test is not None else "held out for each seed",
         "seeds": len(run.grid.seeds),
         "task": pools.targets.task,
-        "records": run.records.path.name,
+        "records": _file_name(run),
         "bicore": __version__,
     }
     return [[name, str(value)] for name, value in values.items()]
 
 
-def _known_selections(run: BaseComparison[Any]) -> Selections:
+def _known_selections(run: BaseComparison) -> Selections:
     """The recorded selections of the first seed."""
     seed = run.grid.seeds[0]
     pool = run.pools.rows(seed)
@@ -214,7 +199,7 @@ def _known_selections(run: BaseComparison[Any]) -> Selections:
     return {(row.method, row.size): row for row in rows if np.isin(row.picks, pool).all()}
 
 
-def _picks(run: BaseComparison[Any], known: Selections) -> dict[str, Any]:
+def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
     """The picks, the groups of the pool, its map, and how rows are shown."""
     pools, grid, seed = run.pools, run.grid, int(run.grid.seeds[0])
     numbers = pools.rows(seed)

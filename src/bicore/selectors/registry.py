@@ -58,6 +58,10 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "a-design": (ADesign, {}),
     "reconstruction": (Reconstruction, {}),
     "facility-location": (FacilityLocation, {"over": "features"}),
+    "facility-location-per-class": (
+        FacilityLocation,
+        {"over": "features", "per_class": "proportional"},
+    ),
     "glister": (BilevelSelector, {"rule": "first-order"}),
     "reducible-loss": (BilevelSelector, {"rule": "reducible"}),
     "k-means-embedding": (KMeansPlusPlus, {"over": "embedding"}),

@@ -1,0 +1,528 @@
+"""Compare methods on some data: the function, and its result as a table, text, figure or page."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bicore._version import __version__
+from bicore.data import Dataset
+from bicore.errors import InputError, check_integer, unknown_name
+from bicore.evaluate.comparison import BaseComparison, Comparison, Grid, Stream, StreamComparison
+from bicore.evaluate.findings import Findings, findings_of
+from bicore.evaluate.models import Judge, as_judge
+from bicore.evaluate.pools import MOST_POOL, Pools, as_source, make_pools
+from bicore.evaluate.records import Entry, Records, digest, finite
+from bicore.evaluate.samples import measure_by
+from bicore.memory.registry import BUFFERS, as_buffer
+from bicore.report.figures import draw_curves
+from bicore.report.page_of_comparison import comparison_page
+from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.selectors.names import as_kernel
+from bicore.selectors.registry import METHODS as KNOWN
+from bicore.selectors.registry import as_selector, parameters_of
+
+SIZES = (10, 50, 100)
+METHODS = (
+    "bilevel",
+    "uniform",
+    "class-balanced",
+    "k-center-features",
+    "herding-features",
+    "facility-location-per-class",
+)
+MEMORIES = ("moments", "reservoir", "class-balanced", "merge-reduce")
+#: Of these, the ones that need classes.
+FOR_CLASSES = ("class-balanced", "prototypes")
+#: Evaluation models are trained on a whole pool of at most this many points by default.
+MOST_WHOLE = 5000
+
+
+def compare(
+    x: Any,
+    y: Any = None,
+    sizes: Sequence[int] | None = None,
+    methods: Sequence[str] | Mapping[str, Any] | str | None = None,
+    seeds: int = 10,
+    *,
+    judge: str | Judge | Sequence[str | Judge] = "ridge",
+    score: str | None = None,
+    steps: int = 1000,
+    pool: int | None = None,
+    test: int | tuple[Any, Any] | Dataset | None = None,
+    everything: bool = False,
+    task: str = "auto",
+    kernel: str = "auto",
+    stream: Stream | None = None,
+    weight: Any = None,
+    features: str | Sequence[str] | None = None,
+    target: str | None = None,
+    labels: Any = None,
+    records: str | os.PathLike[str] | None = None,
+    runtime: Runtime | None = None,
+    tell: Callable[[BaseComparison, str], None] | None = None,
+) -> ComparisonResult:
+    """Compare selection methods on your data.
+
+    Each seed draws a pool and test rows that no method sees. Every method selects from the same
+    pool, and the evaluation models are trained from scratch on each selection. With ``stream``,
+    memories are fed the same rows in the same order instead.
+
+    Parameters
+    ----------
+    x, y : array
+        Features and labels (or targets); or a :class:`Dataset`, a path or a built-in name as x.
+    sizes : sequence of int, optional
+        Numbers of points to select (default: 10, 50 and 100). A stream has positions instead.
+    methods : sequence of str, mapping or "all", optional
+        Names of ``bicore.selectors.METHODS``, or selectors by name (default: bilevel, uniform,
+        class-balanced, k-center, herding, and facility location per class). With ``stream``:
+        names of ``bicore.memory.BUFFERS``, or functions from a seed to a memory.
+    seeds : int
+        Number of repetitions, each with its own pool.
+    judge : str, Judge or sequence
+        Evaluation models: names of ``bicore.evaluate.JUDGES``, or objects.
+    score : str, optional
+        Metric of the table: "accuracy" (default) or "balanced"; for targets "r2" (default) or
+        "mae".
+    steps : int
+        Training steps of a network.
+    pool : int, optional
+        Points to select from (default: at most 2,000; all of a stream).
+    test : int, tuple or Dataset, optional
+        Number of test rows, or a separate test set (x, y) (default: a quarter of the rows).
+    everything : bool
+        Whether the models are also trained on whole pools of more than 5,000 points.
+    task : {"auto", "classification", "regression"}
+        How labels are read.
+    kernel : str
+        Kernel of bilevel methods.
+    stream : Stream, optional
+        Compare memories of a stream: capacity, order, batch and number of evaluations.
+    weight : array, optional
+        Weights of the rows in the selection.
+    features, target, labels : optional
+        Columns and labels of a file, as in :func:`bicore.select`.
+    records : path, optional
+        A file, or a folder for files named after the settings: finished rows are written to it,
+        and a later call continues. By default rows are kept in memory.
+    runtime : Runtime, optional
+        Device, limits of each selection, and progress.
+    tell : callable, optional
+        Receives the running comparison and the current step, first before any work.
+
+    Returns
+    -------
+    ComparisonResult
+        Prints as a table; has ``table``, ``plot``, ``to_html`` and ``as_dict``. An interrupted
+        comparison has the rows that were finished.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> import bicore, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(120, 3))
+    >>> found = bicore.compare(x, x[:, 0] > 0, [5, 10], ["uniform", "k-center-features"], 2)
+    >>> len(found.table)
+    4
+    """
+    runtime = runtime or Runtime()
+    models = check_request(sizes, methods, seeds, judge, steps, kernel, stream)
+    source = as_source(x, y, weight, runtime, features=features, target=target, labels=labels)
+    most = MOST_POOL if stream is None else len(source.data)
+    count = test if isinstance(test, int) else None
+    own = Dataset(*test) if isinstance(test, tuple) else test
+    own = own if isinstance(own, Dataset) else None
+    pools = make_pools(source, own, task, pool, most, count)
+    measure = measure_by(score, pools.classification)
+    for model in models:
+        model.check(tuple(source.data.x.shape[1:]), pools.outputs)
+    settings = _settings(pools, models, steps, kernel, stream)
+    grid = _make_grid(pools, sizes, methods, kernel, stream, range(seeds))
+    path = None if records is None else Path(records)
+    if path is not None and path.is_dir():
+        path = path / f"compare-{digest(settings)}.jsonl"
+    kind: Any = Comparison if stream is None else StreamComparison
+    run = kind(
+        pools,
+        grid,
+        models[0],
+        Records(path, settings),
+        runtime,
+        everything or pools.size <= MOST_WHOLE,
+        others=models[1:],
+        majority=True,
+        **({} if stream is None else {"stream": stream}),
+    )
+    interrupted = _run(run, tell)
+    return ComparisonResult(run, findings_of(run, measure), interrupted)
+
+
+def check_request(
+    sizes: Any, methods: Any, seeds: int, judge: Any, steps: int, kernel: str, stream: Any
+) -> list[Judge]:
+    """Check the arguments of :func:`compare` that need no data; the evaluation models."""
+    check_integer("seeds", seeds)
+    check_integer("steps", steps)
+    for size in sizes or ():
+        check_integer("sizes", size)
+    if sizes is not None and stream is not None:
+        raise InputError(f"sizes={sizes!r} does not apply to a stream; give Stream(points=…).")
+    as_kernel(kernel)
+    _named(methods, stream)
+    return _as_judges(judge, steps)
+
+
+def _as_judges(judge: Any, steps: int) -> list[Judge]:
+    given = [judge] if isinstance(judge, (str, Judge)) else list(judge)
+    models = [one if isinstance(one, Judge) else as_judge(one, steps) for one in given]
+    _refuse_twice("judge", [one.name for one in models])
+    return models
+
+
+def _refuse_twice(argument: str, names: Sequence[str]) -> None:
+    for name in names:
+        if list(names).count(name) > 1:
+            raise InputError(f"{argument} holds {name} twice; name each once.")
+
+
+def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str] | None:
+    """The methods as given: checked names, or objects by name; None for the defaults."""
+    if methods is None or isinstance(methods, Mapping):
+        return methods
+    known = {
+        "buffers": [name for name, kind in BUFFERS.items() if not kind.needs_model],
+        "methods": list(KNOWN),
+    }
+    argument = "methods" if stream is None else "buffers"
+    names = known[argument] if methods == "all" else list(methods)
+    _refuse_twice(argument, names)
+    for name in names:
+        if name not in known[argument]:
+            if stream is not None and name in BUFFERS:
+                raise InputError(f"{name} needs the current model, and a comparison has none.")
+            raise unknown_name(argument, name, known[argument])
+    return names
+
+
+def _make_grid(
+    pools: Pools, sizes: Any, methods: Any, kernel: str, stream: Stream | None, seeds: range
+) -> Grid:
+    named = _named(methods, stream)
+    if named is None:
+        defaults = METHODS if stream is None else MEMORIES
+        named = [one for one in defaults if pools.classification or one not in FOR_CLASSES]
+    if stream is None:
+        sizes = sorted(set(SIZES if sizes is None else sizes))
+        for size in sizes:
+            check_integer("sizes", size, 1, pools.size, "or give a larger pool")
+    else:
+        check_integer("capacity", stream.capacity, 1, pools.size - 1, "a stream must be longer")
+        sizes = stream.positions(pools.size)
+    if not isinstance(named, Mapping):
+        make = _make_selector if stream is None else _make_memories
+        named = {name: make(name, kernel, stream) for name in named}
+    return Grid(named, sizes, seeds)
+
+
+def _make_selector(name: str, kernel: str, stream: Stream | None) -> Any:
+    chosen = kernel != "auto" and "bilevel" in name and "kernel" in parameters_of(name)
+    return as_selector(name, **({"kernel": kernel} if chosen else {}))
+
+
+def _make_memories(name: str, kernel: str, stream: Stream | None) -> Callable[[int], Any]:
+    """A function from a seed to a memory."""
+    assert stream is not None
+    options: dict[str, Any] = {}
+    if name == "merge-reduce" and kernel != "auto":
+        options["selector"] = as_selector("bilevel", kernel=kernel)
+    return lambda seed: as_buffer(name, stream.capacity, seed, **options)
+
+
+def _settings(
+    pools: Pools, judges: list[Judge], steps: int, kernel: str, stream: Stream | None
+) -> dict[str, Any]:
+    """All settings that determine the value of a row."""
+    # rows of earlier versions, whose ridge model was not tuned, differ
+    tuned = {"ridge": "tuned"} if any(judge.name == "ridge" for judge in judges) else {}
+    own = {} if stream is None else {"stream": asdict(replace(stream, points=1))}
+    return {
+        "version": __version__,
+        "source": pools.source.name,
+        "fingerprint": pools.source.data.fingerprint(),
+        "judge": ",".join(judge.name for judge in judges),
+        "steps": steps if any(judge.is_network for judge in judges) else None,
+        **tuned,
+        "pool": pools.size,
+        "test": pools.test_size,
+        "scale": pools.source.scale,
+        "task": pools.targets.task,
+        "kernel": kernel,
+        **own,
+    }
+
+
+def _run(run: BaseComparison, tell: Callable[[BaseComparison, str], None] | None) -> bool:
+    """Fill the grid with progress; whether it was interrupted."""
+    with ProgressLine(run.runtime.progress, Clock(), run.grid.cells(), "comparing") as line:
+
+        def show(done: int, words: str) -> None:
+            if tell is not None:
+                tell(run, words)
+            elif done:
+                line.update(done, objective=math.nan)
+
+        run.tell = show
+        try:
+            run.say("")
+            run.run()
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonResult:
+    """The result of :func:`bicore.compare`; it prints as a table.
+
+    Parameters
+    ----------
+    run : Comparison or StreamComparison
+        The comparison, with its rows, and ``failed``: why methods were left out.
+    findings : list of Findings
+        Summaries by evaluation model.
+    interrupted : bool
+        Whether it ended early; the same call with ``records`` continues.
+
+    Examples
+    --------
+    >>> import bicore, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(120, 3))
+    >>> found = bicore.compare(x, x[:, 0] > 0, sizes=[5], methods=["uniform"], seeds=2)
+    >>> print(str(found).splitlines()[0])
+    accuracy of the ridge judge, mean ± standard error over seeds
+    """
+
+    run: BaseComparison
+    findings: list[Findings] = field(repr=False)
+    interrupted: bool = False
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each evaluation model, method and size; numbers are None if unknown."""
+        return [
+            {
+                "judge": found.judge.name,
+                "score": found.measure.title,
+                **entry.as_json(),
+                "worth": _worth_of(found, entry),
+            }
+            for found in self.findings
+            for entry in found.summary.entries
+        ]
+
+    @property
+    def table(self) -> Any:
+        """:attr:`rows` as a frame of pandas or polars, or as they are without these libraries."""
+        installed = [
+            name for name in ("pandas", "polars") if name in sys.modules or find_spec(name)
+        ]
+        loaded = [name for name in installed if name in sys.modules]
+        for name in (*loaded, *installed):
+            return import_module(name).DataFrame(self.rows)
+        return self.rows
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the scores of the first evaluation model against size.
+
+        Parameters
+        ----------
+        path : path, optional
+            A PNG, PDF or SVG file to write, by its ending.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure, which a notebook shows.
+        """
+        run, first = self.run, self.findings[0]
+        title = (
+            f"{run.pools.source.name}, judge {run.judge.name}: mean over {len(run.grid.seeds)} "
+            "seeds ± one s.e."
+        )
+        names = list(run.grid.methods)
+        return draw_curves(first.summary, names, title, first.measure.title, path, run.along)
+
+    def to_html(self, path: str | os.PathLike[str], command: str = "") -> Path:
+        """Write the comparison as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        command : str
+            The command that repeats the comparison.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        return comparison_page(self.run, self.findings, path, command=command)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All results for JSON.
+
+        Returns
+        -------
+        dict
+            Rows, summaries by evaluation model, references and notes.
+        """
+        run, first = self.run, self.findings[0]
+        path = run.records.path
+        return {
+            "source": run.pools.source.name,
+            **run.facts(),
+            "test": run.pools.test_size,
+            "judge": run.judge.name,
+            "score": first.measure.title,
+            "rows": [run.row_to_json(row) for row in run.rows()],
+            **_view(first),
+            "everything": _means(first.whole).get(first.measure.key),
+            "judges": {
+                one.judge.name: {
+                    **_view(one),
+                    "all_data": _means(one.whole),
+                    "majority": _means(one.majority),
+                }
+                for one in self.findings
+            },
+            "notes": [one.note for one in self.findings if one.note],
+            "failed": run.failed,
+            "records": None if path is None else str(path),
+            "version": __version__,
+        }
+
+    def __str__(self) -> str:
+        return "\n\n".join("\n".join(_table(self.run, one)) for one in self.findings)
+
+    def _repr_html_(self) -> str:
+        return f'<pre class="bicore-comparison">{escape(str(self))}</pre>'
+
+
+def _worth_of(found: Findings, entry: Entry) -> str | None:
+    worth = found.worth.get((entry.method, entry.size))
+    return None if worth is None else worth.short()
+
+
+def _view(found: Findings) -> dict[str, Any]:
+    detectable = found.summary.detectable
+    return {
+        "summary": [entry.as_json() for entry in found.summary.entries],
+        "smallest_detectable": {str(size): finite(value) for size, value in detectable.items()},
+        "worth": [
+            {"method": method, "size": size, **equivalent.ends()}
+            for (method, size), equivalent in found.worth.items()
+        ],
+    }
+
+
+def _means(entries: dict[str, Entry]) -> dict[str, float]:
+    return {key: entry.mean for key, entry in entries.items()}
+
+
+def _table(run: BaseComparison, found: Findings) -> list[str]:
+    """The best method of the largest size first, then the references."""
+    sizes = [size for size in run.grid.sizes if size in found.summary.detectable]
+    if not sizes:
+        return ["no rows yet"]
+    names = _best_first(found, sizes[-1])
+    plain = "majority class" if run.pools.classification else "mean of the targets"
+    entries = {f"all data ({run.pools.size})": found.whole, plain: found.majority}
+    key = found.measure.key
+    references = {name: own[key] for name, own in entries.items() if key in own}
+    width = max(len(name) for name in [*names, *references]) + 2
+    head = "".join(f"{f'{size} {run.unit}':>20}" for size in sizes)
+    judge = found.judge.title(run.pools.classification)
+    return [
+        f"{found.measure.title} of the {judge} judge, mean ± standard error over seeds",
+        f"{'':<{width}}{head}{'seconds':>12}{'  worth' if found.worth else ''}",
+        *(f"{name:<{width}}{_line(found, name, sizes)}" for name in names),
+        *(f"{name:<{width}}{_value(entry):>18}" for name, entry in references.items()),
+        "",
+        *_legend(run, found, sizes),
+    ]
+
+
+def _best_first(found: Findings, size: int) -> list[str]:
+    """The methods by their mean at one size, those without one last."""
+
+    def rank(name: str) -> float:
+        entry = found.summary.of(name, size)
+        if entry is None:
+            return math.inf
+        return -entry.mean if found.measure.larger else entry.mean
+
+    return sorted(dict.fromkeys(entry.method for entry in found.summary.entries), key=rank)
+
+
+def _line(found: Findings, name: str, sizes: list[int]) -> str:
+    """The line of a method after its name: scores, seconds of the largest size, and worth."""
+    entries = [found.summary.of(name, size) for size in sizes]
+    last = next(entry for entry in reversed(entries) if entry is not None)
+    model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
+    worth = " / ".join(one.short() for (method, _), one in found.worth.items() if method == name)
+    cells = "".join(f"{_cell(entry):>20}" for entry in entries)
+    return f"{cells}{last.seconds:>12.3g}{model}{f'  {worth}' if worth else ''}"
+
+
+def _cell(entry: Entry | None) -> str:
+    if entry is None:
+        return "—"
+    missing = " " if entry.complete else f"({entry.seeds})"
+    mark = "★" if entry.best else "≈" if entry.tied else missing
+    return f"{_value(entry)} {mark}"
+
+
+def _value(entry: Entry) -> str:
+    error = f" ± {entry.error:.4f}" if math.isfinite(entry.error) else ""
+    return f"{entry.mean:.4f}{error}"
+
+
+def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]:
+    entries, detectable = found.summary.entries, found.summary.detectable
+    lines = [
+        "★ best mean; ≈ no significant difference to the best (paired, 95%); "
+        f"seconds: {run.seconds_of}"
+    ]
+    if any(entry.model_seconds for entry in entries):
+        lines.append("+ seconds: training the model that the method needs, once per pool")
+    if any(not entry.complete for entry in entries):
+        lines.append("(n) only n seeds are there: not compared with the others")
+    known = {size: detectable[size] for size in sizes if math.isfinite(detectable[size])}
+    if known:
+        differences = ", ".join(f"{value:.4f} at {size}" for size, value in known.items())
+        lines.append(
+            "smallest difference these seeds would find (95% confidence, 80% power): "
+            f"{differences} {run.unit}"
+        )
+    elif all(entry.seeds < 2 for entry in entries):
+        lines.append("one seed says nothing about differences; give 5 seeds or more")
+    if found.worth:
+        lines.append(
+            "worth: uniform rows with the same mean score, one number per size, as far as the "
+            "sizes compared tell (bicore worth evaluates more of them, and gives an interval)"
+        )
+    return lines
