@@ -632,7 +632,7 @@ def test_progress_while_reading_says_how_far_it_is(bicore, folder):
     lines = [f"{i},{i % 7},{i % 2}\n" for i in range(15_000)]
     (folder / "long.csv").write_text("a,b,label\n" + "".join(lines))
     patch = AT_ONCE | {"bicore.cli.terminal.LOOK_SECONDS": 0.001}
-    words = ["select", "long.csv", "--target", "label", *FAST, "--size", "0"]
+    words = ["select", "long.csv", "--target", "label", *FAST, "--size", "20000"]
     result = bicore(*words, cwd=folder, patch=patch)
     assert result.returncode == 2
     assert all(

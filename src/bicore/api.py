@@ -12,8 +12,10 @@ import numpy as np
 from torch import nn
 
 from bicore import frames
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.strategies import OpenStrategy
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, read_targets
 from bicore.errors import (
     InputError,
     LargeDataWarning,
@@ -22,9 +24,10 @@ from bicore.errors import (
     unknown_name,
 )
 from bicore.networks.loading import is_torch_data
-from bicore.picking import as_seed
+from bicore.picking import as_seed, as_size
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
+from bicore.selectors.baselines.simple import ClassBalanced
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.large import Estimate, Large, estimate_selection, make_feasible
 from bicore.selectors.quality_curve import TOLERANCE, select_sized
@@ -144,6 +147,8 @@ def select(
     refuse_tolerance(size, tolerance)
     data = _dataset(x, y, weight)
     judge = _outer(outer)
+    if not len(initial) and _takes_all(selector, data, size):
+        return _take_all(data, seed)
     context = Context(model, runtime or Runtime())
     selector, replaced = make_feasible(selector, data, wanted)
     notes += replaced
@@ -497,6 +502,26 @@ class _Parts:
             seed=as_seed(self.seed),
         )
         return from_shards.opened(self.x, self.y, self.weight, **opening), asked
+
+
+def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bool:
+    """Whether all rows are asked for, and no option asks for an order, quotas or weights."""
+    if not isinstance(selector, BilevelSelector) or data.y is None or data.weight is not None:
+        return False
+    plain = selector.strategy == OpenStrategy() and selector.quotas is None
+    plain = plain and selector.weights is WeightMode.BINARY
+    return plain and size != "auto" and as_size(size, len(data)) == len(data)
+
+
+def _take_all(data: Dataset, seed: int | np.random.Generator) -> Coreset:
+    """All rows: there is nothing to select, so that they come at once, in a stated order."""
+    targets = read_targets(data.y)
+    coreset = Coreset(np.arange(len(data)), ids=data.ids)
+    order = "in the given order"
+    if targets.classes is not None and len(targets.classes) > 1:
+        coreset, order = ClassBalanced().select(data, len(data), rng=seed), "classes take turns"
+    known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
+    return coreset.annotated({**known, "notes": (f"size: all rows, {order}; none were compared",)})
 
 
 def _chooser(method: str | Selector, options: dict[str, Any]) -> Selector:

@@ -65,7 +65,7 @@ def to_json(coreset: Coreset) -> dict[str, Any]:
     }
 
 
-def describe(coreset: Coreset) -> list[str]:
+def describe(coreset: Coreset, notes: bool = True) -> list[str]:
     """The number of points, the problem they solve, its objective and the time; then the notes."""
     known = coreset.provenance
     task = "" if known.task is None else f", {known.task}"
@@ -76,7 +76,7 @@ def describe(coreset: Coreset) -> list[str]:
     if coreset.objective is not None:
         line += f", objective {coreset.objective:.5g}"
     ending = [] if coreset.status is Status.COMPLETE else [f"status: {coreset.message}"]
-    return [f"{line}, {known.seconds:.2f} s", *ending, *known.notes]
+    return [f"{line}, {known.seconds:.2f} s", *ending, *(known.notes if notes else ())]
 
 
 def shorten(values: Any) -> str:
@@ -156,14 +156,16 @@ class Written:
         raise typer.Exit(1)
 
 
-def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None) -> None:
-    """Say where an interrupted selection is kept and how to continue it."""
-    way = command()
+def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None, out: bool) -> None:
+    """Say where an interrupted selection is kept; the last line is the command that continues."""
+    words = ["bicore", *sys.argv[1:]]
     if state is None and kept is not None:
-        way = "start again (only .npz files can be continued)"
-        if kept.suffix.lower() == ".npz":
-            way = f"{command()} --initial {kept} (with another --out, or --force)"
-    tell(f"bicore: {coreset.message}; kept in {state or kept}. To go on: {way}")
+        words += ["--initial", str(kept), *(["--force"] if out else [])]
+    tell(f"bicore: {coreset.message}; kept in {state or kept}.")
+    if state is None and (kept is None or kept.suffix.lower() != ".npz"):
+        tell("To go on, start again: only .npz files can be continued.")
+    else:
+        tell("To go on:", shlex.join(words))
     raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -191,7 +193,7 @@ def finish(
     worth: dict[str, Any] = {}
     with written.or_rescue():
         if not output.json and (not output.quiet or output.out is None):
-            say(*_report(source, coreset, written.paths))
+            say(*_report(source, coreset, written.paths, output.quiet))
         appraisal = None if appraiser is None or stopped else appraiser(coreset)
         if appraisal is not None:
             worth = _evaluate(appraisal, coreset, output)
@@ -205,7 +207,7 @@ def finish(
         tell("bicore: interrupted while evaluating; the selection is complete.")
         raise typer.Exit(EXIT_INTERRUPTED)
     if stopped:
-        exit_interrupted(coreset, kept, state)
+        exit_interrupted(coreset, kept, state, output.out is not None)
 
 
 def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
@@ -275,9 +277,9 @@ def _save(source: Source | None, coreset: Coreset, path: Path) -> None:
         tables.write_rows(path, source.table, coreset.indices, coreset.weights)
 
 
-def _report(source: Source | None, coreset: Coreset, paths: list[Path]) -> list[str]:
+def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: bool) -> list[str]:
     """The answer in words."""
-    lines = describe(coreset)
+    lines = describe(coreset, notes=not quiet)
     if "passes" in coreset.details:
         counts = coreset.details.items()
         lines.append(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in counts))

@@ -176,7 +176,9 @@ def compare(
     if output.json:
         say_json(found.as_dict())
     else:
-        say(*str(found).splitlines(), f"records: {run.records.path}")
+        say(*str(found).splitlines())
+    if not output.json and not output.quiet:
+        say(f"records: {run.records.path}")
     if found.findings[0].summary.entries:
         if output.picture is not None:
             found.plot(output.picture)

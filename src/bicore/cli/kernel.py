@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from bicore.cli.options import Data, Files, Precision, check_output, option
-from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, starting, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
 from bicore.errors import InputError
 
 
@@ -54,5 +54,8 @@ def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
     except KeyboardInterrupt:
         tell(f"bicore: interrupted; the same command continues ({part_of(out)} holds the rest).")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    shape = f"{len(rows)} × {len(rows)} {limits.dtype}"
-    say(f"written: {out} ({shape}, {fitted.name}, {seconds:.1f} s)")
+    if output.json:
+        say_json({"out": str(out), **job, "seconds": seconds})
+    elif not output.quiet:
+        shape = f"{len(rows)} × {len(rows)} {limits.dtype}"
+        say(f"written: {out} ({shape}, {fitted.name}, {seconds:.1f} s)")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -33,15 +35,27 @@ BUFFERS = ("moments", "merge-reduce", "reservoir", "class-balanced", "prototypes
 PICTURES = (".png", ".pdf", ".svg")
 
 
-def option(words: str, metavar: str | None = None, *, default: Any = None, name: str = "") -> Any:
+#: The panel that only ``--help-all`` shows.
+ADVANCED = "Advanced"
+
+
+def option(
+    words: str,
+    metavar: str | None = None,
+    *,
+    default: Any = None,
+    name: str = "",
+    advanced: bool = False,
+) -> Any:
     """A field of a group: an option with its help and default."""
-    info = typer.Option(*filter(None, [name]), help=words, metavar=metavar)
+    panel = ADVANCED if advanced else None
+    info = typer.Option(*filter(None, [name]), help=words, metavar=metavar, rich_help_panel=panel)
     return field(default=default, metadata={"info": info})
 
 
-def switch(words: str, name: str) -> Any:
+def switch(words: str, name: str, advanced: bool = False) -> Any:
     """A field of a group: an option without a value."""
-    return option(words, default=False, name=name)
+    return option(words, default=False, name=name, advanced=advanced)
 
 
 @dataclass(frozen=True)
@@ -66,19 +80,28 @@ class Table:
     labels: str | None = option("Labels of a .npy, or of a sparse .npz.", "FILE.npy")
     drop: str | None = option("Comma-separated columns to exclude.", "COLUMNS")
     drop_missing_target: bool = switch(
-        "Leave out rows of a table without a target.", "--drop-missing-target"
+        "Leave out rows of a table without a target.", "--drop-missing-target", advanced=True
     )
-    decimal: str | None = option("Decimal separator, if it cannot be inferred.", "comma|point")
+    decimal: str | None = option(
+        "Decimal separator, if it cannot be inferred.", "comma|point", advanced=True
+    )
     missing: str | None = option(
         "Comma-separated words for a missing value, e.g. 'n.a.' (default: empty, NA, nan, …).",
         "WORDS",
+        advanced=True,
     )
-    encoding: str | None = option("Text encoding (default: inferred).", "NAME")
+    encoding: str | None = option("Text encoding (default: inferred).", "NAME", advanced=True)
     data: str | None = option(
-        "Folder of mnist or cifar10 as torchvision has it [$BICORE_DATA].", "DIR"
+        "Folder of mnist or cifar10, as torchvision writes it (default: $BICORE_DATA).",
+        "DIR",
+        advanced=True,
     )
     limit: int | None = option("Use only the first N rows.", "N")
     scale: str | None = option("Feature scaling (default: depends on the source).", "standard|none")
+
+    def __post_init__(self) -> None:
+        if not self.source.strip():
+            raise InputError("SOURCE is empty; give a file, a folder, digits, or - for CSV.")
 
     def options(self) -> dict[str, Any]:
         """The options of :func:`bicore.sources.open_source`."""
@@ -113,9 +136,9 @@ class Limits:
     """The device and the limits of the work."""
 
     panel: ClassVar[str] = "Limits"
-    device: str = option("auto, cpu or cuda.", default="auto")
+    device: str = option("Device: auto, cpu or cuda.", default="auto")
     memory: str | None = option("Memory limit, e.g. 2GB (default: 4GB).", "SIZE")
-    threads: int | None = option("Number of CPU threads.")
+    threads: int | None = option("Number of CPU threads (default: all).", advanced=True)
 
     def runtime(self, **more: Any) -> Runtime:
         """The same as a runtime."""
@@ -128,7 +151,7 @@ class Limits:
 class Precision(Limits):
     """Limits, and the precision of numbers."""
 
-    dtype: str = option("float64 or float32.", default="float64")
+    dtype: str = option("Precision: float64 or float32.", default="float64", advanced=True)
 
 
 @dataclass(frozen=True)
@@ -137,7 +160,7 @@ class Output:
 
     panel: ClassVar[str] = "Output"
     json: bool = switch("Print one JSON object and nothing else.", "--json")
-    quiet: bool = switch("No progress and no notes.", "--quiet")
+    quiet: bool = switch("Print the answer only: no progress, notes or warnings.", "--quiet")
 
 
 @dataclass(frozen=True)
@@ -150,7 +173,7 @@ class Files(Output):
 def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
     """Add a verb to the parser: a group of options becomes one option for each field."""
     groups: dict[str, Any] = {}
-    flat: list[inspect.Parameter] = []
+    flat: list[inspect.Parameter] = [_HELP_ALL]
     for name, kind in get_type_hints(verb, include_extras=True).items():
         if is_dataclass(kind):
             groups[name] = kind
@@ -160,7 +183,9 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
             flat.append(own.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(verb)
-    def run(**given: Any) -> None:
+    def run(help_all: bool, **given: Any) -> None:
+        if given.get("quiet"):
+            warnings.simplefilter("ignore")
         made = {
             name: kind(**{one.name: given.pop(one.name) for one in fields(kind)})
             for name, kind in groups.items()
@@ -182,7 +207,7 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
     found = []
     for one in fields(group):
         info = one.metadata["info"]
-        info.rich_help_panel = group.panel
+        info.rich_help_panel = info.rich_help_panel or group.panel
         default = inspect.Parameter.empty if one.default is MISSING else one.default
         found.append(
             inspect.Parameter(
@@ -195,17 +220,43 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
     return found
 
 
+def _print_all_help(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[ADVANCED] = True
+        say(*ctx.get_help().splitlines())
+        raise typer.Exit
+
+
+_HELP_ALL = inspect.Parameter(
+    "help_all",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_print_all_help,
+            is_eager=True,
+            help="Show all options, also the advanced ones.",
+        ),
+    ],
+)
+
+
 class PanelCommand(TyperCommand):
     """A command whose help lists options by panel, without loading rich."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each panel."""
+        """Write a section for each panel; advanced options only for --help-all."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)
             if record is not None:
                 panel = getattr(one, "rich_help_panel", None) or "Other"
                 panels.setdefault(panel, []).append(record)
+        advanced = panels.pop(ADVANCED, [])
+        if advanced and ADVANCED in ctx.meta:
+            panels[ADVANCED] = advanced
         for name, records in panels.items():
             with formatter.section(name):
                 formatter.write_dl(records)
@@ -232,17 +283,17 @@ def read_size(text: str) -> int | float | str:
     """A count, a fraction below 1, a percentage, or auto."""
     if text == "auto":
         return text
-    try:
+    with suppress(ValueError):
         if text.endswith("%"):
             share = float(text[:-1])
             if 0 < share <= 100:
                 return share / 100
         else:
-            return float(text) if "." in text or "e" in text.lower() else int(text)
-    except ValueError:
-        pass
+            size = float(text) if "." in text or "e" in text.lower() else int(text)
+            if size > 0:
+                return size
     raise InputError(
-        f"--size must be a count, a fraction, a percentage up to 100% or auto; got {text!r}."
+        f"--size must be a count >= 1, a fraction, a percentage up to 100% or auto; got {text!r}."
     )
 
 

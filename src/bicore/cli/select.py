@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore.cli.options import (
+    ADVANCED,
     JUDGES,
     PICTURES,
     Data,
@@ -45,7 +46,9 @@ OF_SELECT = ("size", "method", "seed", "large", "initial", "tolerance", *OF_PART
 class Rows(Data):
     """A source to select from."""
 
-    data_weights: str | None = option("Column (or .npz array) of row weights.", "COLUMN")
+    data_weights: str | None = option(
+        "Column (or .npz array) of row weights.", "COLUMN", advanced=True
+    )
 
     def in_parts(self, options: dict[str, Any], runtime: Runtime) -> bool:
         """Whether the source is a set of shards, or a file that is read like one."""
@@ -87,18 +90,23 @@ class Method:
         default="bilevel",
     )
     kernel: str | None = option(
-        "auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
+        "Kernel: auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, "
+        "polynomial.",
         "NAME",
     )
-    loss: str | None = option("squared (default), cross-entropy or logistic.")
-    weights: str | None = option("binary (default), learnt or final.")
-    inner_reg: str | None = option(
-        "Regularisation ρ: auto (default), a number, relative:SHARE or per-point:NUMBER.", "REG"
+    loss: str | None = option("Loss: squared (default), cross-entropy or logistic.")
+    weights: str | None = option(
+        "Weights of the points: binary (default), learnt or final.", advanced=True
     )
-    task: str | None = option("auto (default), classification or regression.")
-    prior: str | None = option("Weight of classes: data (default) or equal.")
+    inner_reg: str | None = option(
+        "Regularisation ρ: auto (default), a number, relative:SHARE or per-point:NUMBER.",
+        "REG",
+        advanced=True,
+    )
+    task: str | None = option("Task: auto (default), classification or regression.")
+    prior: str | None = option("Weight of classes: data (default) or equal.", advanced=True)
     quotas: str | None = option(
-        "Most points of each class, LABEL=COUNT,…; or balanced: classes take turns.",
+        "Largest number of points of each class, LABEL=COUNT,…; or balanced: equally many.",
         "QUOTAS",
     )
     seed: int = option("Seed for all random draws.", default=0)
@@ -108,28 +116,30 @@ class Method:
 class Advanced:
     """The search, and rows in parts."""
 
-    panel: ClassVar[str] = "Advanced"
+    panel: ClassVar[str] = ADVANCED
     large: str = option(
-        "approximate (default: a sample of large data), or exact.",
+        "Large data: approximate (by a sample), or exact.",
         "WORD",
         default="approximate",
     )
     exact: bool = switch("Use all rows; the same as --large exact.", "--exact")
-    rule: str | None = option("auto (default), gradient, gain, first-order or reducible.")
+    rule: str | None = option(
+        "Score of a point: auto (default), gradient, gain, first-order or reducible."
+    )
     strategy: str | None = option(
-        "auto (default), greedy, batches, exchange, elimination or simplex."
+        "Search: auto (default), greedy, batches, exchange, elimination or simplex."
     )
     targets: str | None = option("Targets of the fit: auto (default), given or smoothed.")
     candidates: int | None = option("Score N random points per step instead of all.", "N")
     tolerance: float | None = option(
-        "With --size auto: excess over the full model's loss (0.02).", "SHARE"
+        "With --size auto: accepted excess over the full model's loss (default: 0.02).", "SHARE"
     )
-    initial: Path | None = option("A coreset of the same data to continue.", "FILE.npz")
+    initial: Path | None = option("Continue a coreset of the same data.", "FILE.npz")
     outer: str | None = option(
-        "Files: rows that measure the objective; X.npy,Y.npy for two files.", "FILE"
+        "Files: rows on which the objective is measured; X.npy,Y.npy for two files.", "FILE"
     )
     passes: str | None = option(
-        "Files: select by passes over all rows; auto, or exact (one point a pass)."
+        "Files: select by passes over all rows: auto, or exact (one point per pass)."
     )
     state: Path | None = option("Passes: folder from which a stopped selection continues.", "DIR")
     dask: str | None = option("Passes: address of a Dask scheduler, tcp://…", "ADDRESS")
@@ -147,15 +157,19 @@ class Limits(Precision):
 class Answer(Files):
     """How the selection is printed, written and evaluated."""
 
-    out: Path | None = option(".npz, or .csv/.parquet with the chosen rows.", "FILE")
+    out: Path | None = option("Write a coreset (.npz), or the rows (.csv, .parquet).", "FILE")
     picture: Path | None = option("Draw the selected points.", "FILE.png")
     report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
     worth: bool | None = option(
         "Also estimate how many random rows match the score (extra fits; default with --report).",
         name="--worth/--no-worth",
     )
-    judge: str | None = option(f"With --worth, the evaluation model: {', '.join(JUDGES)}.", "NAME")
-    dry_run: bool = switch("Estimate time and memory, and select nothing.", "--dry-run")
+    judge: str | None = option(
+        f"With --worth: evaluation model: {', '.join(JUDGES)}.", "NAME", advanced=True
+    )
+    dry_run: bool = switch(
+        "Estimate time and memory, and select nothing.", "--dry-run", advanced=True
+    )
 
     def check(self, initial: Path | None) -> None:
         """Refuse files and combinations that cannot be right, before any work."""
@@ -261,6 +275,8 @@ def _open(
     rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output
 ) -> tuple[Source | None, dict[str, Any]]:
     """The source, or None for rows in parts; and the arguments of :func:`bicore.select`."""
+    from bicore.picking import as_size
+
     if rows.in_parts(options, runtime):
         _refuse_for_parts(rows, output)
         return None, {**options, **rows.arguments()}
@@ -271,6 +287,8 @@ def _open(
     if isinstance(options.get("quotas"), dict) and source.data.y is not None:
         labels = {str(one): one for one in source.data.y.ravel().tolist()}
         options["quotas"] = {labels.get(str(k), k): v for k, v in options["quotas"].items()}
+    if options["size"] != "auto":
+        as_size(options["size"], len(source.data))  # before anything is printed
     if not output.quiet:
         shape = "×".join(map(str, source.data.x.shape[1:]))
         tell(f"{source.name}: {len(source.data)} points of {shape} features")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 #: Characters of a field that are shown.
 MOST_CHARACTERS = 300
+#: Details that only a continued selection needs.
+INTERNAL = ("kernel_parameters", "solvers")
+#: The text of a configuration, such as Exchange(rounds=None).
+CONFIGURATION = re.compile(r"^([A-Z]\w*)\(.*\)$")
 #: Required packages, and the use of optional ones; those of pyproject.toml.
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "threadpoolctl", "typer")
 OPTIONAL = {
@@ -41,11 +46,12 @@ def show(
     if not file.exists():
         raise InputError(f"{file} does not exist; check the name.")
     with starting():
-        from bicore.cli.answer import shorten
+        from bicore.cli.answer import describe, shorten
         from bicore.coreset import Coreset
     coreset = Coreset.load(file)
-    say(f"{file}: {coreset!r}")
-    facts = {"message": coreset.message or None, **_origin(coreset.provenance), **coreset.details}
+    say(f"{file}: {describe(coreset, notes=False)[0]}")
+    details = {name: one for name, one in coreset.details.items() if name not in INTERNAL}
+    facts = {"message": coreset.message or None, **_origin(coreset.provenance), **details}
     for name, value in facts.items():
         if value is not None:
             _print_field(name, _as_text(value))
@@ -57,7 +63,8 @@ def show(
 
 
 def _print_field(name: str, words: str) -> None:
-    say(f"  {name[:MOST_CHARACTERS]:15s} {words}")
+    text = words if len(words) <= MOST_CHARACTERS else f"{words[:MOST_CHARACTERS]} …"
+    say(f"  {name[:MOST_CHARACTERS].replace('_', ' '):15s} {text}")
 
 
 def _origin(known: Provenance) -> dict[str, Any]:
@@ -65,17 +72,21 @@ def _origin(known: Provenance) -> dict[str, Any]:
     inner_reg = None
     if known.inner_reg is not None:
         form = " a point" if known.per_point else ""
-        inner_reg = f"{known.inner_reg}{form}{' (auto)' if known.automatic else ''}"
+        inner_reg = f"{known.inner_reg:.4g}{form}{' (auto)' if known.automatic else ''}"
     names = ("method", "task", "kernel", "loss", "inner_reg", "seed", "seconds", "fingerprint")
     fields = {name: getattr(known, name) for name in names}
     return {"n": known.rows, **fields, "inner_reg": inner_reg}
 
 
 def _as_text(value: Any) -> str:
-    text = str(value)
+    """A value for people: short numbers, and objects by their names."""
     if isinstance(value, Mapping):
-        text = ", ".join(f"{name} {part}" for name, part in value.items())
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
+        return ", ".join(f"{name} {_as_text(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return "; ".join(map(_as_text, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return CONFIGURATION.sub(lambda found: found[1].lower(), str(value))
 
 
 def doctor() -> None:

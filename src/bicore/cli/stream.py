@@ -363,7 +363,7 @@ def _finish(run: Run, out: Path | None, output: Answer) -> None:
     if output.json:
         counts = {one: labels.count(one) for one in classes}
         say_json(_answer(run, coreset, counts, values, seconds))
-    else:
+    elif not output.quiet or out is None:
         more = f", {words}" if words and run.name == "merge-reduce" else ""
         speed = f", {run.speed()} in update" if run.rate is not None else ""
         count = f"{len(kept)} of {run.buffer.position}"

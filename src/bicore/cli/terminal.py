@@ -112,7 +112,8 @@ def _replace_signs(error: UnicodeError) -> tuple[str, int]:
 def close_output() -> None:
     """Redirect a broken standard output to nowhere, so that Python does not flush it again."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None if it was closed before the start
+            sys.stdout.flush()
     except (OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -14,8 +14,6 @@ from bicore.evaluate.records import finite, half_width
 from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
 from bicore.evaluate.worth import Appraisal, Curve, Verdict, Worth
 
-#: Headlines of verdicts; a worth above random is given in numbers.
-HEADLINES = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}
 #: The first picks are evaluated at halves of the size: how often, and the fewest rows.
 HALVES, FEWEST = 4, 3
 #: Decimals of a recall in the file; a page shows three.
@@ -70,13 +68,12 @@ def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
 def answer(worth: Worth) -> dict[str, Any]:
     """The headline, and the sentences below it."""
     sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
-    headline = HEADLINES.get(worth.verdict, sentence)
-    evenly = ", drawn evenly from the classes" if worth.only_balanced_is_enough else ""
+    headline = worth.conclusion if worth.verdict is not Verdict.MORE else sentence
     return {
         **worth.as_dict(),
-        "headline": headline + evenly,
+        "headline": headline[:1].upper() + headline[1:],
         "sentence": sentence,
-        "how": worth.how(),
+        "how": f"{worth.conclusion}; {worth.how()}" if worth.conclusion else worth.how(),
         "baselines": [{**one.as_dict(), "words": str(one)} for one in worth.baselines],
     }
 

@@ -9,6 +9,7 @@ where the clock was set running.
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -283,6 +284,11 @@ class Step:
 Progress = bool | Callable[[Step], None] | None
 
 
+def _line_width() -> int:
+    """Characters of a rewritten line: one less than the terminal has, or it would wrap."""
+    return shutil.get_terminal_size().columns - 1
+
+
 class Ticker:
     """Words on standard error now and then: one rewritten line, or below each other in a log.
 
@@ -332,14 +338,16 @@ class Ticker:
         """
         self.written = True
         if self.live:
-            print(f"\r{text:<{PROGRESS_WIDTH}}", end="", file=sys.stderr, flush=True)
+            width = _line_width()
+            text = f"{text[:width]:<{min(width, PROGRESS_WIDTH)}}"
+            print(f"\r{text}", end="", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Wipe a line that is written anew; those of a log stay."""
         if self.written and self.live:
-            print(f"\r{'':<{PROGRESS_WIDTH}}\r", end="", file=sys.stderr, flush=True)
+            print(f"\r{'':<{_line_width()}}\r", end="", file=sys.stderr, flush=True)
         self.written = False
 
 

@@ -120,7 +120,7 @@ def _find(folder: Path) -> tuple[list[Path], list[str]]:
             f"{error.filename} cannot be read: no permission; change its mode or copy it."
         ) from error
     if not files:
-        layout = f"{folder.name}/CLASS/IMAGE.png"
+        layout = f"{folder.resolve().name}/CLASS/IMAGE.png"
         words = f"no images in class folders; lay them out as {layout}"
         if deeper:
             words = f"images deeper than {layout} only; give a folder such as {classes[0]}"

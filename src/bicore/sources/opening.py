@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -190,7 +191,10 @@ def _load(word: str, reading: Reading) -> Source:
         _refuse_unused(word, reading, ())
         return load_images(path, reading)
     if not path.exists():
-        raise InputError(f"{word!r} is neither a file nor a known source; give {KINDS}.")
+        nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
+        close = difflib.get_close_matches(path.name, nearby, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
+        raise InputError(f"{word!r} does not exist; {hint}")
     ending = _ending(path)
     if ending in ARRAYS:
         load, options = ARRAYS[ending]

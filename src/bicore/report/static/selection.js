@@ -53,7 +53,7 @@ function pair() {
     return element("div", { class: kind }, element("dt", {}, words), line);
   };
   const rows = random.rows === null ? random.sizes[random.sizes.length - 1] : random.rows;
-  const tail = random.rows === null ? "+" : "";
+  const tail = random.rows === null ? " or more" : "";
   byId("pair").append(
     bar("chosen", `${whole(answer.size)} chosen`, answer.size),
     bar("random", `${whole(rows)}${tail} random`, rows, [random.low || 0, random.high || most]));
@@ -180,7 +180,8 @@ function gains() {
     const pick = state.size - 1;
     const share = shares[pick];
     const words = share === null ? "" : ` Pick ${state.size} took ${percent(Math.max(0, share))} off what was left: objective ${short(before(pick))} → ${short(own.objectives[pick])}.`;
-    byId("gains-words").textContent = `The share of the remaining loss that each pick takes off.${words}`;
+    const worse = own.gains[0] < 0 ? " The first pick alone fits worse than no pick, so its gain is negative." : "";
+    byId("gains-words").textContent = `The share of the remaining loss that each pick takes off.${words}${worse}`;
   };
   chart(byId("gains-chart"), 220, (svg, wide, height) => {
     const box = { left: 46, right: wide - 8, top: 26, bottom: height - 40 };
@@ -242,7 +243,10 @@ function nowWords() {
   const about = judgedHere ? "" : "about ";
   const { low, high } = judgedHere ? judgedHere.worth : {};
   const ends = judgedHere && low && high ? ` (${whole(low)}–${whole(high)})` : "";
-  const worth = rows ? ` · worth ${about}${whole(rows)} random rows${ends}` : "";
+  const beyondPool = judgedHere && judgedHere.worth.rows === null;
+  const most = answer.baselines[0].sizes[answer.baselines[0].sizes.length - 1];
+  const many = rows ? `${about}${whole(rows)}` : beyondPool ? `${whole(most)} or more` : "";
+  const worth = many ? ` · worth ${many} random rows${ends}` : "";
   return `The first ${plural(state.size, "pick")}: ${curve.metric} ${about}${score(value)}${worth}`;
 }
 function moveTo(size) {

@@ -1,0 +1,189 @@
+"""What a newcomer meets in the command, by the letters of the list of first contact."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+import bicore
+from bicore import Coreset, Dataset
+from bicore.coreset import Provenance, Status
+from bicore.evaluate.worth import Equivalent, Worth
+from bicore.report.evaluation import answer
+from bicore.report.page_of_selection import page
+from tests.helpers import blobs
+from tests.pages import facts_of
+
+FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
+
+
+@pytest.fixture
+def place(tmp_path):
+    data = blobs(60)
+    np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
+    return tmp_path
+
+
+def test_help_shows_few_options_in_groups_and_help_all_shows_the_rest(command):
+    short, every = command("select", "--help").stdout, command("select", "--help-all").stdout
+    assert short.count("\n  --") <= 25
+    panels = re.findall(r"^(\w+):$", short, re.MULTILINE)
+    assert {"Data", "Method", "Limits", "Output"} <= set(panels)
+    assert "Advanced" not in panels
+    assert "--dask" not in short
+    assert "--dask" in every
+    assert "--help-all" in short
+
+
+def test_show_prints_values_for_people(command, place):
+    assert command("select", "data.npz", "--size", "4", "--out", "p.npz").returncode == 0
+    shown = command("show", "p.npz").stdout
+    assert re.search(r"^p.npz: 4 of 60 points \(bilevel", shown)
+    assert "strategy        exchange" in shown
+    assert "(rounds=" not in shown
+    assert not re.search(r"\d\.\d{7}", shown)
+
+
+def test_l1_a_closed_standard_output_is_no_traceback(monkeypatch, place):
+    from bicore.cli.app import main
+
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["bicore", "select", "data.npz", *FAST, "--size", "2"])
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04 cut"])
+def test_l4_a_damaged_state_is_named_in_one_line(command, place, content):
+    words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "s"]
+    assert command(*words, "--quiet").returncode == 0
+    (state,) = (place / "s").glob("state-*.npz")
+    state.write_bytes(content)
+    again = command(*words, "--quiet")
+    assert again.returncode in (0, 2)
+    assert state.name in again.stderr
+    assert len(again.stderr.splitlines()) == 1
+    assert list((place / "s").glob("*damaged*")) or state.read_bytes() == content
+
+
+@pytest.mark.parametrize("size", ["0", "-3", "61", "0.0"])
+def test_l5_an_impossible_size_is_the_only_line(command, place, size):
+    result = command("select", "data.npz", "--size", size)
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert "size" in result.stderr
+
+
+@pytest.mark.parametrize("source", ["", " ", "."])
+def test_l6_no_source_and_an_empty_folder_are_refused_by_name(command, source):
+    result = command("select", source, "--size", "5")
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert " /CLASS" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"), [("digit", "digits"), ("dta.npz", "data.npz"), ("nothing.csv", "give")]
+)
+def test_l7_a_missing_file_does_not_exist_and_the_nearest_is_suggested(
+    command, place, source, hint
+):
+    result = command("select", source, "--size", "5")
+    assert result.returncode == 2
+    assert f"'{source}' does not exist; " in result.stderr
+    assert hint in result.stderr
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "my picks.npz"]])
+def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, out):
+    words = ["select", "data.npz", *FAST, "--size", "9", *out]
+    whole = bicore.select(place / "data.npz", size=3, kernel="rbf", inner_reg=0.1)
+    part = whole.annotated({}).__class__(
+        whole.indices,
+        provenance=whole.provenance,
+        status=Status.INTERRUPTED,
+        message="interrupted after 3 of 9 points",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("bicore.api.select", lambda *given, **named: part)
+        stopped = command(*words)
+    assert stopped.returncode == 130
+    line = stopped.stderr.splitlines()[-1]
+    assert line.startswith("bicore select data.npz ")
+    assert command(*shlex.split(line)[1:]).returncode == 0
+
+
+def test_l11_all_rows_come_at_once_in_a_stated_order(command, place, monkeypatch):
+    monkeypatch.setattr("bicore.api.select_sized", None)  # nothing is selected
+    found = json.loads(command("select", "data.npz", "--size", "100%", "--json").stdout)
+    labels = blobs(60).y[found["indices"]]
+    assert sorted(found["indices"]) == list(range(60))
+    assert sorted(labels[:3]) == [0, 1, 2]
+    assert "classes take turns" in found["notes"][0]
+    targets = bicore.select(blobs(30).x, blobs(30).x[:, 0], 1.0)
+    assert targets.indices.tolist() == list(range(30))
+    assert "given order" in targets.provenance.notes[0]
+
+
+def test_l12_a_negative_first_gain_is_explained(tmp_path):
+    known = Provenance(empty_objective=1.0)
+    found = Coreset(np.array([3, 5]), objectives=np.array([1.5, 0.5]), provenance=known)
+    data = Dataset(blobs(30).x)
+    notes = facts_of(page(data, found, tmp_path / "page.html"))["notes"]
+    assert any("first pick alone" in note for note in notes)
+    plain = Coreset(np.array([3]), objectives=np.array([0.5]), provenance=known)
+    assert not facts_of(page(data, plain, tmp_path / "page.html"))["notes"]
+
+
+def test_l13_an_interrupt_at_the_start_ends_in_one_line(monkeypatch, capfd):
+    from bicore.cli import terminal
+
+    monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as stop, terminal.starting():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert stop.value.code == 130
+    assert capfd.readouterr().err == "bicore: interrupted while starting; nothing was begun.\n"
+
+
+def test_l14_quiet_means_the_same_for_every_verb(command, place, monkeypatch):
+    monkeypatch.setenv("BICORE_CACHE", str(place))
+    few = ["--seeds", "2", "--method", "uniform", "--judge", "ridge"]
+    verbs = {
+        "select": (["select", "data.npz", "--size", "4"], 3),
+        "out": (["select", "data.npz", *FAST, "--size", "4", "--out", "a.npz"], 0),
+        "kernel": (["kernel", "data.npz", "--kernel", "rbf", "--out", "K.npy"], 0),
+        "stream": (["stream", "data.npz", "--capacity", "5", "--state", "s"], 3),
+        "worth": (["worth", "data.npz", "--size", "6", *few], 2),
+        "estimate": (["estimate", "data.npz", *FAST, "--size", "4"], 1),
+    }
+    for name, (words, lines) in verbs.items():
+        result = command(*words, "--quiet")
+        assert (result.returncode, result.stderr) == (0, ""), name
+        assert len(result.stdout.splitlines()) == lines, (name, result.stdout)
+
+
+def test_m9_progress_fits_a_narrow_terminal(monkeypatch, capsys):
+    from bicore.runtime.clock import Clock, Ticker
+
+    monkeypatch.setenv("COLUMNS", "30")
+    ticker = Ticker(live=True, after=0.0, clock=Clock())
+    ticker.write("comparing 3/60  about 100 s left  facility-location-per-class, 50 points")
+    ticker.close()
+    assert max(map(len, capsys.readouterr().err.split("\r"))) == 29
+
+
+def test_a_worth_beyond_the_pool_is_so_many_or_more():
+    found = Equivalent("uniform", 50, np.inf, np.inf, np.inf, (50, 300), (0.8, 0.9), (0.1, 0.1))
+    worth = Worth(50, (found,), 0.95, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)
+    assert answer(worth)["headline"] == "Your 50 rows are worth 300 or more random ones (95% sure)"
