@@ -130,7 +130,7 @@ def test_the_judge_refuses_what_it_cannot_read_and_tells_of_a_breakdown():
 def test_pools_are_those_of_the_source(folder):
     own = image_pools(str(folder), 20)
     source = open_source("cifar10", folder=str(folder), later=True)
-    usual = make_pools(source, open_test("cifar10", str(folder)), "auto", 20, 20, None)
+    usual = make_pools(source, open_test("cifar10", str(folder)).data, "auto", 20, 20, None)
     for mine, theirs in zip(own.of(3), usual.of(3), strict=True):
         assert np.array_equal(mine.x, theirs.x)
         assert np.array_equal(mine.y, theirs.y)

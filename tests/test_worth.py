@@ -215,8 +215,8 @@ def test_a_larger_random_sample_holds_the_smaller_ones():
     judge = Spy()
     data, test = line(120), line(70, seed=1)
     bicore.worth(data, list(range(8)), test=test, judge=judge, seeds=2)
-    chosen, *random = [sample for sample, _, seed in judge.seen if seed == 0]
-    assert len(chosen) == 8
+    chosen, simple, *random = [sample for sample, _, seed in judge.seen if seed == 0]
+    assert len(chosen) == len(simple) == 8
     assert len(random) > 2
     for smaller, larger in pairwise(sorted(random, key=len)):
         assert rows_of(smaller.x) < rows_of(larger.x)

@@ -121,12 +121,13 @@ class Records:
     """
 
     def __init__(self, path: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        self.path, self.rows = path, dict[tuple[str, int, int], Row]()
+        self.path, self.settings = path, dict(settings or {})
+        self.rows: dict[tuple[str, int, int], Row] = {}
         if path is None:
             return
         if path.is_dir() or not path.parent.is_dir():
             raise InputError(f"records={str(path)!r} must be a file name in a folder that exists.")
-        head = json.dumps({"settings": dict(settings or {})})
+        head = json.dumps({"settings": self.settings})
         if path.exists() and not _is_incomplete(path):
             self._read(path, head)
         else:

@@ -336,11 +336,9 @@ class ComparisonResult:
     @property
     def table(self) -> Any:
         """:attr:`rows` as a frame of pandas or polars, or as they are without these libraries."""
-        installed = [
-            name for name in ("pandas", "polars") if name in sys.modules or find_spec(name)
-        ]
-        loaded = [name for name in installed if name in sys.modules]
-        for name in (*loaded, *installed):
+        installed = [name for name in ("pandas", "polars") if find_spec(name)]
+        # the library that the caller has loaded comes first
+        for name in sorted(installed, key=lambda name: name not in sys.modules):
             return import_module(name).DataFrame(self.rows)
         return self.rows
 

@@ -102,7 +102,7 @@ function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle) {
 }
 /* A headline of the kind "50 rows … are worth 480 random ones (410–560)", its numbers in colour. */
 function titled(title, text) {
-  const parts = /^(Your )?(\d+ rows?)( .*?are worth )((?:more than |at least |at most )?\d+)( random ones)(.*)$/.exec(text);
+  const parts = /^(Your )?(\d+ rows?)( .*?are worth )((?:more than )?\d+(?: or more| or fewer)?)( random ones)(.*)$/.exec(text);
   title.replaceChildren();
   if (!parts) {
     title.append(text);
