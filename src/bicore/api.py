@@ -148,7 +148,7 @@ def select(
     data = _dataset(x, y, weight)
     judge = _outer(outer)
     if not len(initial) and _takes_all(selector, data, size):
-        return _take_all(data, seed)
+        return _take_all(data, seed, notes)
     context = Context(model, runtime or Runtime())
     selector, replaced = make_feasible(selector, data, wanted)
     notes += replaced
@@ -513,15 +513,17 @@ def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bo
     return plain and size != "auto" and as_size(size, len(data)) == len(data)
 
 
-def _take_all(data: Dataset, seed: int | np.random.Generator) -> Coreset:
+def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, ...]) -> Coreset:
     """All rows: there is nothing to select, so that they come at once, in a stated order."""
+    assert data.y is not None
     targets = read_targets(data.y)
     coreset = Coreset(np.arange(len(data)), ids=data.ids)
     order = "in the given order"
     if targets.classes is not None and len(targets.classes) > 1:
         coreset, order = ClassBalanced().select(data, len(data), rng=seed), "classes take turns"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
-    return coreset.annotated({**known, "notes": (f"size: all rows, {order}; none were compared",)})
+    every = (*notes, f"size: all rows, {order}; none were compared")
+    return coreset.annotated({**known, "notes": every})
 
 
 def _chooser(method: str | Selector, options: dict[str, Any]) -> Selector:

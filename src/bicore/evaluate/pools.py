@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,10 @@ from bicore.evaluate.samples import Sample, as_sample
 from bicore.runtime import Runtime
 from bicore.selectors.from_shards import opened
 from bicore.sources.base import Source, scaling
-from bicore.sources.opening import FORMATS, open_source
+from bicore.sources.opening import open_source, open_table
 from bicore.sources.rows import rows_of
 from bicore.sources.standard_sets import STANDARD_SETS
 
-#: Files that are read in parts.
-IN_PARTS = (".npy", ".npz", ".parquet", ".pq")
 TEST_SHARE = 0.25
 #: Default limits of the test rows, and of the rows of a pool.
 MOST_TESTED, MOST_POOL = 10_000, 2000
@@ -223,9 +219,13 @@ def as_source(
     """
     refuse_unread(x)
     given = {name: value for name, value in opening.items() if value is not None}
-    if isinstance(x, (str, os.PathLike)) and _is_loaded(os.fspath(x)):
-        return open_source(os.fspath(x), weight=weight, later=True, **given)
+    memory = None if runtime is None else runtime.memory
+    if isinstance(x, str) and x in STANDARD_SETS:
+        return open_source(x, later=True, memory=memory, **given)
     if is_in_parts(x):
+        table = open_table(x, y, weight, memory=memory, **given)
+        if table is not None:
+            return table
         parts = opened(x, y, weight, **given)
         return Source(parts.name, rows_of(parts, runtime or Runtime()))
     if given:
@@ -237,14 +237,6 @@ def as_source(
             )
         return x if isinstance(x, Source) else Source("data", x)
     return Source("data", Dataset(x, y, weight))
-
-
-def _is_loaded(path: str) -> bool:
-    """Whether a path is one that only the reader of the command knows: a name, a text table."""
-    endings = "".join(Path(path).suffixes[-2:]).lower()
-    return path in STANDARD_SETS or any(
-        endings.endswith(one) for one in FORMATS if one not in IN_PARTS
-    )
 
 
 def make_pools(
