@@ -63,10 +63,14 @@ def standing(
         if SETS[cell[0]].regression is regression and chance in own
     }
     methods = list(dict.fromkeys(name for own in cells.values() for name in own))
+    means = [
+        {name: float(np.mean(list(values.values()))) for name, values in own.items()}
+        for own in cells.values()
+    ]
     lines = []
     for name in methods:
         found = [verdict(own[name], own[chance], larger) for own in cells.values() if name in own]
-        ranks = [_rank(own, name, larger) for own in cells.values() if name in own]
+        ranks = [_rank(own, name, larger) for own in means if name in own]
         lines.append(
             {
                 "method": name,
@@ -86,10 +90,9 @@ def of_default(rows: list[dict[str, Any]], regression: bool, measure: int = 0) -
     return next(line for line in lines if line["method"] == "default")
 
 
-def _rank(own: dict[str, dict[int, float]], name: str, larger: bool) -> int:
+def _rank(means: dict[str, float], name: str, larger: bool) -> int:
     sign = 1 if larger else -1
-    means = {other: sign * float(np.mean(list(values.values()))) for other, values in own.items()}
-    return 1 + sum(value > means[name] + 1e-12 for value in means.values())
+    return 1 + sum(sign * (value - means[name]) > 1e-12 for value in means.values())
 
 
 def losses(rows: list[dict[str, Any]], regression: bool) -> list[str]:

@@ -24,6 +24,8 @@ FOLDER = Path(__file__).parent / "records"
 IDENTITY = ("dataset", "method", "memory", "beta", "penalty", "seed")
 Record = dict[str, Any]
 Identity = tuple[Any, ...]
+#: The runs of files without torn lines, by path and state: pages ask for them hundreds of times.
+_PARSED: dict[tuple[Path, int, int, int], dict[Identity, Record]] = {}
 
 
 class RecordError(Exception):
@@ -51,8 +53,6 @@ class Records:
         self.experiment = experiment
         self.path = folder / f"{experiment}.jsonl"
         self._claims = folder / "claims"
-        self._found: dict[Identity, Record] = {}
-        self._state: tuple[int, int, int] | None = None
 
     def has(self, key: Mapping[str, Any]) -> bool:
         return identity(key) in self._read()
@@ -116,12 +116,15 @@ class Records:
         if not self.path.exists():
             return {}
         now = self.path.stat()
-        state = (now.st_ino, now.st_size, now.st_mtime_ns)
-        if state != self._state:
-            with self._locked("rb", fcntl.LOCK_SH) as held:
-                self._found = self._parsed(held.read())
-            self._state = state
-        return self._found
+        state = (self.path, now.st_ino, now.st_size, now.st_mtime_ns)
+        if state in _PARSED:
+            return _PARSED[state]
+        with self._locked("rb", fcntl.LOCK_SH) as held:
+            text = held.read()
+        found = self._parsed(text)
+        if len(found) == text.count(b"\n") == len(text.splitlines()):
+            _PARSED[state] = found
+        return found
 
     def _parsed(self, text: bytes) -> dict[Identity, Record]:
         lines = enumerate(text.splitlines(), 1)

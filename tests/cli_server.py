@@ -20,6 +20,7 @@ import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,23 @@ SHARED = (
 )
 
 
+@cache
+def build_parser_once() -> None:
+    """Build the parser of the command once in this process, not in every call."""
+    import typer.main
+
+    from bicore.cli import app
+
+    setattr(app, "_make_app", cache(app._make_app))  # noqa: B010
+    setattr(typer.main, "get_command", cache(typer.main.get_command))  # noqa: B010
+    typer.main.get_command(app._make_app())
+
+
 def _serve() -> None:
     for name in SHARED:
         with contextlib.suppress(ImportError):  # of another version, or not installed
             importlib.import_module(name)
+    build_parser_once()
     for line in sys.stdin:
         request = json.loads(line)
         with (

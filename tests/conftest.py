@@ -14,7 +14,7 @@ from hypothesis import settings
 from bicore import Dataset
 from tests import HANG
 from tests.browser import Browser, chromium
-from tests.cli_server import Result, Server
+from tests.cli_server import Result, Server, build_parser_once
 from tests.helpers import blobs, line
 
 settings.register_profile("bicore", deadline=None, max_examples=15, derandomize=True)
@@ -57,6 +57,7 @@ def command(
     def run(*words: object, input: str = "") -> Result:
         from bicore.cli.app import main
 
+        build_parser_once()
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["bicore", *map(str, words)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))

@@ -122,7 +122,7 @@ def test_pages_are_what_the_records_say(page):
 
 
 def test_choosing_is_one_page_with_one_figure_and_one_table():
-    words = choosing_page.text()
+    words = choosing_page.PAGE.read_text()
     assert len(words.split()) < 900
     assert words.count("![") == 1
     assert words.count("\n|---") == 1
