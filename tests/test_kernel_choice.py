@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, Linear, MergeReduce, Normalised
+from bicore import BilevelSelector, Dataset, InputError, Linear, MergeReduce, Normalised, select
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.kernel_choice import (
     COSINE,
-    DEFAULT,
     FOR_PART,
+    MODELS,
+    ON_STANDARDISED,
     AutomaticKernel,
     Chosen,
     choice_of,
@@ -20,7 +21,7 @@ from bicore.bilevel.kernel_choice import (
 )
 from bicore.bilevel.regularisation import EXPONENTS
 from bicore.data import read_targets
-from bicore.kernels import Exponential, Standardised
+from bicore.kernels import Exponential
 from tests.helpers import blobs
 
 AUTO = BilevelSelector(kernel="auto", inner_reg=0.1)
@@ -45,7 +46,30 @@ def chosen_name(data, size=20):
 
 
 def test_columns_of_different_units_are_standardised():
-    assert chosen_name(scaled_columns()) == DEFAULT
+    assert chosen_name(scaled_columns()) == "exponential at 2/median" + ON_STANDARDISED
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_the_model_to_be_trained_chooses_the_kernel(model):
+    data = scaled_columns()
+    kernel = select(data.x, data.y, 5, model=model).details["kernel_trials"]["name"]
+    assert kernel == (MODELS[model] or "exponential at 2/median") + ON_STANDARDISED
+    wide = AutomaticKernel(model=model).candidates(classes=True, columns=kernel_choice.WIDE)
+    assert (COSINE in wide) == (model != "neighbours")
+
+
+def test_targets_and_wide_rows_keep_the_wide_kernel():
+    for classes, columns in ((False, 3), (True, kernel_choice.WIDE)):
+        assert AutomaticKernel().candidates(classes, columns)[1] == "exponential"
+
+
+@pytest.mark.parametrize(
+    "options", [{"model": "boosting"}, {"model": "trees", "kernel": "rbf"}, {"method": "uniform"}]
+)
+def test_a_model_that_is_unknown_or_not_the_only_choice_is_refused(options):
+    data = blobs()
+    with pytest.raises(InputError, match="model"):
+        select(data.x, data.y, 5, **{"model": "trees", **options})
 
 
 def test_columns_of_one_scale_are_left_alone():
@@ -53,7 +77,7 @@ def test_columns_of_one_scale_are_left_alone():
     noise = 0.01 * rng.normal(size=(300, 40))
     y = np.arange(300) % 3
     data = Dataset(np.concatenate([np.eye(3)[y] + 0.1 * rng.normal(size=(300, 3)), noise], 1), y)
-    assert chosen_name(data) == "exponential"
+    assert chosen_name(data) == "exponential at 2/median"
 
 
 def test_long_rows_are_compared_by_their_directions():
@@ -64,8 +88,8 @@ def test_long_rows_are_compared_by_their_directions():
 def test_errors_are_those_of_ridge_regression_on_held_out_points():
     data = blobs(200)
     drawn = draw_rows(data, read_targets(data.y), 60)
-    trials = {trial.name: trial.error for trial in compare_kernels(drawn)}
-    gram = Standardised(Exponential())(drawn.rows)
+    trials = {trial.name: trial.error for trial in compare_kernels(drawn, ["exponential"])}
+    gram = Exponential()(drawn.rows)
     gram = gram + kernel_choice.INTERCEPT * np.diagonal(gram).mean()
     scale = np.diagonal(gram).mean()
     spread = drawn.weights @ (drawn.aims**2).sum(1)
@@ -77,7 +101,7 @@ def test_errors_are_those_of_ridge_regression_on_held_out_points():
             guesses = gram[np.ix_(rest, chosen)] @ np.linalg.solve(square, drawn.aims[chosen])
             total += shares @ ((guesses - drawn.aims[rest]) ** 2).sum(1)
         errors.append(total / spread)
-    assert trials[DEFAULT] == pytest.approx(min(errors), rel=1e-9)
+    assert trials["exponential"] == pytest.approx(min(errors), rel=1e-9)
 
 
 def test_order_of_rows_and_seed_change_nothing():

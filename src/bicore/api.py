@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from bicore import frames
+from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies import OpenStrategy
 from bicore.coreset import Coreset
@@ -89,8 +90,10 @@ def select(
     method : str or Selector
         A method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding",
         "icarl", …) or a selector.
-    model : torch.nn.Module, optional
-        The current network, for methods that look at one; others refuse it.
+    model : str or torch.nn.Module, optional
+        The kind of model that will be trained on the points: "linear", "trees", "neighbours",
+        "network" or "any" (the default). It chooses the kernel, so ``kernel`` must be unset. Or
+        the current network itself, for methods that look at one.
     tolerance : float, optional
         With ``size="auto"``: how far above the full model's loss on the points that judge, as a
         share; 0.02 by default.
@@ -130,6 +133,8 @@ def select(
     """
     wanted = as_option("large", large, Large)
     notes: tuple[str, ...] = ()
+    if isinstance(model, str):
+        options, model = _options_for(model, method, options), None
     if is_in_parts(x):
         if type(y) in (int, float):
             size, y = y, None  # select(source, 100)
@@ -524,6 +529,20 @@ def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, 
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
     every = (*notes, f"size: all rows, {order}; none were compared")
     return coreset.annotated({**known, "notes": every})
+
+
+def _options_for(model: str, method: str | Selector, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with a kernel that suits the model to be trained."""
+    kernel = AutomaticKernel(model=model)
+    if model == "any":
+        return options
+    if method != "bilevel" or options.get("kernel", "auto") != "auto":
+        given = f"method={method!r}" if method != "bilevel" else f"kernel={options['kernel']!r}"
+        raise InputError(
+            f"model={model!r} chooses the kernel of the default method, and {given} is "
+            "given; leave one of them out."
+        )
+    return {**options, "kernel": kernel}
 
 
 def _chooser(method: str | Selector, options: dict[str, Any]) -> Selector:

@@ -1,5 +1,5 @@
 """``kernel="auto"``: the exponential kernel, with or without standardised columns, or for wide rows
-such as embeddings the cosine.
+such as embeddings the cosine. ``model=`` narrows the choice to kernels that suit one kind of model.
 
 1. Draw some rows by id alone, so that the order of rows and the seed change nothing.
 2. Split them three times into a subset of the requested size and held-out rows.
@@ -12,8 +12,9 @@ compared there, and the kernel is the one that served memories best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor
 from bicore.bilevel.regularisation import EXPONENTS
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, summable
-from bicore.errors import InputError
+from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import Kernel, Wrapper
 from bicore.kernels.classical import Exponential, Linear
 from bicore.kernels.scaling import Normalised, Standardised
@@ -32,16 +33,36 @@ from bicore.picking import in_id_order
 from bicore.runtime import checkpoint
 from bicore.sparse import is_sparse
 
-DEFAULT = "exponential on standardised columns"
+
+def _standardise(base: Callable[[], Kernel]) -> Kernel:
+    return Standardised(base())
+
+
 #: The cosine: for sparse rows, and a candidate for rows of at least this many columns.
 COSINE, WIDE = "normalised linear", 100
 #: The kernel for a part of a problem.
 FOR_PART = "normalised ntk on standardised columns"
-KERNELS: dict[str, Callable[[], Kernel]] = {
-    DEFAULT: lambda: Standardised(Exponential()),
+#: Kernels that are compared on columns as given and on standardised columns.
+BASES: dict[str, Callable[[], Kernel]] = {
     "exponential": Exponential,
+    "exponential at 2/median": lambda: Exponential(sharpness=2.0),
+    "exponential at 3/median": lambda: Exponential(sharpness=3.0),
+    "linear": Linear,
+}
+ON_STANDARDISED = " on standardised columns"
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    **BASES,
+    **{name + ON_STANDARDISED: partial(_standardise, base) for name, base in BASES.items()},
     COSINE: lambda: Normalised(Linear()),
     FOR_PART: lambda: Normalised(Standardised(fully_connected())),
+}
+#: The models that users may name, and the base kernel for each; ``any`` depends on the data.
+MODELS = {
+    "any": None,
+    "linear": "linear",
+    "trees": "exponential",
+    "neighbours": "exponential at 3/median",
+    "network": "exponential",
 }
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
 INTERCEPT = 1.0
@@ -146,6 +167,8 @@ class AutomaticKernel(Kernel):
     in_part : bool
         Whether the data are a part of the problem, such as a task or a chunk of a stream; nothing
         is compared then.
+    model : "any", "linear", "trees", "neighbours" or "network"
+        The kind of model that will be trained on the points.
 
     Examples
     --------
@@ -155,9 +178,38 @@ class AutomaticKernel(Kernel):
     """
 
     in_part: bool = False
+    model: str = "any"
 
     name = "auto"
     takes_sparse = True
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise unknown_name("model", self.model, MODELS)
+
+    def candidates(self, classes: bool, columns: int) -> list[str]:
+        """Return the names of the kernels to compare.
+
+        Parameters
+        ----------
+        classes : bool
+            Whether labels are predicted, not targets.
+        columns : int
+            Number of columns of a row.
+
+        Returns
+        -------
+        list of str
+            The first is used if nothing can be compared.
+        """
+        wide = columns >= WIDE
+        base = MODELS[self.model]
+        if base is None:
+            # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets
+            # lose more by it than they gain.
+            base = "exponential at 2/median" if classes and not wide else "exponential"
+        cosine = [COSINE] if wide and self.model != "neighbours" else []
+        return [base + ON_STANDARDISED, base, *cosine]
 
     def _error(self) -> InputError:
         return InputError(
@@ -277,7 +329,9 @@ def choose_kernel(
         elif kernel.in_part:
             choice = choice or Choice(FOR_PART, untried=IN_PART)
         elif choice is None:
-            choice = _compare(draw_rows(data, targets, size))
+            drawn = draw_rows(data, targets, size)
+            names = kernel.candidates(targets.classes is not None, drawn.rows.shape[1])
+            choice = _compare(drawn, names)
         return Chosen(KERNELS[choice.name](), choice)
     inside = {
         name: choose_kernel(getattr(kernel, name), data, targets, size, begun)
@@ -342,22 +396,21 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> Drawn:
     return Drawn(rows, aims - weights @ aims, weights, orders[:, :points], orders[:, points:])
 
 
-def _compare(drawn: Drawn) -> Choice:
+def _compare(drawn: Drawn, names: Sequence[str]) -> Choice:
     """Choose the candidate with the smallest held-out error."""
-    trials = compare_kernels(drawn)
+    trials = compare_kernels(drawn, names)
     if not trials:
-        return Choice(DEFAULT)
+        return Choice(names[0])
     held_out = len(drawn.rows) - drawn.size
     return Choice(trials[0].name, drawn.size, held_out, tuple(trials))
 
 
-def compare_kernels(drawn: Drawn) -> list[Trial]:
+def compare_kernels(drawn: Drawn, names: Sequence[str]) -> list[Trial]:
     """Compute the held-out error of every candidate, the smallest first."""
     if not drawn.usable:
         return []
     spread = float(drawn.weights @ (drawn.aims**2).sum(1))
     trials = []
-    names = [DEFAULT, "exponential", *([COSINE] if drawn.rows.shape[1] >= WIDE else [])]
     for name in names:
         checkpoint()
         try:

@@ -339,7 +339,9 @@ class Exponential(RBF):
     Parameters
     ----------
     gamma : float, optional
-        Default: the median heuristic, γ = 1/median of the distances.
+        Default: the median heuristic, γ = sharpness/median of the distances.
+    sharpness : float
+        Factor of the median heuristic; not used if gamma is given.
 
     Raises
     ------
@@ -353,6 +355,8 @@ class Exponential(RBF):
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
 
+    sharpness: float = field(default=1.0, repr=False)
+
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         return super()._distance(a, b).sqrt_()
 
@@ -360,7 +364,7 @@ class Exponential(RBF):
         return error**2
 
     def _gamma_of_median(self, median: float) -> float:
-        return 1 / median
+        return self.sharpness / median
 
 
 @dataclass(frozen=True, eq=False)
