@@ -164,7 +164,7 @@ class Buffer(Memory):
         return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy(), extra)
 
     def _parts(self) -> list[Dataset]:
-        return [] if self.kept is None else [self.snapshot()]
+        return [self.snapshot()] if len(self) else []
 
     def unlike(self, other: Buffer) -> list[str]:
         """List the parameters in which another buffer was built differently.

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,11 +30,22 @@ from bicore.errors import (
 from bicore.files import FORMAT, damaged, read_state, write_state
 from bicore.runtime.threads import wide
 
+if TYPE_CHECKING:
+    from bicore.moments.heads import Head
+
 #: A class prior: of the rows that were counted, equal shares, or shares by label.
 Prior = str | Mapping[Any, float]
 
 #: Bytes of a float64.
 NUMBER = 8
+#: Rows held out to choose the regularisation of a head: one in this many.
+HELD_OUT = 10
+#: An odd number whose multiples look random (of the golden ratio).
+MIXER = 0x9E3779B97F4A7C15
+#: Differences of sums below this share of the sum are rounding errors.
+ROUNDING = 1e-11
+#: Rows of second moments that are added to at a time on a device.
+STRIP = 1024
 #: A class whose weight has faded below this counts as one that never came.
 GONE = 1e-100
 
@@ -199,6 +210,7 @@ class Moments:
         apart: bool = False,
         half_life: float | None = None,
         map: str = "",
+        device: Any = None,
     ) -> Moments:
         """Make moments of no rows.
 
@@ -216,6 +228,9 @@ class Moments:
             Half-life of a row's weight, in rows.
         map : str
             Name of the feature map.
+        device : torch.device or str, optional
+            Where second moments are kept and added to; by default they are arrays. Rows must be
+            tensors on that device.
 
         Returns
         -------
@@ -238,7 +253,7 @@ class Moments:
         counts = np.zeros(1 if known is None else columns)
         return cls(
             width,
-            tuple(_zeros(width) for _ in range(groups)),
+            tuple(_zeros(width, device) for _ in range(groups)),
             np.zeros((width, columns)),
             counts,
             0.0,
@@ -247,6 +262,10 @@ class Moments:
             as_half_life(half_life),
             map,
         )
+
+    @property
+    def _on_device(self) -> bool:
+        return any(map(torch.is_tensor, self.second))
 
     @property
     def weight(self) -> float:
@@ -304,10 +323,36 @@ class Moments:
         if not len(rows):
             return self
         weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
-        faded, weights = aged(weights, self.half_life)
+        return self.with_weighted(rows, y, *aged(weights, self.half_life))
+
+    def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
+        """Multiply every sum by a factor, then add rows with weights that have faded already.
+
+        Parameters
+        ----------
+        rows : array or Tensor (n, p)
+            Finite rows after the feature map.
+        y : array
+            As in :meth:`with_rows`.
+        faded : float
+            The factor of what was counted before.
+        weights : array (n,)
+            How much each row counts.
+
+        Returns
+        -------
+        Moments
+            A new value.
+
+        Raises
+        ------
+        NumericalError
+            If rows or targets are too large to be summed.
+        """
         with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused
             found = (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
-            sums = (found.constant, found.cross.sum(), *(one.trace() for one in found.second))
+            traces = (float(one.trace()) for one in found.second)
+            sums = (found.constant, found.cross.sum(), *traces)
         if not np.isfinite(sums).all():
             largest = abs(rows).max(1)
             largest = np.asarray(largest.values.cpu() if torch.is_tensor(rows) else largest)
@@ -320,7 +365,7 @@ class Moments:
 
     def _check_rows(self, features: Any) -> Any:
         rows = features
-        if not torch.is_tensor(features):
+        if not torch.is_tensor(features) or not (features.is_cuda or self._on_device):
             rows = np.ascontiguousarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise InputError(
@@ -402,7 +447,8 @@ class Moments:
             return self
         second = self.second
         if self.apart:
-            second = (*second, *(_zeros(self.width) for _ in fresh))
+            device = second[0].device if self._on_device else None
+            second = (*second, *(_zeros(self.width, device) for _ in fresh))
         return replace(
             self,
             classes=(*self.classes, *fresh),
@@ -438,8 +484,7 @@ class Moments:
         first, second = self, other
         if self.classes is not None and other.classes is not None:
             first = self.with_classes(other.classes)
-            classes = first.classes or ()
-            second = other.with_classes(classes)._ordered(classes)
+            second = other.with_classes(first.classes or ())._ordered(first.classes or ())
         return replace(
             first,
             second=tuple(a + b for a, b in zip(first.second, second.second, strict=True)),
@@ -447,6 +492,134 @@ class Moments:
             counts=first.counts + second.counts,
             constant=first.constant + second.constant,
         )
+
+    def __sub__(self, other: Moments) -> Moments:
+        """Return the moments without those of some of the rows."""
+        return self + other.scaled(-1.0)
+
+    def without_rows(self, features: Any, y: Any = None, weight: Any = None) -> Moments:
+        """Subtract rows that were counted: the result is as if they had never come.
+
+        Parameters
+        ----------
+        features, y, weight
+            The rows, as they were given to :meth:`with_rows`.
+
+        Returns
+        -------
+        Moments
+            A new value.
+
+        Raises
+        ------
+        InputError
+            If a label was never counted, counts would fall below 0, or sums would not be those of
+            any rows: these rows cannot all have been counted. With a half-life, the weight that is
+            left of a row is not known.
+        """
+        if self.half_life is not None:
+            raise InputError(
+                f"half_life={self.half_life}: the weight that is left of a row is not known, so "
+                "rows cannot be subtracted; wait until they have faded."
+            )
+        empty = self.scaled(0.0)
+        less = empty.with_rows(features, y, weight)
+        if less.classes != self.classes:
+            unknown = (less.classes or ())[len(self.classes or ()) :]
+            raise InputError(f"y holds {unknown[0]!r}, a label that was never counted.")
+        found = self - less
+        tolerance = ROUNDING * max(1.0, self.weight)
+        if (found.counts < -tolerance).any() or found.constant < -ROUNDING * self.constant:
+            raise InputError("more rows are subtracted than were counted; check rows and labels.")
+        for before, after in zip(self.second, found.second, strict=True):
+            if not _is_semidefinite(after, ROUNDING * float(before.trace())):
+                raise InputError("some of these rows were never counted, or with other weights.")
+        gone = found.counts <= tolerance
+        return replace(found, counts=np.where(gone, 0.0, found.counts))
+
+    def without_class(self, label: Any) -> Moments:
+        """Remove a class and all its rows.
+
+        Parameters
+        ----------
+        label : object
+            One of ``classes``.
+
+        Returns
+        -------
+        Moments
+            A new value.
+
+        Raises
+        ------
+        InputError
+            If the label was never counted, or the moments are not kept for each class.
+        """
+        classes = self.classes or ()
+        if plain(label) not in classes:
+            raise InputError(f"label={label!r} was never counted; the labels are {list(classes)}.")
+        if not self.apart:
+            raise InputError(
+                "a class can only be removed from second moments for each class (apart=True, or "
+                "per_class=True of a memory); give its rows to forget instead."
+            )
+        left = self._ordered([one for one in classes if one != plain(label)])
+        return replace(left, constant=float(left.counts.sum()))
+
+    def on_host(self) -> Moments:
+        """Return the same with second moments as arrays.
+
+        Returns
+        -------
+        Moments
+            The value itself if they are arrays already.
+        """
+        if not self._on_device:
+            return self
+        return replace(self, second=tuple(np.asfortranarray(one.cpu()) for one in self.second))
+
+    def head(
+        self,
+        features: Any = None,
+        *,
+        held: Moments | None = None,
+        alpha: float | str = "auto",
+        prior: Prior = "stream",
+    ) -> Head:
+        """Return the ridge regression on all rows that were counted.
+
+        Parameters
+        ----------
+        features : FeatureMap, optional
+            The fitted map of the rows; by default the head takes rows of features.
+        held : Moments, optional
+            The moments of some of the rows (they are also counted here), by whose loss ``alpha`` is
+            chosen; by default it is chosen by generalised cross-validation.
+        alpha : float or "auto"
+            Regularisation strength, as in scikit-learn's ``Ridge``.
+        prior : {"stream", "equal"} or mapping
+            Class prior. Unless second moments are kept for each class, all classes are assumed to
+            vary alike around their means.
+
+        Returns
+        -------
+        HeadClassifier or HeadRegressor
+            A fitted model.
+
+        Raises
+        ------
+        InputError
+            If no rows or no labels were counted.
+
+        Examples
+        --------
+        >>> x, y = np.array([[0.0], [1.0], [4.0], [5.0]]), ["a", "a", "b", "b"]
+        >>> Moments.empty(1).with_rows(x, y).head(alpha=0.1).predict([[0.5], [4.5]]).tolist()
+        ['a', 'b']
+        """
+        from bicore.moments.heads import make_head  # imported late: scikit-learn takes time
+
+        return make_head(self, features, held=held, alpha=alpha, prior=prior)
 
     def _check_alike(self, other: Moments) -> None:
         check_type("other", other, Moments, "moments")
@@ -506,19 +679,21 @@ class Moments:
             return Outer(second, share * self.cross, share * self.constant, share)
         shares = self.shares(prior)
         each = np.divide(shares, self.counts, out=np.zeros_like(shares), where=self.counts > GONE)
-        second = _zeros(self.width)
+        second = _zeros(self.width, self.second[0].device if self._on_device else None)
         for factor, own in zip(each, self.second, strict=True):
             if factor:
                 second += factor * own
         return Outer(second, self.cross * each, float(each @ self.counts))
 
-    def shares(self, prior: Prior = "stream") -> Array:
+    def shares(self, prior: Prior = "stream", *, pooled: bool = False) -> Array:
         """Return how much each class counts; 0 for classes that never came or have faded away.
 
         Parameters
         ----------
         prior : {"stream", "equal"} or mapping
             As in :meth:`outer`.
+        pooled : bool
+            Allow any prior although second moments are not kept for each class.
 
         Returns
         -------
@@ -532,7 +707,7 @@ class Moments:
         """
         if prior == "stream" and self.classes is not None:
             return np.asarray(self.counts / self.weight)
-        if not self.apart or self.classes is None:
+        if not (self.apart or pooled) or self.classes is None:
             raise InputError(
                 f"prior={prior!r} needs second moments for each class; make them with apart=True."
             )
@@ -558,7 +733,7 @@ class Moments:
         Path
             The file.
         """
-        values, arrays = self.stored()
+        values, arrays = self.on_host().stored()
         return write_state(path, {"format": FORMAT, "moments": values}, arrays)
 
     @classmethod
@@ -704,23 +879,40 @@ def as_columns(y: Any, count: int) -> Array:
     return targets
 
 
-def _zeros(width: int) -> Array:
-    return np.zeros((width, width), order="F")
+def hold_out(x: Array) -> Array:
+    """Choose a tenth of the rows by a hash of their numbers.
+
+    Not by their positions: rows that are presented again to be forgotten must be found where they
+    were counted, and equal rows must not be on both sides.
+    """
+    rows = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32) + np.float32(0)  # not −0
+    keys = (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * np.uint64(MIXER)) | np.uint64(1)
+    mixed = rows.view(np.uint32).astype(np.uint64) @ keys
+    mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(MIXER)
+    return np.asarray((mixed >> np.uint64(33)) % np.uint64(HELD_OUT) == 0)
+
+
+def _zeros(width: int, device: Any = None) -> Any:
+    if device is None:
+        return np.zeros((width, width), order="F")
+    return torch.zeros(width, width, dtype=torch.float64, device=device)
 
 
 def _multiply(rows: Any, outputs: Array) -> Array:
     """Compute ΦᵀY, on the device of the rows."""
     if torch.is_tensor(rows):
-        product: Array = (rows.T @ torch.as_tensor(outputs, device=rows.device)).cpu().numpy()
-        return product
+        moved = torch.as_tensor(outputs, device=rows.device)
+        return np.asarray((rows.T.double() @ moved).cpu())
     return np.asarray(rows.T @ outputs)
 
 
-def _add_squares(second: Array, rows: Any, weights: Array) -> Array:
+def _add_squares(second: Any, rows: Any, weights: Array) -> Any:
     """Add Σ v φφᵀ of rows to second moments; only the lower triangle counts."""
+    if torch.is_tensor(second):
+        return _add_on_device(second, rows, weights)
     if torch.is_tensor(rows):
-        weighed = rows * torch.as_tensor(weights, device=rows.device)[:, None]
-        return np.asfortranarray(second + (weighed.T @ rows).cpu().numpy())
+        weighed = rows.double() * torch.as_tensor(weights, device=rows.device)[:, None]
+        return np.asfortranarray(second + (weighed.T @ rows.double()).cpu().numpy())
     from scipy.linalg import blas  # imported late: it takes time
 
     scaled = rows if (weights == 1).all() else np.sqrt(weights)[:, None] * rows
@@ -729,3 +921,21 @@ def _add_squares(second: Array, rows: Any, weights: Array) -> Array:
             1.0, scaled.T, beta=1.0, c=second.copy(order="F"), lower=1, overwrite_c=1
         )
     return result
+
+
+def _add_on_device(second: Any, rows: Any, weights: Array) -> Any:
+    """Add strips of the lower triangle, in float64 whatever the rows."""
+    exact = rows.to(second)
+    weighed = exact * torch.as_tensor(weights, device=exact.device)[:, None]
+    found = second.clone()
+    for top in range(0, len(second), STRIP):
+        strip = slice(top, top + STRIP)
+        found[strip, : top + STRIP].addmm_(weighed[:, strip].T, exact[:, : top + STRIP])
+    return found
+
+
+def _is_semidefinite(second: Any, tolerance: float) -> bool:
+    """Whether no eigenvalue is below −tolerance; only the lower triangle is read."""
+    system = torch.tril(torch.as_tensor(second))
+    system.diagonal().add_(tolerance or 1.0)
+    return int(torch.linalg.cholesky_ex(system)[1]) == 0

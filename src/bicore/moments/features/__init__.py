@@ -10,6 +10,7 @@ from bicore.moments.features.maps import (
     RandomReLU,
     Rows,
     Standardised,
+    WhitenedPatches,
 )
 from bicore.moments.features.registry import FEATURES, AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
@@ -27,6 +28,7 @@ __all__ = [
     "Rows",
     "Standardised",
     "UnitRows",
+    "WhitenedPatches",
     "WithConstant",
     "as_feature_map",
     "map_from_state",

@@ -30,6 +30,13 @@ RELU_GAIN = math.sqrt(2)
 SIDE = 3
 #: Rows over which RandomPooled takes the mean: a first batch may be large.
 MEAN_ROWS = 128
+#: Images and patches from which WhitenedPatches takes its filters.
+PATCH_IMAGES = 512
+PATCHES = 20_000
+#: The contrast that counts as noise, and what is added to the eigenvalues of patches: shares of
+#: their means, chosen on held-out training rows of CIFAR-10.
+NOISE = 0.4
+SHRINKAGE = 0.01
 #: Nyström directions below this share of the largest eigenvalue are dropped: dividing by their
 #: root would amplify rounding errors ten thousand times.
 CUTOFF = 1e-8
@@ -384,22 +391,11 @@ class RandomConvolutions(_ImageMap):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = self.pool**2
-        if self.width % parts:
-            near = max(1, round(self.width / parts)) * parts
-            raise InputError(
-                f"width={self.width} must be a multiple of pool² = {parts}; give width={near}."
-            )
+        _check_multiple(self.width, self.pool)
 
     def _fit(self, rows: Array) -> FeatureMap:
         self._check_images(rows)
-        least = self.kernel + self.pool - 1
-        if min(rows.shape[-2:]) < least:
-            raise InputError(
-                f"x has images of {rows.shape[-2]} × {rows.shape[-1]} pixels (channels come "
-                f"first), but kernel={self.kernel} with pool={self.pool} needs {least} along each "
-                "side; use smaller ones, or RandomReLU."
-            )
+        _check_side(rows, self.kernel, self.pool)
         return self if self.scale is not None else replace(self, scale=_root_mean_square(rows))
 
     @property
@@ -430,6 +426,115 @@ class RandomConvolutions(_ImageMap):
         shift = RELU_GAIN * self.bias * self._fitted("scale")
         drawn = _draw_layer(self.seed, 0, entries, self._filters, shift)
         return to_tensor(drawn[0].T, like), to_tensor(drawn[1][:, None], like)
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedPatches(_ImageMap):
+    """Whitened patches of the first images as filters, relu, and averages over parts of an image.
+
+    A patch is centred, divided by its contrast, and whitened; a filter is such a patch of the first
+    images. Filters are as good if these images are all of one class, as at the begin of a stream
+    that is sorted by class.
+
+    Parameters
+    ----------
+    width : int
+        The number of features of a row: a multiple of pool²; width/pool² is the number of filters.
+    kernel : int
+        The side of a patch.
+    pool : int
+        The parts of an image along a side.
+    seed : int
+        Seed for the choice of patches.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row, (channels, height, width) or (height, width); set by ``fit``.
+    filters : array, optional
+        A filter per row, its shift, and the contrast of noise; set by ``fit``.
+
+    Raises
+    ------
+    InputError
+        If a number is out of its bounds, or rows are no images or too small.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import WhitenedPatches
+    >>> x = torch.rand(5, 3, 16, 16)
+    >>> WhitenedPatches(width=64).fit(x.numpy())(x).shape
+    torch.Size([5, 64])
+    """
+
+    width: int = 1024
+    kernel: int = 6
+    pool: int = 2
+    seed: int = 0
+    filters: Array | None = field(default=None, kw_only=True, repr=False)
+
+    _integers = ("width", "kernel", "pool", "seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_multiple(self.width, self.pool)
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        self._check_images(rows)
+        _check_side(rows, self.kernel, self.pool)
+        patches = self._draw_patches(rows)
+        patches -= patches.mean(1, keepdims=True)
+        contrasts = patches.var(1, keepdims=True)
+        noise = NOISE * float(contrasts.mean()) or 1.0
+        patches /= np.sqrt(contrasts + noise)
+        mean = patches.mean(0)
+        values, vectors = np.linalg.eigh(np.cov(patches.T))
+        least = SHRINKAGE * max(float(values.mean()), np.finfo(float).tiny)
+        values = np.maximum(values, 0.0) + least
+        whitening = (vectors / np.sqrt(values)) @ vectors.T
+        chosen = (patches[: self.width // self.pool**2] - mean) @ whitening
+        chosen /= np.linalg.norm(chosen, axis=1, keepdims=True) + np.finfo(float).tiny
+        weights = chosen @ whitening
+        columns = [weights, -weights @ mean[:, None], np.full((len(weights), 1), noise)]
+        return replace(self, filters=np.hstack(columns).astype(np.float32))
+
+    def _draw_patches(self, rows: Array) -> Array:
+        """Draw patches of the first images, each as one vector."""
+        images = rows[:PATCH_IMAGES].reshape(-1, *self._image)
+        shape = (len(images), *(side - self.kernel + 1 for side in self._image[1:]))
+        count = max(PATCHES, self.width // self.pool**2)
+        places = step_rng(self.seed, 0).integers(0, shape, (count, 3))
+        size = self.kernel
+        found = [
+            images[image, :, top : top + size, left : left + size].ravel()
+            for image, top, left in places.tolist()
+        ]
+        return np.array(found, dtype=np.float64)
+
+    def _rows_at_once(self) -> int:
+        _, height, width = self._image
+        return AT_ONCE // (height * width * (self.width // self.pool**2))
+
+    def _map(self, rows: Tensor) -> Tensor:
+        held = self._cache(
+            (rows.device, rows.dtype), lambda: to_tensor(self._fitted("filters"), rows)
+        )
+        weights, shifts, noise = held[:, :-2], held[:, -2], held[0, -1]
+        images = rows.reshape(len(rows), *self._image)
+        weights = weights.reshape(len(held), self._image[0], self.kernel, self.kernel)
+        flags = torch.backends.cudnn.flags(allow_tf32=False)
+        with flags:
+            answers = functional.conv2d(images, weights)
+        # Filters have sum 0: only the contrast of a patch is left to divide by.
+        centred = images - images.mean((1, 2, 3), keepdim=True)
+        first, square = (
+            functional.avg_pool2d(one.mean(1, keepdim=True), self.kernel, 1)
+            for one in (centred, centred.square())
+        )
+        contrasts = (square - first.square()).clamp_min_(0).add_(noise)
+        answers = answers.mul_(contrasts.rsqrt_()).add_(shifts[:, None, None]).relu_()
+        pooled = functional.adaptive_avg_pool2d(answers, self.pool)
+        return pooled.reshape(len(rows), self.width).mul_(self.width**-0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -680,6 +785,23 @@ class Nystrom(ShapedMap):
         held = self._fitted("rows"), self._fitted("root")
         landmarks, root = self._cache(rows.device, lambda: [to_tensor(one, points) for one in held])
         return self.kernel.evaluate(points, landmarks) @ root
+
+
+def _check_multiple(width: int, pool: int) -> None:
+    parts = pool**2
+    if width % parts:
+        near = max(1, round(width / parts)) * parts
+        raise InputError(f"width={width} must be a multiple of pool² = {parts}; give width={near}.")
+
+
+def _check_side(rows: Array, kernel: int, pool: int) -> None:
+    least = kernel + pool - 1
+    if min(rows.shape[-2:]) < least:
+        raise InputError(
+            f"x has images of {rows.shape[-2]} × {rows.shape[-1]} pixels (channels come "
+            f"first), but kernel={kernel} with pool={pool} needs {least} along each "
+            "side; use smaller ones, or RandomReLU."
+        )
 
 
 def _draw_layer(

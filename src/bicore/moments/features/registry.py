@@ -22,6 +22,7 @@ from bicore.moments.features.maps import (
     RandomReLU,
     Rows,
     Standardised,
+    WhitenedPatches,
 )
 
 #: The most rows that are inspected, evenly spaced.
@@ -155,13 +156,14 @@ FEATURES: dict[str, Callable[..., FeatureMap]] = {
     "rows": lambda seed: Rows(),
     "relu": RandomReLU,
     "convolutions": RandomConvolutions,
+    "patches": WhitenedPatches,
     "pooled": RandomPooled,
     "fourier": RandomFourier,
     "laplace": partial(RandomFourier, kind="laplace"),
     "nystrom": Nystrom,
 }
 #: Maps whose width can be given behind the name.
-WITH_WIDTH = ("relu", "convolutions", "pooled", "fourier", "laplace")
+WITH_WIDTH = ("relu", "convolutions", "patches", "pooled", "fourier", "laplace")
 
 
 def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:

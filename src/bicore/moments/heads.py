@@ -1,0 +1,534 @@
+"""Linear models from moments: ridge regression on every row that was counted, without the rows.
+
+With means m and t of features and targets, and sums divided by their weight N,
+
+    S = A/N − mmᵀ      C = B/N − mtᵀ      W = (S + λI)⁻¹C      b = t − Wᵀm
+
+is ridge regression with an intercept that is not penalised (alpha = Nλ). The loss on held-out rows,
+tr WᵀS_vW − 2 tr WᵀC_v + c_v + ‖t_v − b − Wᵀm_v‖², follows from their sums in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from bicore.data import Array, Task, as_features, as_tensor, read_targets
+from bicore.errors import InputError, NumericalError, check_number
+from bicore.files import FORMAT, damaged, read_state, write_state
+from bicore.moments.features import (
+    FeatureMap,
+    Rows,
+    WithConstant,
+    as_feature_map,
+    map_from_state,
+    map_to_state,
+)
+from bicore.moments.moments import GONE, Moments, Prior, hold_out
+
+#: Regularisation is searched among powers of ten times the mean eigenvalue of S.
+SHARES = 10.0 ** np.arange(-8, 4)
+#: The place of the share that the search starts at.
+START = 6
+#: Rows whose features are computed at a time.
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Sums over rows, divided by their weight and without their means."""
+
+    second: Tensor
+    cross: Tensor
+    constant: float
+    mean: Tensor
+    target: Tensor
+    weight: float
+
+    @property
+    def scale(self) -> float:
+        """The mean eigenvalue of S; 1 if the features are constant."""
+        return float(self.second.diagonal().mean()) or 1.0
+
+    def solve(self, ridge: float) -> tuple[Tensor, Tensor] | None:
+        """Return W and the Cholesky factor of S + λI; None if that is not positive definite."""
+        system = self.second.clone()
+        system.diagonal().add_(ridge)
+        factor, failed = torch.linalg.cholesky_ex(system)
+        if failed:
+            return None
+        return torch.cholesky_solve(self.cross, factor), factor
+
+    def loss(self, model: Tensor, of: Centred) -> float:
+        """Compute the mean loss of W, with the intercept of other rows, on these rows."""
+        quadratic = (model * (self.second @ model - 2.0 * self.cross)).sum()
+        missed = self.target - of.target - (self.mean - of.mean) @ model
+        return float(quadratic) + self.constant + float(missed.square().sum())
+
+    def crossvalidated(self, model: Tensor, factor: Tensor, ridge: float) -> float:
+        """Compute the generalised cross-validation score, from these rows alone."""
+        inverse = torch.cholesky_inverse(factor)
+        fitted = len(inverse) - ridge * float(inverse.diagonal().sum()) + 1.0  # the intercept
+        left = 1.0 - fitted / self.weight
+        return self.loss(model, self) / left**2 if left > 0 else math.inf
+
+
+def centre(moments: Moments, prior: Prior, constant: float | None) -> Centred:
+    """Divide sums by their weight under a class prior, and subtract the means.
+
+    ``constant`` is the value of the last feature if that is constant, for targets.
+    """
+    pooled = prior != "stream" and not moments.apart and moments.classes is not None
+    outer = moments.outer("stream" if pooled else prior)
+    lower = torch.tril(torch.as_tensor(outer.second)).mul_(outer.share)
+    second = lower + torch.tril(lower, -1).T
+    cross = torch.as_tensor(outer.cross).to(second)
+    mean, target = second.new_zeros(len(second)), cross.new_zeros(cross.shape[1])
+    if moments.classes is not None:  # the labels of a row sum to 1, and so B to the features
+        mean, target = cross.sum(1), torch.as_tensor(moments.shares("stream" if pooled else prior))
+        target = target.to(second)
+    elif constant is not None:
+        mean, target = second[-1] / constant, cross[-1] / constant
+    if pooled:
+        present = target > GONE
+        means = cross[:, present] / target[present]
+        second -= (means * target[present]) @ means.T  # what is left varies within classes
+        shares = moments.shares(prior, pooled=True)
+        target = torch.as_tensor(shares).to(second)
+        cross = torch.zeros_like(cross)
+        cross[:, present] = means * target[present]
+        second += cross[:, present] @ means.T
+        mean = cross.sum(1)
+    second -= torch.outer(mean, mean)
+    cross = cross - torch.outer(mean, target)
+    constant_term = (1.0 if pooled else outer.constant) - float(target.square().sum())
+    return Centred(second, cross, constant_term, mean, target, moments.weight)
+
+
+def choose_ridge(whole: Centred, train: Centred | None, held: Centred | None) -> float:
+    """Choose λ by the loss on held-out rows, or by generalised cross-validation without them."""
+    fitted = whole if train is None else train
+    losses: dict[int, float] = {}
+
+    def loss(place: int) -> float:
+        if place not in losses:
+            ridge = SHARES[place] * fitted.scale
+            found = fitted.solve(ridge)
+            if found is None:
+                losses[place] = math.inf
+            elif held is None:
+                losses[place] = fitted.crossvalidated(*found, ridge)
+            else:
+                losses[place] = held.loss(found[0], fitted)
+        return losses[place]
+
+    place = START
+    while (best := min(_neighbours(place), key=loss)) != place:
+        place = best
+    return whole.scale * 10.0 ** (math.log10(SHARES[place]) + _vertex(*map(loss, _around(place))))
+
+
+def _neighbours(place: int) -> list[int]:
+    """The places around one, itself first: of equal ones it stays."""
+    return [one for one in (place, place - 1, place + 1) if 0 <= one < len(SHARES)]
+
+
+def _around(place: int) -> list[int]:
+    return [min(max(one, 0), len(SHARES) - 1) for one in (place - 1, place, place + 1)]
+
+
+def _vertex(left: float, middle: float, right: float) -> float:
+    """Where the parabola through three losses is least, in steps from the middle one."""
+    bend = left - 2.0 * middle + right
+    return 0.5 * (left - right) / bend if math.isfinite(bend) and bend > 0 else 0.0
+
+
+class Head(BaseEstimator):  # type: ignore[misc]
+    """A linear model on the features of a map, fitted from sums over rows.
+
+    ``MomentMemory.head``, ``Moments.head`` and :meth:`load` return fitted heads, and :meth:`fit`
+    fits one to rows: the result is the same as ridge regression on all rows that were counted.
+
+    Parameters
+    ----------
+    features : str, FeatureMap or torch.nn.Module
+        The feature map, as in :class:`bicore.memory.MomentMemory`.
+    alpha : float or "auto"
+        Regularisation strength, as in scikit-learn's ``Ridge``. "auto" chooses it by the loss on a
+        tenth of the rows, and the model uses all of them.
+    prior : {"stream", "equal"} or mapping
+        How much each class counts: as it came, the same, or shares by label.
+    seed : int
+        Seed for random features.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array (p, C), (C,)
+        The linear model; a column for each class or target.
+    alpha_ : float
+        The regularisation strength.
+    n_features_in_ : int
+        Numbers in a row, before the feature map.
+    feature_map_ : FeatureMap
+        The fitted map.
+    """
+
+    def __init__(
+        self, features: Any = "auto", alpha: Any = "auto", prior: Any = "stream", seed: int = 0
+    ) -> None:
+        self.features = features
+        self.alpha = alpha
+        self.prior = prior
+        self.seed = seed
+
+    def fit(self, x: Any, y: Any) -> Self:
+        """Fit the head to rows, in one pass.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Rows.
+        y : array (n,) or (n, C)
+            Labels, or targets for a regressor.
+
+        Returns
+        -------
+        Head
+            The head itself.
+
+        Raises
+        ------
+        InputError
+            If rows or labels are invalid.
+        """
+        rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
+        fitted = as_feature_map(self.features, self.seed).fit(rows)
+        classes: tuple[Any, ...] | None = ()
+        if not isinstance(self, ClassifierMixin):
+            goals, classes = read_targets(goals, Task.REGRESSION).values, None
+            fitted = WithConstant(fitted).fit(rows)
+        targets = 0 if classes is not None else goals.shape[1]
+        apart = classes is not None and self.prior != "stream"
+        whole = Moments.empty(fitted.width, classes=classes, targets=targets, apart=apart)
+        held = whole
+        for top in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(top, top + ROWS_AT_ONCE)
+            values, aside = fitted.features(as_tensor(rows[part])), hold_out(rows[part])
+            whole = whole.with_rows(values, goals[part])
+            held = held.with_rows(values[aside], goals[part][aside])
+        self._set(whole, held, fitted, rows.shape[1:])
+        return self
+
+    def _set(
+        self, moments: Moments, held: Moments | None, features: FeatureMap, shape: tuple[int, ...]
+    ) -> None:
+        """Solve for the linear model, and set the attributes that end in an underscore."""
+        constant = features.value if isinstance(features, WithConstant) else None
+        whole = centre(moments, self.prior, constant)
+        if self.alpha == "auto":
+            ridge = choose_ridge(whole, *_split(moments, held, self.prior, constant))
+        else:
+            ridge = check_number("alpha", self.alpha, above=0) / whole.weight
+        found = whole.solve(ridge)
+        if found is None:
+            raise NumericalError(
+                f"the sums with alpha={ridge * whole.weight:.3g} are not positive definite; raise "
+                "alpha, or scale the features."
+            )
+        self.alpha_ = ridge * whole.weight
+        self.coef_ = found[0].cpu().numpy()
+        self.intercept_ = (whole.target - whole.mean @ found[0]).cpu().numpy()
+        self.feature_map_, self._shape = features, tuple(map(int, shape))
+        self.n_features_in_ = math.prod(self._shape)
+        if moments.classes is not None:
+            present = np.flatnonzero(moments.counts > GONE)
+            names = np.array([moments.classes[place] for place in present])
+            order = np.argsort(names)
+            self.classes_ = names[order]
+            self.coef_ = self.coef_[:, present[order]]
+            self.intercept_ = self.intercept_[present[order]]
+
+    def _scores(self, x: Any) -> Array:
+        """Compute the linear model's outputs."""
+        check_is_fitted(self)
+        rows = np.asarray(as_features(x, "x"))
+        if rows.shape[1:] == (self.n_features_in_,):
+            rows = rows.reshape(len(rows), *self._shape)  # images may come flat
+        found = []
+        for top in range(0, len(rows), ROWS_AT_ONCE):
+            values = self.feature_map_.features(as_tensor(rows[top : top + ROWS_AT_ONCE]))
+            found.append(values.double().numpy() @ self.coef_ + self.intercept_)
+        return np.concatenate(found)
+
+    def to_torch(self) -> nn.Module:
+        """Return the head as a module: the feature map, then a linear layer in float32.
+
+        Returns
+        -------
+        torch.nn.Module
+            Its outputs are a column for each class, in the order of ``classes_``, or target. The
+            features have no gradients; the linear layer can be trained further.
+
+        Examples
+        --------
+        >>> from bicore.sources import digits
+        >>> x, y = digits()
+        >>> head = HeadClassifier("rows").fit(x, y)
+        >>> head.to_torch()(torch.as_tensor(x[:5])).shape
+        torch.Size([5, 10])
+        """
+        check_is_fitted(self)
+        linear = nn.Linear(*self.coef_.shape)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(self.coef_.T))
+            linear.bias.copy_(torch.from_numpy(self.intercept_))
+        return nn.Sequential(_Features(self.feature_map_), linear)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the head to an ``.npz`` file without pickle, atomically.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        check_is_fitted(self)
+        features, arrays = map_to_state(self.feature_map_)
+        values = {"kind": type(self).__name__, "alpha": self.alpha_, "shape": self._shape}
+        own = {"coef": self.coef_, "intercept": self.intercept_}
+        if isinstance(self, HeadClassifier):
+            own["classes"] = self.classes_
+        arrays = {f"map.{name}": one for name, one in arrays.items()}
+        return write_state(
+            path, {"format": FORMAT, "head": {**values, "features": features}}, {**own, **arrays}
+        )
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], features: Any = None) -> Head:
+        """Read a file written by :meth:`save`; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        features : FeatureMap or torch.nn.Module, optional
+            The map of the head, if it holds a network, which a file cannot hold.
+
+        Returns
+        -------
+        HeadClassifier or HeadRegressor
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            If the file is of another kind or damaged, or the network is missing.
+        """
+        head, arrays = read_state(path, "Head.save")
+        try:
+            values = head["head"]
+            kinds = {one.__name__: one for one in (HeadClassifier, HeadRegressor)}
+            stored = {
+                name.removeprefix("map."): one
+                for name, one in arrays.items()
+                if name.startswith("map.")
+            }
+            given = None if features is None else as_feature_map(features)
+            fitted = map_from_state(values["features"], stored, given)
+            found: Head = kinds[values["kind"]](fitted, values["alpha"])
+            found.feature_map_, found.alpha_ = fitted, values["alpha"]
+            found._shape = tuple(values["shape"])
+            found.n_features_in_ = math.prod(found._shape)
+            found.coef_, found.intercept_ = arrays["coef"], arrays["intercept"]
+            if isinstance(found, HeadClassifier):
+                found.classes_ = arrays["classes"]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise damaged(path, "Head.save", repr(error)) from error
+        return found
+
+
+class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
+    """Ridge regression to labels, from sums over rows: see :class:`Head`.
+
+    Parameters
+    ----------
+    features : str, FeatureMap or torch.nn.Module
+        The feature map, as in :class:`bicore.memory.MomentMemory`.
+    alpha : float or "auto"
+        Regularisation strength, as in scikit-learn's ``Ridge``.
+    prior : {"stream", "equal"} or mapping
+        How much each class counts: as it came, the same, or shares by label.
+    seed : int
+        Seed for random features.
+
+    Attributes
+    ----------
+    classes_ : array (C,)
+        The labels, sorted.
+
+    Examples
+    --------
+    >>> from bicore.sources import digits
+    >>> x, y = digits()
+    >>> head = HeadClassifier("relu:256").fit(x[:1200], y[:1200])
+    >>> bool(head.score(x[1200:], y[1200:]) > 0.9)
+    True
+    """
+
+    classes_: Array
+
+    def decision_function(self, x: Any) -> Array:
+        """Compute the scores of the classes.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Rows.
+
+        Returns
+        -------
+        array (n, C)
+            A score for each class; with two classes, shape (n,), positive for the second.
+        """
+        scores = self._scores(x)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict(self, x: Any) -> Array:
+        """Predict labels.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Rows.
+
+        Returns
+        -------
+        array (n,)
+            Labels.
+        """
+        found: Array = self.classes_[self._scores(x).argmax(1)]
+        return found
+
+    def predict_proba(self, x: Any) -> Array:
+        """Estimate probabilities of the classes; they are not calibrated.
+
+        The least-squares fit to one-hot labels estimates probabilities; here it is cut off at 0 and
+        scaled to sum to 1. For calibrated ones use scikit-learn's ``CalibratedClassifierCV`` with a
+        ``FrozenEstimator`` of this head, and rows that were not counted.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Rows.
+
+        Returns
+        -------
+        array (n, C)
+            Rows that sum to 1, in the order of ``classes_``.
+        """
+        scores = self._scores(x)
+        positive = np.maximum(scores, 0.0)
+        positive[np.arange(len(scores)), scores.argmax(1)] += np.finfo(np.float64).tiny
+        return np.asarray(positive / positive.sum(1, keepdims=True))
+
+
+class HeadRegressor(RegressorMixin, Head):  # type: ignore[misc]
+    """Ridge regression to targets, from sums over rows: see :class:`Head`.
+
+    Parameters
+    ----------
+    features : str, FeatureMap or torch.nn.Module
+        The feature map, as in :class:`bicore.memory.MomentMemory`.
+    alpha : float or "auto"
+        Regularisation strength, as in scikit-learn's ``Ridge``.
+    prior : "stream"
+        Every row counts as it came.
+    seed : int
+        Seed for random features.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1.0, 1.0, 50)[:, None]
+    >>> head = HeadRegressor("rows").fit(x, 3.0 * x[:, 0] + 1.0)
+    >>> bool(abs(head.predict([[0.5]])[0] - 2.5) < 1e-3)
+    True
+    """
+
+    def predict(self, x: Any) -> Array:
+        """Predict targets.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Rows.
+
+        Returns
+        -------
+        array (n,) or (n, C)
+            Targets.
+        """
+        found = self._scores(x)
+        return found[:, 0] if found.shape[1] == 1 else found
+
+
+class _Features(nn.Module):
+    """A feature map as a module without parameters."""
+
+    def __init__(self, features: FeatureMap) -> None:
+        super().__init__()
+        self.map = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map.features(x).float()
+
+
+def _split(
+    moments: Moments, held: Moments | None, prior: Prior, constant: float | None
+) -> tuple[Centred | None, Centred | None]:
+    """Return the sums of the other rows and of held-out rows; None if there are too few of them."""
+    if held is None or not 0 < held.weight < moments.weight:
+        return None, None
+    held = moments.scaled(0.0) + held  # with the same classes in the same order
+    return centre(moments - held, prior, constant), centre(held, prior, constant)
+
+
+def make_head(
+    moments: Moments,
+    features: FeatureMap | None = None,
+    *,
+    held: Moments | None = None,
+    alpha: float | str = "auto",
+    prior: Prior = "stream",
+    shape: tuple[int, ...] | None = None,
+    origin: Array | float = 0.0,
+    spread: Array | float = 1.0,
+) -> Head:
+    """Make a head from sums; ``origin`` and ``spread`` are those of scaled targets."""
+    if not moments.weight > GONE:
+        raise InputError("a head needs rows, and none is counted; update first.")
+    if not moments.cross.shape[1]:
+        raise InputError("a head needs labels, and these rows have none; give y with every batch.")
+    if features is None:
+        shape = (moments.width,)
+        features = Rows(shape=shape)
+    kind = HeadRegressor if moments.classes is None else HeadClassifier
+    head = kind(features, alpha, prior)
+    head._set(moments, held, features, shape or (features.width,))
+    if moments.classes is None:
+        head.coef_ = head.coef_ * spread
+        head.intercept_ = head.intercept_ * spread + origin
+    return head

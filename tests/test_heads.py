@@ -1,0 +1,252 @@
+"""Heads from moments equal ridge regression on all rows, whatever came first, merged or left."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone, is_classifier
+from sklearn.linear_model import Ridge
+
+from bicore import InputError
+from bicore.memory import MomentMemory
+from bicore.moments import Moments
+from bicore.moments.features import Embedded, RandomReLU, Rows, WhitenedPatches
+from bicore.moments.heads import Head, HeadClassifier, HeadRegressor
+from bicore.moments.moments import hold_out
+
+FEATURES = RandomReLU(width=12)
+
+
+def blobs(n=120, classes=3, columns=4, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    y[:classes] = np.arange(classes)
+    return rng.normal(size=(n, columns)) + 2 * np.eye(classes, columns)[y], y
+
+
+def ridge_of(features, x, y, alpha):
+    phi = features(torch.from_numpy(x)).numpy()
+    return Ridge(alpha).fit(phi, np.eye(y.max() + 1)[y])
+
+
+def assert_same_model(head, ridge):
+    np.testing.assert_allclose(head.coef_.T, ridge.coef_, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(head.intercept_, ridge.intercept_, rtol=1e-8, atol=1e-8)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    batch=st.sampled_from([1, 25, 1000]),
+    clients=st.integers(1, 5),
+    ordered=st.booleans(),
+    forgotten=st.booleans(),
+    keep=st.sampled_from(["always", "lazy"]),
+)
+def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, forgotten, keep):
+    x, y = blobs(seed=seed)
+    features = FEATURES.fit(x[:32])
+    order = np.argsort(y, kind="stable") if ordered else np.random.default_rng(seed).permutation(120)
+    memories = []
+    for own in np.array_split(order, clients):
+        memory = MomentMemory(5, features, keep=keep)
+        for top in range(0, len(own), batch):
+            memory.update(x[own[top : top + batch]], y[own[top : top + batch]])
+        memories.append(memory)
+    whole = memories[-1]
+    for other in memories[:-1]:
+        whole.merge(other)
+    left = np.arange(120)
+    if forgotten:
+        whole.forget(x[3:15], y[3:15])
+        left = np.setdiff1d(left, np.arange(3, 15))
+        assert not np.isin(whole.snapshot().x, x[3:15]).any()
+    assert_same_model(whole.head(alpha=0.3), ridge_of(features, x[left], y[left], 0.3))
+    chosen = Moments.empty(12).with_rows(features(torch.from_numpy(x[left])), y[left])
+    aside = left[hold_out(x[left])]
+    held = Moments.empty(12).with_rows(features(torch.from_numpy(x[aside])), y[aside])
+    alphas = whole.head().alpha_, chosen.head(held=held).alpha_
+    assert alphas[0] == pytest.approx(alphas[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_regularisation_is_the_best_on_held_out_rows(given):
+    x, y = blobs(150, columns=60, seed=1)
+    aside = hold_out(x)
+    assert 5 < aside.sum() < 30
+    whole = Moments.empty(60).with_rows(x, y)
+    held = Moments.empty(60).with_rows(x[aside], y[aside]) if given else None
+    alpha = whole.head(held=held).alpha_
+
+    def loss(factor):
+        train = ~aside if given else np.full(len(x), True)
+        ridge = Ridge(factor * alpha * train.mean()).fit(x[train], np.eye(3)[y[train]])
+        if given:
+            return np.square(ridge.predict(x[aside]) - np.eye(3)[y[aside]]).sum(1).mean()
+        centred = x - x.mean(0)
+        inverse = np.linalg.inv(centred.T @ centred + factor * alpha * np.eye(60))
+        left = 1 - (np.trace(centred @ inverse @ centred.T) + 1) / len(x)
+        return np.square(ridge.predict(x) - np.eye(3)[y]).sum(1).mean() / left**2
+
+    others = [loss(10.0**power) for power in np.arange(-2, 2.1, 0.25)]
+    assert loss(1.0) == pytest.approx(min(others), rel=0.01)
+    assert min(others[0], others[-1]) > 1.1 * loss(1.0)
+
+
+def test_priors_apply_after_the_fact():
+    x, y = blobs(900, seed=2)
+    few = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:20], np.flatnonzero(y == 2)[:20]]
+    weight = np.array([1 / np.sum(y[few] == label) for label in y[few]])
+    targets = np.eye(3)[y[few]]
+    ridge = Ridge(0.2).fit(x[few], targets, sample_weight=weight * len(few) / 3)
+    apart = MomentMemory(5, Rows(), per_class=True).update(x[few], y[few])
+    assert_same_model(apart.head(alpha=0.2, prior="equal"), ridge)
+    pooled = MomentMemory(5, Rows()).update(x[few], y[few])
+    rest = np.setdiff1d(np.arange(900), few)
+    plain, equal = (
+        np.mean([one.score(x[own], y[own]) for own in (rest[y[rest] == 1], rest[y[rest] == 2])])
+        for one in (pooled.head(), pooled.head(prior="equal"))
+    )
+    assert equal > plain + 0.1
+    exact = apart.head(prior="equal").predict(x[rest])
+    assert np.mean(pooled.head(prior="equal").predict(x[rest]) == exact) > 0.9
+
+
+def test_a_class_is_forgotten_as_if_it_had_never_come():
+    x, y = blobs()
+    memory = MomentMemory(8, Rows(), per_class=True).update(x, y).forget_class(1)
+    others = y != 1
+    fresh = MomentMemory(8, Rows(), per_class=True).update(x[others], y[others])
+    np.testing.assert_allclose(memory.head().coef_, fresh.head().coef_, rtol=1e-8)
+    assert memory.head().classes_.tolist() == [0, 2]
+    assert 1 not in memory.snapshot().y
+    assert memory.seen == others.sum()
+    memory.update(x[:30], y[:30])
+    assert memory.head().classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda memory, x, y: memory.forget(x[:2], [7, 7]), "7"),
+        (lambda memory, x, y: memory.forget(np.r_[x, x[:1]], np.r_[y, y[:1]]), "subtracted"),
+        (lambda memory, x, y: memory.forget(100 * x[:1], y[:1]), "never counted"),
+        (lambda memory, x, y: memory.forget(x[:2, :2], y[:2]), "shape"),
+        (lambda memory, x, y: memory.forget(np.full((1, 4), np.nan), y[:1]), "x"),
+        (lambda memory, x, y: memory.forget_class(1), "per_class"),
+        (lambda memory, x, y: memory.forget_class(9), "label=9"),
+        (lambda memory, x, y: memory.head(alpha=-1.0), "alpha"),
+        (lambda memory, x, y: memory.head(prior="even"), "prior"),
+    ],
+)
+def test_what_is_refused_changes_nothing(change, words):
+    x, y = blobs()
+    memory = MomentMemory(8, Rows()).update(x, y)
+    before = memory.state_dict()
+    with pytest.raises(InputError, match=words):
+        change(memory, x, y)
+    after = memory.state_dict()
+    assert all(np.array_equal(after[name], value) for name, value in before.items())
+
+
+def test_a_head_needs_labelled_rows():
+    x, y = blobs()
+    with pytest.raises(InputError, match="update"):
+        MomentMemory(8).head()
+    with pytest.raises(InputError, match="labels"):
+        MomentMemory(8).update(x).head()
+    faded = MomentMemory(8, Rows(), half_life=20.0).update(x, y)
+    assert faded.head().classes_.tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="half_life"):
+        faded.forget(x[:1], y[:1])
+    waiting = MomentMemory(40, Rows()).update(x[:20], y[:20])
+    assert waiting.head(alpha=1.0).n_features_in_ == 4
+    assert waiting.moments is None
+    with pytest.raises(InputError, match="never counted"):
+        waiting.forget(x[30:31], y[30:31])
+    assert len(waiting.forget(x[:5], y[:5])) == 15
+
+
+def test_asking_changes_nothing_and_states_answer_alike(tmp_path):
+    x, y = blobs(400)
+    for keep in ("always", "lazy"):
+        memory = MomentMemory(8, FEATURES, keep=keep).update(x[:250], y[:250])
+        other = MomentMemory.load(memory.save(tmp_path / "state.npz"))
+        memory.head()
+        for one in (memory, other):
+            one.update(x[250:], y[250:])
+        np.testing.assert_array_equal(other.head().coef_, memory.head().coef_)
+        np.testing.assert_array_equal(other.snapshot().ids, memory.snapshot().ids)
+        assert len(memory.snapshot()) == 8
+
+
+def test_targets_keep_their_units():
+    x, _ = blobs()
+    y = 1000 * x[:, :2] + 5e4
+    memory = MomentMemory(8, Rows()).update(x, y)
+    ridge = Ridge(0.5).fit(x, y)
+    head = memory.head(alpha=0.5)
+    # The constant feature has weight 0: it does not vary.
+    np.testing.assert_allclose(head.coef_[:-1].T, ridge.coef_, rtol=1e-8)
+    np.testing.assert_allclose(head.predict(x), ridge.predict(x), rtol=1e-8)
+    assert head.score(x, y) > 0.99
+    assert HeadRegressor(Rows()).fit(x, y[:, 0]).predict(x).shape == (120,)
+
+
+def test_heads_are_estimators_files_and_modules(tmp_path):
+    x, y = blobs()
+    names = np.array(["b", "a", "c"])[y]
+    head = HeadClassifier(FEATURES, alpha=0.1).fit(x, names)
+    assert is_classifier(head)
+    assert head.classes_.tolist() == ["a", "b", "c"]
+    assert clone(head).fit(x, names).score(x, names) == head.score(x, names) > 0.8
+    proba = head.predict_proba(x)
+    np.testing.assert_allclose(proba.sum(1), 1)
+    assert (head.classes_[proba.argmax(1)] == head.predict(x)).all()
+    again = Head.load(head.save(tmp_path / "head.npz"))
+    np.testing.assert_array_equal(again.decision_function(x), head.decision_function(x))
+    outputs = head.to_torch()(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(outputs, head.decision_function(x), atol=1e-5)
+    two = HeadClassifier(Rows()).fit(x[y < 2], y[y < 2])
+    assert ((two.decision_function(x) > 0) == (two.predict(x) == 1)).all()
+    with pytest.raises(InputError, match="shape"):
+        head.predict(x[:, :2])
+    (tmp_path / "other.npz").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"Head\.save"):
+        Head.load(tmp_path / "other.npz")
+    network = torch.nn.Linear(4, 6).double()
+    path = HeadClassifier(network, alpha=1.0).fit(x, y).save(tmp_path / "network.npz")
+    with pytest.raises(InputError, match="features"):
+        Head.load(path)
+    assert Head.load(path, Embedded(network)).score(x, y) > 0.5
+
+
+def test_sums_on_a_device_are_those_of_arrays():
+    x, y = blobs()
+    host = Moments.empty(4, apart=True).with_rows(x, y)
+    device = Moments.empty(4, apart=True, device="cpu").with_rows(torch.from_numpy(x), y)
+    for one, other in zip(host.second, device.on_host().second, strict=True):
+        np.testing.assert_allclose(np.tril(one), np.tril(other), rtol=1e-12)
+    np.testing.assert_allclose(device.head(prior="equal").coef_, host.head(prior="equal").coef_)
+    np.testing.assert_allclose(
+        device.without_class(2).head(alpha=1.0).coef_, host.without_class(2).head(alpha=1.0).coef_
+    )
+
+
+def test_whitened_patches_against_a_loop():
+    x = np.random.default_rng(0).random((3, 2, 9, 9))
+    features = WhitenedPatches(width=8, kernel=3, pool=2, seed=1).fit(x)
+    weights, shifts = features.filters[:, :-2].astype(float), features.filters[:, -2]
+    image, expected = x[1], np.zeros((2, 7, 7))
+    for top in range(7):
+        for left in range(7):
+            patch = image[:, top : top + 3, left : left + 3].ravel()
+            patch = (patch - patch.mean()) / np.sqrt(patch.var() + features.filters[0, -1])
+            expected[:, top, left] = np.maximum(weights @ patch + shifts, 0)
+    halves = (slice(0, 4), slice(3, 7))
+    pooled = [[expected[:, a, b].mean((1, 2)) for b in halves] for a in halves]
+    found = features(torch.from_numpy(x))[1].numpy() * 8**0.5
+    np.testing.assert_allclose(found.reshape(2, 2, 2), np.moveaxis(pooled, -1, 0), atol=1e-5)
+    blank = WhitenedPatches(width=8, kernel=3).fit(np.zeros((2, 9, 9)))
+    assert torch.isfinite(blank(torch.zeros(2, 9, 9))).all()
