@@ -47,7 +47,9 @@ def assert_same_model(head, ridge):
 def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, forgotten, keep):
     x, y = blobs(seed=seed)
     features = FEATURES.fit(x[:32])
-    order = np.argsort(y, kind="stable") if ordered else np.random.default_rng(seed).permutation(120)
+    order = (
+        np.argsort(y, kind="stable") if ordered else np.random.default_rng(seed).permutation(120)
+    )
     memories = []
     for own in np.array_split(order, clients):
         memory = MomentMemory(5, features, keep=keep)

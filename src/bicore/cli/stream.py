@@ -23,6 +23,7 @@ from bicore.cli.options import (
     read_shares,
     switch,
 )
+from bicore.cli.predict import check_head, load_memory, make_head
 from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
 from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 
@@ -66,7 +67,8 @@ class BufferOptions:
     panel: ClassVar[str] = "Options of a memory"
     features: str | None = option(
         "moments: feature map, with relu:512 for 512 features: auto (default), rows, relu, "
-        "convolutions, pooled, fourier, laplace, nystrom.",
+        "convolutions, patches, pooled, fourier, laplace, nystrom; or the --state folder of a "
+        "stream, to use its fitted features.",
         "NAME",
     )
     rule: str | None = option("moments: auto (default), elimination, gradient, gain or exchange.")
@@ -91,6 +93,14 @@ class Answer(Files):
     """How the kept rows are printed and written."""
 
     out: Path | None = option("Write the kept rows as a coreset of the source.", "FILE.npz")
+    head: Path | None = option(
+        "moments: write the ridge regression on all rows, for bicore predict.", "FILE.npz"
+    )
+    merge: str | None = option(
+        "Comma-separated --state folders of other streams with the same features; their rows count "
+        "in the head too.",
+        "DIRS",
+    )
 
 
 def stream(
@@ -108,11 +118,13 @@ def stream(
         from bicore.memory.registry import load_state
         from bicore.runtime import Clock, Context
     check_output(output.out, output.force, (".npz",), "--out")
+    check_output(output.head, output.force, (".npz",), "--head")
     check_integer("--batch", memory.batch)
     check_integer("--every", memory.every)
     fresh = make_buffer(memory.buffer, memory.capacity, memory.seed, **vars(options))
     context = Context(runtime=limits.runtime(progress=False))
     flow = _open(data, memory, limits, output.quiet)
+    check_head(output.head, output.merge, memory.buffer, flow.scale)
     with StateFolder(memory.state) as store:
         held = store.load(lambda path: load_state(path, memory.buffer, fresh)) or fresh
         run = Run(memory.buffer, held, flow, memory.batch, store, context, Clock())
@@ -120,7 +132,7 @@ def stream(
         run.report_damage()
         stopped = run.consume(memory.every, output.quiet)
         if len(held):
-            _finish(run, None if stopped else output.out, output)
+            _finish(run, stopped, output)
     if stopped:
         tell(f"bicore: interrupted after {held.position} rows; the same command continues.")
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -161,6 +173,8 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 
     check_buffer(name)
     options = {option: value for option, value in given.items() if value is not None}
+    if Path(options.get("features", "")).is_dir() and name == "moments" and "features" in options:
+        options["features"] = load_memory(Path(options["features"])).feature_map
     if "inner_reg" in options:
         options["inner_reg"] = read_regulariser(options["inner_reg"])
     if "prior" in options:
@@ -344,7 +358,7 @@ def _extend_digest(before: str, rows: Dataset) -> str:
     return before
 
 
-def _finish(run: Run, out: Path | None, output: Answer) -> None:
+def _finish(run: Run, stopped: bool, output: Answer) -> None:
     """Write the kept rows, then print them."""
     from bicore.cli.answer import Written, count_classes
     from bicore.data import read_targets
@@ -352,7 +366,10 @@ def _finish(run: Run, out: Path | None, output: Answer) -> None:
     kept, seconds = run.buffer.snapshot(), run.clock.seconds
     coreset = _as_coreset(run, kept, seconds)
     written = Written(coreset, output.force)
-    written.write(out, coreset.save, holds=True)
+    written.write(None if stopped else output.out, coreset.save, holds=True)
+    if output.head is not None and not stopped:
+        head = make_head(run.buffer, output.merge)
+        written.write(output.head, head.save)
     if not output.quiet:
         tell(*(f"  {note}" for note in run.flow.later))
     labels: list[str] = []

@@ -758,14 +758,11 @@ class MomentMemory(MergingBuffer):
         if values["settled"] is None:
             return
         self.feature_map = map_from_state(values["settled"], strip_prefix("map.", arrays), self.map)
-        self._set_moments(
-            *(
-                None
-                if values.get(group) is None  # of earlier versions, which held nothing out
-                else Moments.restored(values[group], strip_prefix(f"{group}.", arrays))
-                for group in ("moments", "held")
-            )
-        )
+        held = None
+        if values.get("held") is not None:  # earlier versions held nothing out
+            held = Moments.restored(values["held"], strip_prefix("held.", arrays))
+        moments = Moments.restored(values["moments"], strip_prefix("moments.", arrays))
+        self._set_moments(moments, held)
         pool = strip_prefix("pool.", arrays)
         self._pool = read_columns(pool) if "x" in pool else None
         self._priorities = pool.get("priorities", np.empty(0))

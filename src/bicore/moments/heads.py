@@ -134,7 +134,8 @@ def choose_ridge(whole: Centred, train: Centred | None, held: Centred | None) ->
     place = START
     while (best := min(_neighbours(place), key=loss)) != place:
         place = best
-    return whole.scale * 10.0 ** (math.log10(SHARES[place]) + _vertex(*map(loss, _around(place))))
+    power = math.log10(SHARES[place]) + _vertex(*map(loss, _around(place)))
+    return whole.scale * math.pow(10.0, power)
 
 
 def _neighbours(place: int) -> list[int]:

@@ -576,7 +576,9 @@ class Moments:
         """
         if not self._on_device:
             return self
-        return replace(self, second=tuple(np.asfortranarray(one.cpu()) for one in self.second))
+        return replace(
+            self, second=tuple(np.asfortranarray(torch.as_tensor(one).cpu()) for one in self.second)
+        )
 
     def head(
         self,

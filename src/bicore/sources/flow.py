@@ -37,6 +37,7 @@ class WholeFlow:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
+        self.scale = source.scale
         self.rows: int | None = len(source.data)
         self.position = 0
 
@@ -86,6 +87,7 @@ class PipedFlow:
             raise unknown_name("scale", scale, SCALES)
         self.reading = Reading(target, limit=limit, needs_target=True, **options)
         self.standardise = scale != "none"
+        self.scale = "standard" if self.standardise else "none"
         self.fitted_on = max(FITTED_ON, batch)
         self.position = 0
         lines = text_lines(pipe, PIPE, check_encoding(self.reading.encoding or "utf-8-sig"))

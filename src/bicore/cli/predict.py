@@ -1,0 +1,108 @@
+"""``bicore predict``: the answers of a head, and the heads that ``bicore stream`` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bicore.cli.options import Files, Table, check_output, option
+from bicore.cli.terminal import say, say_json, starting, tell
+from bicore.errors import InputError
+
+if TYPE_CHECKING:
+    from bicore.memory.buffer import Buffer
+    from bicore.moments.heads import Head
+
+
+@dataclass(frozen=True)
+class Predictions(Files):
+    """How predictions are printed and written."""
+
+    out: Path | None = option("Write the predictions, one per line.", "FILE.csv")
+
+
+def predict(
+    head: Annotated[Path, typer.Argument(metavar="HEAD", help="A file of bicore stream --head.")],
+    data: Table,
+    output: Predictions,
+) -> None:
+    """Predict labels or targets with a head that bicore stream --head wrote.
+
+    The source must have the same columns as the stream, and is not scaled by its own numbers.
+
+    Example: bicore predict head.npz digits
+    """
+    with starting():
+        from bicore.files import replacing
+        from bicore.moments.heads import Head
+    check_output(output.out, output.force, (".csv",), "--out")
+    if data.scale == "standard":
+        raise InputError("--scale standard: a head needs rows as its stream had them; omit it.")
+    if not head.is_file():
+        raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
+    model = Head.load(head)
+    source = Table(**{**vars(data), "scale": "none"}).open(output.quiet)
+    found: Any = model.predict(source.data.x)  # type: ignore[attr-defined]
+    score = None if source.data.y is None else _score(model, source.data.x, source.data.y)
+    if output.out is not None:
+        with replacing(output.out, overwrite=output.force) as path:
+            path.write_text("".join(f"{_words(one)}\n" for one in found.tolist()))
+    if output.json:
+        say_json({"rows": len(found), "predictions": found.tolist(), "score": score})
+    elif output.out is None:
+        say(*(_words(one) for one in found.tolist()))
+    if not output.quiet:
+        kind = "accuracy" if hasattr(model, "classes_") else "R²"
+        known = "" if score is None else f", {kind} {score:.4f}"
+        tell(f"{source.name}: {len(found)} predictions{known}")
+
+
+def _score(model: Head, x: Any, y: Any) -> float | None:
+    """The accuracy, or R²; None if the labels are of another kind."""
+    if hasattr(model, "classes_") and y.dtype.kind != model.classes_.dtype.kind:
+        return None
+    return float(model.score(x, y))  # type: ignore[attr-defined]
+
+
+def _words(prediction: Any) -> str:
+    return ",".join(map(str, prediction)) if isinstance(prediction, list) else str(prediction)
+
+
+def check_head(head: Path | None, merge: str | None, buffer: str, scale: str) -> None:
+    """Before any work: whether a head can be written at the end."""
+    if merge and head is None:
+        raise InputError("--merge adds states to the head; give --head FILE.npz.")
+    if head is not None and buffer != "moments":
+        raise InputError(f"--head needs --buffer moments; got {buffer}.")
+    if head is not None and scale == "standard":
+        raise InputError(
+            "--head: rows would be scaled by this source's own numbers, which others do not share; "
+            "use --scale none (the features standardise a table)."
+        )
+
+
+def make_head(buffer: Buffer, merge: str | None) -> Head:
+    """The head of a stream, with the streams of other state folders added to its sums."""
+    import copy
+
+    from bicore.memory import MomentMemory
+
+    assert isinstance(buffer, MomentMemory)
+    whole = copy.copy(buffer)  # a merge replaces attributes, so that the buffer stays as it is
+    for folder in merge.split(",") if merge else ():
+        whole.merge(load_memory(Path(folder)))
+    return whole.head()
+
+
+def load_memory(folder: Path) -> Any:
+    """The newest state in a folder of ``bicore stream``."""
+    from bicore.memory import MomentMemory
+    from bicore.memory.buffer import StateFolder
+
+    found = StateFolder(folder).load(MomentMemory.load) if folder.is_dir() else None
+    if found is None:
+        raise InputError(f"{folder} holds no state; give the --state folder of another stream.")
+    return found
