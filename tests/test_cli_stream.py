@@ -16,6 +16,7 @@ from bicore.cli.options import BUFFERS as NAMES
 from bicore.cli.stream import Run
 from bicore.files import read_state
 from bicore.memory import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
+from bicore.moments.heads import Head
 from bicore.runtime import Clock
 from bicore.selectors import Uniform
 from bicore.sources import open_source
@@ -540,3 +541,32 @@ def test_what_cannot_be_read_is_named_and_the_rows_before_it_count(bicore, tmp_p
     if name == "no JSON":  # and without --quiet how many they are
         again = bicore("stream", "-", *words, "--state", "t", cwd=tmp_path, input=text)
         assert "130 rows count and are saved" in again.stderr
+
+
+def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):
+    data = np.load(folder / "data.npz")
+    np.savez(folder / "a.npz", x=data["x"][:60], y=data["y"][:60])
+    np.savez(folder / "b.npz", x=data["x"][60:], y=data["y"][60:])
+    words = ["--capacity", "12", "--scale", "none", "--quiet"]
+    for name, more in (("a", ()), ("b", ("--merge", "a")), ("data", ())):
+        features = () if name == "a" else ("--features", "a")
+        head = ("--head", f"{name}-head.npz")
+        run = bicore(
+            "stream", f"{name}.npz", *words, "--state", name, *features, *head, *more, cwd=folder
+        )
+        assert run.returncode == 0, run.stderr
+    both, whole = (Head.load(folder / f"{name}-head.npz") for name in ("b", "data"))
+    np.testing.assert_allclose(both.coef_, whole.coef_, rtol=1e-6, atol=1e-9)
+    run = bicore("predict", "b-head.npz", "data.npz", "--json", "--out", "labels.csv", cwd=folder)
+    answer = json.loads(run.stdout)
+    assert answer["predictions"] == both.predict(data["x"]).tolist()
+    assert answer["score"] == both.score(data["x"], data["y"])
+    assert len((folder / "labels.csv").read_text().splitlines()) == 150
+    for wrong in (
+        ("predict", "data.npz", "data.npz"),
+        ("predict", "none.npz", "data.npz"),
+        ("stream", "a.npz", *words, "--state", "c", "--merge", "a"),
+        ("stream", "a.npz", *words, "--state", "c", "--head", "c.npz", "--buffer", "reservoir"),
+        ("stream", "a.npz", *words, "--state", "a", "--head", "c.npz", "--merge", "nowhere"),
+    ):
+        assert bicore(*wrong, cwd=folder).returncode == 2

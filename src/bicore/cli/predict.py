@@ -45,7 +45,7 @@ def predict(
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
     source = Table(**{**vars(data), "scale": "none"}).open(output.quiet)
-    found: Any = model.predict(source.data.x)  # type: ignore[attr-defined]
+    found: Any = model.predict(source.data.x)
     score = None if source.data.y is None else _score(model, source.data.x, source.data.y)
     if output.out is not None:
         with replacing(output.out, overwrite=output.force) as path:
@@ -64,7 +64,7 @@ def _score(model: Head, x: Any, y: Any) -> float | None:
     """The accuracy, or R²; None if the labels are of another kind."""
     if hasattr(model, "classes_") and y.dtype.kind != model.classes_.dtype.kind:
         return None
-    return float(model.score(x, y))  # type: ignore[attr-defined]
+    return float(model.score(x, y))
 
 
 def _words(prediction: Any) -> str:
