@@ -35,6 +35,8 @@ from bicore.moments.features import (
 )
 from bicore.moments.moments import GONE, Moments, Prior, hold_out
 
+__all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
+
 #: Regularisation is searched among powers of ten times the mean eigenvalue of S.
 SHARES = 10.0 ** np.arange(-8, 4)
 #: The place of the share that the search starts at.
@@ -156,7 +158,7 @@ def _vertex(left: float, middle: float, right: float) -> float:
 class Head(BaseEstimator):  # type: ignore[misc]
     """A linear model on the features of a map, fitted from sums over rows.
 
-    ``MomentMemory.head``, ``Moments.head`` and :meth:`load` return fitted heads, and :meth:`fit`
+    ``MomentMemory.head``, :func:`make_head` and :meth:`load` return fitted heads, and :meth:`fit`
     fits one to rows: the result is the same as ridge regression on all rows that were counted.
 
     Parameters
@@ -181,6 +183,11 @@ class Head(BaseEstimator):  # type: ignore[misc]
         Numbers in a row, before the feature map.
     feature_map_ : FeatureMap
         The fitted map.
+
+    Examples
+    --------
+    >>> issubclass(HeadClassifier, Head), issubclass(HeadRegressor, Head)
+    (True, True)
     """
 
     def __init__(
@@ -518,7 +525,43 @@ def make_head(
     origin: Array | float = 0.0,
     spread: Array | float = 1.0,
 ) -> Head:
-    """Make a head from sums; ``origin`` and ``spread`` are those of scaled targets."""
+    """Make the ridge regression on all rows that moments have counted.
+
+    Parameters
+    ----------
+    moments : Moments
+        The sums.
+    features : FeatureMap, optional
+        The fitted map of the rows; by default the head takes rows of features.
+    held : Moments, optional
+        The moments of some of the rows (they are also counted in ``moments``), by whose loss
+        ``alpha`` is chosen; by default it is chosen by generalised cross-validation.
+    alpha : float or "auto"
+        Regularisation strength, as in scikit-learn's ``Ridge``.
+    prior : {"stream", "equal"} or mapping
+        Class prior. Unless second moments are kept for each class, all classes are assumed to vary
+        alike around their means.
+    shape : tuple of int, optional
+        The shape of a row, with ``features``.
+    origin, spread : array or float
+        What targets were reduced by, and then divided by, before they were counted.
+
+    Returns
+    -------
+    HeadClassifier or HeadRegressor
+        A fitted model.
+
+    Raises
+    ------
+    InputError
+        If no rows or no labels were counted.
+
+    Examples
+    --------
+    >>> x, y = np.array([[0.0], [1.0], [4.0], [5.0]]), ["a", "a", "b", "b"]
+    >>> make_head(Moments.empty(1).with_rows(x, y), alpha=0.1).predict([[0.5], [4.5]]).tolist()
+    ['a', 'b']
+    """
     if not moments.weight > GONE:
         raise InputError("a head needs rows, and none is counted; update first.")
     if not moments.cross.shape[1]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from bicore.errors import (
 )
 from bicore.files import FORMAT, damaged, read_state, write_state
 from bicore.runtime.threads import wide
-
-if TYPE_CHECKING:
-    from bicore.moments.heads import Head
 
 #: A class prior: of the rows that were counted, equal shares, or shares by label.
 Prior = str | Mapping[Any, float]
@@ -502,7 +499,7 @@ class Moments:
 
         Parameters
         ----------
-        features, y, weight
+        features, y, weight : array
             The rows, as they were given to :meth:`with_rows`.
 
         Returns
@@ -579,49 +576,6 @@ class Moments:
         return replace(
             self, second=tuple(np.asfortranarray(torch.as_tensor(one).cpu()) for one in self.second)
         )
-
-    def head(
-        self,
-        features: Any = None,
-        *,
-        held: Moments | None = None,
-        alpha: float | str = "auto",
-        prior: Prior = "stream",
-    ) -> Head:
-        """Return the ridge regression on all rows that were counted.
-
-        Parameters
-        ----------
-        features : FeatureMap, optional
-            The fitted map of the rows; by default the head takes rows of features.
-        held : Moments, optional
-            The moments of some of the rows (they are also counted here), by whose loss ``alpha`` is
-            chosen; by default it is chosen by generalised cross-validation.
-        alpha : float or "auto"
-            Regularisation strength, as in scikit-learn's ``Ridge``.
-        prior : {"stream", "equal"} or mapping
-            Class prior. Unless second moments are kept for each class, all classes are assumed to
-            vary alike around their means.
-
-        Returns
-        -------
-        HeadClassifier or HeadRegressor
-            A fitted model.
-
-        Raises
-        ------
-        InputError
-            If no rows or no labels were counted.
-
-        Examples
-        --------
-        >>> x, y = np.array([[0.0], [1.0], [4.0], [5.0]]), ["a", "a", "b", "b"]
-        >>> Moments.empty(1).with_rows(x, y).head(alpha=0.1).predict([[0.5], [4.5]]).tolist()
-        ['a', 'b']
-        """
-        from bicore.moments.heads import make_head  # imported late: scikit-learn takes time
-
-        return make_head(self, features, held=held, alpha=alpha, prior=prior)
 
     def _check_alike(self, other: Moments) -> None:
         check_type("other", other, Moments, "moments")
