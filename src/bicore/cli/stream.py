@@ -380,7 +380,7 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     if output.json:
         counts = {one: labels.count(one) for one in classes}
         say_json(_answer(run, coreset, counts, values, seconds))
-    elif not output.quiet or out is None:
+    elif not output.quiet or output.out is None:
         more = f", {words}" if words and run.name == "merge-reduce" else ""
         speed = f", {run.speed()} in update" if run.rate is not None else ""
         count = f"{len(kept)} of {run.buffer.position}"
