@@ -522,8 +522,8 @@ class WhitenedPatches(_ImageMap):
         weights, shifts, noise = held[:, :-2], held[:, -2], held[0, -1]
         images = rows.reshape(len(rows), *self._image)
         weights = weights.reshape(len(held), self._image[0], self.kernel, self.kernel)
-        flags = torch.backends.cudnn.flags(allow_tf32=False)
-        with flags:
+        # Without TensorFloat-32, which has three digits.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             answers = functional.conv2d(images, weights)
         # Filters have sum 0: only the contrast of a patch is left to divide by.
         centred = images - images.mean((1, 2, 3), keepdim=True)
