@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import bicore
 from benchmarks.common import Peak, cifar_embedding, device_seconds, mnist_vectors, report
 from bicore import Coreset
 from bicore.moments.features import RandomReLU
@@ -45,6 +46,13 @@ CARD_CASES = (
     (1_280_000, 768, 1000, 12_800, 120.0),
 )
 CARD_PART_ROWS = 2**20
+#: Points of one call of ``bicore.select``, and its routes: a memory limit and options.
+ROUTE_SIZE = 100
+ROUTES: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "default": (None, {}),
+    "default, rows read when needed": ("300MB", {}),
+    "passes, linear kernel": ("300MB", {"kernel": "linear", "passes": "auto"}),
+}
 WAYS: dict[str, dict[str, Any]] = {
     "default": {},
     "default, no exchange": {"exchange": False},
@@ -72,11 +80,18 @@ def _file(folder: Path, count: int, width: int, threads: int) -> dict[str, Any]:
     x, y = folder / "x.npy", folder / "y.npy"
     _write(x, y, count, width)
     asked = {"x": str(x), "y": str(y), "threads": threads}
-    command = [sys.executable, "-m", "benchmarks.scale", json.dumps(asked)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    row = {"count": count, "width": width, "size": SIZE, **json.loads(done.stdout)}
+    routes = {name: _in_process({**asked, "route": name}) for name in ROUTES}
+    facts = _in_process({**asked, "route": None})
+    row = {"count": count, "width": width, "size": SIZE, **facts, "routes": routes}
     report(row)
     return row
+
+
+def _in_process(asked: dict[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.scale", json.dumps(asked)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def _write(x: Path, y: Path, count: int, width: int) -> None:
@@ -93,6 +108,8 @@ def _write(x: Path, y: Path, count: int, width: int) -> None:
 
 
 def _child(asked: dict[str, Any]) -> dict[str, Any]:
+    if asked["route"] is not None:
+        return _route(**asked)
     source = NpyShards(asked["x"], labels=asked["y"])
     threads = asked["threads"]
     bare = min(_bare(source, threads) for _ in range(3))
@@ -113,6 +130,18 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
         "exact_seconds_a_point": point,
         "exact_in_bare_passes_a_point": point / bare,
     }
+
+
+def _route(x: str, y: str, threads: int, route: str) -> dict[str, Any]:
+    """Select once by the one-liner; the peak is of the whole process without mapped files."""
+    memory, options = ROUTES[route]
+    runtime = Runtime(threads=threads, progress=False, memory=memory)
+    began = time.process_time()
+    with Peak() as peak:
+        found = bicore.select(x, y, ROUTE_SIZE, runtime=runtime, **options)
+    facts = {"seconds": peak.seconds, "cpu_seconds": time.process_time() - began}
+    facts |= {"peak_bytes": peak.bytes, "objective": found.objective}
+    return {**facts, "notes": found.provenance.notes}
 
 
 def _bare(source: NpyShards, threads: int) -> float:

@@ -14,7 +14,7 @@ from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import Prepared, Room, prepare
 from bicore.bilevel.problem import Problem
 from bicore.picking import Start
-from bicore.selectors.search import fit_engine
+from bicore.selectors.outcome import fit_engine
 
 
 def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Dataset:

@@ -1,5 +1,6 @@
 """Rows in files and sources, by ``bicore.select`` and the command."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from bicore.cli.select import Rows as CommandRows
 from bicore.coreset import Status
 from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.clock import ProgressLine
-from bicore.selectors.from_shards import features_for
+from bicore.selectors.passes import features_for
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection
@@ -93,7 +94,7 @@ class TestLibrary:
             ({"tolerance": 0.1}, "a count or a fraction"),
             ({"kernel": "rbf", "large": "exact"}, "leave large out"),
             ({"strategy": "simplex"}, "'greedy'"),
-            ({"inner_reg": library.PerPoint(0.1)}, "give a number"),
+            ({"inner_reg": library.PerPoint(0.1)}, "inner_reg must be"),
             ({"first": "best"}, "leave it out"),
             ({"pases": "exact"}, "pases"),
             ({"labels": "y.npy", "y": "y.npy"}, "the same thing"),
@@ -169,7 +170,7 @@ class TestSelection:
         real = Selection._keep
 
         def interrupted(self, position, row, target):
-            if len(self.positions) == 7:  # the model has the point, the list has not
+            if len(self.points) == 7:  # the model has the point, the list has not
                 raise KeyboardInterrupt
             real(self, position, row, target)
 
@@ -214,12 +215,11 @@ class TestEstimate:
 
     def test_fewer_threads_are_taken_under_a_limit(self, monkeypatch):
         source = ArrayShards(*rows(), part_rows=50)
-        many = estimate(source, 20, runtime=Runtime(threads=3, memory="1GB"))
-        assert (many.taken.name, many.taken.workers) == ("threads", 3)
-        limit = many.ways[1].bytes
+        assert estimate(source, 20, runtime=Runtime(threads=3, memory="1GB")).workers == 3
+        limit = estimate(source, 20, runtime=Runtime(threads=2, memory="1GB")).bytes
         fewer = estimate(source, 20, exchange=False, runtime=Runtime(threads=3, memory=limit))
-        assert fewer.taken.workers == 2
-        assert [way.fits for way in fewer.ways] == [True, True, False, False]
+        assert fewer.workers == 2
+        assert fewer.bytes <= limit
 
         used = []
         real = Threads.map
@@ -232,11 +232,41 @@ class TestEstimate:
         select_from_shards(source, 20, exchange=False, runtime=Runtime(threads=3, memory=limit))
         assert set(used) == {2}
 
+    def test_every_kind_of_source_takes_the_route_of_select(self, folder):
+        x, y = (
+            np.concatenate(both) for both in zip(*(rows(seed=n) for n in range(3)), strict=True)
+        )
+        np.save(folder / "x.npy", x)
+        np.save(folder / "y.npy", y)
+        columns = {"features": "embedding", "target": "label"}
+        sources = [
+            ((x, y), {}),
+            ((library.Dataset(x, y),), {}),
+            ((folder / "x.npy", folder / "y.npy"), {}),
+            ((folder / "npy",), {}),
+            ((str(folder / "part-*.parquet"),), columns),
+            ((open_shards((x, y)),), {}),
+        ]
+        if importlib.util.find_spec("dask"):
+            from dask import array
+
+            sources.append(((array.from_array(x, chunks=(200, -1)), array.from_array(y)), {}))
+        found = [library.estimate(*given, size=9, **options) for given, options in sources]
+        assert {(one.operator, one.bytes, one.approximation) for one in found} == {
+            ("gram", found[0].bytes, None)
+        }
+        small = Runtime(memory="300kB")
+        answers = [
+            library.estimate(*given, size=9, kernel="linear", passes="auto", runtime=small, **more)
+            for given, more in sources[2:]
+        ]
+        assert {(one.operator, one.passes.rows) for one in answers} == {("moments", 600)}
+
     @pytest.mark.slow
     def test_the_time_is_near_what_it_takes(self):
         x, y = rows(30_000)
         source = ArrayShards(x, y, part_rows=10_000)
-        expected = estimate(source, 100).taken.seconds
+        expected = estimate(source, 100).seconds
         taken = select_from_shards(source, 100).provenance.seconds
         assert taken / 5 < expected < 5 * taken
 
@@ -299,8 +329,8 @@ class TestCommand:
         assert found.returncode == 0, found.stderr
         answer = json.loads(found.stdout)
         assert answer["rows"] == 600
-        assert answer["taken"] in answer["ways"]
-        assert "(taken)" in bicore("estimate", "npy", *SIZED, "--passes", "auto", cwd=folder).stdout
+        plan = bicore("estimate", "npy", *SIZED, "--passes", "auto", cwd=folder).stdout
+        assert f"{answer['passes']} passes" in plan
         dry = ("npy", "--dry-run", "--json", "--quiet")
         passes = select(bicore, folder, *dry, "--passes", "auto")
         assert json.loads(passes.stdout)["passes"] == answer["passes"]

@@ -1,9 +1,12 @@
 """Whoever works on parts chooses the same points."""
 
 import os
+import pickle
 import signal
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -13,7 +16,7 @@ from bicore.errors import WorkerLostError
 from bicore.moments import Moments
 from bicore.moments.features import RandomReLU, Rows
 from bicore.shards.counting import Counting, PartRows
-from bicore.shards.executors import Card, DaskExecutor, Processes, Threads
+from bicore.shards.executors import Card, DaskExecutor, Executor, Processes, Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
@@ -177,6 +180,34 @@ class TestWork:
             assert (found[0].tolist(), found[1]) == (places, below)
 
 
+class Sent(Executor):
+    """Sends work, source and results as another process would get them."""
+
+    def map(self, work, source):
+        for part in source.parts:
+            own_work, own_source, own_part = pickle.loads(pickle.dumps((work, source, part)))
+            yield pickle.loads(pickle.dumps(own_work(own_source, own_part)))
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "array"])
+def test_another_process_can_read_the_parts(tmp_path, kind):
+    x, y = rows(400, dtype=np.float32)
+    table = pyarrow.table({"x": list(x), "y": y})
+    sources = {
+        "npy": lambda: open_shards(tmp_path / "x.npy", labels=tmp_path / "y.npy"),
+        "npz": lambda: open_shards(tmp_path / "both.npz"),
+        "parquet": lambda: open_shards(tmp_path / "t.parquet", features="x", target="y"),
+        "array": lambda: ArrayShards(x, y, part_rows=150),
+    }
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    np.savez(tmp_path / "both.npz", x=x, y=y)
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet", row_group_size=150)
+    plain = select_from_shards(ArrayShards(x, y), 8, initial=[7])
+    found = select_from_shards(sources[kind](), 8, initial=[7], executor=Sent())
+    assert found.indices.tolist() == plain.indices.tolist()
+
+
 class Deadly(NpyShards):
     """Kills whoever reads its third part elsewhere, while there is a file that says so."""
 
@@ -204,7 +235,7 @@ def deadly(tmp_path, monkeypatch):
     def marked(self):
         if self.passes == 3 and self.source is source:
             (tmp_path / "sign").touch()
-        real(self)
+        return real(self)
 
     monkeypatch.setattr(Selection, "_pass", marked)
     return source
@@ -348,7 +379,7 @@ def test_what_is_kept_of_a_pass_is_its_points_only(monkeypatch):
 
     def watched(self, *one):
         real(self, *one)
-        kept.append((self.rows[-1].base, self.targets[-1].base))
+        kept.append(tuple(column.base for column in self.points[-1][1:]))
 
     monkeypatch.setattr(Selection, "_keep", watched)
     x, y = rows()

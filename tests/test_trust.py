@@ -73,12 +73,14 @@ def test_large_data_are_announced_and_exact_work_is_not(few_exact):
 
 def test_a_sample_keeps_rare_classes_and_the_weights_of_all():
     x, y = large(6000)
+    y[[17, 4321, 5999]] = 2  # a sample of 4,000 of 6,000 rows would miss one of them
     weights = np.random.default_rng(1).uniform(0, 2, len(y))
     data = Dataset(x, y, weights)
     sample = sampling.draw_sample(data, read_targets(y), 10, 0, np.array([5]))
     assert 5 in sample.candidates
     assert (y[sample.candidates] == 1).sum() >= min(sampling.FEWEST_PER_CLASS, (y == 1).sum())
-    for label in (0, 1):
+    assert {17, 4321, 5999} <= set(sample.candidates.tolist())
+    for label in (0, 1, 2):
         own = y[sample.judges] == label
         assert sample.judge_weights[own].sum() == pytest.approx(weights[y == label].sum())
     assert len(np.unique(sample.judges)) == len(sample.judges)

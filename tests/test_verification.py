@@ -43,7 +43,7 @@ from bicore.picking import Start
 from bicore.selectors import ADesign, Batches, JointSelector, VDesign
 from bicore.selectors.baselines import design as design_module
 from bicore.selectors.baselines.design import Variances, _gap
-from bicore.selectors.search import fit_engine
+from bicore.selectors.outcome import fit_engine
 from bicore.shards import select_from_shards, selection
 from bicore.sources import ArrayShards
 from tests.helpers import pseudo_huber

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
-from torch import nn
 
 from bicore import frames
 from bicore.bilevel.kernel_choice import AutomaticKernel
@@ -17,31 +15,16 @@ from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies import OpenStrategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, read_targets
-from bicore.errors import (
-    InputError,
-    LargeDataWarning,
-    MemoryLimitError,
-    as_option,
-    unknown_name,
-)
+from bicore.errors import InputError, LargeDataWarning, as_option
 from bicore.networks.loading import is_torch_data
-from bicore.picking import as_seed, as_size
+from bicore.picking import as_size
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.simple import ClassBalanced
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.large import Estimate, Large, estimate_selection, make_feasible
-from bicore.selectors.quality_curve import TOLERANCE, select_sized
-from bicore.selectors.registry import OPEN, as_selector
-
-if TYPE_CHECKING:
-    from bicore.selectors.from_shards import Asked
-    from bicore.shards import ShardSource
-    from bicore.sources.base import Source
-
-
-#: Options that only a selection in passes over all rows has.
-PASSES_ONLY = {"passes", "state", "executor", "dask", "skip_bad", "shortlist", "exchange"}
+from bicore.selectors.quality_curve import select_smallest
+from bicore.selectors.registry import as_selector
 
 
 def select(
@@ -132,43 +115,42 @@ def select(
     (5,)
     """
     wanted = as_option("large", large, Large)
+    runtime = runtime or Runtime()
     notes: tuple[str, ...] = ()
     if isinstance(model, str):
         options, model = _options_for(model, method, options), None
+    y, size = _read_size(x, y, size)
     if is_in_parts(x):
-        if type(y) in (int, float):
-            size, y = y, None  # select(source, 100)
-        request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
-        if request.in_passes:
-            return request.select(initial, method, model, tolerance)
-        x, outer, options, notes = request.read()
+        from bicore.selectors.passes import RowsInParts
+
+        parts = RowsInParts(x, y, weight, outer, options)
+        if parts.in_passes:
+            others = {"method": method, "model": model, "tolerance": tolerance}
+            return parts.select(size, initial, seed, runtime, wanted, **others)
+        x, outer, options, notes = parts.read(runtime, wanted)
         y = weight = None
     refuse_unread(x)
-    selector = _chooser(method, options)
+    selector = as_selector(method, **options)
     _refuse_unused(model, selector)
-    if isinstance(x, Dataset) and isinstance(y, Real):
-        size = y  # type: ignore[assignment]  # select(data, 100)
-        y = None
     refuse_tolerance(size, tolerance)
     data = _dataset(x, y, weight)
     judge = _outer(outer)
     if not len(initial) and _takes_all(selector, data, size):
         return _take_all(data, seed, notes)
-    context = Context(model, runtime or Runtime())
     selector, replaced = make_feasible(selector, data, wanted)
     notes += replaced
     for note in replaced:
         warnings.warn(note, LargeDataWarning, stacklevel=2)
-    coreset = select_sized(
-        selector,
-        data,
-        size,
-        TOLERANCE if tolerance is None else tolerance,
-        outer=judge,
-        initial=initial,
-        rng=seed,
-        context=context,
-    )
+    more: dict[str, Any] = {
+        "outer": judge,
+        "initial": initial,
+        "rng": seed,
+        "context": Context(model, runtime),
+    }
+    if size == "auto":
+        coreset = select_smallest(selector, data, tolerance, **more)
+    else:
+        coreset = selector.select(data, size, **more)  # type: ignore[arg-type]
     return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
 
 
@@ -221,21 +203,19 @@ def estimate(
     True
     """
     wanted = as_option("large", large, Large)
+    runtime = runtime or Runtime()
+    y, size = _read_size(x, y, size)
     if is_in_parts(x):
-        if type(y) in (int, float):
-            size, y = y, None  # estimate(source, 100)
-        request = _Parts(x, y, size, weight, outer, 0, runtime or Runtime(), wanted, options)
-        if request.in_passes:
-            return request.estimate(method)
-        x, outer, options, _ = request.read()
+        from bicore.selectors.passes import RowsInParts
+
+        parts = RowsInParts(x, y, weight, outer, options)
+        if parts.in_passes:
+            return parts.estimate(size, runtime, wanted, method)
+        x, outer, options, _ = parts.read(runtime, wanted)
         y = weight = None
-    selector = _chooser(method, options)
-    if isinstance(x, Dataset) and isinstance(y, Real):
-        size = y  # type: ignore[assignment]  # estimate(data, 100)
-        y = None
-    context = Context(runtime=runtime or Runtime())
+    selector = as_selector(method, **options)
     data = _dataset(x, y, weight)
-    return estimate_selection(selector, data, size, _outer(outer), context, wanted)
+    return estimate_selection(selector, data, size, _outer(outer), runtime, wanted)
 
 
 def reweight(
@@ -286,8 +266,7 @@ def reweight(
     """
     selector = _selector(options)
     if isinstance(x, Dataset) and y is not None and not len(indices):
-        indices = y  # reweight(data, indices)
-        y = None
+        indices, y = y, None  # reweight(data, indices)
     data, judge = _load(x, y, weight, outer, runtime)
     return selector.reweight(
         data,
@@ -343,8 +322,7 @@ def influence(
     """
     selector = _selector(options)
     if isinstance(x, Dataset) and y is not None and not len(coreset):
-        coreset = y  # influence(data, coreset)
-        y = None
+        coreset, y = y, None  # influence(data, coreset)
     data, judge = _load(x, y, weight, outer, runtime)
     return selector.influence(
         data,
@@ -368,145 +346,6 @@ def is_in_parts(x: Any) -> bool:
 
 def _is_path(x: Any) -> bool:
     return type(x) is str or hasattr(x, "__fspath__")
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """What is asked of rows in parts; their modules are imported by who needs them only."""
-
-    x: Any
-    y: Any
-    size: Any
-    weight: Any
-    outer: Any
-    seed: int | np.random.Generator
-    runtime: Runtime
-    large: Large
-    options: dict[str, Any]
-
-    @property
-    def in_passes(self) -> bool:
-        """Whether the request asks for passes over all rows, by its options or its kernel."""
-        from bicore.moments.features import FeatureMap
-
-        kernel = self.options.get("kernel")
-        return bool(PASSES_ONLY & set(self.options)) or isinstance(kernel, (FeatureMap, nn.Module))
-
-    def _source(self) -> ShardSource:
-        from bicore.selectors import from_shards
-
-        opening = {name: self.options.get(name) for name in from_shards.OPENING}
-        return from_shards.opened(self.x, self.y, self.weight, **opening)
-
-    def read(self) -> tuple[Dataset, Dataset | None, dict[str, Any], tuple[str, ...]]:
-        """Read the rows and the outer set, and return them with the method's options and notes."""
-        from bicore.selectors import from_shards
-        from bicore.sources.rows import fits, rows_of
-
-        known = (*from_shards.OPENING, *from_shards.TABLE_OPTIONS)
-        options = {name: value for name, value in self.options.items() if name not in known}
-        table = self._table(self.x, self.y, self.weight)
-        if table is not None:
-            return table.data, self._outer_table(table), options, table.notes
-        outer = from_shards.opened_outer(self.outer, self.options)
-        source = self._source()
-        if self.large is Large.EXACT and not fits(source, self.runtime):
-            raise MemoryLimitError(
-                f"large='exact' needs all {source.rows} rows of {source.name} in memory, and they "
-                "do not fit the limit; raise Runtime(memory=…), or give passes='exact' to select "
-                "by passes over the rows in linear features."
-            )
-        notes = tuple(getattr(source, "notes", ()))
-        if not fits(source, self.runtime):
-            notes += (f"{source.name} does not fit the memory limit: rows are read when needed",)
-        data = rows_of(source, self.runtime)
-        judge = None if outer is None else rows_of(outer, self.runtime)
-        return data, judge, options, notes
-
-    def _table(self, x: Any, y: Any, weight: Any, skip: str = "") -> Source | None:
-        """Load a table; None for other rows."""
-        from bicore.selectors.from_shards import OPENING, TABLE_OPTIONS
-        from bicore.sources.opening import open_table
-
-        known = {*OPENING, *TABLE_OPTIONS} - {skip}
-        given = {name: value for name, value in self.options.items() if name in known}
-        found = open_table(x, y, weight, memory=self.runtime.memory, **given)
-        for name in TABLE_OPTIONS:
-            if found is None and name in given:
-                raise InputError(
-                    f"{name}={given[name]!r} is for tables that fit the memory limit; leave it out."
-                )
-        return found
-
-    def _outer_table(self, table: Source) -> Dataset | None:
-        """The outer set, encoded like the table."""
-        if self.outer is None or isinstance(self.outer, Dataset):
-            return self.outer
-        if isinstance(self.outer, tuple):
-            x, y, weight = (*self.outer, None, None)[:3]
-            outer = self._table(x, y, weight, skip="target")
-        else:
-            y, weight = (one if type(one) is str else None for one in (self.y, self.weight))
-            outer = self._table(self.outer, y, weight)
-        return _outer(self.outer) if outer is None else table.encode(outer)
-
-    def select(
-        self,
-        initial: Coreset | Sequence[int],
-        method: str | Selector,
-        model: Any,
-        tolerance: float | None,
-    ) -> Coreset:
-        from bicore.selectors import from_shards
-        from bicore.shards import select_from_shards
-
-        source, asked = self._opened(method, model, tolerance)
-        for note in asked.notes:
-            warnings.warn(note, LargeDataWarning, stacklevel=3)
-        coreset = select_from_shards(
-            source,
-            self.size,
-            outer=from_shards.opened_outer(self.outer, self.options),
-            initial=initial,
-            features=asked.features,
-            runtime=self.runtime,
-            **asked.options,
-        )
-        notes = (*asked.notes, *coreset.provenance.notes)
-        return coreset.annotated({"notes": notes}) if asked.notes else coreset
-
-    def estimate(self, method: str | Selector) -> Estimate:
-        from bicore import shards
-
-        source, asked = self._opened(method)
-        options = {
-            name: value
-            for name, value in asked.options.items()
-            if name not in ("state", "executor")
-        }
-        found = shards.estimate(
-            source, self.size, features=asked.features, runtime=self.runtime, **options
-        )
-        words = asked.notes[0] if asked.notes else None
-        return Estimate(found.taken.seconds, found.taken.bytes, "moments", words, found)
-
-    def _opened(
-        self, method: str | Selector, model: Any = None, tolerance: float | None = None
-    ) -> tuple[ShardSource, Asked]:
-        from bicore.selectors import from_shards
-
-        opening = {name: self.options.get(name) for name in from_shards.OPENING}
-        others = {k: value for k, value in self.options.items() if k not in opening}
-        asked = from_shards.asked(
-            others,
-            method=method,
-            model=model,
-            size=self.size,
-            tolerance=tolerance,
-            large=self.large,
-            seed=as_seed(self.seed),
-        )
-        return from_shards.opened(self.x, self.y, self.weight, **opening), asked
 
 
 def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bool:
@@ -545,16 +384,15 @@ def _options_for(model: str, method: str | Selector, options: dict[str, Any]) ->
     return {**options, "kernel": kernel}
 
 
-def _chooser(method: str | Selector, options: dict[str, Any]) -> Selector:
-    return _selector(options) if method == "bilevel" else as_selector(method, **options)
+def _read_size(x: Any, y: Any, size: Any) -> tuple[Any, Any]:
+    """Return labels and size: with a data set or a source the second argument may be the size."""
+    if isinstance(y, Real) and (isinstance(x, Dataset) or is_in_parts(x)):
+        return None, y
+    return y, size
 
 
 def _selector(options: dict[str, Any]) -> BilevelSelector:
-    known = {field.name for field in fields(BilevelSelector)}
-    for name in options:
-        if name not in known:
-            raise unknown_name("the option", name, known)
-    return BilevelSelector(**{**OPEN, **options})
+    return cast(BilevelSelector, as_selector("bilevel", **options))
 
 
 def refuse_unread(x: Any) -> None:
@@ -587,12 +425,14 @@ def _refuse_unused(model: Any, selector: Selector) -> None:
 def _load(
     x: Any, y: Any, weight: Any, outer: Any, runtime: Runtime | None
 ) -> tuple[Dataset, Dataset | None]:
-    """The rows and the outer set of a call without options for reading."""
+    """Return the rows and the outer set of a call without options for reading."""
     if not is_in_parts(x):
         return _dataset(x, y, weight), _outer(outer)
-    parts = _Parts(x, y, 1, weight, outer, 0, runtime or Runtime(), Large.APPROXIMATE, {})
-    data, judge, _, _ = parts.read()
-    return data, judge
+    from bicore.selectors.passes import RowsInParts
+
+    parts = RowsInParts(x, y, weight, outer, {})
+    data, judge, _, _ = parts.read(runtime or Runtime(), Large.APPROXIMATE)
+    return data, _outer(judge)
 
 
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:

@@ -8,7 +8,7 @@ import pytest
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
 from bicore.runtime import Clock
 from bicore.selectors import Exchange, Uniform, quality_curve
-from bicore.selectors.quality_curve import select_sized
+from bicore.selectors.quality_curve import select_smallest
 from tests.helpers import blobs, line
 
 
@@ -75,7 +75,7 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
     assert curve.losses[size - 2] > 1.1 * curve.full
     assert curve.smallest(-0.9) is None
     assert curve.smallest(100) == 1
-    coreset = select_sized(selector, given, "auto", 0.1)
+    coreset = select_smallest(selector, given, 0.1)
     assert len(coreset) == size
     assert coreset.indices.tolist() == selector.select(given, size).indices.tolist()
     told = coreset.details["auto_size"]
@@ -84,7 +84,7 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
     tight = select(given, size="auto", kernel=RBF(0.05), inner_reg=0.1, tolerance=0.03)
     assert len(tight) > size
     swapped = replace(selector, strategy=Exchange(rounds=3))
-    again = select_sized(swapped, given, "auto", 0.1)
+    again = select_smallest(swapped, given, 0.1)
     assert "held-out points" in again.provenance.notes[0]
     assert again.details["strategy"] == repr(Exchange(rounds=3))
 
@@ -92,9 +92,7 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
 def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
     given = data()
     plain, coreset = (
-        select_sized(
-            BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, weights=kind), given, "auto", 0.2
-        )
+        select_smallest(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, weights=kind), given, 0.2)
         for kind in ("binary", "learnt")
     )
     assert coreset.details["auto_size"] == plain.details["auto_size"]
@@ -109,7 +107,7 @@ def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     assert curve.held_out + len(curve.coreset) == 40
     capped = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, quotas={0: 1, 1: 1, 2: 1})
     with pytest.raises(InputError, match="allow 3 points, and no size"):
-        select_sized(capped, given, "auto", 0.01)
+        select_smallest(capped, given, 0.01)
 
 
 def test_parts_of_a_run_share_its_time_limit(monkeypatch):
@@ -129,7 +127,7 @@ def test_parts_of_a_run_share_its_time_limit(monkeypatch):
 def test_a_run_that_is_cut_short_says_so():
     runtime = Context(runtime=Runtime(max_seconds=1e-9))
     with pytest.raises(InputError, match="size='auto' was stopped by max_seconds"):
-        select_sized(
+        select_smallest(
             BilevelSelector(kernel=RBF(0.05), inner_reg=0.1),
             blobs(300, classes=3, features=3, seed=2),
             "auto",

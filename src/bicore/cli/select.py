@@ -351,7 +351,7 @@ def _estimate(rows: Rows, options: dict[str, Any], runtime: Runtime, output: Out
         arguments.pop(name, None)
     found = api.estimate(**arguments, runtime=runtime)
     if output.json:
-        say_json(asdict(found) if found.passes is None else found.passes.as_dict())
+        say_json(asdict(found if found.passes is None else found.passes))
     else:
         say(*_describe(found))
 
@@ -367,18 +367,13 @@ def _describe(found: Estimate) -> list[str]:
         memory = f", {human_bytes(found.bytes)} in addition to the data" if found.bytes else ""
         held = "" if found.operator is None else f" ({found.operator})"
         return [f"about {human_seconds(found.seconds)}{memory}{held}"]
-    lines = [
+    return [
         f"{plan.size} of {plan.rows} points of {plan.width} features, {plan.parts} parts",
         f"{plan.passes} passes, {human_bytes(plan.bytes_read)} read, "
         f"{plan.operations:.3g} multiply-adds",
+        f"threads: {plan.workers}, about {human_seconds(plan.seconds)}, "
+        f"{human_bytes(plan.bytes)} of memory",
     ]
-    for way in plan.ways:
-        over = "" if way.fits else f", beyond the limit of {human_bytes(plan.limit)}"
-        lines.append(
-            f"{way.workers} {way.name}: about {human_seconds(way.seconds)}, "
-            f"{human_bytes(way.bytes)} of memory{over}{' (taken)' if way == plan.taken else ''}"
-        )
-    return lines
 
 
 def _holds_shards(folder: Path) -> bool:

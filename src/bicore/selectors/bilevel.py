@@ -9,45 +9,56 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bicore.bilevel.aims import AIMS, Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
-from bicore.bilevel.engines import supported
-from bicore.bilevel.greedy import BalancedIfClasses, Plan, QuotaRule
+from bicore.bilevel.engines import choose, reweighable, supported
+from bicore.bilevel.greedy import BalancedIfClasses, Ending, Plan, QuotaRule, Run
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, as_quotas, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser, optimised
+from bicore.bilevel.solvers.weights import (
+    ProjectedGradient,
+    Weighing,
+    WeightMode,
+    WeightOptimiser,
+    optimised,
+)
 from bicore.bilevel.strategies import STRATEGIES, Exchange, Greedy, Strategy
-from bicore.coreset import Coreset, Provenance, labels_in
+from bicore.bilevel.strategies.base import Assembly
+from bicore.bilevel.verification import verify_objective
+from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_one, read_targets
 from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.picking import First, Start, as_seed, as_start, in_id_order
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
 from bicore.selectors import names
 from bicore.selectors.base import Request, Selector
+from bicore.selectors.outcome import (
+    ONLY_FINAL,
+    better_path,
+    build_coreset,
+    fit_engine,
+    optimise_weights,
+    positive_weights,
+    weighted_points,
+    weights_outcome,
+)
 from bicore.selectors.sampling import (
     EXACT_ROWS,
     FEATURE_NUMBERS,
     FEATURE_ROWS,
     Sample,
     draw_sample,
-)
-from bicore.selectors.search import (
-    Search,
-    build_coreset,
-    fit_engine,
-    positive_weights,
-    weighted_points,
-    weights_outcome,
 )
 from bicore.sparse import is_sparse
 
@@ -414,21 +425,8 @@ class BilevelSelector(Selector):
             known = self._provenance(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(known)
-            search = Search(
-                prepared,
-                self.strategy,
-                self.rule.against(lambda: prepared.losses_of_all(seed)),
-                replace(self.demand(capacity, not start.points), solvers=prepared.solvers),
-                self.plan(prepared, capacity, seed),
-                self.weights,
-                self.optimiser,
-                start,
-                same,
-                request.size,
-                clock,
-                line,
-            )
-            found, ending = search.run()
+            rule = self.rule.against(lambda: prepared.losses_of_all(seed))
+            found, ending = self._run(prepared, rule, request, line, same)
             run = found.run
             learned = found.problem.regulariser
             prepared = replace(prepared, problem=replace(prepared.problem, regulariser=learned))
@@ -440,9 +438,52 @@ class BilevelSelector(Selector):
                 notes=(*known.notes, *found.notes),
             )
             details = self.details(prepared) | found.details
-            return build_coreset(
-                prepared, run.indices, run.weights, run.objectives, ending, provenance, details
-            )
+            verify = partial(verify_objective, prepared)
+            points = (run.indices, run.weights, run.objectives)
+            return build_coreset(data, *points, ending, provenance, details, verify)
+
+    def _run(
+        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
+    ) -> tuple[Assembly, Ending]:
+        """Find points and weights.
+
+        ``same`` states that the objectives of the initial points are those of this problem.
+        """
+        if self.weights is not WeightMode.LEARNT:
+            return self._run_strategy(prepared, rule, request, line, same)
+        # Which greedy path ends lower is known only after both. The path of unit weights comes
+        # first: it is cheaper, and the fallback if the search ends early.
+        chooser, quiet = replace(self, weights=WeightMode.FINAL), line
+        if line.callback is not None:  # its points are not reported
+            quiet = ProgressLine(False, request.clock, line.total, line.label)
+        final, ending = chooser._run_strategy(prepared, rule, request, quiet, False)
+        if not ending.status.whole:
+            return final, ending
+        try:
+            learnt, learnt_ending = self._run_strategy(prepared, rule, request, line, same)
+        except KeyboardInterrupt:
+            return final, ONLY_FINAL[Status.INTERRUPTED]
+        except TimeOver:
+            return final, ONLY_FINAL[Status.OUT_OF_TIME]
+        return better_path(final, ending, learnt, learnt_ending)
+
+    def _run_strategy(
+        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
+    ) -> tuple[Assembly, Ending]:
+        problem, start, clock = prepared.problem, request.start, request.clock
+        plan = self.plan(prepared, line.total, request.seed)
+        demand = replace(self.demand(plan.size, not start.points), solvers=prepared.solvers)
+        weighing = None
+        if demand.reweighs:
+            weighing = Weighing(reweighable(problem, demand), self.optimiser)
+        engine = choose(problem, demand) if weighing is None else weighing.engine
+        run = Run(engine, rule, plan, clock, line, weighing)
+        assembly = Assembly(problem, demand, run, start, same, request.size, clock)
+        ending = self.strategy.assemble(assembly)
+        assembly.problem = engine.problem  # with the ρ that was learned
+        if self.weights is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
+            ending = optimise_weights(assembly, ending, self.optimiser)
+        return assembly, ending
 
     def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
         """Replace a complete answer from a single class, which trains no classifier.
@@ -667,13 +708,14 @@ class BilevelSelector(Selector):
             provenance = replace(provenance, inner_reg=prepared.regulariser.value)
             chosen, weights = positive_weights(engine)
             return build_coreset(
-                prepared,
+                data,
                 chosen,
                 weights,
                 [engine.objective],
                 weights_outcome(len(chosen), len(points.points), clock),
                 replace(provenance, seconds=clock.seconds),
                 self.details(prepared) | details,
+                partial(verify_objective, prepared),
             )
 
     def influence(

@@ -25,7 +25,7 @@ from bicore.kernels.building import Held
 from bicore.kernels.classical import Nystrom
 from bicore.kernels.operators import BLOCK_BYTES, Features
 from bicore.picking import as_size
-from bicore.runtime import Clock, Context, Runtime, wide
+from bicore.runtime import Clock, Runtime, wide
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.covering import ROOM, FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.selectors.baselines.design import InducingPoints
@@ -39,9 +39,8 @@ from bicore.selectors.variants import Reconstruction
 MANY = 20_000
 #: Number of landmarks, and of the rows that facility location sums over.
 LANDMARKS, SAMPLE = 1000, 4000
-#: A probe takes the fastest of a few calls, and doubles its rows up to a limit.
-PROBE_CALLS, PROBE_ROWS = 3, 512
-PROBE_SECONDS, CHEAPER, TILE_SECONDS = 0.05, 0.7, 0.02
+#: A probe takes the fastest of a few calls, and doubles its rows until a call takes this long.
+PROBE_CALLS, PROBE_ROWS, PROBE_SECONDS = 3, 512, 0.03
 #: Seconds to read one number from memory, on one core of a common machine.
 READ = 1e-9
 #: Products of features before the first point: moments, and the subsets of an automatic ρ.
@@ -132,14 +131,13 @@ def estimate_selection(
     data: Dataset,
     size: int | float | str,
     outer: Dataset | None,
-    context: Context,
+    runtime: Runtime,
     large: Large,
 ) -> Estimate:
     """Estimate the time and memory of a selection, without selecting."""
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
     chooser, notes = make_feasible(selector, data, large)
-    runtime = context.runtime
     with runtime.applied():
         if isinstance(chooser, Reconstruction):
             width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
@@ -242,25 +240,18 @@ def _time_multiplication(runtime: Runtime) -> float:
 def time_pair(
     evaluate: Callable[[Tensor, Tensor], Tensor], data: Dataset, runtime: Runtime
 ) -> float:
-    """Measure the seconds of one pair of rows, on a tile that grows while pairs get cheaper."""
-    x = data.x
+    """Measure the seconds of one pair of rows, on a tile that is large enough to measure."""
     rows = 2
-    before = math.inf
-    clock: Clock | None = None
     while True:
         a, b = (
             as_tensor(part).to(runtime.torch_device, runtime.torch_dtype)
-            for part in (x[:rows], x[-rows:])
+            for part in (data.x[:rows], data.x[-rows:])
         )
-        if clock is None:
+        if rows == 2:
             _time(evaluate, a, b)  # the first call sets things up
-            clock = Clock(PROBE_SECONDS)
-        tile = min(_time(evaluate, a, b) for _ in range(PROBE_CALLS))
-        pair = tile / (len(a) * len(b))
-        steady = clock.over and pair > CHEAPER * before and tile > TILE_SECONDS
-        if steady or rows >= min(PROBE_ROWS, len(x)):
-            return pair
-        before = pair
+        seconds = min(_time(evaluate, a, b) for _ in range(PROBE_CALLS))
+        if seconds > PROBE_SECONDS or rows >= min(PROBE_ROWS, len(data)):
+            return seconds / (len(a) * len(b))
         rows *= 2
 
 

@@ -163,26 +163,24 @@ def quality_curve(
         size = min(2 * size, limit)
 
 
-def select_sized(
+def select_smallest(
     selector: Selector,
     data: Dataset,
-    size: int | float | str,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     *,
     outer: Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Coreset:
-    """Select a size that may be "auto": the smallest within ``tolerance`` of the full model.
+    """Select the smallest coreset within ``tolerance`` of the full model (``size="auto"``).
 
     A quality curve of the selector's own model gives the size, on the outer set if there is one.
     """
     seed = as_seed(rng)
     more: dict[str, Any] = {"outer": outer, "initial": initial, "rng": seed}
-    if size != "auto":
-        return selector.select(data, size, context=context, **more)  # type: ignore[arg-type]
-    check_tolerance(tolerance)
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
     with context.runtime.applied(), clock.running():
@@ -211,11 +209,6 @@ def select_sized(
         "loss": loss,
     }
     return coreset.annotated({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
-
-
-def check_tolerance(tolerance: float) -> None:
-    """Refuse a tolerance that is not a share >= 0."""
-    check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
 
 
 def _no_size(coreset: Coreset, tolerance: float) -> InputError:

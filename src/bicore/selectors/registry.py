@@ -122,5 +122,5 @@ def as_selector(method: Any, **options: Any) -> Selector:
     known = parameters_of(method)
     for name in options:
         if name not in known:
-            raise unknown_name(f"the option of method={method!r}", name, known)
+            raise unknown_name("the option", name, known)
     return build(**{**defaults, **options})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from bicore.picking import in_id_order
 from bicore.runtime import ProgressLine, Runtime, parse_bytes
 from bicore.selectors.base import Request, Selector
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.outcome import build_coreset
 
 #: Directions whose variance is below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-12
@@ -109,9 +111,6 @@ class JointSelector(Selector):
             preparation = clock.seconds
             run = Run(engine, Gradient(), first.plan(parts[0], count, seed), clock, line)
             ending = run.complete(request.start)
-            checked = Verification(engine.objective)
-            if run.objectives:
-                checked = self._verify(parts, engine, run, models)
             provenance = Provenance(
                 method=self.name,
                 rows=len(data),
@@ -124,28 +123,33 @@ class JointSelector(Selector):
                 classes=labels_in(parts[0].targets.classes),
                 notes=tuple(note for part in parts for note in notes_of(part.kernel)),
             )
-            coreset = Coreset(
+            return build_coreset(
+                data,
                 run.indices,
                 run.weights,
-                data.ids[run.indices],
-                np.array(run.objectives),
-                ending.status,
-                ending.message,
+                run.objectives,
+                ending,
                 provenance,
                 first.details(parts[0]) | {"models": models},
+                partial(self._verify, parts, engine, models),
             )
-            return checked.apply(coreset)
 
     def _verify(
-        self, parts: list[Prepared], engine: JointEngine, run: Run, models: list[dict[str, Any]]
+        self,
+        parts: list[Prepared],
+        engine: JointEngine,
+        models: list[dict[str, Any]],
+        points: Array,
+        weights: Array,
+        reported: float,
     ) -> Verification:
         """Verify the objective of every model; the sum is right if all of them are."""
         total, notes = 0.0, []
         for number, (part, one) in enumerate(zip(parts, engine.engines, strict=True)):
-            surplus = range(len(run.indices), len(one.chosen))
+            surplus = range(len(points), len(one.chosen))
             if surplus:  # an interrupt came after some models had added the next point
                 one.drop(surplus)
-            checked = verify_objective(part, run.indices, run.weights, one.objective)
+            checked = verify_objective(part, points, weights, one.objective)
             models[number]["objective"] = checked.objective
             total += engine.shares[number] * checked.objective
             if checked.note:

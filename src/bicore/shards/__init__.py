@@ -1,6 +1,6 @@
 """Selection from rows that are never loaded whole."""
 
-from bicore.shards.estimating import ShardEstimate, Way, estimate
+from bicore.shards.estimating import ShardEstimate, estimate
 from bicore.shards.executors import Executor, Processes, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources.embedding import embedded
@@ -15,7 +15,6 @@ __all__ = [
     "ShardEstimate",
     "ShardSource",
     "Threads",
-    "Way",
     "embedded",
     "estimate",
     "open_shards",

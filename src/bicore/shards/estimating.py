@@ -5,7 +5,7 @@ Operations and bytes are counted; the seconds follow from them with fixed consta
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,38 +21,6 @@ from bicore.sources.parts import ShardSource
 READ, MULTIPLY = 8e-10, 4e-11
 #: Seconds of a number of the shortlist for every point.
 UPDATE = 1e-9
-#: Seconds until a process has imported its modules.
-PROCESS_SECONDS = 4.0
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to run a selection.
-
-    Parameters
-    ----------
-    name : str
-        "threads" or "processes".
-    workers : int
-        How many.
-    seconds : float
-        Expected on a common machine.
-    bytes : int
-        Memory in addition to the files.
-    fits : bool
-        Whether that is within the limit.
-
-    Examples
-    --------
-    >>> Way("threads", 2, 12.5, 400_000_000, True).workers
-    2
-    """
-
-    name: str
-    workers: int
-    seconds: float
-    bytes: int
-    fits: bool
 
 
 @dataclass(frozen=True)
@@ -69,12 +37,12 @@ class ShardEstimate:
         In all passes together, as rows are stored in memory.
     operations : int
         Multiply-adds of all passes.
-    limit : int
-        On memory, in bytes.
-    ways : tuple of Way
-        The cost of each way to run.
-    taken : Way
-        The one that is taken under the limit.
+    workers : int
+        Threads that are used under the memory limit.
+    seconds : float
+        Expected on a common machine.
+    bytes : int
+        Memory in addition to the files.
 
     Examples
     --------
@@ -82,8 +50,8 @@ class ShardEstimate:
     >>> from bicore.sources import ArrayShards
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
     >>> found = estimate(ArrayShards(x, x[:, 0] > 0), 10)
-    >>> found.rows, found.taken.name
-    (500, 'threads')
+    >>> found.rows, found.passes
+    (500, 13)
     """
 
     rows: int
@@ -94,19 +62,9 @@ class ShardEstimate:
     passes: int
     bytes_read: int
     operations: int
-    limit: int
-    ways: tuple[Way, ...]
-    taken: Way
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON.
-
-        Returns
-        -------
-        dict
-            By name.
-        """
-        return asdict(self)
+    workers: int
+    seconds: float
+    bytes: int
 
 
 def estimate(
@@ -138,7 +96,7 @@ def estimate(
     Returns
     -------
     ShardEstimate
-        Passes, bytes, operations, and the seconds of each way to run.
+        Passes, bytes, operations and seconds.
 
     Raises
     ------
@@ -167,14 +125,8 @@ def estimate(
     operations = shape.rows * (shape.width**2 + passes * each)
     reading = (1 + passes) * shape.rows * shape.width * READ
     alone = (passes + shape.size) * shape.listed * shape.width * UPDATE
-    most = runtime.threads or torch.get_num_threads()
-    ways = []
-    for workers, processes in [*((n, False) for n in range(1, most + 1)), (max(most, 2), True)]:
-        seconds = (operations * MULTIPLY + reading) / min(workers, shape.parts) + alone
-        needed = shape.bytes(workers, processes)
-        name = "processes" if processes else "threads"
-        total = seconds + processes * PROCESS_SECONDS
-        ways.append(Way(name, workers, total, needed, needed <= limit))
+    workers = shape.workers_within(limit, runtime.threads or torch.get_num_threads())
+    seconds = (operations * MULTIPLY + reading) / min(workers, shape.parts) + alone
     return ShardEstimate(
         shape.rows,
         shape.parts,
@@ -184,7 +136,7 @@ def estimate(
         1 + passes,
         (1 + passes) * shape.rows * shape.row_bytes,
         operations,
-        limit,
-        tuple(ways),
-        ways[shape.workers_within(limit, most) - 1],
+        workers,
+        seconds,
+        shape.bytes(workers),
     )

@@ -45,8 +45,6 @@ BLOCKS = 4
 COPIES, LISTED_SHARE = 16, 0.4
 #: Matrices of p² that the state of the coreset holds.
 MATRICES = 6
-#: Memory of a process before it does anything: Python, NumPy and torch.
-PROCESS_BYTES = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -223,11 +221,11 @@ class Shape:
             request.prior != "data",
         )
 
-    def bytes(self, workers: int, processes: bool = False) -> int:
+    def bytes(self, workers: int) -> int:
         """Estimate the memory of this many workers, in addition to this process as it is now."""
         moments = Moments.room(self.width, self.outputs, self.apart)
         part = self.largest * (self.row_bytes + NUMBER)
-        each = part + BLOCKS * SHORT * BLOCK + 2 * moments + processes * PROCESS_BYTES
+        each = part + BLOCKS * SHORT * BLOCK + 2 * moments
         # Results of parts wait for their turn, two for each worker.
         counting = moments * (2 + 2 * workers * (workers > 1))
         columns = self.width + 2 * self.outputs

@@ -319,40 +319,23 @@ class Best:
         self._known: list[tuple[Array, Array]] = []
 
     def add(self, found: Found) -> None:
-        """Add the best rows of another part."""
-        self.below = max(self.below, found.below)
-        near = self._near(found.values)
-        if not len(near):
-            return
-        positions = np.concatenate([self.positions, found.positions[near]])
-        values = np.concatenate([self.values, found.values[near]])
+        """Add the best rows of the next part; of equal ones those at the smallest positions win."""
         assert found.y is not None
-        y = found.y[near]
-        y = y if self.y is None else np.concatenate([self.y, y])
-        best = np.sort(self._best(values, positions, y))
-        self.below = max(self.below, float(np.delete(values, best).max(initial=-np.inf)))
+        scoring = self.scoring
+        positions = np.concatenate([self.positions, found.positions])
+        values = np.concatenate([self.values, found.values])
+        y = found.y if self.y is None else np.concatenate([self.y, found.y])
+        codes = positions
+        if scoring.open is not None and scoring.classes is not None:
+            codes = encode(y, scoring.classes)
+        best, below = largest_of_each(
+            torch.from_numpy(values), torch.from_numpy(codes), scoring.open, scoring.count
+        )
+        self.below = max(self.below, found.below, below)
         self.positions, self.values, self.y = positions[best], values[best], y[best]
         self._known.append((found.positions[found.listed], found.features))
-        if sum(len(one) for one, _ in self._known) > SPARE * self.scoring.count:
+        if sum(len(one) for one, _ in self._known) > SPARE * scoring.count:
             self._known = [self.known()]
-
-    def _near(self, values: Array) -> Array:
-        """Return the places of rows that may be among the best."""
-        if self.scoring.open is not None or len(self.values) < self.scoring.count:
-            return np.arange(len(values))
-        far = values < self.values.min()
-        self.below = max(self.below, float(values[far].max(initial=-np.inf)))
-        return np.flatnonzero(~far)
-
-    def _best(self, values: Array, positions: Array, y: Array) -> Array:
-        """Return the places of the best rows; of equal ones those at the smallest positions."""
-        scoring = self.scoring
-        order = np.lexsort((positions, -values))
-        if scoring.open is None or scoring.classes is None:
-            return np.asarray(order[: scoring.count])
-        codes = encode(y, scoring.classes)[order]
-        share = max(1, scoring.count // max(1, len(scoring.open)))
-        return np.concatenate([order[codes == code][:share] for code in scoring.open.tolist()])
 
     def known(self) -> tuple[Array, Array]:
         """Return the sorted positions of best rows whose features came along, and these."""

@@ -163,9 +163,8 @@ class Selection:
         self.clock = Clock(runtime.max_seconds)
         self.fingerprint = source.fingerprint()
         self.progress: Progress | None = None
-        self.positions: list[int] = []
-        self.rows: list[Array] = []
-        self.targets: list[Array] = []
+        #: Positions, features and targets of the points so far.
+        self.points: list[tuple[int, Array, Array]] = []
         self.objectives: list[float] = []
         self.passes = 0
         self.certain = 0
@@ -208,7 +207,7 @@ class Selection:
                 self._restore(initial)
                 self.began = self.clock.seconds, self.passes
                 complete = True
-                while complete and len(self.positions) < self.request.size:
+                while complete and len(self.points) < self.request.size:
                     self._check_time()
                     complete = self._pass()
                     self._save()
@@ -221,7 +220,7 @@ class Selection:
     def _stop(self, stop: BaseException) -> tuple[Status, str]:
         """Make the points so far consistent, and fit them again."""
         late = isinstance(stop, TimeOver)
-        count = min(len(self.positions), len(self.rows), len(self.targets))
+        count = len(self.points)
         if not count:
             if not late:
                 raise stop
@@ -230,8 +229,6 @@ class Selection:
                 f"{self.clock.seconds:.2g} s, before the first point: all rows are read twice "
                 "before that; raise max_seconds."
             ) from None
-        self.positions, self.rows = self.positions[:count], self.rows[:count]
-        self.targets = self.targets[:count]
         self.state: FeatureState = self.state.refit(*self._points())
         self.objectives = [*self.objectives[: count - 1], self.state.objective]
         words = f"{count} of {self.request.size} points when "
@@ -240,8 +237,15 @@ class Selection:
         whole = count == self.request.size
         return Status.LESS_REFINED if whole else Status.OUT_OF_TIME, f"{words}the time was over"
 
+    @property
+    def _positions(self) -> Array:
+        return np.array([position for position, _, _ in self.points], dtype=np.int64)
+
     def _points(self) -> tuple[Array, Array]:
-        return np.array(self.rows), np.array(self.targets)
+        """Return features and targets of the points."""
+        return np.array([row for _, row, _ in self.points]), np.array(
+            [y for _, _, y in self.points]
+        )
 
     # Passes in general.
 
@@ -260,13 +264,13 @@ class Selection:
 
     def _report(self, share: float) -> None:
         """Report the points so far, and the time left from the pace of passes."""
-        if not self.positions:
+        if not self.points:
             self.line.prepare(share)
             return
         seconds, passes = self.began
-        left = self.request.passes_left(len(self.positions)) - share
+        left = self.request.passes_left(len(self.points)) - share
         pace = (self.clock.seconds - seconds) / (self.passes - passes + share)
-        self.line.update(len(self.positions), self.state.objective, max(left, 0.0) * pace)
+        self.line.update(len(self.points), self.state.objective, max(left, 0.0) * pace)
 
     # The first pass.
 
@@ -400,7 +404,7 @@ class Selection:
             return False
         best, rows = shortlist
         before = 1.0 * self.state.both
-        for _ in range(self.request.points_of_pass(len(self.positions))):
+        for _ in range(self.request.points_of_pass(len(self.points))):
             self._require_second_class()
             place, value = self._peak(best, rows)
             if not np.isfinite(value):
@@ -450,7 +454,7 @@ class Selection:
             self.classes,
             request.listed,
             request.listed_of_part(len(self.source.parts)),
-            np.array(sorted(self.positions), dtype=np.int64),
+            np.sort(self._positions),
             some_bad=self.bad > 0,
             gains=(to_host(inverse), to_host(inverse @ state.second @ inverse)) if gains else None,
             floor=self.floor if gains else -np.inf,
@@ -486,7 +490,8 @@ class Selection:
     def _counts(self) -> Array:
         """Count the points of each class."""
         assert self.classes is not None
-        codes = self._codes(np.array(self.targets).reshape(-1, len(self.classes)))
+        targets = np.array([target for _, _, target in self.points])
+        codes = self._codes(targets.reshape(-1, len(self.classes)))
         return np.bincount(codes, minlength=len(self.classes))
 
     def _codes(self, targets: Array) -> Array:
@@ -505,7 +510,7 @@ class Selection:
         if not self._needs_two_classes or self.limits is not None:
             return
         last = self.request.size - 1
-        if len(self.positions) == last == self._counts().max():
+        if len(self.points) == last == self._counts().max():
             assert self.classes is not None
             label = self.classes.tolist()[int(self._counts().argmax())]
             self.limits = ClassLimits(AtMost({label: last}), self.classes, self.available)
@@ -515,13 +520,13 @@ class Selection:
         why = "no other row has a weight above 0"
         if self.limits is not None:
             why = "the quotas allow no more"
-        return Status.FEWER, f"{len(self.positions)} of {self.request.size} points: {why}"
+        return Status.FEWER, f"{len(self.points)} of {self.request.size} points: {why}"
 
     # The end.
 
     def _verify(self) -> None:
         """Compare the sum of all changes with a refit; if they differ, report the refit."""
-        if not self.rows:
+        if not self.points:
             return
         summed = self.state.objective
         try:
@@ -538,7 +543,7 @@ class Selection:
 
     def _exchange(self) -> None:
         """Exchange points for the best other rows; find these in a new pass while that helps."""
-        if not self.request.exchanges or self.unverified or not self.rows:
+        if not self.request.exchanges or self.unverified or not self.points:
             return
         made, before = 0, self.state.objective
         for _ in range(ROUNDS):
@@ -564,7 +569,7 @@ class Selection:
         if shortlist is None:
             return 0
         best, rows = shortlist
-        others = _leaders(best.positions, rows.gains(), MOST_EXCHANGED - len(self.positions))
+        others = _leaders(best.positions, rows.gains(), MOST_EXCHANGED - len(self.points))
         own_features, own_targets = self._points()
         features = np.vstack([own_features, rows.features[others]])
         targets = np.vstack([own_targets, rows.targets[others]])
@@ -573,10 +578,9 @@ class Selection:
         candidates = FeatureRows(self.state.copy(), features, targets, inside)
         made = improve(candidates, self._may_leave(targets, numbers < self.kept))
         if made:
-            positions = np.concatenate([self.positions, best.positions[others]]).astype(int)
+            positions = np.concatenate([self._positions, best.positions[others]])
             own = np.flatnonzero(candidates.inside)  # those that stayed, then those that came
-            self.positions = positions[own].tolist()
-            self.rows, self.targets = list(features[own]), list(targets[own])
+            self.points = [(int(positions[k]), features[k], targets[k]) for k in own]
             self.state = self.state.refit(features[own], targets[own])
         return made
 
@@ -586,7 +590,7 @@ class Selection:
         if self.limits is not None:
             most = self.limits.most(self._counts())
         elif self._needs_two_classes and self.classes is not None:
-            most = np.full(len(self.classes), len(self.positions) - 1)
+            most = np.full(len(self.classes), len(self.points) - 1)
         if most is None:
             return lambda inside: ~kept
         codes, limit = self._codes(targets), most
@@ -627,7 +631,7 @@ class Selection:
             notes=tuple(self.notes),
         )
         coreset = Coreset(
-            np.array(self.positions, dtype=np.int64),
+            self._positions,
             objectives=np.array(self.objectives),
             status=status,
             message=message,
@@ -658,14 +662,13 @@ class Selection:
         return position, row, self._targets(chunk.y[place])[0]
 
     def _keep(self, position: int, row: Array, target: Array) -> None:
-        self.positions.append(position)
-        self.rows.append(np.array(row))  # a copy: a view keeps its whole shortlist
-        self.targets.append(np.array(target))
+        # Copies: a view keeps its whole shortlist.
+        self.points.append((position, np.array(row), np.array(target)))
         self.objectives.append(self.state.objective)
 
     def _save(self) -> None:
         if self.progress is not None:
-            columns = (np.array(self.positions, dtype=np.int64), *self._points())
+            columns = (self._positions, *self._points())
             self.progress.keep_points(columns, self.passes, self.certain)
 
 

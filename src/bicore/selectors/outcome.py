@@ -1,25 +1,24 @@
-"""Search a prepared problem: run the strategy, weight the points, verify, build the coreset."""
+"""The end of a search: optimise weights, compare paths, verify the objective, build the coreset."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine, Scoring
-from bicore.bilevel.engines import choose, reweighable
-from bicore.bilevel.greedy import Ending, Plan, Run, weightless
+from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.engines import reweighable
+from bicore.bilevel.greedy import Ending, weightless
 from bicore.bilevel.prepare import Prepared
-from bicore.bilevel.solvers.weights import Weighing, WeightMode, WeightOptimiser, optimised
-from bicore.bilevel.strategies.base import Assembly, Strategy
-from bicore.bilevel.verification import Verification, verify_objective
+from bicore.bilevel.solvers.weights import WeightOptimiser, optimised
+from bicore.bilevel.strategies.base import Assembly
+from bicore.bilevel.verification import Verification
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset, as_weights
 from bicore.errors import InputError
 from bicore.picking import Start, as_start
-from bicore.runtime import Clock, ProgressLine, TimeOver
+from bicore.runtime import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
@@ -31,68 +30,7 @@ ONLY_FINAL = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Search:
-    """A prepared problem, how to search it, and the limits."""
-
-    prepared: Prepared
-    strategy: Strategy
-    rule: Scoring
-    demand: Demand
-    plan: Plan
-    weights: WeightMode
-    optimiser: WeightOptimiser
-    start: Start
-    #: Whether the objectives of the initial points are those of this problem.
-    same_problem: bool
-    size: int
-    clock: Clock
-    line: ProgressLine
-
-    def run(self) -> tuple[Assembly, Ending]:
-        """Find points and weights."""
-        if self.weights is not WeightMode.LEARNT:
-            return self._run_strategy()
-        # Which greedy path ends lower is known only after both. The path of unit weights comes
-        # first: it is cheaper, and the fallback if the search ends early.
-        final, ending = self._without_learning()._run_strategy()
-        if not ending.status.whole:
-            return final, ending
-        try:
-            learnt, learnt_ending = self._run_strategy()
-        except KeyboardInterrupt:
-            return final, ONLY_FINAL[Status.INTERRUPTED]
-        except TimeOver:
-            return final, ONLY_FINAL[Status.OUT_OF_TIME]
-        return _better_path(final, ending, learnt, learnt_ending)
-
-    def _without_learning(self) -> Search:
-        """Return the search with weights learnt at the end only, without reporting its points."""
-        line = self.line
-        if line.callback is not None:
-            line = ProgressLine(False, self.clock, line.total, line.label)
-        demand = replace(self.demand, reweighs=False)
-        return replace(self, weights=WeightMode.FINAL, demand=demand, same_problem=False, line=line)
-
-    def _run_strategy(self) -> tuple[Assembly, Ending]:
-        problem = self.prepared.problem
-        weighing = None
-        if self.demand.reweighs:
-            weighing = Weighing(reweighable(problem, self.demand), self.optimiser)
-        engine = choose(problem, self.demand) if weighing is None else weighing.engine
-        plan = replace(self.plan, open=self.plan.open.copy())
-        run = Run(engine, self.rule, plan, self.clock, self.line, weighing)
-        assembly = Assembly(
-            problem, self.demand, run, self.start, self.same_problem, self.size, self.clock
-        )
-        ending = self.strategy.assemble(assembly)
-        assembly.problem = engine.problem  # with the ρ that was learned
-        if self.weights is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
-            ending = _optimise_weights(assembly, ending, self.optimiser)
-        return assembly, ending
-
-
-def _optimise_weights(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) -> Ending:
+def optimise_weights(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) -> Ending:
     """Optimise the weights of all points once; points of weight zero leave."""
     run = assembly.run
     engine = assembly.reweighable(len(run.indices))
@@ -133,7 +71,7 @@ def weights_outcome(left: int, size: int, clock: Clock) -> Ending:
     )
 
 
-def _better_path(
+def better_path(
     final: Assembly, ending: Ending, learnt: Assembly, learnt_ending: Ending
 ) -> tuple[Assembly, Ending]:
     """Return the path that ends lower, with a note if weights were learnt at the end only."""
@@ -151,29 +89,27 @@ def _better_path(
 
 
 def build_coreset(
-    prepared: Prepared,
+    data: Dataset,
     points: Array,
     weights: Array,
     objectives: Sequence[float],
     ending: Ending,
     provenance: Provenance,
     details: dict[str, Any],
+    verify: Callable[[Array, Array, float], Verification],
 ) -> Coreset:
-    """Verify the objective and build the coreset."""
-    checked = Verification(0.0)
-    if len(objectives):
-        checked = verify_objective(prepared, points, weights, objectives[-1])
+    """Build the coreset, and verify its objective."""
     coreset = Coreset(
         points,
         weights,
-        prepared.ids[points],
+        data.ids[points],
         np.array(objectives),
         ending.status,
         ending.message,
         provenance,
         details,
     )
-    return checked.apply(coreset)
+    return verify(points, weights, objectives[-1]).apply(coreset) if len(objectives) else coreset
 
 
 def fit_engine(prepared: Prepared, start: Start) -> ReweighableEngine:
