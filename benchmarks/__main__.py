@@ -32,7 +32,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "--rows": (None, "File of rows; a rerun continues from it (default: NAME-rows.jsonl)."),
     "--cache": ("pooled-kernel", "pooled_…: folder for strips of the kernel."),
     "--pool": (0, "pooled_…, scale, peers_scale, embedding, workers: largest number of rows."),
-    "--protocol": ("aside", "battery, comparison_embedding, precision: part to run."),
+    "--protocol": ("aside", "battery, comparison_embedding, precision, scale: part to run."),
     "--methods": (None, "comparison_embedding, comparison_images: comma-separated methods."),
     "--minutes": (0.0, "comparison_embedding, comparison_images: start nothing after this time."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),

@@ -1,6 +1,7 @@
 """Selection from rows that are never loaded whole: seconds, passes, memory, and what is lost.
 
     python -m benchmarks scale --json [--record] [--processes THREADS] [--pool MOST_ROWS]
+    python -m benchmarks scale --protocol routes --processes 1 --record     one call of select
     python -m benchmarks scale --device cuda --json     on a card, rows made there
 
 Every file is chosen from in a process of its own, so that its memory is its own: the peak of what
@@ -46,12 +47,12 @@ CARD_CASES = (
     (1_280_000, 768, 1000, 12_800, 120.0),
 )
 CARD_PART_ROWS = 2**20
-#: Points of one call of ``bicore.select``, and its routes: a memory limit and options.
-ROUTE_SIZE = 100
+#: Rows, columns and points of one call of ``bicore.select``; its routes: memory limit and options.
+ROUTE_ROWS, ROUTE_SIZE = (1_000_000, 256), 100
 ROUTES: dict[str, tuple[str | None, dict[str, Any]]] = {
     "default": (None, {}),
-    "default, rows read when needed": ("300MB", {}),
-    "passes, linear kernel": ("300MB", {"kernel": "linear", "passes": "auto"}),
+    "default, memory limit 300 MB": ("300MB", {}),
+    "passes, linear kernel, 300 MB": ("300MB", {"kernel": "linear", "passes": "auto"}),
 }
 WAYS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -64,6 +65,11 @@ WAYS: dict[str, dict[str, Any]] = {
 def run(arguments: Any) -> dict[str, Any]:
     if arguments.device != "cpu":
         return {"record": "scale_gpu", **_on_a_card()}
+    if arguments.protocol == "routes":
+        with tempfile.TemporaryDirectory(prefix="bicore-scale-") as folder:
+            rows = _routes(Path(folder), arguments.processes)
+        facts = {"count": ROUTE_ROWS[0], "width": ROUTE_ROWS[1], "size": ROUTE_SIZE}
+        return {"record": "scale_routes", "threads": arguments.processes, **facts, "rows": rows}
     most = arguments.pool or MOST_ROWS
     with tempfile.TemporaryDirectory(prefix="bicore-scale-") as folder:
         files = [one for one in FILES if one[0] <= most]
@@ -80,11 +86,21 @@ def _file(folder: Path, count: int, width: int, threads: int) -> dict[str, Any]:
     x, y = folder / "x.npy", folder / "y.npy"
     _write(x, y, count, width)
     asked = {"x": str(x), "y": str(y), "threads": threads}
-    routes = {name: _in_process({**asked, "route": name}) for name in ROUTES}
-    facts = _in_process({**asked, "route": None})
-    row = {"count": count, "width": width, "size": SIZE, **facts, "routes": routes}
+    row = {"count": count, "width": width, "size": SIZE, **_in_process({**asked, "route": None})}
     report(row)
     return row
+
+
+def _routes(folder: Path, threads: int) -> list[dict[str, Any]]:
+    """Select once by every route, each in a process of its own."""
+    x, y = folder / "x.npy", folder / "y.npy"
+    _write(x, y, *ROUTE_ROWS)
+    rows = []
+    for name in ROUTES:
+        asked = {"x": str(x), "y": str(y), "threads": threads, "route": name}
+        rows.append({"route": name, **_in_process(asked)})
+        report(rows[-1])
+    return rows
 
 
 def _in_process(asked: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_quotas_that_mean_nothing_are_refused():
     for quotas, words in (
         ("even", "quotas must be"),
         ({"d": 3}, "names 'd', which is no class"),
-        ({"a": -1}, r"quotas\['a'\]=-1"),
+        ({"a": -1}, r"quotas\['a'\] must be"),
     ):
         with pytest.raises(InputError, match=words):
             select(data, size=3, kernel=RBF(0.3), inner_reg=0.1, quotas=quotas)

@@ -469,7 +469,7 @@ def stopped(self):
     passes.append(1)
     if len(passes) == 8:
         os.kill(os.getpid(), {how.value})
-    plain(self)
+    return plain(self)
 Selection._pass = stopped
 """
     process = started(folder, "--state", "state", "--json", more=stopping)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, NumericalError, check_number
+from bicore.errors import InputError, NumericalError, check_integer, check_number
 
 #: Points, exchanges and removals whose worth differs by less than this share are equal; the
 #: smallest id then decides, so that row order, duplicates and devices do not change the answer.
@@ -24,13 +24,6 @@ class First(StrEnum):
 
     BEST = "best"
     RANDOM = "random"
-
-
-def whole_number(value: Any, least: int, words: str) -> int:
-    """An integer of at least ``least``; ``words`` name the argument, the bound and the mend."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(words)
-    return int(value)
 
 
 def no_size_of_its_own() -> InputError:
@@ -109,7 +102,7 @@ def as_seed(rng: int | np.random.Generator) -> int:
     if isinstance(rng, np.random.Generator):
         drawn: int = rng.integers(2**62).item()
         return drawn
-    return whole_number(rng, 0, f"seed={rng!r} is not a whole number >= 0 or a NumPy generator.")
+    return check_integer("seed", rng, 0, fix="or give a NumPy generator")
 
 
 def step_rng(seed: int, step: int) -> np.random.Generator:

@@ -130,7 +130,6 @@ def test_a_run_that_is_cut_short_says_so():
         select_smallest(
             BilevelSelector(kernel=RBF(0.05), inner_reg=0.1),
             blobs(300, classes=3, features=3, seed=2),
-            "auto",
             1e-3,
             context=runtime,
         )

@@ -16,8 +16,8 @@ from bicore.bilevel.contract import Engine, Scoring, Turn
 from bicore.bilevel.solvers.weights import Weighing
 from bicore.coreset import Status, ended
 from bicore.data import Array, Targets
-from bicore.errors import InputError
-from bicore.picking import Start, in_id_order, step_rng, whole_number
+from bicore.errors import InputError, check_integer
+from bicore.picking import Start, in_id_order, step_rng
 from bicore.runtime import Clock, ProgressLine, TimeOver, checkpoint
 
 
@@ -85,12 +85,7 @@ class AtMost(QuotaRule):
 
     def __post_init__(self) -> None:
         for label, count in self.counts.items():
-            whole_number(
-                count,
-                0,
-                f"quotas[{label!r}]={count!r} is not a count >= 0; give the most points this class "
-                "may have.",
-            )
+            check_integer(f"quotas[{label!r}]", count, 0)
 
     def of(self, targets: Targets) -> Quotas:
         codes = _codes(targets)

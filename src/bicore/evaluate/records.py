@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 from bicore.files import replacing
-from bicore.picking import whole_number
 
 #: The beginning of every file.
 HEAD = b'{"settings": {'
@@ -196,16 +195,15 @@ def _read_lines(path: Path, settings: dict[str, Any]) -> list[str]:
 def _row(values: dict[str, Any]) -> Row:
     """A row, if its values have the right types."""
     row = Row(**values)
-    wrong = "a value has the wrong type"
     for value, least in ((row.size, 1), (row.seed, 0), *((pick, 0) for pick in row.picks)):
-        whole_number(value, least, wrong)
+        check_integer("a value", value, least)
     if len(row.weights) not in (0, len(row.picks)):
         raise ValueError("the numbers of weights and picks differ")
     numbers = [row.accuracy, row.selection_seconds, row.model_seconds, *row.weights]
     numbers += [value for own in row.measures.values() for value in own.values()]
     numbers += [value for own in row.classes.values() for value in own if value is not None]
     if not isinstance(row.method, str) or not all(isinstance(one, Real) for one in numbers):
-        raise ValueError(wrong)
+        raise ValueError("a value has the wrong type")
     return row
 
 

@@ -406,7 +406,7 @@ class BilevelSelector(Selector):
         if isinstance(self.targets, Smoothed) and request.outer is None:
             chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
         note = sample.note(len(data))
-        warnings.warn(note, LargeDataWarning, stacklevel=4)
+        warnings.warn(note, LargeDataWarning, stacklevel=5)
         found = chooser._search(part)
         known = found.provenance
         notes = (note, *known.notes)

@@ -328,9 +328,10 @@ class Best:
         codes = positions
         if scoring.open is not None and scoring.classes is not None:
             codes = encode(y, scoring.classes)
-        best, below = largest_of_each(
+        places, below = largest_of_each(
             torch.from_numpy(values), torch.from_numpy(codes), scoring.open, scoring.count
         )
+        best = places.numpy()
         self.below = max(self.below, found.below, below)
         self.positions, self.values, self.y = positions[best], values[best], y[best]
         self._known.append((found.positions[found.listed], found.features))

@@ -20,9 +20,9 @@ from bicore.bilevel.rules import Gradient, Rule
 from bicore.bilevel.strategies.exact import greedy_order
 from bicore.coreset import Status, ended
 from bicore.data import Array
-from bicore.errors import TimeLimitError
+from bicore.errors import TimeLimitError, check_integer
 from bicore.kernels.operators import Features, Gram, KernelOperator
-from bicore.picking import Start, ranks_of, whole_number
+from bicore.picking import Start, ranks_of
 from bicore.runtime import Clock, ProgressLine, TimeOver
 
 
@@ -345,11 +345,7 @@ class Batches(Strategy):
     name = "batches"
 
     def __post_init__(self) -> None:
-        whole_number(
-            self.count,
-            1,
-            f"count={self.count!r} is not a whole number >= 1; give the points taken at a time.",
-        )
+        check_integer("count", self.count)
 
     @property
     def together(self) -> int:  # type: ignore[override]
