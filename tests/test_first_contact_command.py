@@ -121,7 +121,7 @@ def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, o
 
 
 def test_l11_all_rows_come_at_once_in_a_stated_order(command, place, monkeypatch):
-    monkeypatch.setattr("bicore.api.select_sized", None)  # nothing is selected
+    monkeypatch.setattr("bicore.api.BilevelSelector.select", None)  # nothing is selected
     found = json.loads(command("select", "data.npz", "--size", "100%", "--json").stdout)
     labels = blobs(60).y[found["indices"]]
     assert sorted(found["indices"]) == list(range(60))

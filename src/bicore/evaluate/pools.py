@@ -15,7 +15,7 @@ from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError, check_integer
 from bicore.evaluate.samples import Sample, as_sample
 from bicore.runtime import Runtime
-from bicore.selectors.from_shards import opened
+from bicore.selectors.passes import open_rows
 from bicore.sources.base import Source, scaling
 from bicore.sources.opening import open_source, open_table
 from bicore.sources.rows import rows_of
@@ -226,7 +226,7 @@ def as_source(
         table = open_table(x, y, weight, memory=memory, **given)
         if table is not None:
             return table
-        parts = opened(x, y, weight, **given)
+        parts = open_rows(x, y, weight, **given)
         return Source(parts.name, rows_of(parts, runtime or Runtime()))
     if given:
         raise InputError(f"{next(iter(given))}= is for files; x is a {type(x).__name__}.")

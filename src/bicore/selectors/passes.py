@@ -156,13 +156,8 @@ class RowsInParts:
         return {name: value for name, value in self.options.items() if name not in OPENING}
 
     def _open(self) -> ShardSource:
-        """Open the source; labels of .npy files may be the second argument of ``select``."""
         opening = {name: self.options.get(name) for name in OPENING}
-        if self.y is not None:
-            if opening["labels"] is not None:
-                raise InputError("y and labels are the same thing; give one of them.")
-            opening["labels"] = self.y
-        return open_shards(self.x, weight=self.weight, **opening)
+        return open_rows(self.x, self.y, self.weight, **opening)
 
     def _open_outer(self) -> ShardSource | None:
         """Open an outer set: a source, a path with the same columns, or arrays or paths."""
@@ -175,12 +170,20 @@ class RowsInParts:
                     "outer must be a tuple (x, y) or (x, y, weight), a Dataset, or a source; got "
                     f"{len(outer)} values."
                 )
-            x, y, *weight = outer
-            return open_shards(x, labels=y, weight=weight[0] if weight else None)
+            return open_rows(*outer)
         columns = {}
         if isinstance(outer, str) or hasattr(outer, "__fspath__"):
             columns = {name: self.options.get(name) for name in ("features", "target")}
         return open_shards(outer, **columns)
+
+
+def open_rows(source: Any, y: Any = None, weight: Any = None, **opening: Any) -> ShardSource:
+    """Open a source as ``select`` gets it: labels of .npy files may be its second argument."""
+    if y is not None:
+        if opening.get("labels") is not None:
+            raise InputError("y and labels are the same thing; give one of them.")
+        opening["labels"] = y
+    return open_shards(source, weight=weight, **opening)
 
 
 def translate(
