@@ -133,6 +133,20 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     np.testing.assert_allclose(stored.objectives, blocked.objectives, rtol=1e-9)
 
 
+@pytest.mark.parametrize("strategy", ["greedy", "batches"])
+@pytest.mark.parametrize("rule", ["gain", "gradient"])
+@pytest.mark.parametrize("with_outer", [False, True])
+def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeypatch):
+    monkeypatch.setattr("bicore.bilevel.engines.ridge.LARGEST", 0)
+    selector = BilevelSelector("rbf", inner_reg=RHO, rule=rule, strategy=strategy)
+    outer = blobs(90, seed=3) if with_outer else None
+    formed = selector.select(blobs(60), 30, outer=outer, context=ON_CPU)
+    monkeypatch.setattr("bicore.bilevel.problem.POINTS_A_MOMENT", 0)
+    plain = selector.select(blobs(60), 30, outer=outer, context=ON_CPU)
+    assert formed.indices.tolist() == plain.indices.tolist()
+    np.testing.assert_allclose(formed.objectives, plain.objectives, rtol=1e-9)
+
+
 def test_blocked_operator_equals_the_stored_one():
     data = blobs(23)
     kernel = BilevelSelector(kernel="rbf").kernel

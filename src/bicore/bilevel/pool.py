@@ -41,7 +41,10 @@ def plain(values: Tensor) -> Any:
 
 def where(mask: Any) -> Any:
     """Return the places of a mask, an array or tensor for each dimension."""
-    return torch.nonzero(mask, as_tuple=True) if isinstance(mask, Tensor) else np.nonzero(mask)
+    if isinstance(mask, Tensor):
+        return torch.nonzero(mask, as_tuple=True)
+    # of a matrix, np.nonzero takes many times as long
+    return np.unravel_index(np.flatnonzero(mask), mask.shape)
 
 
 class Others(NamedTuple):

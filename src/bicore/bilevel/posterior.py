@@ -17,13 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
-from bicore.numerics.linear_algebra import height, summed_over_rows
+from bicore.numerics.linear_algebra import weighted_gram
 from bicore.runtime import checkpoint, wide
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding …
@@ -57,16 +56,16 @@ def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
 
 
 class Downdate:
-    """The step of points that join, in float64: L at the training points (``rows``) and at the
-    outer set, M (``images``) and B (``spread``)."""
+    """The step of points that join, in float64: L at the training points (``rows``) and, if known,
+    at the outer set, M (``images``) and B (``spread``)."""
 
     __slots__ = ("images", "outer", "rows", "spread")
 
-    def __init__(self, rows: Tensor, outer: Tensor, images: Tensor, weights: Tensor) -> None:
+    def __init__(self, rows: Tensor, outer: Tensor | None, images: Tensor, spread: Tensor) -> None:
         self.rows = rows
         self.outer = outer
         self.images = images
-        self.spread = (outer * weights) @ outer.T
+        self.spread = spread
 
     def residual(self, residual: Tensor, head: Tensor) -> None:
         """r, with ``head`` = F⁻¹ r_T."""
@@ -76,6 +75,10 @@ class Downdate:
         """K'Dr, with ``pulled`` = F⁻¹ (K'Dr)_T."""
         pull.addmm_(self.images.T, head, alpha=-1)
         pull.addmm_(self.rows.T, pulled - self.spread @ head, alpha=-1)
+
+    def gain(self, head: Tensor, pulled: Tensor) -> Tensor:
+        """The decrease of the objective."""
+        return (head * (2 * pulled - self.spread @ head)).sum()
 
     def energy(self, energy: Tensor) -> None:
         """The diagonal of K'DK', which only rounding could take below zero."""
@@ -102,6 +105,22 @@ class Columns:
 class Posterior(ABC):
     """K' in a form that gives some of its columns and takes a downdate."""
 
+    @abstractmethod
+    def columns(self, index: Tensor) -> Columns:
+        """K'[index, :] and (K'DK')[index, :], a row a point."""
+
+    @abstractmethod
+    def join(self, columns: Columns, lower: Tensor) -> Downdate:
+        """Let the points of the columns asked for last join, with F = ``lower``."""
+
+    @abstractmethod
+    def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """K' and K'DK' among some points, in float64."""
+
+
+class OuterPosterior(Posterior):
+    """K' at the training points and at the outer set."""
+
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
         self._double_weights = weights.double()
@@ -111,25 +130,25 @@ class Posterior(ABC):
         """K'[index, :] at the training points and at the outer set, a row a point."""
 
     @abstractmethod
-    def columns(self, index: Tensor) -> Columns:
-        """The same with their images."""
-
-    @abstractmethod
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
         """K' ← K' − LᵀL for the columns asked for last, L = lower⁻¹ K'[T, :]."""
 
     def join(self, columns: Columns, lower: Tensor) -> Downdate:
-        """Let the points of the columns asked for last join, with F = ``lower``."""
         train = solve_lower(lower, columns.train.double())
         outer = train
         if columns.outer is not columns.train:
             outer = solve_lower(lower, columns.outer.double())
         self._downdate(lower, train.to(columns.train), outer.to(columns.train))
         images = solve_lower(lower, columns.images.double())
-        return Downdate(train, outer, images, self._double_weights)
+        return Downdate(train, outer, images, (outer * self._double_weights) @ outer.T)
+
+    def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        train, outer = self.rows(index)
+        outer = outer.double()
+        return train[:, index].double(), (outer * self._double_weights) @ outer.T
 
 
-class FactorPosterior(Posterior):
+class FactorPosterior(OuterPosterior):
     """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
 
     def __init__(
@@ -188,12 +207,58 @@ class FactorPosterior(Posterior):
         self.size = added.stop
 
 
+class MomentPosterior(Posterior):
+    """K' of a stored matrix, with Z = KᵀDK formed once: no step reads the outer set.
+
+    With L and L_o the factor at the training points and at the outer set, P = L_o D K and
+    S = L_o D L_oᵀ are kept in place of L_o:
+
+        (K'DK')[T, :] = Z[T, :] − L[:, T]ᵀ P − (P[:, T]ᵀ − L[:, T]ᵀ S) L
+    """
+
+    def __init__(self, train: KernelOperator, moment: Tensor, capacity: int) -> None:
+        self.train = train
+        self.moment = moment
+        self.size = 0
+        self._factor = moment.new_empty(capacity, len(moment))
+        self._products = torch.empty_like(self._factor)
+        self._spread = moment.new_empty(capacity, capacity)
+        self._asked = (torch.empty(0, dtype=torch.long), self._spread, self._spread)
+
+    def columns(self, index: Tensor) -> Columns:
+        factor, products = self._factor[: self.size], self._products[: self.size]
+        own = factor[:, index].T
+        train = self.train.columns(index).T - _product(own, factor)
+        product = self.moment[index] - _product(own, products)
+        along = products[:, index].T - own @ self._spread[: self.size, : self.size]
+        self._asked = (index, product, along)
+        return Columns(train, train, product - _product(along, factor))
+
+    def join(self, columns: Columns, lower: Tensor) -> Downdate:
+        index, product, along = self._asked
+        train = solve_lower(lower, columns.train)
+        images = solve_lower(lower, columns.images)
+        spread = solve_lower(lower, images[:, index].T.contiguous())
+        before, added = slice(0, self.size), slice(self.size, self.size + len(index))
+        self._factor[added] = train
+        self._products[added] = solve_lower(lower, product)
+        self._spread[added, before] = across = solve_lower(lower, along)
+        self._spread[before, added] = across.T
+        self._spread[added, added] = spread
+        self.size = added.stop
+        return Downdate(train, None, images, spread)
+
+    def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        columns = self.columns(index)
+        return columns.train[:, index], columns.images[:, index]
+
+
 def _product(left: Tensor, right: Tensor) -> Tensor:
     """left @ right; a single row is faster as a vector."""
     return (left[0] @ right)[None] if len(left) == 1 else left @ right
 
 
-class FeaturePosterior(Posterior):
+class FeaturePosterior(OuterPosterior):
     """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
 
     def __init__(self, train: Tensor, outer: Tensor, weights: Tensor) -> None:
@@ -201,7 +266,7 @@ class FeaturePosterior(Posterior):
         self.train = train
         self.outer = outer
         self.covariance = torch.eye(train.shape[1], dtype=torch.float64, device=train.device)
-        self.moment = _moment(outer, weights)
+        self.moment = weighted_gram(outer, weights)
         self._directions = self.covariance
 
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -234,24 +299,6 @@ def _products(rows: Tensor, *directions: Tensor) -> list[Tensor]:
         if len(directions[0]) == 1:
             return [(rows @ one[0].to(rows))[None] for one in directions]
         return [one.to(rows) @ rows.T for one in directions]
-
-
-def _moment(rows: Tensor, weights: Tensor) -> Tensor:
-    """Σ_o D_o φ_o φ_oᵀ."""
-    if rows.is_cuda:
-        return summed_over_rows(rows, rows, weights).double()
-    from scipy.linalg import blas  # not before it is needed: importing it takes time
-
-    update = blas.dsyrk if rows.dtype == torch.float64 else blas.ssyrk
-    width = rows.shape[1]
-    total = torch.zeros(width, width, dtype=torch.float64)
-    with wide(rows.numel() * width / 2):
-        step = height(width * width // 2)
-        for top in range(0, len(rows), step):
-            checkpoint()
-            part = weights[top : top + step].sqrt()[:, None] * rows[top : top + step]
-            total += torch.from_numpy(np.ascontiguousarray(update(1.0, part.numpy().T)))
-    return total.triu() + total.triu(1).T
 
 
 def posterior_of(
@@ -339,6 +386,8 @@ class Foresight:
     def width(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:
         """How many columns the spare memory of the operators holds, next to the products of
         ``capacity`` chosen points."""
+        if train.stored:
+            return 0
         itemsize = train.like.element_size()
         spare = train.spare - capacity * train.shape[0] * itemsize
         column = train.shape[0] * 2 + (0 if cross is train else cross.shape[0])

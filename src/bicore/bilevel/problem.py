@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -19,6 +20,14 @@ from bicore.data import Array
 from bicore.errors import InputError, NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
+from bicore.numerics.linear_algebra import weighted_gram
+
+#: KᵀDK is formed for at least one point of this many: a number of it takes half a multiplication
+#: in a matrix product, each point one that waits for memory.
+POINTS_A_MOMENT = 16
+#: Steps from KᵀDK lose the square of k(x, x)/ρ in rounding: this ρ, as a share of k(x, x), leaves
+#: seven digits.
+LEAST_SHARE = 1e-3
 
 
 class Regulariser(ABC):
@@ -198,6 +207,24 @@ class Problem:
     def one_model(self) -> bool:
         """Whether inner and outer loss are one function of one set of predictions and targets."""
         return self.one_target and self.inner_loss == self.outer_loss
+
+    def moment_pays(self, points: int) -> bool:
+        """Whether forming ``moment`` costs less than reading the matrix for each of some points:
+        both are stored, in float64, on a CPU, within the memory limit, and ρ is large enough."""
+        matrix = self.cross.matrix_or_none
+        if matrix is None or matrix.is_cuda or matrix.dtype != torch.float64:
+            return False
+        if self.regulariser.value < LEAST_SHARE * float(self.train.diagonal().max()):
+            return False
+        needed = 8 * self.size * (2 * self.size + points)
+        return points * POINTS_A_MOMENT >= self.size and self.train.spare >= needed
+
+    @cached_property
+    def moment(self) -> Tensor:
+        """KᵀDK among the training points."""
+        matrix = self.cross.matrix_or_none
+        assert matrix is not None
+        return weighted_gram(matrix, self.outer_weights)
 
     def outer_value(self, predictions: Tensor) -> float:
         """G at these predictions of the outer set."""

@@ -163,7 +163,8 @@ def build_operators(
         square = Features(own, own)
         return square, square if outer is None else Features(_features(kernel, outer), own)
     if plan.held is Held.GRAM:
-        square = Gram(_finite(kernel.gram(train, plan.block), kernel), symmetric=True)
+        gram = _finite(kernel.gram(train, plan.block), kernel)
+        square = Gram(gram, symmetric=True, room=plan.limit - plan.needed)
         if outer is None:
             return square, square
         matrix = Blocked(kernel, outer, train, plan.block, device).evaluate(train)
@@ -232,7 +233,7 @@ def _precomputed(
         )
     check_gram(x)
     own = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
-    square = Gram(own + offset if offset else own, symmetric=True)
+    square = Gram(own + offset if offset else own, symmetric=True, room=limit - needed)
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):

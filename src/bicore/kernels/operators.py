@@ -95,7 +95,13 @@ class Gram(KernelOperator):
 
     matrix: Tensor
     symmetric: bool = False
+    #: Bytes within the memory limit that may hold products of it.
+    room: int = 0
     stored = True
+
+    @property
+    def spare(self) -> int:
+        return self.room
 
     @property
     def matrix_or_none(self) -> Tensor:

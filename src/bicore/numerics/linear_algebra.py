@@ -50,6 +50,28 @@ def summed_over_rows(left: Tensor, right: Tensor, weights: Tensor | None = None)
     return total
 
 
+def weighted_gram(rows: Tensor, weights: Tensor) -> Tensor:
+    """rowsᵀ diag(weights) rows in float64, of a matrix with many rows and weights >= 0."""
+    if rows.is_cuda:
+        return summed_over_rows(rows, rows, weights).double()
+    from scipy.linalg import blas  # not before it is needed: importing it takes time
+
+    width = rows.shape[1]
+    total = np.zeros((width, width), order="F")
+    double = rows.dtype == torch.float64
+    with wide(rows.numel() * width / 2):
+        step = height(width * width // 2)
+        for top in range(0, len(rows), step):
+            checkpoint()
+            part = (weights[top : top + step].sqrt()[:, None] * rows[top : top + step]).numpy().T
+            if double:
+                blas.dsyrk(1.0, part, beta=1.0, c=total, overwrite_c=True)
+            else:
+                total += blas.ssyrk(1.0, part)
+    whole = torch.from_numpy(total.T)
+    return whole.add_(whole.tril(-1).T)
+
+
 def row_by_row(left: Tensor, right: Tensor) -> Tensor:
     """left @ right of a left matrix with many rows."""
     step = height(right.numel())

@@ -31,7 +31,10 @@ from bicore.bilevel.contract import (
 )
 from bicore.bilevel.pool import PoolState
 from bicore.bilevel.posterior import (
+    Downdate,
     Foresight,
+    MomentPosterior,
+    Posterior,
     check_variance,
     exact_gain,
     posterior_of,
@@ -178,13 +181,20 @@ class RidgeEngine(SquaredErrorEngine):
 
     @classmethod
     def build(cls, problem: Problem, demand: Demand) -> RidgeEngine:
-        return cls(problem, demand.capacity, gains=Quantity.GAIN in demand.needs)
+        gains, outer = (one in demand.needs for one in (Quantity.GAIN, Quantity.FIRST_ORDER))
+        reads_outer = outer or not problem.moment_pays(demand.capacity)
+        return cls(problem, demand.capacity, gains, reads_outer)
 
-    def __init__(self, problem: Problem, capacity: int, gains: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, capacity: int, gains: bool = False, reads_outer: bool = True
+    ) -> None:
         super().__init__(problem)
         self.capacity = capacity
+        self.reads_outer = reads_outer
         if not gains:  # (K'DK')_kk must be kept from the first point on
             self.offers = self.offers - {Quantity.GAIN}
+        if not reads_outer:
+            self.offers = self.offers - {Quantity.FIRST_ORDER}
         self.outer_weights = problem.outer_weights.double()
         self._scores: Tensor | None = None
         self.foresight: Foresight | None = None
@@ -205,13 +215,19 @@ class RidgeEngine(SquaredErrorEngine):
         if not self.one_target:
             self.residual = problem.inner_targets.double().clone()
         weights = problem.outer_weights
-        self.posterior = posterior_of(
-            problem.train, problem.cross, weights, self.capacity, self.foresight
-        )
+        self.posterior: Posterior
+        if self.reads_outer:
+            self.posterior = posterior_of(
+                problem.train, problem.cross, weights, self.capacity, self.foresight
+            )
+        else:
+            self.posterior = MomentPosterior(problem.train, problem.moment, self.capacity)
         self.pull = problem.cross.transposed_matmul(weights[:, None] * problem.outer_targets)
         self.pull = self.pull.double()
         self.variance = problem.train.diagonal().double().clone().clamp_min_(0)
         self.lowest = self.variance.new_zeros(())
+        # The objective, if the residuals of the outer set are not followed.
+        self.left = self.lowest + self.objective
         # K D r with the prior kernel, which only the first-order rule reads; kept from its first
         # use on.
         self.prior_pull: Tensor | None = None
@@ -245,19 +261,25 @@ class RidgeEngine(SquaredErrorEngine):
             lower = cholesky_factor((own + own.T) / 2 + torch.diag(shift))
         step = self.posterior.join(columns, lower)
         head = solve_lower(lower, self.residual[index])
-        step.pull(self.pull, head, solve_lower(lower, self.pull[index]))
+        pulled = solve_lower(lower, self.pull[index])
+        step.pull(self.pull, head, pulled)
         if self.energy is not None:
             step.energy(self.energy)
-        if self.prior_pull is not None:
-            self.prior_pull -= self._pulled(step.outer.T @ head)
         step.variance(self.variance)
         self.lowest = torch.minimum(self.lowest, self.variance.min())
         self.variance.clamp_min_(0)
         step.residual(self.residual, head)
+        self._taken.append((index, self._objective_after(step, head, pulled)))
+
+    def _objective_after(self, step: Downdate, head: Tensor, pulled: Tensor) -> Tensor:
+        if step.outer is None:
+            self.left = self.left - step.gain(head, pulled)
+            return self.left
+        if self.prior_pull is not None:
+            self.prior_pull -= self._pulled(step.outer.T @ head)
         if not self.one_target:
             self.outer_residual.addmm_(step.outer.T, head, alpha=-1)
-        squares = row_products(self.outer_residual, self.outer_residual)
-        self._taken.append((index, self.outer_weights @ squares))
+        return self.outer_weights @ row_products(self.outer_residual, self.outer_residual)
 
     def read_back(self) -> list[float]:
         """Tell the host what :meth:`advance` did since the last time: the points, the objective
@@ -315,10 +337,8 @@ class RidgeEngine(SquaredErrorEngine):
         if not (exact or rule.quantity is Quantity.GRADIENT) or len(shortlist) <= turn.count:
             return super().pick_from(shortlist, rule, turn)
         index = torch.from_numpy(shortlist).to(self.residual.device)
-        rows, outer = self.posterior.rows(index)
-        moment = (outer.double() * self.outer_weights) @ outer.double().T
         places = list(range(len(shortlist)))
-        tables = (rows[:, index].double(), moment, self.residual[index], self.pull[index])
+        tables = (*self.posterior.pairs(index), self.residual[index], self.pull[index])
         pool = PoolState.empty(places, *tables, self.rho, turn.count)
         ranks = ranks_of(turn.ids[shortlist]).tolist()
         for _ in range(turn.count):
@@ -333,6 +353,8 @@ class RidgeEngine(SquaredErrorEngine):
         if what is Quantity.LOSS:
             return residual.square().sum(1)
         if what is Quantity.FIRST_ORDER:
+            if not self.reads_outer:
+                raise self.not_offered(what)
             if self.prior_pull is None:
                 self.prior_pull = self._pulled(self.outer_residual)
             return (some(self.prior_pull) * residual).sum(1).mul_(-4)
