@@ -34,7 +34,7 @@ def test_the_price_comes_first_and_the_sentence_last(bicore, place):
     assert written == "written: worth.png"
     assert (place / "worth.png").read_bytes().startswith(b"\x89PNG")
     price = result.stderr.splitlines()[-1]
-    assert price.startswith("worth: about 33 fits and 3 selections, some ")
+    assert price.startswith("worth: about 36 fits and 3 selections, some ")
 
 
 def test_json_is_the_answer_and_nothing_else(bicore, place):
@@ -59,7 +59,7 @@ def test_picks_are_judged_on_a_test_file(bicore, place):
     result = bicore(*words, "--test", "test.npz", cwd=place)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("8 rows are worth ")
-    assert "on the 60 test rows, drawn anew with replacement 3 times" in result.stdout
+    assert "on the 60 test rows, drawn with replacement 3 times" in result.stdout
     assert "selections" not in result.stderr
     refused = bicore(*words, cwd=place)
     assert refused.returncode == 2
@@ -96,7 +96,7 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
     assert lines[0].startswith("8 of 90 points (bilevel")
     assert lines[-2].startswith("8 rows are worth ")
     assert "on 10 splits" in lines[-1]
-    assert "worth: about 110 fits and 10 selections, some " in result.stderr
+    assert "worth: about 120 fits and 10 selections, some " in result.stderr
     assert len(Coreset.load(place / "found.npz")) == 8
     answer = json.loads(bicore(*words, *judged, "--json", cwd=place).stdout)
     assert answer["worth"]["sentence"] == lines[-2]

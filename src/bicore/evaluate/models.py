@@ -462,14 +462,11 @@ DISTANCE_ERROR = 1e-9
 MOST_TRIED = 500
 #: Test points predicted at a time.
 ROWS = 1000
-#: Each tree sees half of the rows, and a split a random few of the columns: on a few dozen rows
-#: greedy trees repeat the same splits and overfit.
-BOOSTING = {
-    "n_estimators": 100,
-    "learning_rate": 0.1,
-    "subsample": 0.5,
-    "max_features": "sqrt",
-    "max_depth": 3,
+#: scikit-learn's names of trees. Boosting shows each tree half of the rows, and a split some of the
+#: columns: on a few dozen rows greedy trees repeat the same splits and overfit.
+TREES: dict[str, tuple[str, dict[str, Any]]] = {
+    "forest": ("RandomForest", {"n_estimators": 100, "n_jobs": 1}),
+    "boosting": ("GradientBoosting", {"subsample": 0.5, "max_features": "sqrt"}),
 }
 BOTH_SCALINGS = (FeatureScaling.COLUMNS, FeatureScaling.TOGETHER)
 
@@ -701,7 +698,7 @@ class TableJudge(TunedJudge):
 
     Examples
     --------
-    See :class:`ForestJudge`, which only names its estimators.
+    See :class:`TreesJudge`, which only names its estimators.
     """
 
     #: A scaling, and a number that the estimator reads; the default first.
@@ -742,32 +739,20 @@ class TableJudge(TunedJudge):
         def predict(setting: tuple[FeatureScaling, float]) -> Tensor:
             how, number = setting
             scale = fit_scaling(self.rows or sample, how)
-            points = Sample(scale(sample.x), sample.y, sample.weight)
-            find = self._probabilities if sample.classification else self._targets
-            return torch.from_numpy(find(points, scale(x).numpy(), outputs, number, seed))
+            rows, weight, points = scale(sample.x).numpy(), sample.weight.numpy(), scale(x).numpy()
+            labels = sample.y.numpy()
+
+            def fit(y: Array) -> Any:
+                return self.estimator(sample.classification, number, seed).fit(rows, y, weight)
+
+            if not sample.classification:
+                return torch.from_numpy(np.stack([fit(y).predict(points) for y in labels.T], 1))
+            found = np.zeros((len(points), outputs))  # 0 for classes that the sample lacks
+            present = np.unique(labels)
+            found[:, present] = fit(labels).predict_proba(points) if len(present) > 1 else 1
+            return torch.from_numpy(found)
 
         return predict
-
-    def _targets(self, sample: Sample, x: Array, outputs: int, number: float, seed: int) -> Array:
-        rows, weight = sample.x.numpy(), sample.weight.numpy()
-        models = [self.estimator(False, number, seed) for _ in range(outputs)]
-        pairs = zip(models, sample.y.numpy().T, strict=True)
-        return np.stack([model.fit(rows, y, weight).predict(x) for model, y in pairs], 1)
-
-    def _probabilities(
-        self, sample: Sample, x: Array, outputs: int, number: float, seed: int
-    ) -> Array:
-        """0 for classes that the sample lacks."""
-        labels = sample.y.numpy()
-        found = np.zeros((len(x), outputs))
-        present = np.unique(labels)
-        if len(present) == 1:
-            found[:, present] = 1
-            return found
-        model = self.estimator(True, number, seed)
-        model.fit(sample.x.numpy(), labels, sample.weight.numpy())
-        found[:, model.classes_] = model.predict_proba(x)
-        return found
 
 
 @dataclass(frozen=True)
@@ -803,62 +788,39 @@ class LogisticJudge(TableJudge):
 
 
 @dataclass(frozen=True)
-class ForestJudge(TableJudge):
-    """A random forest of 100 trees.
+class TreesJudge(TableJudge):
+    """A random forest of 100 trees, or gradient boosting: 100 small trees on halves of the rows.
 
     Parameters
     ----------
+    name : {"forest", "boosting"}
+        The kind.
     rows : Sample, optional
-        Rows of the pool; a forest has no settings to choose.
+        Rows of the pool; trees have no settings to choose.
 
     Examples
     --------
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
-    >>> ForestJudge().scores([points], points, outputs=2, seed=0)
+    >>> TreesJudge("forest").scores([points], points, outputs=2, seed=0)
     [1.0]
     """
 
-    name = "forest"
+    name: str = "forest"
 
     def estimator(self, classification: bool, number: float, seed: int) -> Any:
-        from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+        from sklearn import ensemble
 
-        kind = RandomForestClassifier if classification else RandomForestRegressor
-        return kind(100, n_jobs=1, random_state=seed)
-
-
-@dataclass(frozen=True)
-class BoostingJudge(TableJudge):
-    """Gradient boosting: 100 rounds of small trees, each on half of the rows.
-
-    Parameters
-    ----------
-    rows : Sample, optional
-        Rows of the pool; boosting has no settings to choose.
-
-    Examples
-    --------
-    >>> x = torch.linspace(0, 1, 40)[:, None]
-    >>> points = Sample(x, (x[:, 0] > 0.5).long(), torch.ones(40))
-    >>> BoostingJudge().scores([points], points, outputs=2, seed=0)
-    [1.0]
-    """
-
-    name = "boosting"
-
-    def estimator(self, classification: bool, number: float, seed: int) -> Any:
-        from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
-
-        kind = GradientBoostingClassifier if classification else GradientBoostingRegressor
-        return kind(random_state=seed, **BOOSTING)
+        kind, options = TREES[self.name]
+        task = "Classifier" if classification else "Regressor"
+        return getattr(ensemble, f"{kind}{task}")(random_state=seed, **options)
 
 
 #: Each takes the number of training steps, which only networks use.
 JUDGES: dict[str, Callable[[int], Judge]] = {
     "ridge": lambda steps: RidgeJudge(),
     "logistic": lambda steps: LogisticJudge(),
-    "forest": lambda steps: ForestJudge(),
-    "boosting": lambda steps: BoostingJudge(),
+    "forest": lambda steps: TreesJudge("forest"),
+    "boosting": lambda steps: TreesJudge("boosting"),
     "knn": lambda steps: NearestJudge(),
     "mlp": lambda steps: NetworkJudge("mlp", perceptron, steps),
     "cnn": lambda steps: NetworkJudge("cnn", convolutional, steps),

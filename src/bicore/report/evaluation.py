@@ -40,11 +40,11 @@ def _prefix_sizes(size: int) -> list[int]:
 
 def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
     """The worth, if it is not known yet, and the scores of the first picks and by class."""
-    worth = appraisal.worth()
+    worth, name = appraisal.worth(), appraisal.baselines[0]
     scores = {size: _scores(appraisal, size) for size in sorted(_prefix_sizes(appraisal.size))}
     random = {size: drawn for size, (_, drawn) in scores.items()}
     for size in worth.baselines[0].sizes:
-        known = [appraisal.known["uniform", size, split.seed] for split in appraisal.splits]
+        known = [appraisal.known[name, size, split.seed] for split in appraisal.splits]
         random[size] = np.array(known)
     prefixes = [
         {
@@ -53,7 +53,7 @@ def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
             "spread": float(chosen.std(ddof=1)),
             "random": float(drawn.mean()),
             "random_spread": float(drawn.std(ddof=1)),
-            "worth": Curve(chosen, appraisal.has_test, random).equivalent("uniform", size).ends(),
+            "worth": Curve(chosen, appraisal.has_test, random).equivalent(name, size).ends(),
         }
         for size, (chosen, drawn) in scores.items()
     ]
@@ -68,12 +68,14 @@ def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
 def answer(worth: Worth) -> dict[str, Any]:
     """The headline, and the sentences below it."""
     sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
-    headline = worth.conclusion if worth.verdict is not Verdict.MORE else sentence
+    headline, how = worth.conclusion, worth.how()
+    if worth.verdict is Verdict.MORE:
+        headline, how = sentence, "; ".join(filter(None, [worth.conclusion, how]))
     return {
         **worth.as_dict(),
         "headline": headline[:1].upper() + headline[1:],
         "sentence": sentence,
-        "how": f"{worth.conclusion}; {worth.how()}" if worth.conclusion else worth.how(),
+        "how": how,
         "baselines": [{**one.as_dict(), "words": str(one)} for one in worth.baselines],
     }
 
@@ -83,7 +85,7 @@ def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
     pairs = []
     for split in appraisal.splits:
         first = appraisal.picked(split).indices[:size]  # fewer if the coreset is smaller
-        both = first, appraisal.drawn("uniform", size, split)
+        both = first, appraisal.drawn(appraisal.baselines[0], size, split)
         pairs.append([appraisal.score(split, rows, np.ones(len(rows))) for rows in both])
     chosen, random = np.array(pairs).T
     return chosen, random
@@ -96,7 +98,7 @@ def _scores_by_class(appraisal: Appraisal) -> list[dict[str, Any]]:
     chosen, random = [], []
     for split in appraisal.splits:
         picked = appraisal.picked(split).normalised()
-        drawn = appraisal.drawn("uniform", appraisal.size, split)
+        drawn = appraisal.drawn(appraisal.baselines[0], appraisal.size, split)
         chosen.append(appraisal.recalls(split, picked.indices, picked.weights))
         random.append(appraisal.recalls(split, drawn, np.ones(len(drawn))))
     return compare_recalls(np.array(chosen), np.array(random))
