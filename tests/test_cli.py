@@ -323,7 +323,6 @@ REFUSED = {
     ),
     "ragged csv": (["ragged.csv", "--target", "label", "--size", "1"], "line 3 has 1 cells"),
     "bad image": (["broken", "--size", "1"], "bad.png cannot be decoded"),
-    "mixed images": (["mixed", "--size", "1"], "bring all images to one size"),
     "out exists": (["digits", "--size", "5", "--out", "data.npz"], "data.npz exists"),
     "out ending": (["digits", "--size", "5", "--out", "x.txt"], "must end in .npz, .csv, .parquet"),
     "out folder": (["digits", "--size", "5", "--out", "none/x.npz"], "none does not exist"),
@@ -359,11 +358,9 @@ def damaged(folder):
     Image.fromarray(np.zeros((5, 5), np.float32), mode="F").save(
         folder / "floats" / "cat" / "a.tif"
     )
-    for name in ("broken", "mixed"):
-        (folder / name / "cat").mkdir(parents=True)
-        Image.fromarray(np.zeros((5, 5), np.uint8)).save(folder / name / "cat" / "a.png")
+    (folder / "broken" / "cat").mkdir(parents=True)
+    Image.fromarray(np.zeros((5, 5), np.uint8)).save(folder / "broken" / "cat" / "a.png")
     (folder / "broken" / "cat" / "bad.png").write_bytes(b"not an image")
-    Image.fromarray(np.zeros((6, 5), np.uint8)).save(folder / "mixed" / "cat" / "b.png")
     (folder / "hostile" / "cifar-10-batches-py").mkdir(parents=True)
 
     class Evil:

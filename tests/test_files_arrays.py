@@ -1,12 +1,14 @@
 """Arrays in files as people, accidents and enemies leave them, through the command."""
 
 import io
+import json
 import zipfile
 
 import numpy as np
 import pytest
 import scipy.sparse
 
+import bicore
 from tests.files import refused, told
 
 X = np.random.default_rng(0).normal(size=(60, 4))
@@ -183,3 +185,15 @@ def test_10_arrays_are_what_numpy_reads(tmp_path):
                 data = open_source(str(tmp_path / "a.npz"), scale="none", limit=limit).data
                 np.testing.assert_array_equal(data.x, x[:limit])
                 np.testing.assert_array_equal(data.y, y[:limit])
+
+
+@pytest.mark.parametrize("names", [("embeddings", "labels"), ("X", "y"), ("features", "target")])
+def test_m5_features_and_labels_in_one_folder_are_understood(command, tmp_path, names):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 3)), rng.integers(0, 2, 30)
+    (tmp_path / "pair").mkdir()
+    for name, array in zip(names, (x, y), strict=True):
+        np.save(tmp_path / "pair" / f"{name}.npy", array)
+    found = command("select", "pair", "--size", 4, "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["indices"] == bicore.select(x, y, 4).indices.tolist()

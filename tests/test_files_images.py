@@ -49,7 +49,7 @@ def test_6_images_beyond_the_limit_are_refused_by_their_headers(command, tmp_pat
         large(tmp_path / "pictures" / label / "1.png", 9000, 9000)
     refused(
         command(*WORDS, "--memory", "1GB"),
-        "2 images of 9000×9000 pixels would take 11.7 GB, and the memory limit is 1 GB",
+        "2 images of 9000×9000 pixels would take 12.3 GB, and the memory limit is 1 GB",
     )
 
 
@@ -109,3 +109,19 @@ def test_m7_a_fifo_and_a_device_in_an_image_folder_are_skipped(command, folder):
     result = command(*WORDS)
     told(result, "2 entries named like images")
     assert json.loads(result.stdout)["n"] == 4
+
+
+def test_l10_images_of_several_sizes_are_resized_and_chosen_ones_copied(command, folder):
+    picture(folder / "a" / "large.png", 7, (40, 64))
+    Image.fromarray(np.full((9, 7), 40_000, np.uint16)).save(folder / "b" / "deep.png")
+    told(command(*WORDS), "6 grey images of 32×32", "3 sizes are resized")
+    result = command(*WORDS[:-2], *("pictures", "--resize", "16", "--out", "chosen"))
+    told(result, "6 grey images of 16×16")
+    copies = sorted(folder.with_name("chosen").glob("*/*.png"))
+    assert len(copies) == 2
+    for copy in copies:
+        assert copy.read_bytes() == (folder / copy.parent.name / copy.name).read_bytes()
+        assert f"{copy.parent.name}/{copy.name}" in result.stdout
+    refused(command(*WORDS, "--out", "chosen"), "chosen exists")
+    refused(command(*WORDS, "--resize", "0"), "resize")
+    refused(command("select", "digits", "--size", "2", "--out", "digits-chosen"), "digits")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bicore import InputError
+from bicore import InputError, MemoryLimitError
 from bicore.sources import encode_table, open_source
 from bicore.sources.columns import Columns
 
@@ -241,3 +241,17 @@ def test_pipes_take_words_for_missing_and_an_encoding():
     rows = flow.take(10)
     assert rows.x[:4, 0].tolist() == [0, 1, 2, 5]
     assert set(rows.y) == {"é"}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.jsonl"])
+def test_m6_cells_and_features_are_counted_together(tmp_path, name):
+    frame = pd.DataFrame({"word": ["some words"] * 5000, "a": range(5000), "label": [0, 1] * 2500})
+    path = tmp_path / name
+    if name == "t.csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=name == "t.jsonl")
+    source = open_source(str(path), target="label", memory="100MB")
+    both = 2 * source.table.nbytes + 2 * source.data.x.nbytes
+    with pytest.raises(MemoryLimitError):
+        open_source(str(path), target="label", memory=both - 1)

@@ -28,6 +28,7 @@ from bicore.report.evaluation import further_fits
 from bicore.report.page_of_selection import page
 from bicore.sources import tables
 from bicore.sources.base import Source
+from bicore.sources.images import copy_images
 
 #: Rows and classes that a report lists.
 MOST_ROWS, MOST_CLASSES = 15, 20
@@ -121,6 +122,17 @@ class Written:
             self.paths.append(path)
             self.held = self.held or holds
 
+    def copy(self, folder: Path, source: Source) -> None:
+        """Copy the chosen images to a new folder; if that fails, the points are kept elsewhere."""
+        try:
+            copy_images(source, self.coreset.indices, folder)
+        except (Exception, KeyboardInterrupt) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            place = f"The points are printed, and {self._rescue()}."
+            self.failures.append(f"{folder} could not be written ({reason}). {place}")
+        else:
+            self.paths.append(folder)
+
     @contextmanager
     def or_rescue(self) -> Iterator[None]:
         """Keep the points in a file if standard output cannot be written."""
@@ -187,7 +199,10 @@ def finish(
         kept = free_name(Path(PARTIAL))
     story = _with_origin(name, source, coreset)
     written = Written(story, output.force)
-    written.write(kept, lambda path: _save(source, story, path), holds=True)
+    if source is not None and kept is not None and not kept.suffix:
+        written.copy(kept, source)
+    else:
+        written.write(kept, lambda path: _save(source, story, path), holds=True)
     if source is not None:
         written.write(output.picture, lambda path: figures.draw(source, coreset, path))
     worth: dict[str, Any] = {}
@@ -290,6 +305,9 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
         )
     lines.append(f"rows, best first: {shorten(coreset.indices)}")
     lines += [f"in the file: {shorten(rows)}" for rows in _rows_in_file(source, coreset).values()]
+    if source is not None and source.root is not None:
+        files = source.table.at(coreset.indices).columns[0]
+        lines.append(f"files, best first: {shorten(files)}")
     return [*lines, *(f"written: {path}" for path in paths)]
 
 

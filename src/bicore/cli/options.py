@@ -351,6 +351,14 @@ def check_method(name: str) -> None:
         )
 
 
+def check_folder(path: Path) -> None:
+    """Before any work: a new folder can be made at this path."""
+    if path.exists():
+        raise InputError(f"--out {path} exists; give the name of a new folder.")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"--out {path}: {path.parent} is no folder that can be written to.")
+
+
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...], name: str) -> None:
     """Before any work: the file type is known, the folder is writable, nothing would be lost."""
     if path is None:

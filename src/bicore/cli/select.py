@@ -18,6 +18,7 @@ from bicore.cli.options import (
     Output,
     Precision,
     as_words,
+    check_folder,
     check_method,
     check_output,
     option,
@@ -46,6 +47,9 @@ OF_SELECT = ("size", "method", "seed", "large", "initial", "tolerance", *OF_PART
 class Rows(Data):
     """A source to select from."""
 
+    resize: int | None = option(
+        "Resize images to N×N (default: 32 if their sizes differ).", "N", advanced=True
+    )
     data_weights: str | None = option(
         "Column (or .npz array) of row weights.", "COLUMN", advanced=True
     )
@@ -157,7 +161,9 @@ class Limits(Precision):
 class Answer(Files):
     """How the selection is printed, written and evaluated."""
 
-    out: Path | None = option("Write a coreset (.npz), or the rows (.csv, .parquet).", "FILE")
+    out: Path | None = option(
+        "Write a coreset (.npz), the rows (.csv, .parquet), or images to a new folder.", "FILE"
+    )
     picture: Path | None = option("Draw the selected points.", "FILE.png")
     report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
     worth: bool | None = option(
@@ -173,7 +179,10 @@ class Answer(Files):
 
     def check(self, initial: Path | None) -> None:
         """Refuse files and combinations that cannot be right, before any work."""
-        check_output(self.out, self.force, (".npz", ".csv", ".parquet"), "--out")
+        if self.out is not None and not self.out.suffix:
+            check_folder(self.out)
+        else:
+            check_output(self.out, self.force, (".npz", ".csv", ".parquet"), "--out")
         check_output(self.picture, self.force, PICTURES, "--picture")
         check_output(self.report, self.force, (".html", ".htm"), "--report")
         if self.judge is not None and not self.evaluates(initial):
@@ -284,6 +293,8 @@ def _open(
     out = getattr(output, "out", None)
     if out is not None and out.suffix.lower() != ".npz" and source.table is None:
         raise InputError(f"--out {out}: {source.name} is no table; use .npz.")
+    if out is not None and not out.suffix and source.root is None:
+        raise InputError(f"--out {out}: only images are copied to a folder; use .npz or .csv.")
     if isinstance(options.get("quotas"), dict) and source.data.y is not None:
         labels = {str(one): one for one in source.data.y.ravel().tolist()}
         options["quotas"] = {labels.get(str(k), k): v for k, v in options["quotas"].items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class Source:
         How the columns of a table were encoded.
     scaling : Scaling, optional
         How the features were standardised.
+    root : Path, optional
+        The folder of images.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Source:
     keep: Array | None = None
     columns: Any = None
     scaling: Scaling | None = None
+    root: Path | None = None
 
     def encode(self, other: Source) -> Dataset:
         """Another table in the features of this one.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +25,8 @@ CLEAR = ("RGBA", "LA", "PA")
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 #: Formats that are decoded, whatever a file is called: other decoders start other programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+#: The side to which images of several sizes are brought.
+RESIZED = 32
 #: Bytes of a decoded number, and of its copy in the order of channels.
 DECODED = 2 * 4
 #: Hidden files, and folders that archives of macOS leave next to their files.
@@ -29,7 +34,7 @@ _SKIPPED = (".", "__MACOSX")
 
 
 def load_images(folder: Path, reading: Reading | None = None) -> Source:
-    """Load every image in the class folders by name; grey if all are. All must have one size."""
+    """Load every image in the class folders by name; grey if all are."""
     reading = reading or Reading()
     files, notes = _find(folder)
     files = files[: reading.limit]
@@ -37,22 +42,17 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     for path in files:
         with _open(path) as image:
             headings.append((image.size, image.mode))
-    (width, height), _ = headings[0]
-    for path, (size, _) in zip(files, headings, strict=True):
-        if size != (width, height):
-            raise InputError(
-                f"{path} is {size[0]}×{size[1]} and {files[0]} is {width}×{height}; bring all "
-                "images to one size."
-            )
+    width, height = size = _common_size({one for one, _ in headings}, reading.resize, notes)
     colour = any(mode not in GREY for _, mode in headings)
     shape = (len(files), height, width, 3) if colour else (len(files), height, width)
-    size = int(np.prod(shape)) * (DECODED + COPIES * NUMBER)
-    reading.allowance.need(size, f"{len(files)} images of {width}×{height} pixels")
+    needed = int(np.prod(shape)) * (DECODED + COPIES * NUMBER)
+    needed += max(wide * high for (wide, high), _ in headings) * DECODED
+    reading.allowance.need(needed, f"{len(files)} images of {width}×{height} pixels")
     pixels = np.empty(shape, dtype=np.float32)
     for path, place in zip(files, pixels, strict=True):
         with _open(path) as image:
             image.load()
-            place[...] = _pixels(image, colour)
+            place[...] = _pixels(image, colour, size)
     x = pixels.transpose(0, 3, 1, 2) if colour else pixels[:, None]
     labels = [path.relative_to(folder).parts[0] for path in files]
     table = Table(["file", "label"], [[str(path.relative_to(folder)) for path in files], labels])
@@ -64,7 +64,38 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     alpha = [f"{clear} images have an alpha channel, which was left out"] if clear else []
     data = Dataset(np.ascontiguousarray(x), np.array(labels))
     found = (first, *alpha, *notes)
-    return Source(folder.name, data, "standard", found, images=pixels, table=table)
+    return Source(folder.name, data, "standard", found, images=pixels, table=table, root=folder)
+
+
+def _common_size(
+    sizes: set[tuple[int, int]], resize: int | None, notes: list[str]
+) -> tuple[int, int]:
+    """The size of all images, or the one they are brought to; then the notes say so."""
+    if resize is None and len(sizes) == 1:
+        return next(iter(sizes))
+    side = RESIZED if resize is None else resize
+    if sizes != {(side, side)}:
+        count = f"{len(sizes)} sizes" if len(sizes) > 1 else "one size"
+        notes.append(
+            f"images of {count} are resized to {side}×{side}, whatever their shape; "
+            "--resize N chooses another size"
+        )
+    return side, side
+
+
+def copy_images(source: Source, indices: Array, out: Path) -> None:
+    """Copy chosen images to CLASS folders below a new folder; all or nothing."""
+    assert source.root is not None
+    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    try:
+        for row in indices.tolist():
+            name = source.table.columns[0][row]
+            (beside / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source.root / name, beside / name)
+        beside.chmod(0o755)
+        os.rename(beside, out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager
@@ -92,18 +123,23 @@ def _open(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _pixels(image: Any, colour: bool) -> Array:
+def _pixels(image: Any, colour: bool, size: tuple[int, int]) -> Array:
     """Grey, or red, green and blue in 0 … 1, without transparency.
 
     Grey images of more than eight bits keep all of them.
     """
-    if image.mode.startswith("I"):
-        grey = np.asarray(image, dtype=np.float32) / 65535
-        return np.repeat(grey[:, :, None], 3, axis=2) if colour else grey
+    from PIL import Image
+
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range")
-    plain = np.asarray(image.convert("RGB"), dtype=np.float32) / 255
-    return plain if colour else plain[..., 0]
+    deep = image.mode.startswith("I")
+    plain = Image.fromarray(np.asarray(image, np.float32)) if deep else image.convert("RGB")
+    if plain.size != size:
+        plain = plain.resize(size, Image.Resampling.BILINEAR)
+    found = np.asarray(plain, dtype=np.float32) / (65535 if deep else 255)
+    if deep:
+        return np.repeat(found[:, :, None], 3, axis=2) if colour else found
+    return found if colour else found[..., 0]
 
 
 def _find(folder: Path) -> tuple[list[Path], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from bicore.sources.files import common_name, find_files
 from bicore.sources.images import load_images
 from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
 from bicore.sources.parts import ShardSource
-from bicore.sources.reading import Allowance, Reading
+from bicore.sources.reading import CELL_COPIES, Allowance, Reading
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import (
     Table,
@@ -95,6 +96,7 @@ def open_source(
     decimal: str | None = None,
     missing: str | None = None,
     encoding: str | None = None,
+    resize: int | None = None,
 ) -> Source:
     """Load data by a name or a path, as the command line does.
 
@@ -131,6 +133,8 @@ def open_source(
         Further words for a missing value, separated by commas, such as "n.a.".
     encoding : str, optional
         Encoding of a text file (default: by its byte order mark, UTF-8, or else Latin-1).
+    resize : int, optional
+        Width and height of images (default: as they are, or 32 if their sizes differ).
 
     Returns
     -------
@@ -164,6 +168,7 @@ def open_source(
         missing=missing,
         encoding=encoding,
         needs_target=True,
+        resize=resize,
     )
     source = _load(word, reading)
     if limit is not None and len(source.data) > limit:
@@ -188,7 +193,7 @@ def _load(word: str, reading: Reading) -> Source:
         _refuse_unused(word, reading, _TEXT)
         return table_source("standard input", read_csv(None, reading), reading)
     if path.is_dir():
-        _refuse_unused(word, reading, ())
+        _refuse_unused(word, reading, ("resize",))
         return load_images(path, reading)
     if not path.exists():
         nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
@@ -271,7 +276,8 @@ def _read_tables(paths: Sequence[Path], reading: Reading) -> Table:
                 "only."
             )
         whole = table if whole is None else whole.joined(table)
-        reading.allowance.need(whole.nbytes, f"the cells of {path} and the files before it")
+        held = CELL_COPIES * whole.nbytes
+        reading.allowance.need(held, f"the cells of {path} and the files before it")
     if whole is None:
         raise InputError(f"{paths[0]} has no rows; give a file with rows.")
     return whole
@@ -408,6 +414,11 @@ def _are_paths(source: Any) -> bool:
     return _is_path(source) or (several and all(map(_is_path, source)))
 
 
+#: Names of labels and weights in a folder of .npy files; the other files are features.
+_NAMES = {
+    "labels": re.compile(r"(?:y|labels?|targets?)(?:[-_]\d+)?", re.IGNORECASE),
+    "weight": re.compile(r"(?:w|weights?)(?:[-_]\d+)?", re.IGNORECASE),
+}
 _PARQUET = (".parquet", ".pq")
 _FILE_READERS: dict[str, _Reader] = {
     ".npy": (".npy files", ("labels", "weight"), NpyShards),
@@ -429,12 +440,10 @@ def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
             f"{source} holds files of several kinds ({', '.join(endings)}); give a pattern that "
             f"matches one kind, such as '*{endings[0]}'."
         )
-    folder = Path(source) if _is_path(source) else None
-    if folder and endings == [".npy"] and (x := sorted(folder.glob("x-*.npy"))):
-        # The names that embedded() gives: features, and labels and weights next to them.
-        for option, letter in (("labels", "y"), ("weight", "w")):
-            beside = sorted(folder.glob(f"{letter}-*.npy"))
-            if beside:
+    if endings == [".npy"] and _is_path(source) and Path(source).is_dir():
+        for option, names in _NAMES.items():
+            beside = [path for path in found if names.fullmatch(path.stem)]
+            if beside and len(beside) < len(found):
                 asked.setdefault(option, beside)
-        found = x
+                found = [path for path in found if path not in beside]
     return (*_FILE_READERS[endings[0]], found)

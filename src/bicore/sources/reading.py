@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bicore.errors import InputError, MemoryLimitError, unknown_name
+from bicore.errors import InputError, MemoryLimitError, check_integer, unknown_name
 from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 
 #: Bytes of one feature: they become float64.
@@ -20,11 +20,16 @@ COPIES = 2
 MOST_NAMES = 10
 
 
+#: Copies of cells: as they were read, and cleaned.
+CELL_COPIES = 2
+
+
 @dataclass(frozen=True)
 class Allowance:
-    """The memory that reading may take, checked before it is taken."""
+    """The memory that reading may take, checked before it is taken; ``held`` bytes are in use."""
 
     limit: int
+    held: int = 0
 
     @classmethod
     def of(cls, memory: int | str | None) -> Allowance:
@@ -33,9 +38,10 @@ class Allowance:
 
     def need(self, size: int, what: str) -> None:
         """Refuse what does not fit."""
-        if size > self.limit:
+        if size + self.held > self.limit:
+            held = f" on top of the {human_bytes(self.held)} of its cells" if self.held else ""
             raise MemoryLimitError(
-                f"{what} would take {human_bytes(size)}, and the memory limit is "
+                f"{what} would take {human_bytes(size)}{held}, and the memory limit is "
                 f"{human_bytes(self.limit)}; raise --memory, or take fewer rows with --limit."
             )
 
@@ -70,6 +76,8 @@ class Reading:
         Encoding of a text file, if it is not detected.
     needs_target : bool
         Refuse a table whose target is not named.
+    resize : int, optional
+        Bring images to this width and height.
     """
 
     target: str | None = None
@@ -85,10 +93,13 @@ class Reading:
     missing: str | None = None
     encoding: str | None = None
     needs_target: bool = False
+    resize: int | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise InputError(f"limit={self.limit} is below 1; give a number of rows.")
+        if self.resize is not None:
+            check_integer("resize", self.resize)
         if self.decimal not in (None, "comma", "point"):
             raise unknown_name("decimal", self.decimal, ("comma", "point"))
 
@@ -188,7 +199,7 @@ def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
     for batch in batches:
         batch.validate(full=True)
         part = batch if reading.limit is None else batch.slice(0, reading.limit - rows)
-        held += batch.nbytes
+        held += CELL_COPIES * batch.nbytes
         rows += len(part)
         reading.allowance.need(held, f"the cells of the first {rows} rows")
         if len(part):

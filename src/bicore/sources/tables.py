@@ -44,7 +44,7 @@ from bicore.sources.cells import (
     typed,
 )
 from bicore.sources.columns import fit_columns, fit_target
-from bicore.sources.reading import Allowance, Reading, Roles, roles_of
+from bicore.sources.reading import CELL_COPIES, Allowance, Reading, Roles, roles_of
 
 #: Above this many classes a target is more likely an amount or a name; the notes say so.
 MANY_CLASSES = 50
@@ -64,7 +64,7 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return sum(int(column.nbytes) for column in self.columns)
+        return sum(int(getattr(column, "nbytes", 0)) for column in self.columns)
 
     def at(self, indices: Array) -> Table:
         """The table of some rows."""
@@ -188,7 +188,7 @@ def table_source(name: str, table: Table, reading: Reading) -> Source:
     weights = None if roles.weight is None else _weights(roles.weight, columns[roles.weight])
     features = {one: columns[one] for one in roles.features}
     fitted = fit_columns(features, reading.decimal, roles.named, words)
-    x = fitted.encode(features, reading.allowance)
+    x = fitted.encode(features, replace(reading.allowance, held=CELL_COPIES * table.nbytes))
     told += fitted.notes
     told += [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
     told += [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []

@@ -23,7 +23,7 @@ from bicore.errors import InputError
 from bicore.frames import arrow
 from bicore.sources.cells import join, typed
 from bicore.sources.files import foreign, unreadable
-from bicore.sources.reading import Reading, limited, roles_of
+from bicore.sources.reading import CELL_COPIES, Reading, limited, roles_of
 from bicore.sources.tables import Table
 
 #: Endings of packed files, and pyarrow's names for them.
@@ -226,11 +226,10 @@ def read_json(path: Path, reading: Reading) -> Table:
     The columns are the names of all objects; a value that an object lacks is missing.
     """
     with foreign(path, "JSON file"), open_text(path, reading.encoding) as (stream, notes):
-        lines = _count_memory(text_lines(stream, str(path)), reading)
-        if ".json" in (suffix.lower() for suffix in path.suffixes):
-            rows = _json_elements("".join(lines), str(path))
-        else:
-            rows = json_rows(lines, str(path))
+        array = ".json" in (suffix.lower() for suffix in path.suffixes)
+        where = str(path)
+        lines = _count_memory(text_lines(stream, where), reading, array)
+        rows = _json_elements("".join(lines), where) if array else json_rows(lines, where)
         rows = itertools.islice(rows, reading.limit)
         parts = []
         while part := list(itertools.islice(rows, _ROWS)):
@@ -245,11 +244,12 @@ def read_json(path: Path, reading: Reading) -> Table:
     return Table(names, whole, tuple(notes))
 
 
-def _count_memory(lines: Iterator[str], reading: Reading) -> Iterator[str]:
-    """Lines as they come; their columns take about as much memory as their text."""
+def _count_memory(lines: Iterator[str], reading: Reading, whole: bool) -> Iterator[str]:
+    """Lines as they come; columns take as much memory as text, which may be held as a whole."""
+    copies = CELL_COPIES + (2 if whole else 0)  # lines, and the text that they make
     held = 0
     for number, line in enumerate(lines, 1):
-        held += len(line)
+        held += copies * len(line)
         reading.allowance.need(held, f"the text of the first {number} rows")
         yield line
 
