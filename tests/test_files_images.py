@@ -124,4 +124,5 @@ def test_l10_images_of_several_sizes_are_resized_and_chosen_ones_copied(command,
         assert f"{copy.parent.name}/{copy.name}" in result.stdout
     refused(command(*WORDS, "--out", "chosen"), "chosen exists")
     refused(command(*WORDS, "--resize", "0"), "resize")
-    refused(command("select", "digits", "--size", "2", "--out", "digits-chosen"), "digits")
+    words = ("select", "digits", "--size", "2", "--quiet", "--out", "digits-chosen")
+    refused(command(*words), "digits")
