@@ -1,5 +1,6 @@
 # make test      lint, types and tests (the README's command; at most five minutes on two cores)
 # make test-all  the same and everything marked slow, with the libraries that doors lead to
+# make test-busy the tests five times, with two busy loops next to them
 # make demo      a coreset of the built-in digits against uniform samples
 # make bench     the benchmark tables, as JSON
 # make docs      the site, in build/docs; a warning is an error
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Bytecode is written when a module is first imported, not for all of torch at install; the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-lowest test-3.13 lint types bench docs sdist clean
+.PHONY: demo test test-all test-busy test-lowest test-3.13 lint types bench docs sdist clean
 
 # Types are looked at while the first tests run: one core would wait.
 test: lint
@@ -23,6 +24,11 @@ test: lint
 
 test-all: lint types $(VENV)/.doors
 	$(BIN)/pytest -n 2
+
+# No test may depend on speed.
+test-busy: $(INSTALLED)
+	(while :; do :; done) & first=$$!; (while :; do :; done) & second=$$!; trap "kill $$first $$second" EXIT; \
+	for run in 1 2 3 4 5; do $(BIN)/pytest -n 2 --dist loadfile -m "not slow" || exit 1; done
 
 $(VENV)/.doors: $(INSTALLED)
 	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[doors,dask]"
