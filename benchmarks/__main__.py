@@ -15,7 +15,7 @@ NAMES = (
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
     *("precision", "strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "embedding", "workers"),
-    *("collapse", "large", "learner", "page"),
+    *("collapse", "large", "learner", "outer_step", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
 OPTIONS: dict[str, tuple[Any, str]] = {

@@ -288,3 +288,73 @@ def test_bad_input_is_refused():
         ADesign(RBF(0.5)).select(
             Dataset(points(400)), 2, context=Context(runtime=Runtime(memory="400KB"))
         )
+
+
+@pytest.mark.parametrize("design", [VDesign, ADesign])
+def test_a_design_without_a_prior_is_the_frequentist_one(design):
+    """Propositions 2 and 3: ½σ² tr(M (XᵀD(w)X)⁻¹), M = XᵀX/n or the identity."""
+    x = points(20)
+    moment = x.T @ x / 20 if design is VDesign else np.eye(3)
+
+    def value(chosen):
+        return NOISE / 2 * np.trace(moment @ np.linalg.inv(x[chosen].T @ x[chosen]))
+
+    found = design(noise=NOISE, precision=0).select(Dataset(x), 6)
+    order = found.indices.tolist()
+    assert np.isinf(found.objectives[:2]).all()
+    for count in range(3, 7):
+        assert found.objectives[count - 1] == pytest.approx(value(order[:count]), rel=1e-9)
+    others = [value([*order[:5], k]) for k in range(20) if k not in order[:5]]
+    assert found.objective == pytest.approx(min(others), rel=1e-9)
+    for wrong, size in ((x, 2), (np.c_[x, x[:, 0]], 6)):
+        with pytest.raises(InputError, match="singular"):
+            design(precision=0).select(Dataset(wrong), size)
+    with pytest.raises(InputError, match="precision"):
+        design(precision=0, certify=True)
+
+
+def test_pursuit_and_frank_wolfe_keep_the_rate_of_theorem_1():
+    """G(w_t) − G* ≤ (8L + 4ε₁)/(t + 3), with L that of the shares of the budget."""
+    x, size = points(30, 4), 25
+    given = Dataset(x)
+    best = VDesign(noise=NOISE, precision=PRIOR, weighting="pursuit").select(given, size)
+    assert best.objective == pytest.approx(best.info["lower_bound"], rel=1e-5)
+
+    def hessian_at_zero():
+        rows = torch.from_numpy(x) * np.sqrt(size)
+        moment = rows.T @ rows / size / len(x)
+
+        def value(shares):
+            matrix = rows.T @ (shares[:, None] * rows) / NOISE + PRIOR * torch.eye(4).double()
+            return 0.5 * torch.trace(torch.linalg.inv(matrix) @ moment)
+
+        return torch.func.hessian(value)(torch.zeros(30, dtype=torch.float64))
+
+    smooth = float(torch.linalg.eigvalsh(hessian_at_zero()).max())
+    for weighting in ("pursuit", "frank-wolfe"):
+        found = VDesign(noise=NOISE, precision=PRIOR, weighting=weighting).select(given, size)
+        gaps = np.array(found.info["path"]) - best.info["lower_bound"]
+        steps = np.arange(1, len(gaps) + 1)
+        assert (gaps >= -1e-9).all()
+        assert (gaps <= (8 * smooth + 4 * gaps[0]) / (steps + 3)).all()
+        picked = x[found.indices]
+        matrix = picked.T @ (found.weights[:, None] * picked) / NOISE + PRIOR * np.eye(4)
+        value = np.trace(x @ np.linalg.inv(matrix) @ x.T) / 60
+        assert found.objective == pytest.approx(value, rel=1e-9)
+        assert found.weights.sum() == pytest.approx(size)
+
+
+def test_summaries_and_v_design_differ_by_half_the_noise_as_data_grow():
+    """Propositions 4 and 6: g − g_V − σ²/2 = −σ² tr(H_S)/n, where H_S is the hat matrix."""
+    chosen, gaps = list(range(5)), []
+    for n in (50, 500):
+        x = points(n)
+        picked = x[chosen]
+        fit = np.linalg.solve(picked.T @ picked + PRIOR * NOISE * np.eye(3), picked.T)
+        shrunk = x @ (fit @ picked - np.eye(3))
+        variance = (NOISE * np.square(x @ fit).sum() + np.square(shrunk).sum() / PRIOR) / (2 * n)
+        design = VDesign(noise=NOISE, precision=PRIOR).select(Dataset(x), 5, initial=chosen)
+        assert design.objective == pytest.approx(variance, rel=1e-9)
+        summary = variance + NOISE / 2 - NOISE * np.trace(picked @ fit) / n
+        gaps.append(summary - variance - NOISE / 2)
+    assert gaps[1] == pytest.approx(gaps[0] / 10, rel=1e-9)

@@ -1,9 +1,11 @@
 """The bilevel problem on a network's own parameters: the paper's formulation, without a proxy.
 
-    inner   θ*(w) = argmin_θ Σ_{i∈S} w_i ℓ_i(θ) + ρ‖θ‖²        outer   G(w) = Σ_j v_j ℓ_j(θ*)
-    ∂G/∂w_k = −⟨∇ℓ_k(θ*), u⟩,   (∇²inner + damping) u = ∇G(θ*)
+    inner   θ*(w) = argmin_θ f(θ, w),   f = Σ_{i∈S} w_i ℓ_i(θ) + ρ‖θ‖² + f₁(θ, w)
+    outer   G(w) = g(θ*(w), w),         g = Σ_j v_j ℓ_j(θ) + g₁(θ, w)
+    dG/dw_k = ∂g/∂w_k − ⟨∂²f/∂w_k∂θ, u⟩,   (∇²f + damping) u = ∇g(θ*)
 
-A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a
+f₁ and g₁ are terms of the user's that depend on the weights of all points, zero by default; the
+rest of ∂²f/∂w_k∂θ is ∇ℓ_k. A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a
 product with the Hessian costs about two gradients. Rows come in batches, and everything is a
 function of one flat vector θ. ``solvers.py`` computes θ* and u.
 """
@@ -11,7 +13,7 @@ function of one flat vector θ. ``solvers.py`` computes θ* and u.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,6 +30,17 @@ BATCH = 512
 
 #: Losses of the rows of a batch, from outputs and targets.
 Criterion = Callable[[Tensor, Tensor], Tensor]
+#: A number that depends on θ and the weights of all points.
+Term = Callable[[Tensor, Tensor], Tensor]
+
+
+def no_term(theta: Tensor, weights: Tensor) -> Tensor:
+    """Zero, for objectives without a term of their own."""
+    return theta.new_zeros(())
+
+
+def _second_fixed(term: Term, weights: Tensor, theta: Tensor) -> Tensor:
+    return term(theta, weights)
 
 
 class FlatModule:
@@ -170,6 +183,10 @@ class NetworkProblem:
     gauss_newton : bool, optional
         Leave out of the Hessian what the network's own curvature adds: the rest is never negative,
         also where the inner problem is not solved to the end.
+    inner_term, outer_term : callable, optional
+        The f₁ and g₁ of the module: functions of θ and the weights of all points.
+    weights : torch.Tensor, optional
+        The weights at which they are taken, one for each point.
 
     Examples
     --------
@@ -187,6 +204,9 @@ class NetworkProblem:
     criterion: Criterion
     rho: float
     gauss_newton: bool = False
+    inner_term: Term = no_term
+    outer_term: Term = no_term
+    weights: Tensor = field(default_factory=partial(torch.zeros, 0))
 
     def losses(self, theta: Tensor, rows: Rows) -> Tensor:
         """The loss of each row, not weighted.
@@ -223,7 +243,7 @@ class NetworkProblem:
         return self.losses(theta, rows) @ rows.weight
 
     def inner(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The inner objective Σ w ℓ + ρ‖θ‖².
+        """The inner objective Σ w ℓ + ρ‖θ‖² + f₁.
 
         Parameters
         ----------
@@ -237,7 +257,22 @@ class NetworkProblem:
         torch.Tensor
             A number that can be differentiated.
         """
-        return self.weighted(theta, rows) + self.rho * theta.square().sum()
+        return self.weighted(theta, rows) + self.penalty(theta)
+
+    def penalty(self, theta: Tensor) -> Tensor:
+        """The part of the inner objective that no row has: ρ‖θ‖² + f₁.
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+
+        Returns
+        -------
+        torch.Tensor
+            A number that can be differentiated.
+        """
+        return self.rho * theta.square().sum() + self.inner_term(theta, self.weights)
 
     def outer_value(self, theta: Tensor, rows: Pool) -> float:
         """The outer objective, the weighted sum of the losses of all data.
@@ -261,6 +296,7 @@ class NetworkProblem:
         """
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
+            value += float(self.outer_term(theta, self.weights))
         if not np.isfinite(value):
             raise NumericalError(
                 f"the outer objective became {value}; use a larger inner_reg, a smaller step, or "
@@ -283,7 +319,7 @@ class NetworkProblem:
         torch.Tensor
             As long as θ.
         """
-        total = torch.zeros_like(theta)
+        total: Tensor = grad(self.outer_term)(theta, self.weights)
         for part in rows.batches():
             total += grad(self.weighted)(theta, part)
         return total
@@ -306,7 +342,7 @@ class NetworkProblem:
             As long as θ.
         """
         product = self._gauss_newton_product if self.gauss_newton else self._full_product
-        total = 2 * self.rho * direction
+        total: Tensor = jvp(grad(self.penalty), (theta,), (direction,))[1]
         for part in rows.batches():
             total = total + product(theta, part, direction)
         return total
@@ -352,3 +388,25 @@ class NetworkProblem:
             slopes = jvp(partial(self.losses, rows=part), (theta,), (direction,))[1]
             found.append(slopes.detach())
         return torch.cat(found)
+
+    def term_slopes(self, theta: Tensor, direction: Tensor) -> Tensor:
+        """∂g₁/∂w_k − ⟨∂²f₁/∂w_k∂θ, direction⟩ of every point.
+
+        Parameters
+        ----------
+        theta, direction : torch.Tensor
+            The parameters and the direction u, flat.
+
+        Returns
+        -------
+        torch.Tensor
+            A number for each point.
+        """
+
+        def along(weights: Tensor) -> Tensor:
+            term = partial(_second_fixed, self.inner_term, weights)
+            tangent: Tensor = jvp(term, (theta,), (direction,))[1]
+            return tangent
+
+        direct: Tensor = grad(self.outer_term, argnums=1)(theta, self.weights)
+        return direct - grad(along)(self.weights)

@@ -156,7 +156,7 @@ def _stochastic_gradient(problem: NetworkProblem, theta: Tensor, some: Rows, cou
     """Of the inner objective over ``count`` rows, a row's share of it, estimated from some rows."""
     with torch.enable_grad():
         losses = problem.weighted(theta, some) * (count / len(some))
-        objective = losses + problem.rho * theta.square().sum()
+        objective = losses + problem.penalty(theta)
         (gradient,) = torch.autograd.grad(objective / count, theta)
     return gradient
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 
+from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_labels, as_tensor
 from bicore.errors import InputError, as_option, check_integer, check_number, unknown_name
 from bicore.networks.observe import forward, output_columns
-from bicore.networks.problem import Criterion, FlatModule, Loaded, NetworkProblem, Pool, Rows
+from bicore.networks.problem import (
+    Criterion,
+    FlatModule,
+    Loaded,
+    NetworkProblem,
+    Pool,
+    Rows,
+    Term,
+    no_term,
+)
 from bicore.networks.solvers import (
     ConjugateGradients,
     InverseHessian,
@@ -45,7 +55,8 @@ class NetworkSelector(PlainSelector):
     ``context.model``; it is copied, and its weights are the start of the first fit. It runs in eval
     mode: without dropout, with fixed statistics of normalisation. Use it for a small network, or to
     measure what a proxy loses: the network is fitted again after every point. ``objectives`` hold
-    the outer objective of the fitted network.
+    the outer objective of the fitted network, on all data or on ``outer`` of :meth:`select`.
+    Without labels the targets are the inputs: an autoencoder needs no others.
 
     Parameters
     ----------
@@ -66,6 +77,16 @@ class NetworkSelector(PlainSelector):
         Number of points drawn and scored at each step; default: all.
     first : str, optional
         "random" (as in the paper), or "best" for a network that is already trained.
+    weights : str, optional
+        "binary" for weights of 1; "learnt" for weights optimised after every point by the implicit
+        gradient; "final" for weights optimised once, when all points are chosen.
+    optimiser : WeightOptimiser, optional
+        Learns weights; by default the paper's, :class:`bicore.bilevel.Adam`.
+    inner_term, outer_term : callable, optional
+        Terms that are added to the inner and the outer objective: functions of the parameters (one
+        vector) and of the weights of all points, in the order of their ids, that return a number.
+        Their direct dependence on the weights is the ∂g/∂w of the paper's equation 3. A price of
+        points is ``outer_term=lambda theta, w: prices @ w``.
 
     Examples
     --------
@@ -87,11 +108,19 @@ class NetworkSelector(PlainSelector):
     curvature: str = "hessian"
     candidates: int | None = None
     first: str = "random"
+    weights: str = "binary"
+    optimiser: WeightOptimiser = field(default_factory=Adam)
+    inner_term: Term = no_term
+    outer_term: Term = no_term
 
     name = "bilevel on the network"
-    needs_labels = True
     needs_model = True
     fits_model = True
+    takes_outer = True
+
+    @property
+    def needs_labels(self) -> bool:
+        return bool(self.criterion == "cross-entropy")
 
     def __post_init__(self) -> None:
         if not callable(self.criterion) and self.criterion not in CRITERIA:
@@ -100,6 +129,7 @@ class NetworkSelector(PlainSelector):
         if self.curvature not in CURVATURES:
             raise unknown_name("curvature", self.curvature, CURVATURES)
         as_option("first", self.first, First)
+        as_option("weights", self.weights, WeightMode)
         if self.candidates is not None:
             check_integer("candidates", self.candidates, fix="or None for all points")
 
@@ -148,12 +178,22 @@ class NetworkSelector(PlainSelector):
         fitted = _Fitted(self, job, loader)
         with wide(fitted.theta.numel() * len(fitted.pool)):
             for place in growth.order:
-                fitted.add(place)
+                self._add(fitted, place, growth)
                 growth.objectives.append(fitted.objective)
             while growth.wants():
                 place = self._choose(fitted, job, growth)
-                fitted.add(place)
+                self._add(fitted, place, growth)
                 growth.take(place, fitted.objective)
+            if self.weights != WeightMode.BINARY and growth.order:
+                self.optimiser.optimise(fitted, final=True, clock=growth.clock)
+                growth.objectives[-1] = fitted.objective
+                growth.weights = fitted.weights.double().cpu().numpy()
+
+    def _add(self, fitted: _Fitted, place: int, growth: Growth) -> None:
+        fitted.add(place)
+        if self.weights == WeightMode.LEARNT:
+            self.optimiser.optimise(fitted, clock=growth.clock)
+            growth.weights = fitted.weights.double().cpu().numpy()
 
     def _choose(self, fitted: _Fitted, job: Job, growth: Growth) -> int:
         places = np.flatnonzero(growth.open)
@@ -174,17 +214,25 @@ class _Fitted:
         self.seed = job.seed
         module = _copy_module(job)
         self.pool = _pool(selector.criterion, module, job, loader)
+        self.outer = self.pool
+        if job.outer is not None:
+            own = replace(job, data=job.outer)
+            self.outer = _pool(selector.criterion, module, own, None)
         given = selector.criterion
         self.problem = NetworkProblem(
             FlatModule(module),
             given if callable(given) else CRITERIA[given],
             float(selector.inner_reg),
             selector.curvature == "gauss-newton",
+            selector.inner_term,
+            selector.outer_term,
+            self.pool.weight.new_zeros(len(self.pool)),
         )
         self.theta = self.problem.module.start
         self._check_criterion()
         self.places: list[int] = []
-        self.objective = self.problem.outer_value(self.theta, self.pool)
+        self.weights = self.theta.new_empty(0)
+        self.objective = self.problem.outer_value(self.theta, self.outer)
 
     def _check_criterion(self) -> None:
         some = self.pool[torch.arange(min(2, len(self.pool)), device=self.theta.device)]
@@ -193,29 +241,49 @@ class _Fitted:
             shape = tuple(losses.shape)
             raise InputError(f"criterion must give one loss per row; got shape {shape}.")
 
+    @property
+    def _index(self) -> Tensor:
+        return torch.tensor(self.places, dtype=torch.long, device=self.theta.device)
+
     def _chosen(self) -> Rows:
-        places = torch.tensor(self.places, dtype=torch.long, device=self.theta.device)
-        chosen = self.pool[places]
-        return Rows(chosen.x, chosen.y, torch.ones_like(chosen.weight))
+        chosen = self.pool[self._index]
+        return Rows(chosen.x, chosen.y, self.weights)
 
     def add(self, place: int) -> None:
-        """Add a point and fit the network again."""
+        """Add a point with weight 1 and fit the network again."""
         self.places.append(place)
+        self.reweigh(torch.cat([self.weights, self.weights.new_ones(1)]))
+
+    def reweigh(self, weights: Tensor) -> None:
+        """Give the points these weights and fit the network again."""
+        self.weights = weights
+        every = torch.zeros_like(self.problem.weights)
+        every[self._index] = weights
+        self.problem = replace(self.problem, weights=every)
         self.theta = self.selector.training.fit(
             self.problem, self._chosen(), self.theta, self.seed + len(self.places)
         )
-        self.objective = self.problem.outer_value(self.theta, self.pool)
+        self.objective = self.problem.outer_value(self.theta, self.outer)
 
     def scores(self, places: Array) -> Array:
-        """Return ∂G/∂w of the points."""
-        gradient = self.problem.outer_gradient(self.theta, self.pool)
-        direction = self.selector.inverse.solve(self._product(), gradient)
+        """Return dG/dw of the points."""
         index = torch.from_numpy(places).to(self.theta.device)
-        if self.selector.candidates is None:  # a loader yields them in whole batches
+        # all of them: a loader yields them in whole batches
+        rows = None if self.selector.candidates is None else self.pool[index]
+        return np.asarray(self._gradient(index, rows).double().cpu().numpy())
+
+    def weight_gradient(self) -> Tensor:
+        """Return dG/dw of the chosen points."""
+        return self._gradient(self._index, self._chosen())
+
+    def _gradient(self, index: Tensor, rows: Rows | None) -> Tensor:
+        outer = self.problem.outer_gradient(self.theta, self.outer)
+        direction = self.selector.inverse.solve(self._product(), outer)
+        if rows is None:
             slopes = self.problem.along(self.theta, self.pool, direction)[index]
         else:
-            slopes = self.problem.along(self.theta, self.pool[index], direction)
-        return np.asarray(-slopes.double().cpu().numpy())
+            slopes = self.problem.along(self.theta, rows, direction)
+        return self.problem.term_slopes(self.theta, direction)[index] - slopes
 
     def _product(self) -> Product:
         """Return the product with the Hessian of the inner problem."""
@@ -268,9 +336,10 @@ def _pool(criterion: Any, module: nn.Module, job: Job, loader: Any) -> Pool:
 
 def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
     """Return the targets of the criterion; ``x`` holds a row or two to count outputs on."""
-    assert job.data.y is not None
     with torch.no_grad():
         outputs = forward(module, x[:2]).shape[1]
+    if job.data.y is None:
+        return x.flatten(1)
     squared = criterion == "squared"
     if criterion == "cross-entropy" or job.data.y.dtype.kind != "f":
         columns = output_columns(job.data.y, outputs, job.context.classes, job.present)

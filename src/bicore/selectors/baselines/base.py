@@ -42,6 +42,7 @@ class Job:
     seed: int
     context: Context
     present: tuple[Any, ...] | None = None
+    outer: Dataset | None = None
 
     @property
     def like(self) -> torch.Tensor:
@@ -166,12 +167,15 @@ def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
 class PlainSelector(Selector):
     """A selector made of one rule."""
 
+    #: Whether its objective may be measured on other rows than those it chooses from.
+    takes_outer = False
+
     def _select(self, request: Request) -> Coreset:
         return self._run(request, self._grow)
 
     def _run(self, request: Request, grow: Callable[[Job, Growth], None]) -> Coreset:
         """Let ``grow`` take points; points taken before an interrupt are kept."""
-        if request.outer is not None:
+        if request.outer is not None and not self.takes_outer:
             raise InputError(f"{self.name} has no outer objective; leave outer out.")
         runtime, clock = request.runtime, request.clock
         job = self._job(request)
@@ -210,6 +214,7 @@ class PlainSelector(Selector):
             request.seed,
             request.context,
             present=None if labels is None else tuple(np.unique(labels).tolist()),
+            outer=request.outer,
         )
 
     def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:

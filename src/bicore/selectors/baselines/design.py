@@ -14,6 +14,14 @@ The relaxed design minimises G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ
 G is convex, and −∂G/∂w_k = ½σ² φ_kᵀF⁻¹MF⁻¹φ_k ≥ 0, so that the best vertex s for a gradient is the
 m points with the largest. At every w the Frank–Wolfe gap ⟨∇G(w), w − s⟩ bounds G(w) − min G, and
 min G is a lower bound for every choice of m points.
+
+A prior θ ~ N(0, I/λ) of precision λ has the kernel k/λ: all objectives above with the noise λσ²,
+divided by λ. Without a prior (λ = 0, the frequentist design) G(S) = ½σ² tr(M (Φ_SᵀΦ_S)⁻¹), which is
+infinite until Φ_S has full rank; until then points are chosen by a nearly flat prior.
+
+Weights may be optimised over w ≥ 0, Σw ≤ m. Matching pursuit adds the point with the largest
+−∂G/∂w_k and optimises all weights of the points so far; Frank–Wolfe moves 2/(t + 2) of the way to
+that point. On the open cone G has no minimum: more of every point is always better.
 """
 
 from __future__ import annotations
@@ -33,7 +41,14 @@ from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allo
 from bicore.bilevel.verification import TOLERANCE, split_rows, suggest_fix
 from bicore.coreset import Status
 from bicore.data import Array
-from bicore.errors import InputError, MemoryLimitError, NumericalError, check_integer, check_number
+from bicore.errors import (
+    InputError,
+    MemoryLimitError,
+    NumericalError,
+    check_integer,
+    check_number,
+    unknown_name,
+)
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.numerics.descent import capped, enough, lengths, spectral_length
 from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
@@ -50,6 +65,12 @@ EIGENVECTORS = 4e-10
 RANK_TOLERANCE = 1e-10
 #: Relative gap at which the relaxed problem is solved, and the largest number of steps.
 GAP, STEPS = 1e-3, 500
+#: Relative gap at which pursuit ends.
+PURSUIT_GAP = 1e-6
+#: Precision of the prior by which a frequentist design begins, as a share of the mean of φ².
+FLAT_PRIOR = 1e-6
+#: How weights of a design are found.
+WEIGHTINGS = ("binary", "pursuit", "frank-wolfe")
 #: Trial lengths of a step, each half as long as the one before.
 ATTEMPTS = 34
 #: Factor for the next step if the objective shows no curvature.
@@ -71,16 +92,50 @@ class _Design(OverSpace):
 
     noise: float | str = "auto"
     certify: bool = False
+    precision: float = 1.0
+    weighting: str = "binary"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise != "auto":
             check_number("noise", self.noise, above=0, fix="or 'auto'")
+        check_number("precision", self.precision, least=0)
+        if self.weighting not in WEIGHTINGS:
+            raise unknown_name("weighting", self.weighting, WEIGHTINGS)
+        if not self.precision and (self.certify or self.weighting != "binary"):
+            raise InputError(
+                f"precision=0 has no certify={self.certify} and no weighting={self.weighting!r}; "
+                "leave them out, or give a precision > 0."
+            )
 
     def _grow(self, job: Job, growth: Growth) -> None:
         train = self._prior(job)
-        noise = self._noise(train)
         outer, weights = self._outer(train, job)
+        own = weights if outer is train else None
+        if not self.precision:
+            sigma = 1.0 if self.noise == "auto" else float(self.noise)
+            return _grow_frequentist(train, own, sigma, job, growth)
+        noise = self._noise(train)
+        if self.weighting == "binary":
+            self._grow_binary(train, outer, weights, noise, job, growth)
+        else:
+            features, moment = _moment(train, own)
+            _pursue(features, moment, noise, growth, job, self.weighting == "pursuit")
+        growth.objectives = [one / self.precision for one in growth.objectives]
+        for name in {"lower_bound", "relaxed_objective", "noise"} & set(growth.details):
+            growth.details[name] /= self.precision
+        if "path" in growth.details:
+            growth.details["path"] = [one / self.precision for one in growth.details["path"]]
+
+    def _grow_binary(
+        self,
+        train: KernelOperator,
+        outer: KernelOperator,
+        weights: Tensor,
+        noise: float,
+        job: Job,
+        growth: Growth,
+    ) -> None:
         state = Variances(train, outer, weights, noise, max(job.size, 1))
         for place in growth.order:
             state.add(place)
@@ -110,8 +165,9 @@ class _Design(OverSpace):
         return self.space.operator(job)
 
     def _noise(self, train: KernelOperator) -> float:
+        """The noise for the prior of precision 1: λσ²."""
         if self.noise != "auto":
-            return float(self.noise)
+            return float(self.noise) * self.precision
         mean = float(train.diagonal().double().mean())
         if not mean > 0:
             raise InputError("noise='auto' needs points of prior variance > 0; give noise.")
@@ -144,6 +200,15 @@ class VDesign(_Design):
         Also solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m: ``info["lower_bound"]`` holds for
         every choice of that size, ``info["relaxed_weights"]`` has a weight for every row. The cost
         is cubic in the number of features (or of points).
+    precision : float, optional
+        The precision λ of the prior θ ~ N(0, I/λ) of the parameters. 0 for the frequentist design,
+        without a prior: it needs at least as many points as features, objectives are infinite
+        before, and σ² is 1 by default.
+    weighting : str, optional
+        "binary" for weights of 1, chosen by exact gains. "pursuit" (fully corrective matching
+        pursuit, the paper's algorithm 1) and "frank-wolfe" optimise weights ≥ 0 of sum ``size`` by
+        gradients: ``info["path"]`` holds G after every step, ``info["lower_bound"]`` bounds the
+        least G of such weights.
 
     Examples
     --------
@@ -180,6 +245,10 @@ class ADesign(_Design):
         The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
     certify : bool, optional
         Also solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m, as for :class:`VDesign`.
+    precision : float, optional
+        The precision of the prior, 0 for none, as for :class:`VDesign`.
+    weighting : str, optional
+        "binary", "pursuit" or "frank-wolfe", as for :class:`VDesign`.
 
     Examples
     --------
@@ -342,10 +411,7 @@ def _lower_bound(
 
     Without ``weights`` the objective is the variance of the parameters.
     """
-    features = square_root(train)
-    moment = torch.eye(features.shape[1]).to(features)
-    if weights is not None:
-        moment = summed_over_rows(features, features, weights.double())
+    features, moment = _moment(train, weights)
     relaxed = relax(features, moment, noise, len(growth.order))
     if not relaxed.bound <= objective + TOLERANCE[train.like.dtype] * objective:
         raise NumericalError(
@@ -360,6 +426,14 @@ def _lower_bound(
         "gap": _gap(objective, relaxed.bound),
         "relaxed_weights": every.tolist(),
     }
+
+
+def _moment(train: KernelOperator, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return Φ and M: the weighted sum of φφᵀ, or the identity without weights."""
+    features = square_root(train)
+    if weights is None:
+        return features, torch.eye(features.shape[1]).to(features)
+    return features, summed_over_rows(features, features, weights.double())
 
 
 def _gap(objective: float, bound: float) -> float:
@@ -385,10 +459,12 @@ def relax(
     size: int,
     tolerance: float = GAP,
     steps: int = STEPS,
+    start: Tensor | None = None,
 ) -> Relaxed:
-    """Run spectral projected gradients from equal weights until the certified gap is closed."""
+    """Run spectral projected gradients until the certified gap is closed; start: equal weights."""
     count = min(size, len(features))
     weights = features.new_full((len(features),), count / len(features))
+    weights = weights if start is None else start
     objective, gradient = relaxed_objective(features, moment, noise, weights)
     steepest = float(gradient.abs().max())
     length = 1 / steepest if steepest else 1.0
@@ -421,6 +497,113 @@ def relaxed_objective(
     inverse = torch.cholesky_inverse(cholesky_factor(matrix, "noise"))
     gradient = -0.5 / noise * (row_by_row(features, inverse @ moment @ inverse) * features).sum(1)
     return 0.5 * float((inverse * moment).sum()), gradient
+
+
+def _pursue(
+    features: Tensor, moment: Tensor, noise: float, growth: Growth, job: Job, corrective: bool
+) -> None:
+    """Grow weights with Σw ≤ m along the steepest coordinates; ``corrective`` optimises all of them.
+
+    The budget m is part of the features, so that the weights are shares of it.
+    """
+    scaled = features * math.sqrt(job.size)
+    shares = features.new_zeros(len(features))
+    for place in growth.order:
+        shares[place] = 1 / job.size
+    objective, gradient = relaxed_objective(scaled, moment, noise, shares)
+    path, bound = [objective] * len(growth.order), 0.0
+    growth.objectives = list(path)
+    for step in range(1, job.size + 1):
+        place = lowest(gradient.cpu().numpy(), job.data.ids)
+        gap = float(gradient @ shares - gradient[place])
+        bound = max(bound, objective - gap)
+        if gap <= PURSUIT_GAP * objective or not growth.wants():
+            break
+        unit = torch.zeros_like(shares)
+        unit[place] = 1
+        shares = shares + (2 / (step + 2) if len(growth.order) else 1.0) * (unit - shares)
+        fresh = bool(growth.open[place])
+        if corrective:
+            support = torch.tensor(growth.order + [place] * fresh, device=shares.device)
+            found = relax(scaled[support], moment, noise, 1, PURSUIT_GAP, start=shares[support])
+            shares[support] = found.weights
+        objective, gradient = relaxed_objective(scaled, moment, noise, shares)
+        path.append(objective)
+        if fresh:
+            growth.take(place, objective)
+        else:
+            growth.objectives[-1] = objective
+        growth.weights = job.size * shares[growth.order].cpu().numpy()
+    if len(growth.order) < job.size and growth.status is Status.COMPLETE:
+        growth.end(
+            Status.FEWER, f"{len(growth.order)} points have the best weights: no more needed"
+        )
+    growth.details |= {"noise": noise, "lower_bound": bound, "path": path}
+
+
+def _grow_frequentist(
+    train: KernelOperator, weights: Tensor | None, noise: float, job: Job, growth: Growth
+) -> None:
+    """Grow by G(S) = ½σ² tr(M (Φ_SᵀΦ_S)⁻¹), after points that span all features."""
+    features, moment = _moment(train, weights)
+    state = _Information(features, moment, noise)
+    if job.size < features.shape[1]:
+        raise InputError(
+            f"size={job.size} leaves the information matrix of {features.shape[1]} features "
+            "singular; ask for at least as many points, or give a precision > 0."
+        )
+    for place in growth.order:
+        state.add(place)
+        growth.objectives.append(state.objective)
+    while growth.wants():
+        scores = np.where(growth.open, -state.gains().cpu().numpy(), np.inf)
+        place = lowest(scores, job.data.ids)
+        state.add(place)
+        growth.take(place, state.objective)
+    if math.isinf(state.objective) and len(growth.order) == job.size:
+        raise InputError(
+            f"the information matrix of {job.size} points in {features.shape[1]} features is "
+            "singular; drop columns that depend on others, or give a precision > 0."
+        )
+    growth.details |= {"noise": noise}
+
+
+class _Information:
+    """Φ_SᵀΦ_S of a growing set and its inverse, with a nearly flat prior until it has one."""
+
+    def __init__(self, features: Tensor, moment: Tensor, noise: float) -> None:
+        self.features, self.moment, self.noise = features, moment, noise
+        unit = torch.eye(features.shape[1]).to(features)
+        self.matrix = torch.zeros_like(unit)
+        self.inverse = unit / (FLAT_PRIOR * float(features.square().mean()) or 1.0)
+        self.count = 0
+        self.objective = math.inf
+
+    def gains(self) -> Tensor:
+        """By how much each point would lower the objective."""
+        own = (self.features @ self.inverse * self.features).sum(1)
+        image = self.features @ (self.inverse @ self.moment @ self.inverse)
+        return self.noise / 2 * (image * self.features).sum(1) / (1 + own)
+
+    def add(self, place: int) -> None:
+        """Observe a point."""
+        row = self.features[place]
+        self.count += 1
+        self.matrix += torch.outer(row, row)
+        first = math.isinf(self.objective) and self.count >= len(row) and self._invert()
+        if not first:
+            own = self.inverse @ row
+            self.inverse = self.inverse - torch.outer(own, own) / (1 + row @ own)
+        if first or math.isfinite(self.objective):
+            self.objective = self.noise / 2 * float((self.inverse * self.moment).sum())
+
+    def _invert(self) -> bool:
+        """Invert the matrix without a prior, if its rank is full."""
+        values = torch.linalg.eigvalsh(self.matrix)
+        regular = bool(values[0] > RANK_TOLERANCE * values[-1])
+        if regular:
+            self.inverse = torch.cholesky_inverse(cholesky_factor(self.matrix, "precision"))
+        return regular
 
 
 @dataclass(frozen=True)
