@@ -9,10 +9,11 @@ from typing import Self
 import numpy as np
 from torch import Tensor
 
+from bicore.memory.vcl import VariationalLearner, VariationalTraining
 from experiments.rows import Job, Results, Row, Trials
 from experiments.selectors import Picker, context_of
 from experiments.tasks import Part, Task
-from experiments.vcl import Training, VariationalLearner
+from experiments.vcl import RecordedLearner
 
 #: Of MNIST's pixels, by which they come standardised.
 MEAN = 0.1307
@@ -85,20 +86,16 @@ def run(row: VariationalRow, job: Job, tasks: Sequence[Task]) -> Results:
 
 
 def _learner(row: VariationalRow, job: Job) -> VariationalLearner:
-    training = Training(row.recipe.epochs, penalties=tuple(job.values), fast=job.fast)
+    training = VariationalTraining(row.recipe.epochs, penalties=tuple(job.values), fast=job.fast)
     selector = row.picker.selector(row.problem, job.device)
-    prepare = unit_pixels if row.recipe.unit_pixels else as_they_are
-    how = (training, training, job.seed, job.device, row.recipe.prior, prepare)
-    return VariationalLearner(SIZES, selector, row.memory, *how)
+    prepare = unit_pixels if row.recipe.unit_pixels else None
+    how = (training, training, job.seed, job.device, row.recipe.prior)
+    return RecordedLearner(SIZES, selector, row.memory, *how, prepare=prepare)
 
 
 def unit_pixels(x: Tensor) -> Tensor:
     """From 0 to 1 again."""
     return x * DEVIATION + MEAN
-
-
-def as_they_are(x: Tensor) -> Tensor:
-    return x
 
 
 def _right(learner: VariationalLearner, part: Part) -> np.ndarray:

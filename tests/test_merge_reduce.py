@@ -375,3 +375,22 @@ def test_a_selector_is_not_shown_extra_columns(monkeypatch):
     monkeypatch.setattr(Uniform, "select", watched)
     MergeReduce(Uniform(), 2, 1).update(np.zeros((6, 1)), extra={"depth": np.ones(6)})
     assert seen == [None]
+
+
+def test_the_loss_of_a_stream_is_the_papers_mean_or_counts_slots():
+    buffer = MergeReduce(KCenter(), capacity=6, slots=3)
+    rng = np.random.default_rng(0)
+    for _ in range(7):
+        x = rng.normal(size=(10, 2)).astype(np.float32)
+        buffer.update(x, (x[:, 0] > 0).astype(int))
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    x, y, weight = buffer.tensors()
+    losses = torch.nn.functional.cross_entropy(model(x), y, reduction="none")
+    shares = torch.tensor([level for level in buffer.levels for _ in range(2)])
+    criterion = torch.nn.CrossEntropyLoss()
+    plain = buffer.loss(model, criterion, beta=3.0, weighted=False)
+    torch.testing.assert_close(plain, 3 * losses.mean())
+    by_slots = buffer.loss(model, criterion, beta=3.0)
+    torch.testing.assert_close(by_slots, 3 * (shares * losses).sum() / shares.sum())
+    torch.testing.assert_close(weight, (6 * shares / shares.sum()).to(weight))

@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from bicore.errors import InputError
+from bicore.memory.vcl import Fit, MeanFieldLinear, MeanFieldNetwork, VariationalLearner
+from bicore.memory.vcl import VariationalTraining as Training
 from bicore.selectors import KCenter, Uniform
-from experiments.vcl import MeanFieldLinear, MeanFieldNetwork, Training, VariationalLearner, fit
+from experiments.vcl import RecordedLearner
 
 
 def test_the_divergence_is_the_closed_form_and_its_gradient():
@@ -64,14 +67,8 @@ def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     targets = torch.from_numpy(y)
     for _ in range(2):  # the same rows as two tasks: the second starts from the first's posterior
         for rate, epochs in ((0.02, 300), (0.002, 400), (0.0003, 300)):
-            fit(
-                network,
-                inputs,
-                targets,
-                Training(epochs, 40, rate, samples=60),
-                generator,
-                gaussian,
-            )
+            how = Training(epochs, 40, rate, samples=60)
+            Fit(network, inputs, targets, how, generator, gaussian).run()
         network.absorb()
     whole = np.c_[x, np.ones(40)]
     precision = np.eye(4) + 2 * whole.T @ whole / noise**2
@@ -95,24 +92,21 @@ def tasks(seed=0):
 @pytest.fixture(scope="module")
 def learnt():
     """A learner that has seen two tasks, and the rows of every fit of its posterior."""
-    import experiments.vcl as vcl
-
     seen = []
-    plain = vcl.fit
 
-    def watched(network, x, *rest, bound=True):
-        if bound:
-            seen.append({tuple(row) for row in x.numpy().round(5).tolist()})
-        return plain(network, x, *rest, bound=bound)
+    class Watched(Fit):
+        def run(self):
+            if self.bound:
+                seen.append({tuple(row) for row in self.x.numpy().round(5).tolist()})
+            super().run()
 
     learner = VariationalLearner([6, 20, 4], KCenter(), 8, Training(150, 64, 1e-2))
+    learner.fit = Watched
     parts = list(tasks())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vcl, "fit", watched)
-        for x, y in parts:
-            learner.add_task(x, y)
-        before = learner.network.layers[0].mean.detach().clone()
-        scores = [float((learner.predict(x)[0].argmax(1).numpy() == y).mean()) for x, y in parts]
+    for x, y in parts:
+        learner.add_task(x, y)
+    before = learner.network.layers[0].mean.detach().clone()
+    scores = [float((learner.predict(x)[0].argmax(1).numpy() == y).mean()) for x, y in parts]
     return learner, parts, seen, before, scores
 
 
@@ -158,8 +152,39 @@ def test_copies_train_as_each_would_alone(monkeypatch):
     assert not torch.allclose(learnt[0][0], learnt[0][2], atol=1e-3)
 
 
+def test_each_task_has_a_head_of_its_own_and_is_refined_on_its_own_coreset():
+    learner = VariationalLearner(
+        [6, 20, 2], KCenter(), 6, Training(40, 64, 1e-2), prior=0.5, multi_head=True
+    )
+    parts = [(x, y % 2) for x, y in tasks()]
+    for x, y in parts:
+        learner.add_task(x, y)
+    assert len(learner.network.layers) == 3
+    for task, (x, y) in enumerate(parts):
+        found = learner.predict(x, task=task)[0]
+        assert float((found.argmax(1).numpy() == y).mean()) > 0.8
+        torch.testing.assert_close(found.sum(1), torch.ones(len(x)))
+    other = learner.network.layers[1].mean
+    assert torch.equal(learner.refined(1).layers[1].mean, other)  # the first head, left alone
+    with pytest.raises(InputError, match="task"):
+        learner.predict(x, task=2)
+
+
+def test_recorded_passes_are_those_of_the_library():
+    (x, y), *_ = tasks()
+    plain, recorded = (
+        kind([6, 5, 4], None, training=Training(3, 50, 1e-2))
+        for kind in (VariationalLearner, RecordedLearner)
+    )
+    for learner in (plain, recorded):
+        learner.add_task(x, y)
+    ours, theirs = (one.network.layers[0].mean.detach() for one in (plain, recorded))
+    assert ours.shape == theirs.shape
+    assert torch.isfinite(theirs).all()
+
+
 def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
-    with pytest.raises(ValueError, match="leaves nothing"):
+    with pytest.raises(InputError, match="coreset_size"):
         VariationalLearner([6, 20, 4], KCenter(), coreset_size=120).add_task(*next(iter(tasks())))
 
 

@@ -140,12 +140,18 @@ class Memory(ABC):
         return np.concatenate([of_mean_one(rows.weights) * (total / len(rows)) for rows in parts])
 
     def loss(
-        self, model: Any, criterion: Any, beta: float = 1.0, transform: Transform | None = None
+        self,
+        model: Any,
+        criterion: Any,
+        beta: float = 1.0,
+        transform: Transform | None = None,
+        weighted: bool = True,
     ) -> Tensor:
         """Compute the rehearsal loss, β times the weighted mean loss of the rows kept.
 
         For a memory of tasks it is β Σ_τ (mean loss of the rows of task τ), the term that the paper
-        adds to the loss of the current task.
+        adds to the loss of the current task. In a buffer of a stream a row counts by how much of
+        the stream it represents (the paper's β_i of its slot).
 
         Parameters
         ----------
@@ -158,6 +164,8 @@ class Memory(ABC):
             The weight of the past relative to the current task.
         transform : callable, optional
             Augments the batch of all kept rows.
+        weighted : bool
+            False for the plain mean, the paper's β/|M| Σ ℓ of a stream.
 
         Returns
         -------
@@ -185,7 +193,7 @@ class Memory(ABC):
                 f"criterion must give one loss per row; it returned shape {tuple(losses.shape)} "
                 f"for {len(weight)} rows."
             )
-        return beta * (weight.to(losses.dtype) * losses).mean()
+        return beta * (weight.to(losses.dtype) * losses if weighted else losses).mean()
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return all rows as tensors, tasks in order.

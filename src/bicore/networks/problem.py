@@ -5,9 +5,9 @@
     dG/dw_k = ∂g/∂w_k − ⟨∂²f/∂w_k∂θ, u⟩,   (∇²f + damping) u = ∇g(θ*)
 
 f₁ and g₁ are terms of the user's that depend on the weights of all points, zero by default; the
-rest of ∂²f/∂w_k∂θ is ∇ℓ_k. A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a
-product with the Hessian costs about two gradients. Rows come in batches, and everything is a
-function of one flat vector θ. ``solvers.py`` computes θ* and u.
+rest of ∂²f/∂w_k∂θ is ∇ℓ_k. A score is a derivative of a loss along u, so one forward pass with
+tangents scores every point; a product with the Hessian costs about two gradients. Rows come in
+batches, and everything is a function of one flat vector θ. ``solvers.py`` computes θ* and u.
 """
 
 from __future__ import annotations
@@ -408,5 +408,6 @@ class NetworkProblem:
             tangent: Tensor = jvp(term, (theta,), (direction,))[1]
             return tangent
 
-        direct: Tensor = grad(self.outer_term, argnums=1)(theta, self.weights)
-        return direct - grad(along)(self.weights)
+        slopes: Tensor = grad(self.outer_term, argnums=1)(theta, self.weights)
+        slopes = slopes - grad(along)(self.weights)
+        return slopes

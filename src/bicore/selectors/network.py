@@ -226,7 +226,7 @@ class _Fitted:
             selector.curvature == "gauss-newton",
             selector.inner_term,
             selector.outer_term,
-            self.pool.weight.new_zeros(len(self.pool)),
+            job.like.new_zeros(len(self.pool)),
         )
         self.theta = self.problem.module.start
         self._check_criterion()

@@ -502,9 +502,11 @@ def relaxed_objective(
 def _pursue(
     features: Tensor, moment: Tensor, noise: float, growth: Growth, job: Job, corrective: bool
 ) -> None:
-    """Grow weights with Σw ≤ m along the steepest coordinates; ``corrective`` optimises all of them.
+    """Grow weights with Σw ≤ m along the steepest coordinates.
 
-    The budget m is part of the features, so that the weights are shares of it.
+    ``corrective`` optimises all weights after every step.
+
+    The budget m is part of the features, so that weights are shares of it.
     """
     scaled = features * math.sqrt(job.size)
     shares = features.new_zeros(len(features))
