@@ -2,6 +2,10 @@
 
 inner   α*(w) = argmin_α  Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),     h = K[:, S] α
 outer   G(w)  = Σ_j v_j ℓ_j(h_j)                                       (v: data weights, sum 1)
+
+The targets of the squared error are centred: ℓ_i(h) = ‖h − (y_i − ȳ)‖² with ȳ the weighted mean of
+the training targets, in both objectives. ``SquaredError(centre=False)`` takes them as given, which
+changes picks.
 """
 
 from __future__ import annotations

@@ -204,8 +204,8 @@ class NetworkProblem:
     criterion: Criterion
     rho: float
     gauss_newton: bool = False
-    inner_term: Term = no_term
-    outer_term: Term = no_term
+    inner_term: Term = field(default_factory=lambda: no_term)
+    outer_term: Term = field(default_factory=lambda: no_term)
     weights: Tensor = field(default_factory=partial(torch.zeros, 0))
 
     def losses(self, theta: Tensor, rows: Rows) -> Tensor:

@@ -110,8 +110,8 @@ class NetworkSelector(PlainSelector):
     first: str = "random"
     weights: str = "binary"
     optimiser: WeightOptimiser = field(default_factory=Adam)
-    inner_term: Term = no_term
-    outer_term: Term = no_term
+    inner_term: Term = field(default_factory=lambda: no_term)
+    outer_term: Term = field(default_factory=lambda: no_term)
 
     name = "bilevel on the network"
     needs_model = True
