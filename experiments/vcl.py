@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from bicore.memory.vcl import Fit, VariationalLearner
+from bicore.memory import VariationalFit, VariationalLearner
 from experiments.training import Cohort, Passes, adam
 
 
 class RecordedPasses(Passes):
     """The passes of a fit."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, fit: VariationalFit) -> None:
         how = fit.training
         device = fit.x.device
         super().__init__(len(fit.x), how.epochs, how.batch, fit.generator, device, how.fast)
@@ -24,7 +24,7 @@ class RecordedPasses(Passes):
         return self.fit.loss(rows, self.noise, self.penalties)
 
 
-class RecordedFit(Fit):
+class RecordedFit(VariationalFit):
     """A fit in recorded passes."""
 
     def run(self) -> None:

@@ -193,7 +193,7 @@ def test_what_the_map_of_the_paper_names_is_there():
     from experiments.catalogue import EXPERIMENTS
 
     text = NAMED["paper.md"].read_text()
-    runs = re.findall(r"experiments run ([\w-]+)`(?:, `([\w-]+)`)?", text)
+    runs = re.findall(r"experiments run ([a-z-]+)`(?:, `([a-z-]+)`)?", text)
     named = {name for pair in runs for name in pair if name}
     assert len(named) > 8
     assert named <= set(EXPERIMENTS)

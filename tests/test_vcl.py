@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bicore.errors import InputError
-from bicore.memory.vcl import Fit, MeanFieldLinear, MeanFieldNetwork, VariationalLearner
+from bicore.memory.vcl import MeanFieldLinear, MeanFieldNetwork, VariationalFit, VariationalLearner
 from bicore.memory.vcl import VariationalTraining as Training
 from bicore.selectors import KCenter, Uniform
 from experiments.vcl import RecordedLearner
@@ -68,7 +68,7 @@ def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     for _ in range(2):  # the same rows as two tasks: the second starts from the first's posterior
         for rate, epochs in ((0.02, 300), (0.002, 400), (0.0003, 300)):
             how = Training(epochs, 40, rate, samples=60)
-            Fit(network, inputs, targets, how, generator, gaussian).run()
+            VariationalFit(network, inputs, targets, how, generator, gaussian).run()
         network.absorb()
     whole = np.c_[x, np.ones(40)]
     precision = np.eye(4) + 2 * whole.T @ whole / noise**2
@@ -94,7 +94,7 @@ def learnt():
     """A learner that has seen two tasks, and the rows of every fit of its posterior."""
     seen = []
 
-    class Watched(Fit):
+    class Watched(VariationalFit):
         def run(self):
             if self.bound:
                 seen.append({tuple(row) for row in self.x.numpy().round(5).tolist()})

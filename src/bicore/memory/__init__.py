@@ -7,7 +7,7 @@ from bicore.memory.prototypes import Prototypes
 from bicore.memory.registry import BUFFERS, as_buffer
 from bicore.memory.replay import JointReplay, ReplayMemory
 from bicore.memory.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
-from bicore.memory.vcl import VariationalLearner, VariationalTraining
+from bicore.memory.vcl import VariationalFit, VariationalLearner, VariationalTraining
 
 __all__ = [
     "BUFFERS",
@@ -21,6 +21,7 @@ __all__ = [
     "ReplayMemory",
     "Reservoir",
     "StateFolder",
+    "VariationalFit",
     "VariationalLearner",
     "VariationalTraining",
     "as_buffer",

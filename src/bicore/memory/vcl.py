@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -236,10 +236,31 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """One fit of a posterior: the rows, the losses, the head, and whether the bound is maximised.
+class VariationalFit:
+    """One fit of a posterior to rows.
 
-    Without the bound the means alone are fitted to the likelihood.
+    Parameters
+    ----------
+    network : MeanFieldNetwork
+        The network whose parameters are changed.
+    x, y : Tensor
+        Rows and targets.
+    training : VariationalTraining
+        Steps of Adam.
+    generator : torch.Generator
+        Source of all draws.
+    losses : callable
+        Losses of rows, from outputs and targets.
+    bound : bool
+        Whether the evidence bound is maximised, or the likelihood by the means alone.
+    head : int
+        The head of the network.
+
+    Examples
+    --------
+    >>> x, y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.long)
+    >>> how, generator = VariationalTraining(epochs=1), torch.Generator()
+    >>> VariationalFit(MeanFieldNetwork([3, 2]), x, y, how, generator).run()
     """
 
     network: MeanFieldNetwork
@@ -247,18 +268,39 @@ class Fit:
     y: Tensor
     training: VariationalTraining
     generator: torch.Generator
-    losses: Losses = cross_entropy
+    losses: Losses = field(default_factory=lambda: cross_entropy)
     bound: bool = True
     head: int = 0
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that are fitted."""
+        """Return the parameters that are fitted.
+
+        Returns
+        -------
+        list of torch.nn.Parameter
+            For an optimiser.
+        """
         if self.bound:
             return list(self.network.parameters())
         return [layer.mean for layer in self.network._fields]
 
     def loss(self, rows: Tensor, noise: torch.Generator | None, penalties: Tensor) -> Tensor:
-        """Sum the objectives of the copies, none of which depends on another."""
+        """Sum the objectives of the copies, none of which depends on another.
+
+        Parameters
+        ----------
+        rows : Tensor
+            Numbers of the rows of a batch.
+        noise : torch.Generator, optional
+            Source of the draws.
+        penalties : Tensor
+            The weight of the divergence of each copy.
+
+        Returns
+        -------
+        Tensor
+            A number that can be differentiated.
+        """
         x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
         outputs = self.network(x, self.training.samples, noise, self.head)
         times = outputs.shape[0] * outputs.shape[1]
@@ -318,7 +360,7 @@ class VariationalLearner:
     """
 
     #: The class that fits; a subclass may use a faster one.
-    fit: type[Fit] = Fit
+    fit: type[VariationalFit] = VariationalFit
 
     def __init__(
         self,
@@ -351,7 +393,7 @@ class VariationalLearner:
         self._refined: dict[int, MeanFieldNetwork] = {}
 
     def add_task(self, x: Array, y: Array, context: Context | None = None) -> None:
-        """Fit the posterior of one more task, with its coreset withheld.
+        """VariationalFit the posterior of one more task, with its coreset withheld.
 
         Parameters
         ----------
