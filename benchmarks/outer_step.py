@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bicore.selectors.search import fit_engine
 from torch.func import grad
 
 from benchmarks.common import report
@@ -21,7 +22,6 @@ from bicore.bilevel.prepare import Room, prepare
 from bicore.networks import ConjugateGradients, FlatModule, NetworkProblem, Rows
 from bicore.picking import Start
 from bicore.selectors.network import CRITERIA
-from bicore.selectors.search import fit_engine
 from experiments.networks import ResNet18
 
 POOL, PRODUCTS = 1000, 30
