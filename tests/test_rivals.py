@@ -743,7 +743,7 @@ def test_every_method_has_a_name_and_options_go_over_its_defaults():
     assert as_selector("craig", per_class=False).per_class is False
     with pytest.raises(InputError, match="Did you mean 'k-center-features'"):
         as_selector("k-center-feature")
-    with pytest.raises(InputError, match="option of method='uniform'"):
+    with pytest.raises(InputError, match="method='uniform' has no options"):
         as_selector("uniform", kernel="rbf")
     with pytest.raises(InputError, match="leave kernel out"):
         as_selector(Uniform(), kernel="rbf")

@@ -122,5 +122,7 @@ def as_selector(method: Any, **options: Any) -> Selector:
     known = parameters_of(method)
     for name in options:
         if name not in known:
+            if not known:
+                raise InputError(f"method={method!r} has no options; leave {name} out.")
             raise unknown_name("the option", name, known)
     return build(**{**defaults, **options})
