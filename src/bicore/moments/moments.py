@@ -841,7 +841,9 @@ def hold_out(x: Array) -> Array:
     Not by their positions: rows that are presented again to be forgotten must be found where they
     were counted, and equal rows must not be on both sides.
     """
-    rows = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32) + np.float32(0)  # not −0
+    with np.errstate(over="ignore"):  # numbers beyond float32 share a hash
+        rows = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
+    rows = rows + np.float32(0)  # not −0
     keys = (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * np.uint64(MIXER)) | np.uint64(1)
     mixed = rows.view(np.uint32).astype(np.uint64) @ keys
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(MIXER)
