@@ -3,6 +3,7 @@
 # make test-busy the tests five times, with two busy loops next to them
 # make demo      a coreset of the built-in digits against uniform samples
 # make bench     the benchmark tables, as JSON
+# make bench-check  what became slower than recorded, by ratios to a matrix product
 # make docs      the site, in build/docs; a warning is an error
 # make sdist     the source distribution, unpacked, and tests of it run from there
 # make test-lowest  the tests at the lowest versions that pyproject.toml allows
@@ -16,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Bytecode is written when a module is first imported, not for all of torch at install; the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-busy test-lowest test-3.13 lint types bench docs sdist clean
+.PHONY: demo test test-all test-busy test-lowest test-3.13 lint types bench bench-check docs sdist clean
 
 # Types are looked at while the first tests run: one core would wait.
 test: lint
@@ -46,6 +47,9 @@ demo: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks selection --json
+
+bench-check: $(INSTALLED)
+	$(BIN)/python -m benchmarks check --repeats 5
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs

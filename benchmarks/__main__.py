@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME``; ``page`` writes docs/benchmarks.md from the records."""
+"""``python -m benchmarks NAME``; ``page`` writes the evidence pages of docs/ from the records."""
 
 import argparse
 import importlib
@@ -13,9 +13,9 @@ NAMES = (
     *("selection", "busy", "regulariser", "memory", "kernels", "ablation", "comparison"),
     *("comparison_embedding", "comparison_images", "rivals", "stream", "stream_moments"),
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
-    *("precision", "strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
-    *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "embedding", "workers"),
-    *("collapse", "large", "learner", "outer_step", "page"),
+    *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
+    *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "workers"),
+    *("collapse", "large", "learner", "outer_step", "check", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -31,8 +31,8 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "--picks": (None, "comparison: comma-separated files of peers' picks."),
     "--rows": (None, "File of rows; a rerun continues from it (default: NAME-rows.jsonl)."),
     "--cache": ("pooled-kernel", "pooled_…: folder for strips of the kernel."),
-    "--pool": (0, "pooled_…, scale, peers_scale, embedding, workers: largest number of rows."),
-    "--protocol": ("aside", "battery, comparison_embedding, precision, scale: part to run."),
+    "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
+    "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
     "--methods": (None, "comparison_embedding, comparison_images: comma-separated methods."),
     "--minutes": (0.0, "comparison_embedding, comparison_images: start nothing after this time."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),

@@ -1,4 +1,4 @@
-"""docs/battery.md from the battery's records: what the defaults were chosen by and shown on."""
+"""docs/unseen.md and docs/tables/battery.md from the battery's records."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata, t
 
-from benchmarks.battery.sets import SETS
-from benchmarks.pages import DOCS, read_record, render, spread, table, unique, where
+from benchmarks.battery.sets import LARGE, SETS
+from benchmarks.pages import read_record, render, table, unique, where
 
-PAGE = DOCS / "battery.md"
-#: A difference over paired seeds is told apart from none at this level.
+#: Level of the paired test that calls a difference significant.
 LEVEL = 0.05
+#: Scores (R² above all) are compared within ±1: a single failed fit would outweigh all others.
+BOUND = 1.0
+#: Names that say what a method does, if the record has another.
+NAMES = {"k-means": "k-means++", "k-means per class": "k-means++ per class"}
 
 Cell = tuple[str, int, str]
 Scores = dict[Cell, dict[str, dict[int, float]]]
 
 
 def scores(rows: list[dict[str, Any]], measure: int = 0) -> Scores:
-    """By set, size and judge: for every method its score of each seed."""
+    """By set, size and evaluation model: for every method its score of each seed."""
     found: Scores = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if row["method"] != "all data":
@@ -32,29 +36,28 @@ def scores(rows: list[dict[str, Any]], measure: int = 0) -> Scores:
 def verdict(
     own: dict[int, float], other: dict[int, float], larger: bool = True
 ) -> tuple[int, float]:
-    """(+1, 0 or −1, the mean difference): better, not told apart, worse."""
+    """(+1, 0 or −1, the mean difference): better, no significant difference, worse."""
     sign = 1 if larger else -1
-    differences = sign * np.array([own[seed] - other[seed] for seed in sorted(own)])
-    mean = float(differences.mean())
-    if np.ptp(differences) == 0:
-        return int(np.sign(mean)), mean
-    error = float(differences.std(ddof=1)) / len(differences) ** 0.5
-    told = abs(mean) > _critical(len(differences)) * error
-    return (int(np.sign(mean)) if told else 0), mean
+    differences = [sign * (own[seed] - other[seed]) for seed in own]
+    count = len(differences)
+    mean = sum(differences) / count
+    squares = sum((one - mean) ** 2 for one in differences)
+    error = (squares / (count - 1) / count) ** 0.5  # numpy is slow on a few numbers
+    significant = abs(mean) > _critical(count) * error
+    return ((mean > 0) - (mean < 0) if significant else 0), mean
 
 
 @cache
 def _critical(count: int) -> float:
-    """How many standard errors a mean of so many seeds is from none, at the level."""
-    from scipy.stats import t
-
+    """The standard errors from zero at which a mean of ``count`` seeds is significant."""
     return float(t.ppf(1 - LEVEL / 2, count - 1))
 
 
 def standing(
     rows: list[dict[str, Any]], regression: bool, measure: int = 0
 ) -> list[dict[str, Any]]:
-    """A line a method: how often it is better and worse than chance, its mean rank and gain."""
+    """One line per method: how often it is better and worse than chance, its mean rank and gain;
+    ties share the mean of their ranks."""
     chance = "uniform" if regression else "class-balanced"
     larger = not (regression and measure == 1)
     cells = {
@@ -62,15 +65,12 @@ def standing(
         for cell, own in scores(rows, measure).items()
         if SETS[cell[0]].regression is regression and chance in own
     }
+    ranked = {cell: _ranks(own, larger) for cell, own in cells.items()}
     methods = list(dict.fromkeys(name for own in cells.values() for name in own))
-    means = [
-        {name: float(np.mean(list(values.values()))) for name, values in own.items()}
-        for own in cells.values()
-    ]
     lines = []
     for name in methods:
         found = [verdict(own[name], own[chance], larger) for own in cells.values() if name in own]
-        ranks = [_rank(own, name, larger) for own in means if name in own]
+        ranks = [ranked[cell][name] for cell, own in cells.items() if name in own]
         lines.append(
             {
                 "method": name,
@@ -78,7 +78,7 @@ def standing(
                 "better": sum(sign > 0 for sign, _ in found),
                 "worse": sum(sign < 0 for sign, _ in found),
                 "rank": float(np.mean(ranks)),
-                "gain": float(np.mean([np.clip(mean, -1, 1) for _, mean in found])),
+                "gain": float(np.mean([np.clip(mean, -BOUND, BOUND) for _, mean in found])),
             }
         )
     return sorted(lines, key=lambda line: line["rank"])
@@ -90,30 +90,30 @@ def of_default(rows: list[dict[str, Any]], regression: bool, measure: int = 0) -
     return next(line for line in lines if line["method"] == "default")
 
 
-def _rank(means: dict[str, float], name: str, larger: bool) -> int:
-    sign = 1 if larger else -1
-    return 1 + sum(sign * (value - means[name]) > 1e-12 for value in means.values())
+def _ranks(own: dict[str, dict[int, float]], larger: bool) -> dict[str, float]:
+    means = [round(sum(values.values()) / len(values), 12) for values in own.values()]
+    return dict(zip(own, rankdata([-mean if larger else mean for mean in means]), strict=True))
 
 
 def losses(rows: list[dict[str, Any]], regression: bool) -> list[str]:
-    """The cells where the default is told apart from chance, and below."""
+    """The cells where the default is significantly below chance."""
     chance = "uniform" if regression else "class-balanced"
     found = []
-    for (name, size, judge), own in scores(rows).items():
+    for (name, size, model), own in scores(rows).items():
         if SETS[name].regression is regression and chance in own:
             sign, mean = verdict(own["default"], own[chance])
             if sign < 0:
-                found.append(f"{name}, {size} points, {judge} ({mean:+.3f})")
+                found.append(f"{name}, {size} points, {model} ({mean:+.3f})")
     return found
 
 
 def standing_table(rows: list[dict[str, Any]], regression: bool) -> str:
-    head = ["method", "better", "not told apart", "worse", "mean rank", "mean difference"]
+    head = ["method", "better", "no difference", "worse", "mean rank", "mean difference"]
     body = []
     for line in standing(rows, regression):
         name, cells, better, worse = (line[key] for key in ("method", "cells", "better", "worse"))
         counts = [share(one, cells) for one in (better, cells - better - worse, worse)]
-        shown = f"**{name}**" if name == "default" else name
+        shown = f"**{name}**" if name == "default" else NAMES.get(name, name)
         body.append([shown, *counts, f"{line['rank']:.2f}", f"{line['gain']:+.3f}"])
     return table(head, body)
 
@@ -123,10 +123,14 @@ def share(count: int, of: int) -> str:
     return f"{count} ({count / of:.0%})"
 
 
-def text() -> str:
-    helpers = (standing_table, of_default, below, share, large_table, large_verdict)
-    names = {one.__name__: one for one in (*helpers, wrong_label_table, first_table)}
-    return render("battery.md", SETS=SETS, **names)
+def unseen() -> str:
+    helpers = (of_default, share, held_out_table, set_table, set_gaps, large_verdict)
+    return render("unseen.md", SETS=SETS, LARGE=LARGE, **{one.__name__: one for one in helpers})
+
+
+def tables() -> str:
+    helpers = (standing_table, below, large_table, wrong_label_table)
+    return render("tables/battery.md", **{one.__name__: one for one in helpers})
 
 
 def large_table() -> str:
@@ -167,8 +171,7 @@ def large_verdict(pool: str | int) -> str:
 def below(rows: list[dict[str, Any]]) -> str:
     """Where the default is below chance."""
     found = [*losses(rows, False), *losses(rows, True)]
-    words = "; ".join(found) if found else "nowhere that these seeds could tell"
-    return f"\nWhere the default is below chance: {words}.\n"
+    return f"Default significantly below chance: {'; '.join(found) or 'nowhere'}.\n"
 
 
 def wrong_label_table(rows: list[dict[str, Any]]) -> str:
@@ -186,7 +189,7 @@ def wrong_label_table(rows: list[dict[str, Any]]) -> str:
     return table(["wrong in the pool", *methods], lines)
 
 
-#: The baselines that the first pages compare the default with.
+#: The baselines that the first pages compare the default with; the last three see labels.
 BASELINES = (
     "uniform",
     "class-balanced",
@@ -196,31 +199,54 @@ BASELINES = (
 )
 
 
+@cache
+def held_out_scores(regression: bool) -> Scores:
+    """Scores of the held-out sets."""
+    found = scores(read_record("battery_aside")["rows"])
+    return {cell: own for cell, own in found.items() if SETS[cell[0]].regression is regression}
+
+
 def held_out_table() -> str:
     """Compare the default with each baseline on the held-out classification sets."""
-    cells = scores(read_record("battery_aside")["rows"])
     lines = []
     for baseline in BASELINES:
-        found = [
-            verdict(own["default"], own[baseline])
-            for (name, _, _), own in cells.items()
-            if not SETS[name].regression
-        ]
+        found = [verdict(own["default"], own[baseline]) for own in held_out_scores(False).values()]
         signs = [sign for sign, _ in found]
         gain = float(np.mean([mean for _, mean in found]))
         counts = [signs.count(sign) for sign in (1, 0, -1)]
-        lines.append([baseline, *map(str, counts), f"{gain:+.3f}"])
+        lines.append([NAMES.get(baseline, baseline), *map(str, counts), f"{gain:+.3f}"])
     return table(["baseline", "better", "no difference", "worse", "mean difference"], lines)
 
 
-def first_table() -> str:
-    """The first table, with the default in a column of its own."""
-    rows = [*read_record("battery_first")["rows"], *read_record("battery_first-images")["rows"]]
-    methods = ["uniform", "class-balanced", "paper", "gain", "normalised", "elimination"]
-    methods += ["exchange", "default"]
+def set_gaps(name: str, baseline: str, regression: bool = False) -> np.ndarray:
+    """Default minus baseline in points, one per seed, mean over sizes and models; of all sets if
+    ``name`` is empty."""
+    found = [
+        [
+            np.clip(own["default"][seed] - own[baseline][seed], -BOUND, BOUND)
+            for seed in sorted(own["default"])
+        ]
+        for cell, own in held_out_scores(regression).items()
+        if name in ("", cell[0])
+    ]
+    return np.asarray(100 * np.mean(found, axis=0))
+
+
+def held_out_gaps() -> dict[str, np.ndarray]:
+    """Differences of each seed, by the baseline: class-balanced samples, and the best of those
+    that see labels."""
+    return {NAMES.get(name, name): set_gaps("", name) for name in BASELINES[1:]}
+
+
+def set_table(regression: bool) -> str:
+    """For each held-out set, the default minus each baseline in points, and its worst seed."""
+    baselines = ["uniform", "k-means", "facility location", "herding"]
+    baselines = baselines if regression else list(BASELINES)
     lines = []
-    for (name, size, judge), own in scores(rows).items():
-        if "default" in own:
-            cells = [spread(list(own[method].values()), ".3f") for method in methods]
-            lines.append([f"{name}, {size}, {judge}", *cells])
-    return table(["set, points, judge", *methods[:-1], "**default**"], lines)
+    for name in dict.fromkeys(cell[0] for cell in held_out_scores(regression)):
+        cells = [
+            f"{gaps.mean():+.1f} ({gaps.min():+.1f})"
+            for gaps in (set_gaps(name, baseline, regression) for baseline in baselines)
+        ]
+        lines.append([f"{name}: {SETS[name].kind}", *cells])
+    return table(["set", *(NAMES.get(one, one) for one in baselines)], lines)

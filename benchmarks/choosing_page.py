@@ -14,7 +14,6 @@ from benchmarks.pages import DOCS, drawing, format_count, read_record, render, t
 from bicore.runtime import human_bytes
 from bicore.selectors.large import human_seconds
 
-PAGE = DOCS / "choosing.md"
 FIGURE = DOCS / "images" / "choosing.png"
 TITLES = {
     "battery_aside": "sets put aside",

@@ -1,6 +1,7 @@
-"""Write the pages and figures of docs/ from the records: ``python -m benchmarks page``."""
+"""Write the evidence pages, tables and figures of docs/ from the records:
+``python -m benchmarks page``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from benchmarks import (
     speed_page,
     streams_page,
 )
-from benchmarks.pages import DOCS, Row, percent, read_record, render, show, table, unique, where
+from benchmarks.pages import DOCS, Row, percent, render, show, table, unique, where
+from experiments import appendix
+from experiments import page as reproduction
 
-PAGE = DOCS / "benchmarks.md"
 #: The variant of the ablation that the others are compared with.
 DEFAULT = "squared gradient, auto"
 #: Names of our own methods in tables, if the record has others.
@@ -26,25 +28,45 @@ MOST_CHARACTERS = 60
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    pages = [battery_page, choosing_page, comparison_page, speed_page, streams_page]
-    PAGE.write_text(text())
-    for page in pages:
-        page.PAGE.write_text(page.text())
+    for name, text in PAGES.items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
+        (DOCS / name).write_text(text())
     for drawn in (comparison_page, choosing_page, streams_page, pooled_pages, figures):
         drawn.draw()
-    return {"pages": [f"docs/{PAGE.name}", *(f"docs/{page.PAGE.name}" for page in pages)]}
+    return {"pages": [f"docs/{name}" for name in PAGES]}
 
 
-def text() -> str:
-    """The page of all benchmarks."""
-    helpers = (merge, busy_rows, missed_goals, ablation_table, ablation_seconds)
-    helpers += (ablation_differences, moment_weight_rows, kept_scores, peer_table, head_table)
-    helpers += (duration, precision_pairs, precision_gaps, strategy_name, strategy_detail)
-    helpers += (regret_rows, np.mean, np.transpose)
+def evidence() -> str:
+    helpers = (battery_page.held_out_table, battery_page.set_gaps, reproduction.count_verdicts)
+    helpers += (streams_page.buffer_scores, streams_page.offline_scores)
+    return render("evidence.md", **{one.__name__: one for one in helpers})
+
+
+def tables() -> str:
+    """docs/tables/benchmarks.md."""
+    helpers = (merge, ablation_table, ablation_differences)
+    helpers += (peer_table, duration, strategy_name)
+    helpers += (strategy_detail, regret_rows, np.mean, np.transpose)
     names = {one.__name__: one for one in helpers}
-    return render(
-        "benchmarks.md", DEFAULT=DEFAULT, streams=streams_page, pooled=pooled_pages, **names
-    )
+    return render("tables/benchmarks.md", pooled=pooled_pages, **names)
+
+
+#: The generated pages of docs/, by their names.
+PAGES: dict[str, Callable[[], str]] = {
+    "evidence.md": evidence,
+    "reproduction.md": reproduction.text,
+    "unseen.md": battery_page.unseen,
+    "comparison.md": comparison_page.text,
+    "streams-evidence.md": streams_page.text,
+    "speed.md": speed_page.text,
+    "choosing.md": choosing_page.text,
+    "tables/reproduction.md": reproduction.tables,
+    "tables/experiments.md": appendix.text,
+    "tables/battery.md": battery_page.tables,
+    "tables/comparison.md": comparison_page.tables,
+    "tables/streams.md": streams_page.tables,
+    "tables/benchmarks.md": tables,
+}
 
 
 def merge(first: Sequence[Row], second: Sequence[Row]) -> list[Row]:
@@ -52,73 +74,36 @@ def merge(first: Sequence[Row], second: Sequence[Row]) -> list[Row]:
     return [{**one, **other} for one, other in zip(first, second, strict=True)]
 
 
-def busy_rows() -> list[Row]:
-    """The rows of ``busy``, with the seconds of the version before."""
-    before = {one["problem"]: one["one_thread"] for one in read_record("busy_before")["rows"]}
-    rows = read_record("busy")["rows"]
-    return [{**one, "before": before.get(one["problem"])} for one in rows]
-
-
-def missed_goals(record: Row) -> str:
-    missed = [one for one in record["rows"] if one["goal"] and one["one_thread"] > one["goal"]]
-    parts = [
-        f"{one['problem']} ({one['one_thread']:.2f} s for {one['goal']:g} s)" for one in missed
-    ]
-    return f"Short of its goal: {'; '.join(parts)}." if parts else "All goals are met."
-
-
-def ablation_table(rows: Sequence[Row], data: str, judge: str) -> str:
+def ablation_table(rows: Sequence[Row], data: str, model: str) -> str:
     sizes = sorted(unique(rows, "size"))
     body = []
     for variant in unique(rows, "variant"):
         own = where(rows, data=data, variant=variant)
-        cells = [show(percent(where(own, size=size), judge), ".1f") for size in sizes]
+        cells = [show(percent(where(own, size=size), model), ".1f") for size in sizes]
         body.append([f"**{variant}**" if variant == DEFAULT else variant, *cells])
     return table(["variant", *(f"m = {size}" for size in sizes)], body)
-
-
-def ablation_seconds(rows: Sequence[Row], variant: str) -> float:
-    return float(np.mean([one["select_seconds_200"] for one in where(rows, variant=variant)]))
 
 
 def ablation_differences(rows: Sequence[Row]) -> list[Row]:
     """Differences from the default, as means of each seed over data sets and sizes."""
 
-    def by_seed(variant: str, judge: str) -> np.ndarray:
+    def by_seed(variant: str, model: str) -> np.ndarray:
         own = where(rows, variant=variant)
         seeds = sorted(unique(own, "seed"))
-        return np.array([percent(where(own, seed=seed), judge).mean() for seed in seeds])
+        return np.array([percent(where(own, seed=seed), model).mean() for seed in seeds])
 
     return [
         {
             "variant": variant,
-            "seconds": ablation_seconds(rows, variant),
+            "seconds": [one["select_seconds_200"] for one in where(rows, variant=variant)],
             **{
-                judge: by_seed(variant, judge) - by_seed(DEFAULT, judge)
-                for judge in ("network", "kernel")
+                model: by_seed(variant, model) - by_seed(DEFAULT, model)
+                for model in ("network", "kernel")
             },
         }
         for variant in unique(rows, "variant")
         if variant != DEFAULT
     ]
-
-
-def moment_weight_rows(record: Row) -> list[Row]:
-    """Objectives and gains of learnt weights, for each data set and capacity."""
-    found = []
-    for data, capacity in dict.fromkeys((row["data"], row["capacity"]) for row in record["rows"]):
-        rows = where(record["rows"], data=data, capacity=capacity)
-        before, after = np.mean([row["objective"] for row in rows], axis=0)
-        gains = {head: np.diff([row[head] for row in rows])[:, 0] for head in ("ridge", "logistic")}
-        told = {"data": data, "capacity": capacity, "before": before, "after": after}
-        found.append({**told, **gains})
-    return found
-
-
-def kept_scores(record: Row, order: str, buffer: str) -> np.ndarray:
-    """Accuracies of what a buffer kept, with the weights of the stream."""
-    weights = {"judged with": "stream's weights"}
-    return percent(where(record["weights"], order=order, buffer=buffer, **weights))
 
 
 def peer_table(rows: Sequence[Row]) -> str:
@@ -139,26 +124,6 @@ def _peer_cell(rows: Sequence[Row]) -> str:
     return f"{' / '.join(heads)}; {row['seconds']:.1f} s, {row['peak_bytes'] / 1e6:.0f} MB"
 
 
-def head_table(rows: Sequence[Row], head: str) -> str:
-    sizes = sorted(unique(rows, "size"))
-    body = [
-        [
-            OUR_NAMES.get(method, method),
-            *(_head_cell(where(rows, method=method, size=size), head) for size in sizes),
-        ]
-        for method in unique(rows, "method")
-    ]
-    return table(["", *map(str, sizes)], body)
-
-
-def _head_cell(rows: Sequence[Row], head: str) -> str:
-    if not rows:
-        return "–"
-    if "failed" in rows[0]:
-        return "time" if " points in " in rows[0]["failed"] else _failure(rows[0]["failed"])
-    return f"{100 * np.mean([row[head] for row in rows]):.1f}"
-
-
 def _failure(words: str) -> str:
     if words.startswith("ModuleNotFoundError"):
         return "not installed: the registry has no package of it"
@@ -172,35 +137,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:.1f} s"
 
 
-def precision_pairs(rows: Sequence[Row]) -> list[Row]:
-    """The same run in both precisions: mean accuracy over tasks, and that of the last task."""
-    found = []
-    for fast in where(rows, fast=True):
-        run = {name: fast[name] for name in ("problem", "seed", "draw")}
-        for exact in where(rows, fast=False, **run):
-            both = {"fast": fast, "exact": exact}
-            means = {name: 100 * float(np.mean(one["test"])) for name, one in both.items()}
-            last = {f"{name}_last": 100 * one["test"][-1] for name, one in both.items()}
-            found.append({**run, **means, **last})
-    return found
-
-
-def precision_gaps(pairs: Sequence[Row]) -> str:
-    parts = []
-    for problem in unique(pairs, "problem"):
-        gaps = [one["exact"] - one["fast"] for one in where(pairs, problem=problem)]
-        count = "one pair" if len(gaps) == 1 else f"{len(gaps)} pairs"
-        parts.append(f"{problem} {show(gaps, '+.1f')} ({count})")
-    return "; ".join(parts)
-
-
 def strategy_name(row: Row) -> str:
     kind, options = row["strategy"].rstrip(")").split("(")
     return figures.STRATEGIES[kind] + (f" ({options})" if options else "")
 
 
 def strategy_detail(row: Row) -> str:
-    """What a strategy did beside greedy steps."""
+    """What a strategy did in addition to greedy steps."""
     if "relaxed_objective" in row:
         return f"{row['relaxed_objective']:.4f} before rounding"
     if "eliminated" in row:

@@ -24,7 +24,9 @@ WIDTH = 130
 Row = Mapping[str, Any]
 
 
+@cache
 def read_record(name: str) -> dict[str, Any]:
+    """A record, read once; callers do not change it."""
     found: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text())
     return found
 

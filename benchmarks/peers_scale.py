@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Rows, report
-from benchmarks.embedding import embedding_data
+from benchmarks.common import Rows, cifar_embedding, report
 from benchmarks.linear_heads import CLASSES, Data, head_accuracies
 from benchmarks.peers.at_scale import METHODS
 
@@ -56,7 +55,9 @@ def _sets(folder: str | None, most: int) -> Iterator[tuple[str, Data]]:
         if count <= most:
             yield f"made up, {count} rows", made_up(count)
     if (Path(folder or ".") / "cifar10-embedding" / "train.npz").exists():
-        yield "CIFAR-10 embedding, 50000 rows", embedding_data(folder)
+        (x, y), (test_x, test_y) = (cifar_embedding(folder, part) for part in ("train", "test"))
+        data = {"x": x.astype(np.float32), "y": y, "test_x": test_x, "test_y": test_y}
+        yield "CIFAR-10 embedding, 50000 rows", data
 
 
 def made_up(count: int) -> Data:

@@ -1,4 +1,4 @@
-"""Numbers and the figure of the pooled regression for docs/benchmarks.md."""
+"""Numbers and the figure of the pooled regression for docs/tables/benchmarks.md."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,21 +7,12 @@ import numpy as np
 
 from benchmarks.pages import DOCS, Row, drawing, percent, read_record, spread, unique, where
 
-#: The paper's figure 3b, read off its text: almost 50% at 400 points from all 50 000.
-PAPER = 50.0
 CORESET = "coreset, optimised weights"
 METHODS = ("uniform", "uniform, optimised weights", CORESET, "default picks, optimised weights")
 
 
 def scores(rows: Sequence[Row], method: str, pool: int, size: int) -> np.ndarray:
     return percent(where(rows, method=method, pool=pool, size=size))
-
-
-def best_method(rows: Sequence[Row], pool: int, size: int) -> tuple[str, float]:
-    """The method with the highest mean, and its mean."""
-    found = {method: scores(rows, method, pool, size) for method in METHODS}
-    means = {method: float(one.mean()) for method, one in found.items() if len(one)}
-    return max(means.items(), key=lambda pair: pair[1])
 
 
 def pool_cells(rows: Sequence[Row], pools: Sequence[int], sizes: Sequence[int]) -> list[list[str]]:

@@ -1,8 +1,7 @@
 """docs/speed.md from the records."""
 
-from benchmarks.pages import DOCS, Row, render, where
+from benchmarks.pages import Row, read_record, render, where
 
-PAGE = DOCS / "speed.md"
 SIZES = (100, 400)
 #: Rows of the record of a GPU, and their names in the table.
 ON_A_GPU = {
@@ -15,11 +14,30 @@ ON_A_GPU = {
 
 
 def text() -> str:
-    return render("speed.md", on_a_gpu=ON_A_GPU, ratios=ratios, excess_loss=excess_loss)
+    helpers = (ratios, excess_loss, missed_goals, estimate_span)
+    return render("speed.md", on_a_gpu=ON_A_GPU, **{one.__name__: one for one in helpers})
+
+
+def missed_goals(record: Row) -> str:
+    missed = [one for one in record["rows"] if one["goal"] and one["one_thread"] > one["goal"]]
+    parts = [
+        f"{one['problem']} ({one['one_thread']:.2f} s instead of {one['goal']:g} s)"
+        for one in missed
+    ]
+    return f"Goals that are missed: {'; '.join(parts) or 'none'}."
+
+
+def estimate_span(least: int, most: int) -> str:
+    """The smallest and the largest factor between expected and measured seconds."""
+    rows = [row for row in read_record("estimates")["rows"] if least <= row["rows"] <= most]
+    ways = [way for row in rows for way in row["ways"].values()]
+    ratios = [way["seconds"] / way["expected_seconds"] for way in ways]
+    factors = [max(ratio, 1 / ratio) for ratio in ratios]
+    return f"{min(factors):.1f} to {max(factors):.1f}"
 
 
 def ratios(record: Row, engine: str, dtype: str) -> str:
-    """How many times faster than the recipe, for each size."""
+    """Recipe seconds over engine seconds, for each size."""
     rows = where(record["ratios"], engine=engine, dtype=dtype)
     return " and ".join(f"{where(rows, size=s)[0]['recipe_over_engine']:.0f}" for s in SIZES)
 

@@ -1,6 +1,5 @@
-"""The numbers of docs/streams.md, its figure, and the tables of streams in docs/benchmarks.md."""
+"""docs/streams-evidence.md, its figure, and docs/tables/streams.md."""
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -21,9 +20,6 @@ from benchmarks.pages import (
     where,
 )
 
-PAGE = DOCS / "streams.md"
-#: The page is generated between these lines; the rest is written by hand.
-BEGIN, END = "<!-- from the record: begin -->", "<!-- from the record: end -->"
 CAPACITIES = (20, 50, 100, 200, 500)
 ORDERS = ("random", "pairs of classes", "class by class")
 #: Names in tables, in their order.
@@ -51,13 +47,11 @@ Scores = Mapping[int, Mapping[str, float]]
 
 
 def text() -> str:
-    """The page, with the numbers of the record."""
-    numbers = render("streams.md", s=sys.modules[__name__], n=stream_networks_page)
-    fresh = f"{BEGIN}\n{numbers}\n{END}"
-    pattern = f"{re.escape(BEGIN)}.*{re.escape(END)}"
-    page, found = re.subn(pattern, lambda _: fresh, PAGE.read_text(), flags=re.DOTALL)
-    assert found == 1, f"{PAGE} has no place for the record's numbers"
-    return page
+    return render("streams-evidence.md", s=sys.modules[__name__], n=stream_networks_page)
+
+
+def tables() -> str:
+    return render("tables/streams.md", streams=sys.modules[__name__])
 
 
 def buffer_scores(
@@ -126,8 +120,7 @@ def batch_words(count: int, found: Scores) -> str:
 def shared_span(found: Sequence[Scores], usual: int) -> str:
     """The least and the most rows that batches of other sizes share with the usual."""
     shared = [one["shared"] for scores in found for size, one in scores.items() if size != usual]
-    least, most = f"{min(shared):.0f}", f"{max(shared):.0f}"
-    return f"{least}%" if least == most else f"{least} to {most}%"
+    return f"{min(shared):.0f} to {max(shared):.0f}%"
 
 
 def buffer_table(rows: Rows, head: str) -> str:
@@ -140,6 +133,24 @@ def buffer_table(rows: Rows, head: str) -> str:
         found = [offline_scores(rows, capacity, way, head) for capacity in CAPACITIES]
         body.append(["*all rows at once*", way, *map(spread, found)])
     return table(["order", "buffer", *map(str, CAPACITIES)], body)
+
+
+def moment_weight_rows(record: Row) -> list[Row]:
+    """Objectives and gains of learnt weights, for each data set and capacity."""
+    found = []
+    for data, capacity in dict.fromkeys((row["data"], row["capacity"]) for row in record["rows"]):
+        rows = where(record["rows"], data=data, capacity=capacity)
+        before, after = np.mean([row["objective"] for row in rows], axis=0)
+        gains = {head: np.diff([row[head] for row in rows])[:, 0] for head in ("ridge", "logistic")}
+        told = {"data": data, "capacity": capacity, "before": before, "after": after}
+        found.append({**told, **gains})
+    return found
+
+
+def kept_scores(record: Row, order: str, buffer: str) -> np.ndarray:
+    """Accuracies of what a buffer kept, with the weights of the stream."""
+    weights = {"judged with": "stream's weights"}
+    return percent(where(record["weights"], order=order, buffer=buffer, **weights))
 
 
 def draw() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bicore import InputError
-from experiments import appendix, cifar, page
+from experiments import cifar
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
 from experiments.cifar_tables import LAMBDA_ROW, every_plan
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, (obey, words) in VERBS.items():
         verbs[name] = commands.add_parser(name, help=words)
         verbs[name].set_defaults(obey=obey)
-        if name not in ("list", "page"):
+        if name != "list":
             verbs[name].add_argument("--records", type=Path, help="Folder of the records.")
     _add_run_options(verbs["run"])
     cell = verbs["cell"]
@@ -105,16 +105,6 @@ def _figure(given: argparse.Namespace) -> int:
     path = given.out or Path(f"{given.name}.png")
     draw(given.name, Book(given.records or FOLDER), path, given.data)
     print(path)
-    return 0
-
-
-def _page(given: argparse.Namespace) -> int:
-    for one in (page, appendix):
-        made = one.text()
-        if made is None:
-            return _refused("there are no records yet; run an experiment first.")
-        one.PAGE.write_text(made)
-        print(one.PAGE.name)
     return 0
 
 
@@ -223,7 +213,6 @@ VERBS = {
     "cell": (_cell, "Run a row of docs/reproduction.md again, by its words."),
     "table": (_table, "Show the table of an experiment, from its records."),
     "figure": (_figure, "Draw a figure from records."),
-    "page": (_page, "Write docs/reproduction.md and its appendix."),
     "choose": (_choose, "Write experiments/chosen.json: λ and β on CIFAR-10, by held-out points."),
     "collect": (_collect, "Add the records that another machine has written."),
 }

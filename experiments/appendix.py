@@ -1,16 +1,14 @@
-"""docs/reproduction_appendix.md: every table with all of its rows, both choices of β, the searches
-of λ and β, and rows that the paper does not have; made from records alone."""
+"""docs/tables/experiments.md: every experiment with all of its rows, both choices of β, and the
+searches of λ and β."""
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.pages import DOCS, render
+from benchmarks.pages import render
 from experiments.catalogue import EXPERIMENTS
-from experiments.notes import note
 from experiments.paper import PAPER_SEEDS
 from experiments.records import FOLDER, Record, Records, identity
 from experiments.tables import (
@@ -22,42 +20,35 @@ from experiments.tables import (
     progress,
     read_runs,
     table,
-    titles,
 )
-from experiments.verdicts import by_cause, mark
-
-PAGE = DOCS / "reproduction_appendix.md"
+from experiments.verdicts import mark
 
 
-def text(folder: Path = FOLDER) -> str | None:
-    """The page, or None while there is no record."""
+def text(folder: Path = FOLDER) -> str:
     parts = [
         part
         for name in EXPERIMENTS
         if (records := read_runs(name, folder))
         for part in _section(name, records, folder)
     ]
-    return render("reproduction_appendix.md", sections=parts) if parts else None
+    return render("tables/experiments.md", sections=parts)
 
 
 def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
-    """An experiment: how it was run, its table, what is told apart from the paper, and notes."""
+    """An experiment: how it was run, and its table."""
     yield f"## {EXPERIMENTS[name].title}\n\n{command([name], folder)}; {_cost(records)}.\n"
-    found = [] if name in OTHERS else cells(name, records)
     if name in OTHERS:
         yield table(name, records)
     else:
+        found = cells(name, records)
         compared = any(cell.row.reference for cell in found)
         yield cell_table(found, partial(_marks, found) if compared else None)
         yield _legend(found)
-        yield _causes(name, found)
-    if said := note(name, found):
-        yield said + "\n"
     yield _precision(name, folder)
 
 
 def command(names: Sequence[str], folder: Path) -> str:
-    """What makes a table, and how much of it is done."""
+    """The command of a table, and how many of its runs are done."""
     counts = [progress(name, folder) for name in names]
     done, wanted = (sum(count) for count in zip(*counts, strict=True))
     further = sum(
@@ -74,13 +65,13 @@ def _cost(records: list[Record]) -> str:
     machines = [record["machine"] for record in records]
     hardware = sorted({machine["gpu"] or machine["processor"] for machine in machines})
     minutes = sum(record["seconds"] for record in records) / 60
-    # of some the time before is not known
+    # the time of a resumed run before it was stopped is not known
     least = "at least " if any(record.get("resumed") for record in records) else ""
     return f"{least}{minutes:.1f} minutes of computing on {', '.join(hardware)}"
 
 
 def _references(found: list[Cell], cell: Cell) -> list[Cell]:
-    """What a row is compared with: the paper's method and ours, with the same data, size and
+    """The rows it is compared with: the paper's method and ours, with the same data, size and
     network."""
     return [
         other
@@ -93,7 +84,7 @@ def _references(found: list[Cell], cell: Cell) -> list[Cell]:
 
 
 def _marks(found: list[Cell], cell: Cell) -> str:
-    """One for each row that it is compared with; a point where that is itself."""
+    """One for each row that it is compared with; a dot for itself."""
     return "".join(mark(cell, other) or "·" for other in _references(found, cell))
 
 
@@ -103,17 +94,12 @@ def _legend(found: list[Cell]) -> str:
     count = sum(bool(mark(cell, other)) for cell in found for other in _references(found, cell))
     if not count:
         return ""
-    return f"Marks: against {', then '.join(f'*{name}*' for name in names)}; {count} comparisons.\n"
-
-
-def _causes(name: str, found: list[Cell]) -> str:
-    rows = [(name, f"{cell.title}, {cell.memory} rows", cell) for cell in found]
-    lines = [f"* {labels}: {cause}." for cause, labels in by_cause(rows).items()]
-    return "Told apart from the paper:\n\n" + "\n".join(lines) + "\n" if lines else ""
+    compared = ", then ".join(f"*{name}*" for name in names)
+    return f"Marks: compared with {compared}; {count} comparisons.\n"
 
 
 def _precision(name: str, folder: Path) -> str:
-    """The same runs with products in float32 beside those of the table, where there are some."""
+    """Runs with products in float32 compared with the same runs of the table."""
     fast = {identity(record): record for record in Records(name, folder).all()}
     pairs = [
         (exact, fast[identity(exact)])
@@ -122,18 +108,7 @@ def _precision(name: str, folder: Path) -> str:
     ]
     if not pairs:
         return ""
-    gaps = np.array([100 * (np.mean(one["test"]) - np.mean(other["test"])) for one, other in pairs])
-    error = (
-        f" ± {gaps.std(ddof=1) / math.sqrt(len(gaps)):.2f} points (mean and its standard error)"
-        if len(gaps) > 1
-        else " points"
-    )
-    runs = f"{len(gaps)} of these runs" if len(gaps) > 1 else "One of these runs"
+    gap = np.mean([100 * (np.mean(one["test"]) - np.mean(other["test"])) for one, other in pairs])
     kinds = " and ".join(sorted({other["precision"] for _, other in pairs}))
-    shown = titles(name)
-    which = "; ".join(dict.fromkeys(shown[exact["method"]] for exact, _ in pairs))
-    return (
-        f"Products are computed in {kinds}, weights and sums in float32. {runs} with products in "
-        "float32 (`--precision "
-        f"float32`: {which}): float32 minus {kinds}, {gaps.mean():+.2f}{error}.\n"
-    )
+    runs = f"{len(pairs)} of these runs" if len(pairs) > 1 else "one of these runs"
+    return f"Float32 minus {kinds} products, {runs}: {gap:+.2f} points.\n"

@@ -123,10 +123,10 @@ def _first_rows(names: list[tuple[str, str]]) -> list[int]:
 
 def _difference(axis: Any, row: int, cell: Cell) -> None:
     assert cell.difference is not None
-    gap, half = cell.difference
-    marker, face = HIGHER if gap > half else LOWER if gap < -half else HOLDING
+    gap = cell.difference
+    marker, face = HIGHER if gap.above else LOWER if gap.below else HOLDING
     look = {"fmt": marker, "color": "black", "markerfacecolor": face, "markersize": 5}
-    axis.errorbar(gap, row, xerr=half, linewidth=1, capsize=2, **look)
+    axis.errorbar(gap.value, row, xerr=gap.half(), linewidth=1, capsize=2, **look)
 
 
 def _mnist_summary(path: Path, book: Book, folder: str | None) -> None:

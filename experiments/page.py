@@ -1,51 +1,82 @@
-"""docs/reproduction.md: the paper's claims and whether they hold, every published number next to
-ours, and how to run it again; from records alone."""
+"""docs/reproduction.md (claims and deviations) and docs/tables/reproduction.md (the paper's tables
+with ours), from records alone."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import cache
 from pathlib import Path
 
-from benchmarks.pages import DOCS, render, table
+from benchmarks.pages import render, table
 from experiments.appendix import command
-from experiments.claims import OURS, Compared, above, answer_claims, compared, runtimes
+from experiments.claims import CLAIMS, OWN, Answer, Claim, answer_claims, runtimes
+from experiments.comparisons import CIFAR_MARGIN, MARGIN, compare, total_minutes
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line, published
-from experiments.notes import list_deviations
+from experiments.notes import list_causes, list_deviations
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER
 from experiments.tables import Absent, Book, Cell, Place, difference, spread
 from experiments.tables import published as paper_number
-from experiments.verdicts import Verdict, agreement, mark
-
-PAGE = DOCS / "reproduction.md"
+from experiments.verdicts import Verdict, mark
 
 
-def text(folder: Path = FOLDER) -> str | None:
-    """The page, or None while there is no record of a published number."""
-    book = Book(folder)
+@cache
+def read_book(folder: Path = FOLDER) -> Book:
+    """The records, read once for all pages."""
+    return Book(folder)
+
+
+def text(folder: Path = FOLDER) -> str:
+    """docs/reproduction.md."""
+    book = read_book(folder)
+    claims, own = answer_claims(book, CLAIMS), answer_claims(book, OWN)
     gaps = [cell.difference for cell in published_cells(book) if cell.difference is not None]
-    if not gaps:
-        return None
-    claims = answer_claims(book)
-    verdicts = Counter(answer.verdict for claim, answer in claims if claim is not OURS)
-    marks = _marks(book).union(*(answer.compared for _, answer in claims))
-    told, turned = _order(book)
+    keys = _marks(book).union(*(answer.compared for _, answer in (*claims, *own)))
     return render(
         "reproduction.md",
-        book=book,
         claims=claims,
-        verdicts=[verdicts[one] for one in (Verdict.HOLDS, Verdict.OPEN, Verdict.FAILS)],
+        own=own,
+        verdicts=count_verdicts(),
+        plans=plan_table(claims),
         gaps=gaps,
-        reached=sum(gap >= 0 for gap, _ in gaps),
-        short=sum(gap < -half for gap, half in gaps),
-        comparisons=len(gaps) + len(marks),
-        told=told,
-        turned=turned,
+        comparisons=len(gaps) + len(keys),
+        margins=(MARGIN, CIFAR_MARGIN),
+        deviations=list_deviations(book),
+        causes=list_causes(book),
+    )
+
+
+def count_verdicts() -> dict[str, int]:
+    """The number of the paper's claims by their verdict."""
+    found = Counter(answer.verdict for _, answer in answer_claims(read_book(), CLAIMS))
+    return {verdict.name: found[verdict] for verdict in Verdict}
+
+
+def plan_table(claims: list[tuple[Claim, Answer]]) -> str:
+    """For each claim that is not resolved the comparison that needs the most seeds."""
+    head = ["claim", "comparison", "seeds", "difference", "paired spread", "δ", "seeds at δ"]
+    head += ["at the difference", "minutes, all comparisons"]
+    body = []
+    for claim, answer in claims:
+        if answer.verdict is Verdict.OPEN and answer.plans:
+            plan = max(answer.plans, key=lambda one: one.needed)
+            known = [plan.label, plan.seeds, plan.gap, f"{plan.paired_spread:.2f}"]
+            minutes = f"{total_minutes(answer.plans):.0f}"
+            seeds = [plan.margin, str(plan.needed), str(plan.at_effect), minutes]
+            body.append([claim.words, *known, *seeds])
+    return table(head, body)
+
+
+def tables(folder: Path = FOLDER) -> str:
+    """docs/tables/reproduction.md."""
+    book = read_book(folder)
+    return render(
+        "tables/reproduction.md",
+        book=book,
         tables=TABLES,
         figure_a=FIGURE_A,
         figure_c=FIGURE_C,
         figure_b=PAPER["claims"]["figure 3b, KRR CIFAR-10, 400 points"],
         seconds=list(runtimes(book)),
-        deviations=list_deviations(book),
         command=command,
         layout_table=layout_table,
     )
@@ -99,25 +130,13 @@ def _against(line: Line, layout: Layout, column: int) -> Place | None:
     return None
 
 
-def _marks(book: Book) -> Compared:
-    """The comparisons that the marks of all tables are."""
-    pairs = []
+def _marks(book: Book) -> frozenset[Hashable]:
+    """The comparisons that the marks of all tables make."""
+    pairs: set[Hashable] = set()
     for layout in (*TABLES, FIGURE_A, FIGURE_C):
         for line, column, place in layout.numbered():
             other = _against(line, layout, column)
             cell, reference = _found(book, place), _found(book, other)
             if other and cell is not None and reference is not None and mark(cell, reference):
-                pairs.append(above(other, place))
-    return compared(pairs)
-
-
-def _order(book: Book) -> tuple[int, list[str]]:
-    """How many rows the paper's means put in an order, and those that have another order here."""
-    told, turned = 0, []
-    for layout, line, column, place in published():
-        cell, reference = _found(book, place), _found(book, _against(line, layout, column))
-        if cell is not None and reference is not None:
-            count, other = agreement(reference, [cell])
-            told += count
-            turned += [f"{line.label} on {cell.problem}" for _ in other]
-    return told, turned
+                pairs.add(compare(other, place).key)
+    return frozenset(pairs)

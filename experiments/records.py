@@ -1,10 +1,10 @@
-"""One file an experiment, one line of JSON a run; what is there is not run again, and what another
-process is running is left to it.
+"""One file per experiment, one line of JSON per run; a recorded run is not repeated, and a run of
+another process is left to it.
 
 A line is appended whole and under a lock, so that several processes of a machine can record at the
 same time. A run that is recorded again gets a further line, and the last one counts; ``tidy`` puts
 the lines in order and leaves out those that count no more. A process that is killed while it writes
-leaves a torn line: it is named and passed over, and its run is done again.
+leaves a torn line: a warning names it, and its run is repeated.
 """
 
 import fcntl
@@ -112,7 +112,7 @@ class Records:
             held.write(b"\n" * torn + lines)
 
     def _read(self) -> dict[Identity, Record]:
-        """Every run by what identifies it; read again only where the file has changed."""
+        """Every run by what identifies it; read again only if the file has changed."""
         if not self.path.exists():
             return {}
         now = self.path.stat()

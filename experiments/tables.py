@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from benchmarks import pages
 from experiments.catalogue import EXPERIMENTS
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER, Record, RecordError, Records
 from experiments.rows import Number, Row, Source, toy_memory
+from experiments.statistics import Gap, Measured, contrast
 
-#: A mean, its standard deviation over n as the paper has it, and n.
-Measured = tuple[float, float, int]
 #: What a record has that is another measurement of a run, and no run of its own.
 AGAIN = "measured"
 #: The records of a row, by what was tried.
@@ -53,8 +50,8 @@ class Cell:
         return self.row.title
 
     @property
-    def difference(self) -> tuple[float, float] | None:
-        """Ours minus the paper's, with the half-width of Welch's 95% interval."""
+    def difference(self) -> Gap | None:
+        """Ours minus the paper's."""
         if self.paper is None or self.seeds < 2:
             return None
         return welch(self.measured, (self.paper["mean"], self.paper["std"], PAPER_SEEDS))
@@ -64,28 +61,15 @@ class Cell:
         return self.mean, self.std, self.seeds
 
 
-def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
-    """The difference of two means with the half-width of its 95% interval."""
+def welch(ours: Measured, theirs: Measured) -> Gap:
+    """The difference of two means."""
     return contrast([(1, ours), (-1, theirs)])
 
 
 def less(first: Cell, second: Cell) -> str:
     """The mean of one row less that of another, with its interval."""
-    value, half = welch(first.measured, second.measured)
-    return f"{value:+.1f} ± {half:.1f}"
-
-
-def contrast(terms: Sequence[tuple[int, Measured]]) -> tuple[float, float]:
-    """A sum of means with signs, and the half-width of its 95% interval after Welch and
-    Satterthwaite."""
-    value = sum(sign * mean for sign, (mean, _, _) in terms)
-    # of the means, from deviations over n
-    variances = [(std**2 / (seeds - 1), seeds) for _, (_, std, seeds) in terms]
-    total = sum(variance for variance, _ in variances)
-    if total == 0:
-        return value, 0.0
-    freedom = total**2 / sum(variance**2 / (seeds - 1) for variance, seeds in variances)
-    return value, float(stats.t.ppf(0.975, freedom)) * math.sqrt(total)
+    gap = welch(first.measured, second.measured)
+    return f"{gap.value:+.1f} ± {gap.half():.1f}"
 
 
 def table(name: str, records: Iterable[Record]) -> str:
@@ -298,8 +282,7 @@ def difference(cell: Cell) -> str:
     gap = cell.difference
     if gap is None:
         return ""
-    words = f"{gap[0]:+.2f} ± {gap[1]:.2f}"
-    return f"**{words}**" if abs(gap[0]) > gap[1] else words
+    return f"**{gap}**" if gap.above or gap.below else str(gap)
 
 
 @dataclass(frozen=True)
@@ -334,6 +317,7 @@ class Book:
         self.folder = folder
         self._records: dict[str, list[Record]] = {}
         self._cells: dict[str, list[Cell]] = {}
+        self._runs: dict[Place, list[Record]] = {}
 
     def records(self, name: str) -> list[Record]:
         if name not in self._records:
@@ -354,14 +338,16 @@ class Book:
 
     def runs(self, place: Place) -> list[Record]:
         """The runs behind a cell, with what was chosen for it."""
-        cell = self.cell(place)
-        return [
-            one
-            for one in self.records(place.experiment)
-            if (one["dataset"], one["method"], one["memory"])
-            == (place.problem, place.key, cell.memory)
-            and choice(one) == cell.chosen
-        ]
+        if place not in self._runs:
+            cell = self.cell(place)
+            own = (place.problem, place.key, cell.memory)
+            self._runs[place] = [
+                one
+                for one in self.records(place.experiment)
+                if (one["dataset"], one["method"], one["memory"]) == own
+                and choice(one) == cell.chosen
+            ]
+        return self._runs[place]
 
     def ours(self, place: Place) -> Measured:
         """As we measured it; a spread needs two seeds."""

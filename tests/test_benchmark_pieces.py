@@ -1,6 +1,5 @@
 """Benchmarks that go on where they were stopped: what a rerun makes, and of what numbers are."""
 
-import json
 import shutil
 from argparse import Namespace
 from dataclasses import dataclass, replace
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import pooled_whole, precision
+from benchmarks import pooled_whole
 from benchmarks.pooled_whole import Images, Work
-from bicore import InputError
 
 CORESET = "coreset, optimised weights"
 UNIFORM = "uniform, optimised weights"
@@ -182,82 +180,3 @@ def test_accuracies_are_those_of_a_weighted_ridge_regression(done):
         assert row["kept"] == len(coreset)
         assert (coreset.indices < key[1]).all()
     assert sum(np.ptp(coreset.weights) > 0.1 for coreset in done.chosen.values()) > 2
-
-
-# Precision.
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "MNIST").mkdir()
-    return tmp_path
-
-
-def of_precision(folder, protocol="aside", seeds=2):
-    rows = str(folder / "rows.jsonl")
-    return Namespace(data=str(folder), device="cpu", rows=rows, protocol=protocol, seeds=seeds)
-
-
-def test_runs_come_in_pairs_that_differ_in_their_precision_alone():
-    both = list(precision.runs("aside", 3))
-    assert len(set(both)) == len(both) == 12
-    for fast, slow in zip(both[::2], both[1::2], strict=True):
-        assert (fast.fast, slow.fast) == (True, False)
-        assert replace(fast, fast=False) == slow
-    assert [*precision.runs("cifar", 3), *precision.runs("mnist", 3)] == both
-    with pytest.raises(InputError, match="--protocol minst is not known; give cifar or mnist"):
-        list(precision.runs("minst", 3))
-
-
-def test_a_rerun_makes_what_is_missing(folder, monkeypatch):
-    asked = []
-
-    def made(one, data, device):
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-        asked.append(one)
-        return {"test": [len(asked)], "seconds": 0.1}
-
-    monkeypatch.setattr(precision, "made", made)
-    with pytest.raises(KeyboardInterrupt):
-        precision.run(of_precision(folder))
-    monkeypatch.setattr(precision, "made", lambda *words: asked.append(words[0]) or {"test": [0]})
-    record = precision.run(of_precision(folder))
-    assert asked == list(precision.runs("aside", 2))
-    assert [row["test"] for row in record["rows"]] == [[1], [2], [3], *[[0]] * 5]
-    lines = (folder / "rows.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == record["rows"]
-    assert precision.run(of_precision(folder)) == record
-    precision.run(of_precision(folder, "mnist", 3))
-    assert asked[8:] == list(precision.runs("mnist", 3))[4:]
-
-
-def test_a_run_is_that_of_the_table_but_for_what_it_says(folder, monkeypatch):
-    seen = []
-
-    def trained(row, job, tasks):
-        seen.append((row, job, tasks, torch.initial_seed()))
-        found = {"test": [0.5], "held": [0.25], "precision": "float32", "epochs": row.epochs}
-        yield job.values[0], found
-
-    monkeypatch.setattr(precision.continual, "run", trained)
-    monkeypatch.setattr(precision.Data, "tasks", lambda self, problem: problem.name)
-    for protocol, memory, epochs in (("cifar", 200, 40), ("mnist", 100, 400)):
-        one = list(precision.runs(protocol, 3))[-1]
-        made = precision.made(one, precision.Data(str(folder), False), "cpu")
-        assert {**made, "seconds": 0} == {
-            "test": [0.5],
-            "held": [0.25],
-            "precision": "float32",
-            "seconds": 0,
-        }
-        row, job, tasks, seed = seen.pop()
-        assert (row.problem.name, row.memory, row.epochs) == (one.problem, memory, epochs)
-        assert tasks == one.problem
-        assert (job.seed, list(job.values), job.device, job.fast) == (
-            one.seed,
-            [one.beta],
-            "cpu",
-            False,
-        )
-        assert seed == one.draw

@@ -1,7 +1,8 @@
-"""The benchmark command: records, the page made from them, and its refusals. No timed assertions."""
+"""The benchmark command: records, the pages generated from them, and its errors."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import comparison_page, page, streams_page
 from benchmarks.__main__ import _public
+from benchmarks.check import slower
 from benchmarks.common import write_record
 from benchmarks.moment_weights import learnt
+from benchmarks.page import PAGES
 from bicore.memory import MomentMemory
 from bicore.moments.ridge import Candidates
 from bicore.sources import digits
@@ -20,18 +22,24 @@ from bicore.sources import digits
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_page_is_what_the_records_say():
-    assert page.PAGE.read_text() == page.text(), "run: python -m benchmarks page"
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_says_what_the_records_say(name):
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run: python -m benchmarks page"
 
 
-def test_the_comparison_page_is_what_the_records_say():
-    assert comparison_page.PAGE.read_text() == comparison_page.text(), (
-        "run: python -m benchmarks page"
-    )
+#: Words of prose that a page may have, without tables, code and addresses.
+MOST_WORDS = {"evidence": 400, "reproduction": 1800, "unseen": 800, "comparison": 1500}
+MOST_WORDS |= {"streams-evidence": 800, "speed": 600, "method": 600, "history": 1000}
 
 
-def test_the_page_on_streams_is_what_the_record_says():
-    assert streams_page.PAGE.read_text() == streams_page.text(), "run: python -m benchmarks page"
+def test_evidence_pages_are_short():
+    counts = {}
+    for name, most in MOST_WORDS.items():
+        text = re.sub(r"\]\([^)]*\)", "]", (ROOT / "docs" / f"{name}.md").read_text())
+        lines = [line for line in text.splitlines() if not line.startswith("|")]
+        counts[name] = len(re.findall(r"\S*\w\S*", "\n".join(lines)))
+        assert counts[name] <= most, name
+    assert sum(counts.values()) <= 7500
 
 
 def test_records_say_by_which_command_and_name_no_folder():
@@ -52,6 +60,12 @@ def test_without_data_it_says_which_files_go_where():
     assert result.returncode == 2
     assert result.stdout == ""
     assert "MNIST/raw" in result.stderr
+
+
+def test_a_check_shows_what_became_slower_than_recorded():
+    assert slower({"a": 1.19, "b": 1.3, "new": 9.0}, {"a": 1.0, "b": 1.0}) == [
+        "b: 1.30 products, recorded 1.00"
+    ]
 
 
 def test_records_are_written_whole(tmp_path):

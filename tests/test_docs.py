@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.pages import slug
 from bicore import sources
 from tests import HANG
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 #: Digits that the code of the longest pages, and of the first ones, is run with.
 FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 700)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TABLES = sorted((ROOT / "docs" / "tables").glob("*.md"))
 NAMED = {page.name: page for page in PAGES}
 
 
@@ -135,26 +137,38 @@ def test_the_demo_runs_and_the_coreset_wins(tmp_path):
     assert (tmp_path / "out" / "demo-picks.png").exists()
 
 
+def contents(page):
+    """Entries of the tables of contents of a page."""
+    pattern = r"^```{toctree}\n(.*?)^```"
+    lists = re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+    return [line for one in lists for line in one.splitlines() if line and line[0] != ":"]
+
+
 def test_every_page_is_in_the_site():
-    """A page that no table of contents has is found by nobody, and a warning to sphinx."""
-    lists = re.findall(
-        r"^```{toctree}\n(.*?)^```",
-        (ROOT / "docs" / "index.md").read_text(),
-        re.DOTALL | re.MULTILINE,
-    )
-    entries = [line for one in lists for line in one.splitlines() if line and line[0] != ":"]
+    """Sphinx warns of a page that no table of contents has."""
+    entries = contents(ROOT / "docs" / "index.md")
     for page in PAGES[1:]:
         found = [entry for entry in entries if fnmatch(page.stem, entry)]
         assert len(found) == (page.stem != "index"), f"{page.name} is in {found} of docs/index.md"
+    assert sorted(contents(ROOT / "docs" / "tables.md")) == [f"tables/{one.stem}" for one in TABLES]
+
+
+def anchors(page):
+    return {slug(line.lstrip("# ")) for line in page.read_text().splitlines() if line[:1] == "#"}
 
 
 def test_links_between_pages_lead_somewhere():
-    broken = [
-        f"{page.name} links to {target}"
-        for page in PAGES
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
-        if not (page.parent / target).exists()
-    ]
+    """To a file, and to a heading if it is a page."""
+    broken = []
+    for page in [*PAGES, *TABLES]:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+            name, _, anchor = target.partition("#")
+            path = page.parent / name if name else page
+            if not path.exists() or (
+                anchor and path.suffix == ".md" and anchor not in anchors(path)
+            ):
+                broken.append(f"{page.name} links to {target}")
     assert not broken, "\n".join(broken)
 
 

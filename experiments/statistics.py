@@ -1,0 +1,94 @@
+"""Differences of means over seeds: intervals, margins, and the seeds that a test needs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+#: A mean, its standard deviation over n as the paper has it, and n.
+Measured = tuple[float, float, int]
+#: Probability of detecting a difference, for which seeds are planned.
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A difference of means in percentage points, positive if it is as claimed."""
+
+    value: float
+    error: float = 0.0
+    freedom: float = math.inf
+
+    def half(self, level: float = 0.95) -> float:
+        """Half of the width of the confidence interval."""
+        return _quantile((1 + level) / 2, self.freedom) * self.error
+
+    @property
+    def above(self) -> bool:
+        """Whether the 95% interval lies above zero."""
+        return self.value > self.half()
+
+    @property
+    def below(self) -> bool:
+        """Whether the 95% interval lies below zero."""
+        return self.value < -self.half()
+
+    def within(self, margin: float) -> bool:
+        """Whether two one-sided tests at 5% place the difference inside ±margin."""
+        return abs(self.value) + self.half(0.9) < margin
+
+    def not_below(self, margin: float) -> bool:
+        """Whether a one-sided test at 5% places the difference above −margin."""
+        return self.value - self.half(0.9) > -margin
+
+    def __str__(self) -> str:
+        return f"{self.value:+.2f} ± {self.half():.2f}"
+
+
+def contrast(terms: Sequence[tuple[int, Measured]]) -> Gap:
+    """A sum of means with signs; errors after Welch and Satterthwaite."""
+    value = sum(sign * mean for sign, (mean, _, _) in terms)
+    # variances of the means, from deviations over n
+    variances = [(std**2 / (seeds - 1), seeds) for _, (_, std, seeds) in terms]
+    total = sum(variance for variance, _ in variances)
+    if total == 0:
+        return Gap(value)
+    freedom = total**2 / sum(variance**2 / (seeds - 1) for variance, seeds in variances)
+    return Gap(value, math.sqrt(total), freedom)
+
+
+def paired(differences: Sequence[float] | np.ndarray) -> Gap:
+    """The mean of differences, one for each seed."""
+    count = len(differences)
+    return Gap(
+        float(np.mean(differences)), float(np.std(differences, ddof=1)) / count**0.5, count - 1
+    )
+
+
+def measure(values: Sequence[float] | np.ndarray) -> Measured:
+    return float(np.mean(values)), float(np.std(values)), len(values)
+
+
+def seeds_needed(effect: float, spread: float, rows: int) -> int:
+    """Seeds of each row so that a two-sided test at 5% detects ``effect`` with 80% power, if a
+    contrast of ``rows`` rows has the deviation ``spread`` for one seed of each."""
+    normal = special.ndtri(0.975) + special.ndtri(POWER)  # t tests need a few seeds more
+    seeds = max(2, math.floor((normal * spread / effect) ** 2))
+    while _power(abs(effect), spread, rows, seeds) < POWER:
+        seeds += 1
+    return seeds
+
+
+def _power(effect: float, spread: float, rows: int, seeds: int) -> float:
+    freedom = rows * (seeds - 1)
+    shift = effect * math.sqrt(seeds) / spread
+    return 1 - float(special.nctdtr(freedom, shift, _quantile(0.975, freedom)))
+
+
+def _quantile(probability: float, freedom: float) -> float:
+    """Of Student's t distribution."""
+    if math.isinf(freedom):
+        return float(special.ndtri(probability))
+    return float(special.stdtrit(freedom, probability))
