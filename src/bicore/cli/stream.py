@@ -66,9 +66,9 @@ class BufferOptions:
 
     panel: ClassVar[str] = "Options of a memory"
     features: str | None = option(
-        "moments: feature map, with relu:512 for 512 features: auto (default), rows, relu, "
-        "convolutions, patches, pooled, fourier, laplace, nystrom; or the --state folder of a "
-        "stream, to use its fitted features.",
+        "moments: the --state folder of a stream, to use its fitted features, or a feature map, "
+        "with relu:512 for 512 features: auto (default), rows, relu, convolutions, patches, "
+        "pooled, fourier, laplace, nystrom.",
         "NAME",
     )
     rule: str | None = option("moments: auto (default), elimination, gradient, gain or exchange.")
@@ -169,12 +169,16 @@ def check_buffer(name: str) -> None:
 def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     """A buffer by its name with the options given; those that are None were not."""
     from bicore.memory.registry import as_buffer
+    from bicore.moments.features import FEATURES
     from bicore.selectors.registry import as_selector
 
     check_buffer(name)
     options = {option: value for option, value in given.items() if value is not None}
-    if Path(options.get("features", "")).is_dir() and name == "moments" and "features" in options:
-        options["features"] = load_memory(Path(options["features"])).feature_map
+    features = options.get("features", "auto")
+    # the name of a map wins over a folder with the same name
+    named = features.partition(":")[0] in FEATURES
+    if name == "moments" and not named and Path(features).is_dir():
+        options["features"] = load_memory(Path(features)).feature_map
     if "inner_reg" in options:
         options["inner_reg"] = read_regulariser(options["inner_reg"])
     if "prior" in options:
