@@ -464,9 +464,9 @@ def test_beats_uniform_sampling_on_digits():
     x, y = digits()
     x = x[:600]
     y = y[:600]
-    coreset = select(x, y, size=50, inner_reg=0.01)
+    selector = BilevelSelector(kernel="exponential", inner_reg=0.01, strategy="exchange")
+    coreset = selector.select(Dataset(x, y), 50)
     rng = np.random.default_rng(0)
-    selector = BilevelSelector(inner_reg=0.01)
     uniform = [
         state_of(
             selector, Dataset(x, y), rng.choice(600, 50, replace=False).tolist(), np.ones(50)

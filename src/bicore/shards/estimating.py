@@ -51,7 +51,7 @@ class ShardEstimate:
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
     >>> found = estimate(ArrayShards(x, x[:, 0] > 0), 10)
     >>> found.rows, found.passes
-    (500, 13)
+    (500, 14)
     """
 
     rows: int
