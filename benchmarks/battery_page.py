@@ -218,16 +218,16 @@ def held_out_table() -> str:
     return table(["baseline", "better", "no difference", "worse", "mean difference"], lines)
 
 
-def set_gaps(name: str, baseline: str, regression: bool = False) -> np.ndarray:
+def set_gaps(name: str, baseline: str, regression: bool = False, model: str = "") -> np.ndarray:
     """Default minus baseline in points, one per seed, mean over sizes and models; of all sets if
-    ``name`` is empty."""
+    ``name`` is empty, of all models if ``model`` is."""
     found = [
         [
             np.clip(own["default"][seed] - own[baseline][seed], -BOUND, BOUND)
             for seed in sorted(own["default"])
         ]
         for cell, own in held_out_scores(regression).items()
-        if name in ("", cell[0])
+        if name in ("", cell[0]) and model in ("", *cell)
     ]
     return np.asarray(100 * np.mean(found, axis=0))
 
