@@ -328,7 +328,7 @@ REFUSED = {
     "out folder": (["digits", "--size", "5", "--out", "none/x.npz"], "none does not exist"),
     "rows of no table": (["digits", "--size", "5", "--out", "x.csv"], "--out x.csv"),
     "percentage": (["digits", "--size", "200%"], "--size must be"),
-    "limit": (["digits", "--size", "5", "--limit", "-3"], "limit=-3 is below 1"),
+    "limit": (["digits", "--size", "5", "--limit", "-3"], "limit must be"),
     "unused weights": (
         ["x.npy", "--labels", "y.npy", "--data-weights", "w", "--size", "5"],
         "--data-weights w means nothing for x.npy",

@@ -6,6 +6,7 @@ None of these libraries is imported here. Arrow's columns are read in place, wit
 from __future__ import annotations
 
 import sys
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,23 @@ def _length(lists: Any) -> int:
     return int(lists.value_lengths()[0].as_py()) if len(lists) else 0
 
 
+def row_shape(column: Any, place: str) -> tuple[int, ...] | None:
+    """The shape of the first list of an Arrow column that is there; None if there is none."""
+    for chunk in column.chunks:
+        there = chunk.drop_null()
+        if len(there):
+            return tuple(dense(there.slice(0, 1), None, 0, place).shape[1:])
+    return None
+
+
+def dense_column(column: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
+    """All chunks of an Arrow column of numbers or lists as one array; see :func:`dense`."""
+    starts = accumulate(map(len, column.chunks), initial=first)
+    pairs = zip(column.chunks, starts, strict=False)
+    pieces = [dense(chunk, shape, start, place) for chunk, start in pairs]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
 def arrow_lists(value: Any, name: str) -> Array | None:
     """A column of lists that Arrow holds, as a matrix of the numbers it is stored in; else None.
 
@@ -104,12 +122,7 @@ def arrow_lists(value: Any, name: str) -> Array | None:
         return None
     if not is_list(found.type):
         return None
-    pieces: list[Array] = []
-    before = 0
-    for chunk in found.chunks:
-        pieces.append(dense(chunk, pieces[0].shape[1:] if pieces else None, before, name))
-        before += len(chunk)
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return dense_column(found, row_shape(found, name), 0, name)
 
 
 def stacked(column: Array, name: str) -> Array | None:

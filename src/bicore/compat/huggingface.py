@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from bicore.data import Array, Dataset
+from bicore.data import Dataset
 from bicore.sources.arrow_files import HuggingFaceShards
-from bicore.sources.rows import checked
+from bicore.sources.rows import rows_of
 
 __all__ = ["from_hf"]
 
@@ -57,15 +55,4 @@ def from_hf(
     >>> coreset = bicore.select(from_hf(ds, x="embedding", y="label"), 100)  # doctest: +SKIP
     >>> coreset.select(ds)  # with a column of weights  # doctest: +SKIP
     """
-    source = HuggingFaceShards(dataset, x, y, weight, part_rows=ROWS_AT_ONCE)
-    # one array from the start, so that memory holds the rows once; float16 grows as in a Dataset
-    kind = np.result_type(source.read(source.parts[0]).x.dtype, np.float32)
-    rows: Array = np.empty((len(source), *source.shape), kind)
-    columns: dict[str, list[Array]] = {"y": [], "weight": []}
-    for part in source.parts:
-        chunk, _ = checked(source.read(part), part)
-        rows[part.start : part.stop] = chunk.x
-        for name, pieces in columns.items():
-            pieces += [] if getattr(chunk, name) is None else [getattr(chunk, name)]
-    labels, weights = (np.concatenate(one) if one else None for one in columns.values())
-    return Dataset(rows, labels, weights)
+    return rows_of(HuggingFaceShards(dataset, x, y, weight, part_rows=ROWS_AT_ONCE))

@@ -23,7 +23,8 @@ from bicore.errors import InputError, WorkerLostError
 from bicore.runtime.context import free_bytes
 from bicore.runtime.threads import narrow, on_one_thread
 from bicore.shards.counting import PartRows, PartWork
-from bicore.sources.parts import Chunk, Part, ShardSource
+from bicore.sources.chunks import DaskShards, check_chunk
+from bicore.sources.parts import Chunk, Part, Shard, ShardSource
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
@@ -268,7 +269,7 @@ class DaskExecutor(Executor):
         threads = max(1, sum(self.client.nthreads().values()))
         # pure=False: results are not looked up by arguments; another pass is other work.
         submit: Callable[..., Any] = partial(self.client.submit, _call, pure=False)
-        if hasattr(source, "given"):
+        if isinstance(source, DaskShards):
             submit = self._submit_near_rows
         # Matrices of p² travel once a pass, not with every part, and as the result of a task, which
         # is computed again if the worker that had it is lost.
@@ -278,7 +279,7 @@ class DaskExecutor(Executor):
     def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
         """Work where the rows of a Dask collection are, once they are computed."""
         rows = self.client.compute(source.chunks[part.number])
-        return self.client.submit(_call_on, work, source.given(part), part, rows, pure=False)
+        return self.client.submit(_call_on, work, source.home(part), part, rows, pure=False)
 
 
 def _same(work: T) -> T:
@@ -299,8 +300,8 @@ class _OneChunk:
         return self.chunk
 
 
-def _call_on(work: Any, given: Any, part: Part, rows: Any) -> Any:
-    return work(_OneChunk(given.chunk(rows, part)), part)
+def _call_on(work: Any, shard: Shard, part: Part, rows: Any) -> Any:
+    return work(_OneChunk(check_chunk(rows, shard)), part)
 
 
 def _connect(address: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
-from bicore.frames import arrow, dense, is_list, plain
+from bicore.frames import arrow, dense_column, is_list, plain, row_shape
 from bicore.sources.files import Files, common_name, find_files, foreign
 from bicore.sources.parts import (
     PART_ROWS,
@@ -133,15 +133,13 @@ class Columns:
     def _shape(self, first: Any, place: str) -> tuple[int, ...]:
         if not self.nested:
             return (len(self.features),)
-        column = first.column(self.features[0])
-        for chunk in column.chunks:
-            shown = chunk.drop_null()
-            if len(shown):
-                return tuple(dense(shown.slice(0, 1), None, 0, place).shape[1:])
-        raise InputError(
-            f"{place} holds no value in the first {len(column)} rows of {self.features[0]!r}; "
-            "drop the rows without one."
-        )
+        shape = row_shape(first.column(self.features[0]), place)
+        if shape is None:
+            raise InputError(
+                f"{place} holds no value in the first {len(first)} rows of {self.features[0]!r}; "
+                "drop the rows without one."
+            )
+        return shape
 
     def gather(self, tables: Iterable[Any], shape: tuple[int, ...], part: Part) -> Chunk:
         """Write the rows of a part, which come in several tables, to one array."""
@@ -168,15 +166,15 @@ class Columns:
         if table.num_rows != part.count:
             raise changed(part.place, f"{part.count} rows", f"{table.num_rows} rows")
         if self.nested:
-            x = _matrix(table.column(self.features[0]), shape, part)
+            x = _floats(table.column(self.features[0]), shape, part)
         else:
             columns = [table.column(name) for name in self.features]
             kinds = [as_floats(np.empty(0, _dtype(column.type))).dtype for column in columns]
             x = np.empty((part.count, len(columns)), dtype=np.result_type(*kinds))
             for place, column in enumerate(columns):
-                x[:, place] = _numbers(column)
+                x[:, place] = _floats(column, None, part)
         y = None if self.target is None else _labels(table.column(self.target), part)
-        weight = None if self.weight is None else as_floats(_numbers(table.column(self.weight)))
+        weight = None if self.weight is None else _floats(table.column(self.weight), None, part)
         return Chunk(x, y, weight)
 
 
@@ -256,27 +254,15 @@ def _label_kind(kind: Any, name: str) -> str:
     return kind_of(np.dtype(np.str_) if _is_text(inner) else _dtype(inner))
 
 
-def _numbers(column: Any) -> Array:
-    """A column of numbers; NaN for missing ones."""
-    if arrow().types.is_boolean(column.type):
-        column = column.cast("uint8")
-    return np.asarray(column.to_numpy())
-
-
-def _matrix(column: Any, shape: tuple[int, ...] | None, part: Part) -> Array:
-    """Lists of equal length as rows; NaN for a missing list or value."""
-    starts = accumulate(map(len, column.chunks), initial=part.offset)
-    pieces = [
-        as_floats(dense(chunk, shape, start, part.place))
-        for chunk, start in zip(column.chunks, starts, strict=False)
-    ]
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+def _floats(column: Any, shape: tuple[int, ...] | None, part: Part) -> Array:
+    """Numbers, or lists of equal length as rows; NaN for a missing list or value."""
+    return as_floats(dense_column(column, shape, part.offset, part.place))
 
 
 def _labels(column: Any, part: Part) -> Array:
     """Labels as stored, text as NumPy's; missing ones are masked."""
     if is_list(column.type):
-        return _matrix(column, None, part)
+        return _floats(column, row_shape(column, part.place), part)
     missing = column.is_null().to_numpy()
     if arrow().types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

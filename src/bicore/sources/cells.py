@@ -20,7 +20,7 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.frames import arrow, dense, is_list, plain
+from bicore.frames import arrow, dense_column, is_list, plain, row_shape
 
 #: Words for a missing value, in lower case.
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
@@ -168,17 +168,15 @@ def _sample(column: Any) -> Any:
 
 def vectors(column: Any) -> Array | None:
     """Lists of numbers as rows, NaN for missing ones; None if their lengths differ."""
-    filled = [chunk for chunk in column.chunks if len(chunk) > chunk.null_count]
     types = arrow().types
     inner = column.type.value_type
-    if not filled or not (types.is_integer(inner) or types.is_floating(inner)):
+    if not (types.is_integer(inner) or types.is_floating(inner)):
         return None
+    width = row_shape(column, "")
     try:
-        width = dense(filled[0].drop_null().slice(0, 1), None, 0, "").shape[1:]
-        pieces = [dense(chunk, width, 0, "") for chunk in column.chunks]
+        return dense_column(column, width, 0, "").astype(np.float64) if width and width[0] else None
     except InputError:  # a row of another length
         return None
-    return np.concatenate(pieces).astype(np.float64) if width[0] else None
 
 
 @dataclass(frozen=True, eq=False)

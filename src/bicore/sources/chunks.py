@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -281,47 +280,8 @@ class DaskShards(ShardSource):
     def read(self, part: Part) -> Chunk:
         return check_chunk(self.chunks[part.number].compute(), self.home(part))
 
-    def given(self, part: Part) -> Given:
-        """The check of a part for a worker that has its rows already.
-
-        Parameters
-        ----------
-        part : Part
-            One of ``parts``.
-
-        Returns
-        -------
-        Given
-            Small: it holds no rows.
-        """
-        return Given(self.home(part))
-
     def fingerprint(self) -> str:
         return digest_words(f"dask {' '.join(shard.digest for shard in self.shards)}")
-
-
-@dataclass(frozen=True)
-class Given:
-    """A shard whose rows lie on a worker."""
-
-    shard: Shard
-
-    def chunk(self, rows: Any, part: Part) -> Chunk:
-        """Check the rows of a part.
-
-        Parameters
-        ----------
-        rows : tuple of array
-            Features, labels and weights.
-        part : Part
-            The part.
-
-        Returns
-        -------
-        Chunk
-            The rows, if they are those that were counted.
-        """
-        return check_chunk(rows, self.shard)
 
 
 def as_chunk(given: Any) -> Chunk:
@@ -364,20 +324,21 @@ def _look_at(given: Any, place: str, number: int) -> Shard:
     return Shard(place, len(chunk), shape, kind, label, number=number, digest=_digest(chunk))
 
 
-def open_dask(
-    source: Any,
-    features: str | Sequence[str] | None = None,
-    target: str | None = None,
-    weight: Any = None,
-    labels: Any = None,
+def open_dask_frame(
+    source: Any, features: Any = None, target: str | None = None, weight: str | None = None
 ) -> DaskShards:
-    """Open a Dask array with labels and weights, or a Dask dataframe by its columns."""
+    """Open a Dask dataframe by its columns."""
     import dask
 
-    if hasattr(source, "columns"):
-        names = None if features is None else np.atleast_1d(features).tolist()
-        cut = dask.delayed(_frame_columns)
-        return DaskShards([cut(one, names, target, weight) for one in source.to_delayed()])
+    names = None if features is None else np.atleast_1d(features).tolist()
+    cut = dask.delayed(_frame_columns)
+    return DaskShards([cut(one, names, target, weight) for one in source.to_delayed()])
+
+
+def open_dask_array(source: Any, labels: Any = None, weight: Any = None) -> DaskShards:
+    """Open a Dask array with labels and weights."""
+    import dask
+
     whole = source.rechunk(dict.fromkeys(range(1, source.ndim), -1)) if source.ndim > 1 else source
     sizes = whole.chunks[0]
     columns = [_blocks(one, sizes) for one in (whole, labels, weight)]

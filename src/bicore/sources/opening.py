@@ -24,7 +24,14 @@ from bicore.sources.arrow_files import (
     read_parquet,
 )
 from bicore.sources.base import Source
-from bicore.sources.chunks import MOST_ARRAYS, ArrayShards, DaskShards, IterableShards, open_dask
+from bicore.sources.chunks import (
+    MOST_ARRAYS,
+    ArrayShards,
+    DaskShards,
+    IterableShards,
+    open_dask_array,
+    open_dask_frame,
+)
 from bicore.sources.files import common_name, find_files
 from bicore.sources.images import load_images
 from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
@@ -375,9 +382,9 @@ def _reader(source: Any) -> _Reader:
         return "a Hugging Face data set", _COLUMNS, HuggingFaceShards
     if hasattr(source, "__dask_graph__"):
         if hasattr(source, "columns"):
-            return "a Dask dataframe", _COLUMNS, open_dask
+            return "a Dask dataframe", _COLUMNS, open_dask_frame
         if hasattr(source, "to_delayed"):
-            return "a Dask array", ("labels", "weight"), _open_dask_array
+            return "a Dask array", ("labels", "weight"), open_dask_array
         return "a delayed chunk", (), lambda chunk: DaskShards([chunk])
     if hasattr(source, "keys"):
         raise InputError(
@@ -396,12 +403,8 @@ def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
             "chunks."
         )
     if hasattr(source[0], "__dask_graph__"):
-        return _open_dask_array(*source)
+        return open_dask_array(*source)
     return ArrayShards(*source)
-
-
-def _open_dask_array(x: Any, labels: Any = None, weight: Any = None) -> ShardSource:
-    return open_dask(x, labels=labels, weight=weight)
 
 
 def _is_path(thing: Any) -> bool:

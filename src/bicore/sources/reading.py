@@ -96,10 +96,9 @@ class Reading:
     resize: int | None = None
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"limit={self.limit} is below 1; give a number of rows.")
-        if self.resize is not None:
-            check_integer("resize", self.resize)
+        for name in ("limit", "resize"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
         if self.decimal not in (None, "comma", "point"):
             raise unknown_name("decimal", self.decimal, ("comma", "point"))
 

@@ -11,9 +11,8 @@ from bicore.data import Array, Dataset, as_features
 from bicore.errors import InputError
 from bicore.runtime import Runtime, checkpoint
 from bicore.sources.parts import Chunk, Part, ShardSource
+from bicore.sources.reading import COPIES, NUMBER
 
-#: Bytes of one number once loaded, and copies of the rows that a selection holds.
-NUMBER, COPIES = 8, 2
 #: Rows that are checked together, so that the check needs no second copy of a part.
 _BLOCK = 2048
 #: The exponent of float16; all ones is infinity or NaN. Reading bits is ten times as fast as
@@ -159,25 +158,27 @@ def fits(source: ShardSource, runtime: Runtime) -> bool:
     return numbers * NUMBER * COPIES <= runtime.memory_bytes()
 
 
-def rows_of(source: ShardSource, runtime: Runtime) -> Dataset:
+def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
     """Read a source as a data set.
 
     Labels and weights are always loaded, and every row is checked. Features that do not fit the
-    memory limit are read again when a selection asks for them.
+    memory limit of a runtime are read again when a selection asks for them.
     """
-    loaded = fits(source, runtime)
-    columns: dict[str, list[Array]] = {"x": [], "y": [], "weight": []}
+    loaded = runtime is None or fits(source, runtime)
+    x = np.zeros((source.rows if loaded else 0, *source.shape), np.float32)
+    columns: dict[str, list[Array]] = {"y": [], "weight": []}
     for part in source.parts:
         checkpoint(part.start / max(source.rows, 1))
         chunk, _ = checked(source.read(part), part)
-        if loaded:
-            columns["x"].append(_features(chunk.x, source))
-        for name in ("y", "weight"):
-            if getattr(chunk, name) is not None:
-                columns[name].append(getattr(chunk, name))
-    x, y, weight = (np.concatenate(one) if one else None for one in columns.values())
+        if loaded:  # into one array, so that memory holds the rows once
+            rows = _features(chunk.x, source)
+            x = x.astype(np.result_type(x, rows), copy=False)
+            x[part.start : part.stop] = rows
+        for name, pieces in columns.items():
+            pieces += [] if getattr(chunk, name) is None else [getattr(chunk, name)]
+    y, weight = (np.concatenate(one) if one else None for one in columns.values())
     if loaded:
-        return Dataset(x, y, weight)  # type: ignore[arg-type]  # there is at least one part
+        return Dataset(x, y, weight)
     if y is None:
         raise InputError(
             f"{source.name} has no labels and does not fit the memory limit; give labels "
