@@ -206,6 +206,12 @@ def _unpack(content: bytes, version: int) -> tuple[dict[str, Any], dict[str, Arr
     return head, arrays
 
 
+def strip_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays whose names start with a prefix, without it."""
+    found = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays[name] for name in found}
+
+
 def damaged(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
     """The error for a file that cannot be read back."""
     reason = str(why).partition("\n")[0] or type(why).__name__

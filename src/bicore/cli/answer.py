@@ -111,9 +111,20 @@ class Written:
         """Write a file; if one that ``holds`` the points fails, they are kept elsewhere."""
         if path is None:
             return
-        try:
+
+        def replace() -> None:
             with replacing(path, overwrite=self.force) as temporary:
                 how(temporary)
+
+        self._attempt(path, replace, holds)
+
+    def copy(self, folder: Path, source: Source) -> None:
+        """Copy the chosen images to a new folder."""
+        self._attempt(folder, lambda: copy_images(source, self.coreset.indices, folder), True)
+
+    def _attempt(self, path: Path, action: Callable[[], object], holds: bool) -> None:
+        try:
+            action()
         except (Exception, KeyboardInterrupt) as error:  # the points may have taken hours
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             place = f" The points are printed, and {self._rescue()}." if holds else ""
@@ -121,17 +132,6 @@ class Written:
         else:
             self.paths.append(path)
             self.held = self.held or holds
-
-    def copy(self, folder: Path, source: Source) -> None:
-        """Copy the chosen images to a new folder; if that fails, the points are kept elsewhere."""
-        try:
-            copy_images(source, self.coreset.indices, folder)
-        except (Exception, KeyboardInterrupt) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            place = f"The points are printed, and {self._rescue()}."
-            self.failures.append(f"{folder} could not be written ({reason}). {place}")
-        else:
-            self.paths.append(folder)
 
     @contextmanager
     def or_rescue(self) -> Iterator[None]:

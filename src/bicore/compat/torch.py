@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,7 +175,8 @@ class Sight:
 
     def rows(self, reading: Reading) -> Dataset:
         """Embed all rows, with labels and weights."""
-        embedder, columns = self._embedder(), _Columns()
+        embedder = self._embedder()
+        columns: dict[str, list[Array]] = defaultdict(list)
         whole = np.empty((0, 0), np.float32)
         done = 0
         device = str(floats_of(embedder).device)
@@ -186,17 +187,18 @@ class Sight:
                     whole = self._allocate(reading.rows, part.shape[1])
                 whole[done : done + len(part)] = part
                 done += len(part)
-        return columns.dataset(whole)
+        return _as_dataset(whole, columns)
 
     def observed(self, reading: Reading) -> tuple[Dataset, Observed]:
         """Embed all rows, and return the output of the model for them as well."""
         if self.model is None:
             raise InputError("this method uses the output of a model; give model=.")
-        columns, like = _Columns(), floats_of(self.model)
+        columns: dict[str, list[Array]] = defaultdict(list)
+        like = floats_of(self.model)
         batches = self._batches(reading, columns)
         parts = (torch.as_tensor(x).to(like.device, like.dtype) for x in batches)
         seen = observed(self.model, parts, self.layer)
-        return columns.dataset(seen.embedding.float().cpu().numpy()), seen
+        return _as_dataset(seen.embedding.float().cpu().numpy(), columns), seen
 
     def on_disk(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
         """Write the embeddings to shards."""
@@ -221,7 +223,7 @@ class Sight:
             )
         return np.empty((rows, columns), np.float32)
 
-    def _batches(self, reading: Reading, columns: _Columns) -> Iterator[Any]:
+    def _batches(self, reading: Reading, columns: dict[str, list[Array]]) -> Iterator[Any]:
         """Yield features in batches, with a line of progress and the time limit."""
         # a callable is told of selected points only
         silent = callable(self.runtime.progress)
@@ -236,7 +238,9 @@ class Sight:
                         f"{reading.rows} rows were embedded; give more time, more workers=, or "
                         "folder= to embed once."
                     )
-                columns.add(batch)
+                for name in {"y", "weight"} & batch.keys():
+                    part = batch[name]
+                    columns[name].append(np.asarray(part.cpu() if torch.is_tensor(part) else part))
                 yield batch["x"]
                 done += len(batch["x"])
                 line.update(done, math.nan)
@@ -244,20 +248,9 @@ class Sight:
             line.close()
 
 
-class _Columns(defaultdict[str, list[Array]]):
-    """Labels and weights in parts."""
-
-    def __init__(self) -> None:
-        super().__init__(list)
-
-    def add(self, batch: Mapping[str, Any]) -> None:
-        for name in {"y", "weight"} & batch.keys():
-            value = batch[name]
-            self[name].append(value.cpu().numpy() if torch.is_tensor(value) else np.asarray(value))
-
-    def dataset(self, x: Array) -> Dataset:
-        y, weight = (np.concatenate(self[one]) if self[one] else None for one in ("y", "weight"))
-        return Dataset(x, y, weight)
+def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
+    whole: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return Dataset(x, **whole)
 
 
 class _Vectors(torch.nn.Module):

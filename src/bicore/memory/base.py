@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from bicore.data import Array, Dataset, as_tensor, of_mean_one
 from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
-from bicore.files import FORMAT, damaged, fingerprint, read_state, write_state
+from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix, write_state
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, require_complete
@@ -559,12 +559,6 @@ def read_columns(arrays: Arrays, part: str = "") -> Dataset:
     """Invert :func:`store_columns`."""
     x, weight, ids = (arrays[f"{name}{part}"] for name in ("x", "weight", "ids"))
     return Dataset(x, arrays.get(f"y{part}"), weight, ids, strip_prefix(f"extra{part}.", arrays))
-
-
-def strip_prefix(prefix: str, arrays: Arrays) -> dict[str, Array]:
-    """The arrays whose names start with a prefix, without it."""
-    found = [name for name in arrays if name.startswith(prefix)]
-    return {name.removeprefix(prefix): arrays[name] for name in found}
 
 
 def _read_batches(

@@ -13,13 +13,13 @@ import torch
 
 from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import InputError, as_option, check_number, check_type
+from bicore.files import strip_prefix
 from bicore.memory.base import (
     Arrays,
     PathLike,
     State,
     read_columns,
     store_columns,
-    strip_prefix,
 )
 from bicore.memory.buffer import MergingBuffer
 from bicore.moments.choosing import WAYS, as_way

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from bicore.data import Array, Task, as_features, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_number
-from bicore.files import FORMAT, damaged, read_state, write_state
+from bicore.files import FORMAT, damaged, read_state, strip_prefix, write_state
 from bicore.moments.features import (
     FeatureMap,
     Rows,
@@ -134,25 +134,17 @@ def choose_ridge(whole: Centred, train: Centred | None, held: Centred | None) ->
         return losses[place]
 
     place = START
-    while (best := min(_neighbours(place), key=loss)) != place:
+    while True:
+        below, above = max(place - 1, 0), min(place + 1, len(SHARES) - 1)
+        best = min((place, below, above), key=loss)  # of equal ones the first
+        if best == place:
+            break
         place = best
-    power = math.log10(SHARES[place]) + _vertex(*map(loss, _around(place)))
-    return whole.scale * math.pow(10.0, power)
-
-
-def _neighbours(place: int) -> list[int]:
-    """The places around one, itself first: of equal ones it stays."""
-    return [one for one in (place, place - 1, place + 1) if 0 <= one < len(SHARES)]
-
-
-def _around(place: int) -> list[int]:
-    return [min(max(one, 0), len(SHARES) - 1) for one in (place - 1, place, place + 1)]
-
-
-def _vertex(left: float, middle: float, right: float) -> float:
-    """Where the parabola through three losses is least, in steps from the middle one."""
+    # the least point of the parabola through three losses, in steps from the middle one
+    left, middle, right = map(loss, (below, place, above))
     bend = left - 2.0 * middle + right
-    return 0.5 * (left - right) / bend if math.isfinite(bend) and bend > 0 else 0.0
+    step = 0.5 * (left - right) / bend if math.isfinite(bend) and bend > 0 else 0.0
+    return whole.scale * math.pow(10.0, math.log10(SHARES[place]) + step)
 
 
 class Head(BaseEstimator):  # type: ignore[misc]
@@ -350,11 +342,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         try:
             values = head["head"]
             kinds = {one.__name__: one for one in (HeadClassifier, HeadRegressor)}
-            stored = {
-                name.removeprefix("map."): one
-                for name, one in arrays.items()
-                if name.startswith("map.")
-            }
+            stored = strip_prefix("map.", arrays)
             given = None if features is None else as_feature_map(features)
             fitted = map_from_state(values["features"], stored, given)
             found: Head = kinds[values["kind"]](fitted, values["alpha"])

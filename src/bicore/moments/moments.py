@@ -45,6 +45,8 @@ ROUNDING = 1e-11
 STRIP = 1024
 #: A class whose weight has faded below this counts as one that never came.
 GONE = 1e-100
+#: Fields that a state file holds as they are.
+_VALUES = ("width", "constant", "apart", "half_life", "map")
 
 
 @dataclass(frozen=True, eq=False)
@@ -727,15 +729,9 @@ class Moments:
         arrays : dict
             The rest.
         """
-        values = {
-            "width": self.width,
-            "constant": self.constant,
-            "classes": None if self.classes is None else list(self.classes),
-            "apart": self.apart,
-            "half_life": self.half_life,
-            "map": self.map,
-            "groups": len(self.second),
-        }
+        values = {name: getattr(self, name) for name in _VALUES}
+        values["classes"] = None if self.classes is None else list(self.classes)
+        values["groups"] = len(self.second)
         arrays = {f"second{place}": one for place, one in enumerate(self.second)}
         return values, {**arrays, "cross": self.cross, "counts": self.counts}
 
@@ -759,18 +755,11 @@ class Moments:
         )
         if any(one.shape != (width, width) for one in second):
             raise ValueError("second moments of another width")
-        classes = values["classes"]
-        return cls(
-            width,
-            second,
-            arrays["cross"],
-            arrays["counts"],
-            float(values["constant"]),
-            None if classes is None else tuple(classes),
-            bool(values["apart"]),
-            values["half_life"],
-            str(values["map"]),
-        )
+        classes = None if values["classes"] is None else tuple(values["classes"])
+        own = {name: values[name] for name in _VALUES}
+        own["constant"] = float(own["constant"])
+        cross, counts = arrays["cross"], arrays["counts"]
+        return cls(second=second, cross=cross, counts=counts, classes=classes, **own)
 
 
 def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:

@@ -232,22 +232,18 @@ def _make_grid(
         check_integer("capacity", stream.capacity, 1, pools.size - 1, "a stream must be longer")
         sizes = stream.positions(pools.size)
     if not isinstance(named, Mapping):
-        make = _make_selector if stream is None else _make_memories
-        named = {name: make(name, kernel, stream) for name in named}
+        named = {name: _make_method(name, kernel, stream) for name in named}
     return Grid(named, sizes, seeds)
 
 
-def _make_selector(name: str, kernel: str, stream: Stream | None) -> Any:
-    chosen = kernel != "auto" and "bilevel" in name and "kernel" in parameters_of(name)
-    return as_selector(name, **({"kernel": kernel} if chosen else {}))
-
-
-def _make_memories(name: str, kernel: str, stream: Stream | None) -> Callable[[int], Any]:
-    """A function from a seed to a memory."""
-    assert stream is not None
-    options: dict[str, Any] = {}
-    if name == "merge-reduce" and kernel != "auto":
-        options["selector"] = as_selector("bilevel", kernel=kernel)
+def _make_method(name: str, kernel: str, stream: Stream | None) -> Any:
+    """A selector, or a function from a seed to a memory of a stream."""
+    own = {} if kernel == "auto" else {"kernel": kernel}
+    if stream is None:
+        bilevel = "bilevel" in name and "kernel" in parameters_of(name)
+        return as_selector(name, **(own if bilevel else {}))
+    merging = own and name == "merge-reduce"
+    options = {"selector": as_selector("bilevel", **own)} if merging else {}
     return lambda seed: as_buffer(name, stream.capacity, seed, **options)
 
 
