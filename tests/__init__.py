@@ -1,4 +1,9 @@
-"""Tests."""
+"""The tests; every process of theirs computes on one thread, because two of them run at once."""
+
+import os
+
+# Set before NumPy and torch are imported; processes that a test starts inherit it.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 #: Seconds after which a process that should have ended counts as hung.
 HANG = 600

@@ -287,10 +287,10 @@ def test_elimination_lets_the_cheapest_go():
 
 @pytest.mark.parametrize("loss", ["squared", pytest.param("cross-entropy", marks=pytest.mark.slow)])
 def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
-    given = data(24)
+    given = data(16)
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
     for largest in (1.0, float("inf")):
-        state = state_of(selector, given, list(range(24)), [1.0] * 24)
+        state = state_of(selector, given, list(range(16)), [1.0] * 16)
         weighing = SparseWeights(state, 8, 2, largest)
         start = state.objective
         free = state.weights[2:]
@@ -311,7 +311,7 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         assert state.objective >= relaxed * (1 - 1e-6)
         assert float(state.weights.sum()) == pytest.approx(8)
         assert state.weights[:2].tolist() == [1, 1]
-        assert sorted(weighing.ranked()) == list(range(24))
+        assert sorted(weighing.ranked()) == list(range(16))
         assert weighing.ranked()[:2] == [0, 1]
         if largest == 1:
             np.testing.assert_allclose(state.weights, 1, atol=1e-6)
