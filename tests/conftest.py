@@ -17,7 +17,7 @@ from tests.browser import Browser, chromium
 from tests.cli_server import Result, Server, build_parser_once
 from tests.helpers import blobs, line
 
-settings.register_profile("bicore", deadline=None, max_examples=15, derandomize=True)
+settings.register_profile("bicore", deadline=None, max_examples=10, derandomize=True)
 settings.load_profile("bicore")
 torch.set_num_threads(1)  # the tests run in two processes
 

@@ -89,7 +89,7 @@ def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
     interrupted, bit for bit."""
     words = ["stream", "data.npz", "--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
     words += ["--batch", "1", "--every", "1", "--kernel", "rbf", "--inner-reg", "0.1"]
-    words += ["--quiet", "--state"]
+    words += ["--limit", str(60 * (kills + 1)), "--quiet", "--state"]
     rng = np.random.default_rng(seed)
     for kill in range(1, kills + 1):
         at_work = kill % 5 > 0

@@ -17,7 +17,7 @@ from tests import HANG
 
 ROOT = Path(__file__).parents[1]
 #: Digits that the code of the longest pages, and of the first ones, is run with.
-FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 700)
+FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 400)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLES = sorted((ROOT / "docs" / "tables").glob("*.md"))
 NAMED = {page.name: page for page in PAGES}

@@ -254,8 +254,8 @@ def test_what_numpy_counts_in_is_saved_too(options, tmp_path):
 
 
 def test_classes_may_fade_away_or_never_come():
-    x, y = stream(n=3000)
-    fed(MomentMemory(12, Rows(), prior="equal", half_life=1.0), x, y)
+    x, y = stream(n=900)
+    fed(MomentMemory(12, Rows(), prior="equal", half_life=0.3), x, y)  # 2⁻²⁰⁰⁰ is nothing
     others = y != 1
     memory = fed(MomentMemory(12, Rows(), prior={0: 0.5, 1: 0.5}), x[others], y[others])
     assert memory.seen == others.sum()
@@ -275,8 +275,8 @@ def test_features_are_fitted_once_there_are_some_rows():
     x, y = stream(ordered=False)
     x = x * 10.0 ** np.arange(-3, 3)
     one_by_one, at_once = (
-        fed(MomentMemory(40, half_life=100.0), x[:300], y[:300], batch, np.linspace(1, 2, 300))
-        for batch in (1, 300)
+        fed(MomentMemory(20, half_life=100.0), x[:150], y[:150], batch, np.linspace(1, 2, 150))
+        for batch in (1, 150)
     )
     first = MomentMemory(40).update(x[:5], y[:5])
     assert first.feature_map is None

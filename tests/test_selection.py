@@ -165,13 +165,13 @@ def recorded(monkeypatch):
     ],
 )
 def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, recorded):
-    data = blobs(90, classes=4)
-    outer = blobs(40, classes=4, seed=5) if with_outer else None
-    data = Dataset(data.x, data.y, np.linspace(0.1, 3, 90))
+    data = blobs(60, classes=4)
+    outer = blobs(30, classes=4, seed=5) if with_outer else None
+    data = Dataset(data.x, data.y, np.linspace(0.1, 3, 60))
     selector = BilevelSelector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
-    expected = replace(selector, linear=Adaptive()).select(data, 30, outer=outer)
+    expected = replace(selector, linear=Adaptive()).select(data, 16, outer=outer)
     assert not recorded  # solvers asked for by name are for the general engine
-    found = selector.select(data, 30, outer=outer)
+    found = selector.select(data, 16, outer=outer)
     assert len(recorded) == 1
     assert not recorded[0].effort  # no other engine took over
     assert found.indices.tolist() == expected.indices.tolist()

@@ -263,7 +263,7 @@ def test_the_projection_is_the_nearest_point_of_the_bounded_set():
         assert float(found.sum()) == pytest.approx(3)
         assert 0 <= float(found.min()) <= float(found.max()) <= largest
         rng = np.random.default_rng(0)
-        for _ in range(300):
+        for _ in range(100):
             other = capped(torch.from_numpy(rng.normal(size=9)) * 2, 3, largest)
             assert float((found - weights).norm()) <= float((other - weights).norm()) + 1e-9
 
