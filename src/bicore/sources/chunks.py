@@ -24,9 +24,8 @@ from bicore.sources.parts import (
     changed,
     check_labels,
     check_numbers,
+    describe,
     digest_columns,
-    digest_words,
-    kind_of,
     make_chunk,
 )
 
@@ -92,10 +91,7 @@ class ArrayShards(ShardSource):
         self.__dict__.update({**state, "columns": tuple(map(_unpack, state["columns"]))})
 
     def look(self) -> list[Shard]:
-        x, y, _ = self.columns
-        assert x is not None
-        label = None if y is None else (kind_of(y.dtype), y.shape[1:])
-        return [Shard(self.name, len(x), x.shape[1:], kind_of(x.dtype), label)]
+        return [describe(self.name, *self.columns[:2])]
 
     def read(self, part: Part) -> Chunk:
         rows = slice(part.start, part.stop)
@@ -208,7 +204,7 @@ class IterableShards(ShardSource):
             yield _look_at(given, f"{self.name}, chunk {number}", number)
 
     def fingerprint(self) -> str:
-        return digest_words(f"chunks {' '.join(shard.digest for shard in self.shards)}")
+        return digest_columns(f"chunks {' '.join(shard.digest for shard in self.shards)}")
 
     def read(self, part: Part) -> Chunk:
         shard = self.home(part)
@@ -281,7 +277,7 @@ class DaskShards(ShardSource):
         return check_chunk(self.chunks[part.number].compute(), self.home(part))
 
     def fingerprint(self) -> str:
-        return digest_words(f"dask {' '.join(shard.digest for shard in self.shards)}")
+        return digest_columns(f"dask {' '.join(shard.digest for shard in self.shards)}")
 
 
 def as_chunk(given: Any) -> Chunk:
@@ -319,9 +315,7 @@ def _look_at(given: Any, place: str, number: int) -> Shard:
         chunk = as_chunk(given)
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
-    label = None if chunk.y is None else (kind_of(chunk.y.dtype), chunk.y.shape[1:])
-    shape, kind = chunk.x.shape[1:], kind_of(chunk.x.dtype)
-    return Shard(place, len(chunk), shape, kind, label, number=number, digest=_digest(chunk))
+    return describe(place, chunk.x, chunk.y, number=number, digest=_digest(chunk))
 
 
 def open_dask_frame(

@@ -16,6 +16,7 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
+from bicore.sources.files import unreadable
 from bicore.sources.reading import COPIES, NUMBER, Reading
 from bicore.sources.tables import Table
 
@@ -152,9 +153,7 @@ def _find(folder: Path) -> tuple[list[Path], list[str]]:
         deeper = sum(_is_image(path) for place in below for path in place.rglob("*"))
         outside = sum(_is_image(path) for path in _inside(folder))
     except PermissionError as error:
-        raise InputError(
-            f"{error.filename} cannot be read: no permission; change its mode or copy it."
-        ) from error
+        raise unreadable(Path(error.filename), "folder", error) from error
     if not files:
         layout = f"{folder.resolve().name}/CLASS/IMAGE.png"
         words = f"no images in class folders; lay them out as {layout}"

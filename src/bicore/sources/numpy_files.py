@@ -29,8 +29,8 @@ from bicore.sources.parts import (
     changed,
     check_labels,
     check_numbers,
+    describe,
     digest_files,
-    kind_of,
     make_chunk,
 )
 from bicore.sources.reading import NUMBER, Allowance, Reading
@@ -203,14 +203,11 @@ class _StoredShards(ShardSource):
     def look(self) -> Iterator[Shard]:
         for number, ((x, _), y, weight) in enumerate(self._columns):
             check_numbers(x.dtype, x.place)
-            label = None
             if y is not None:
                 check_labels(y[0].dtype, y[0].place)
-                label = kind_of(y[0].dtype), y[0].shape[1:]
             if weight is not None and (weight[0].dtype.kind not in "biuf" or weight[0].shape[1:]):
                 raise InputError(f"{weight[0].place} must hold one number a row.")
-            shape = x.shape[1:] or (1,)
-            yield Shard(str(x.path), x.shape[0], shape, kind_of(x.dtype), label, number=number)
+            yield describe(str(x.path), x, None if y is None else y[0], number=number)
 
     def read(self, part: Part) -> Chunk:
         columns = self._columns[self.home(part).number]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -298,6 +299,12 @@ def kind_of(dtype: np.dtype[np.generic]) -> str:
     return _KINDS.get(dtype.kind, "")
 
 
+def describe(place: str, x: Any, y: Any, **rest: Any) -> Shard:
+    """A shard by the shapes and dtypes of its features and labels."""
+    label = None if y is None else (kind_of(y.dtype), y.shape[1:])
+    return Shard(place, x.shape[0], x.shape[1:] or (1,), kind_of(x.dtype), label, **rest)
+
+
 def check_numbers(dtype: np.dtype[np.generic], place: str) -> None:
     """Refuse features that are not numbers."""
     if dtype.kind not in "biuf":
@@ -363,13 +370,8 @@ def digest_files(words: str, files: Sequence[Path]) -> str:
     return digest.hexdigest()[:_LENGTH]
 
 
-def digest_words(words: str) -> str:
-    """Digest words alone."""
-    return hashlib.sha256(words.encode()).hexdigest()[:_LENGTH]
-
-
-def digest_columns(words: str, columns: Iterable[Array | None]) -> str:
-    """Digest shapes, types and a sample of the rows of columns in memory or mapped."""
+def digest_columns(words: str, columns: Iterable[Array | None] = ()) -> str:
+    """Digest words, and shapes, types and a sample of the rows of columns."""
     digest = hashlib.sha256(words.encode())
     for column in columns:
         if column is None:
