@@ -303,8 +303,6 @@ REFUSED = {
         "inner_reg=-1.0 is not a positive number",
     ),
     "column": (["table.csv", "--target", "lable", "--size", "5"], "Did you mean 'label'"),
-    "no column": (["table.csv", "--size", "5"], "needs --target COLUMN"),
-    "no labels": (["x.npy", "--size", "5"], "--labels FILE.npy"),
     "no file": (["missing.csv", "--size", "5"], "'missing.csv' does not exist"),
     "no data folder": (["mnist", "--size", "5"], "--data DIR or set BICORE_DATA"),
     "empty data folder": (

@@ -132,6 +132,23 @@ def test_l11_all_rows_come_at_once_in_a_stated_order(command, place, monkeypatch
     assert "given order" in targets.provenance.notes[0]
 
 
+def test_h3_rows_without_labels_are_selected_by_a_method_that_needs_none(command, place):
+    x = blobs(60).x
+    np.save(place / "rows.npy", x)
+    np.savetxt(place / "rows.csv", x, delimiter=",", header="a,b,c,d", comments="")
+    expected = bicore.select(x, size=6)
+    assert expected.provenance.method == "reconstruction"
+    for words in (["rows.npy"], ["rows.csv", "--scale", "none"]):
+        done = command("select", *words, "--size", "6", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["indices"] == expected.indices.tolist()
+        assert "target" in found["notes"][0]
+    refused = command("select", "rows.npy", "--size", "6", "--method", "class-balanced")
+    assert refused.returncode == 2
+    assert "labels" in refused.stderr
+
+
 def test_l12_a_negative_first_gain_is_explained(tmp_path):
     known = Provenance(empty_objective=1.0)
     found = Coreset(np.array([3, 5]), objectives=np.array([1.5, 0.5]), provenance=known)

@@ -96,7 +96,7 @@ REFUSED = {
         lambda: select(X, ["a", "b"] * 20, 3, task="regression", **OK),
         r"y has dtype",
     ),
-    "no labels": (lambda: select(X, None, 3, **OK), r"needs labels or targets"),
+    "no labels": (lambda: select(X, None, 3, method="class-balanced"), r"needs labels"),
     "text features": (
         lambda: select([["a"], ["b"]], [0, 1], 1, **OK),
         "x has dtype .*numbers",

@@ -26,6 +26,13 @@ from bicore.selectors.large import Estimate, Large, estimate_selection, make_fea
 from bicore.selectors.quality_curve import select_smallest
 from bicore.selectors.registry import as_selector
 
+#: The method for rows without labels, by default.
+LABEL_FREE = "reconstruction"
+NO_LABELS = (
+    f"labels: none given, so the method is {LABEL_FREE!r}, which needs none; name a target to "
+    "select for its prediction"
+)
+
 
 def select(
     x: Any,
@@ -48,7 +55,8 @@ def select(
     Parameters
     ----------
     x, y : array
-        Features and labels (or targets), row by row; or a :class:`Dataset` as x. A path, a pattern
+        Features and labels (or targets), row by row; or a :class:`Dataset` as x. Without labels the
+        default method is "reconstruction", which needs none; a note says so. A path, a pattern
         such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
         :class:`bicore.shards.ShardSource` as x gives the same answer: rows that fit the memory
         limit are loaded, others are read when needed. A table (a data frame of pandas or polars,
@@ -129,11 +137,12 @@ def select(
             return parts.select(size, initial, seed, runtime, wanted, **others)
         x, outer, options, notes = parts.read(runtime, wanted)
         y = weight = None
-    refuse_unread(x)
+    data = _dataset(x, y, weight)
+    if data.y is None and method == "bilevel":
+        method, notes = LABEL_FREE, (*notes, NO_LABELS)
     selector = as_selector(method, **options)
     _refuse_unused(model, selector)
     refuse_tolerance(size, tolerance)
-    data = _dataset(x, y, weight)
     judge = _outer(outer)
     if not len(initial) and _takes_all(selector, data, size):
         return _take_all(data, seed, notes)
@@ -213,8 +222,10 @@ def estimate(
             return parts.estimate(size, runtime, wanted, method)
         x, outer, options, _ = parts.read(runtime, wanted)
         y = weight = None
-    selector = as_selector(method, **options)
     data = _dataset(x, y, weight)
+    if data.y is None and method == "bilevel":
+        method = LABEL_FREE
+    selector = as_selector(method, **options)
     return estimate_selection(selector, data, size, _outer(outer), runtime, wanted)
 
 

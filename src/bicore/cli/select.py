@@ -289,7 +289,7 @@ def _open(
     if rows.in_parts(options, runtime):
         _refuse_for_parts(rows, output)
         return None, {**options, **rows.arguments()}
-    source = rows.open(output.quiet, memory=runtime.memory)
+    source = rows.open(output.quiet, memory=runtime.memory, needs_target=False)
     out = getattr(output, "out", None)
     if out is not None and out.suffix.lower() != ".npz" and source.table is None:
         raise InputError(f"--out {out}: {source.name} is no table; use .npz.")

@@ -387,9 +387,11 @@ def load_npz(path: Path, reading: Reading) -> Source:
 
 def load_npy(path: Path, reading: Reading) -> Source:
     """Load a matrix of features and, from a file of its own, the labels."""
-    if reading.labels is None:
+    y = None
+    if reading.labels is not None:
+        y = _load_array(Path(reading.labels), reading)
+    elif reading.needs_target:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
-    y = _load_array(Path(reading.labels), reading)
     return _source(path, _load_array(path, reading), y, None)
 
 

@@ -104,6 +104,7 @@ def open_source(
     missing: str | None = None,
     encoding: str | None = None,
     resize: int | None = None,
+    needs_target: bool = True,
 ) -> Source:
     """Load data by a name or a path, as the command line does.
 
@@ -142,6 +143,8 @@ def open_source(
         Encoding of a text file (default: by its byte order mark, UTF-8, or else Latin-1).
     resize : int, optional
         Width and height of images (default: as they are, or 32 if their sizes differ).
+    needs_target : bool
+        Whether a table without ``target``, or an .npy without ``labels``, is an error.
 
     Returns
     -------
@@ -174,7 +177,7 @@ def open_source(
         decimal=decimal,
         missing=missing,
         encoding=encoding,
-        needs_target=True,
+        needs_target=needs_target,
         resize=resize,
     )
     source = _load(word, reading)
