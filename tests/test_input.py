@@ -96,6 +96,7 @@ REFUSED = {
         lambda: select(X, ["a", "b"] * 20, 3, task="regression", **OK),
         r"y has dtype",
     ),
+    "masked": (lambda: select(np.ma.masked_less(X, 0), Y, 3, **OK), r"x has masked values"),
     "no labels": (lambda: select(X, None, 3, method="class-balanced"), r"needs labels"),
     "text features": (
         lambda: select([["a"], ["b"]], [0, 1], 1, **OK),

@@ -350,9 +350,12 @@ def is_in_parts(x: Any) -> bool:
         return True
     if type(x) in (list, tuple):
         return len(x) > 0 and all(map(_is_path, x))
-    return (
-        _is_path(x) or hasattr(x, "__dask_graph__") or (hasattr(x, "parts") and hasattr(x, "read"))
-    )
+    return _is_path(x) or _is_dask(x) or (hasattr(x, "parts") and hasattr(x, "read"))
+
+
+def _is_dask(x: Any) -> bool:
+    """Whether x is a lazy collection; xarray has the method for arrays in memory too."""
+    return hasattr(x, "__dask_graph__") and x.__dask_graph__() is not None
 
 
 def _is_path(x: Any) -> bool:

@@ -85,6 +85,9 @@ class Dataset:
     extra: Mapping[str, Array] | None = field(default=None, metadata={"counts": False})
 
     def __post_init__(self) -> None:
+        for name in ("x", "y", "weight"):
+            if np.ma.is_masked(getattr(self, name)):
+                raise InputError(f"{name} has masked values; fill them, or leave these rows out.")
         x = as_features(self.x, "x")
         n = len(x)
         checked = {

@@ -393,7 +393,7 @@ class VariationalLearner:
         self._refined: dict[int, MeanFieldNetwork] = {}
 
     def add_task(self, x: Array, y: Array, context: Context | None = None) -> None:
-        """VariationalFit the posterior of one more task, with its coreset withheld.
+        """Fit the posterior of one more task, with its coreset withheld.
 
         Parameters
         ----------
