@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, Linear, MergeReduce, Normalised, select
+from bicore import (
+    BilevelSelector,
+    Dataset,
+    InputError,
+    Linear,
+    MergeReduce,
+    Normalised,
+    estimate,
+    select,
+)
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.kernel_choice import (
     COSINE,
@@ -22,6 +31,7 @@ from bicore.bilevel.kernel_choice import (
 from bicore.bilevel.regularisation import EXPONENTS
 from bicore.data import read_targets
 from bicore.kernels import Exponential
+from bicore.sources import ArrayShards
 from tests.helpers import blobs
 
 AUTO = BilevelSelector(kernel="auto", inner_reg=0.1)
@@ -68,8 +78,18 @@ def test_targets_and_wide_rows_keep_the_wide_kernel():
 )
 def test_a_model_that_is_unknown_or_not_the_only_choice_is_refused(options):
     data = blobs()
+    for call in (select, estimate):
+        with pytest.raises(InputError, match="model"):
+            call(data.x, data.y, 5, **{"model": "trees", **options})
+
+
+def test_passes_refuse_a_model_because_their_features_are_linear():
+    data = blobs()
+    source = ArrayShards(data.x, data.y)
     with pytest.raises(InputError, match="model"):
-        select(data.x, data.y, 5, **{"model": "trees", **options})
+        select(source, size=5, passes="exact", model="trees")
+    automatic = select(source, size=5, passes="exact", kernel=AutomaticKernel())
+    assert automatic.indices.tolist() == select(source, size=5, passes="exact").indices.tolist()
 
 
 def test_columns_of_one_scale_are_left_alone():

@@ -23,7 +23,7 @@ def gaussians(seed, share, n=240):
     return (x - x.mean(0)) / x.std(0), y
 
 
-@pytest.mark.parametrize("kernel", ["auto", "linear", "rbf", "laplace"])
+@pytest.mark.parametrize("kernel", ["auto", "linear"])
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.1])
 def test_d1_no_answer_is_of_one_class(share, kernel):
     for seed in range(2):

@@ -138,8 +138,8 @@ def select(
         x, outer, options, notes = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
-    if data.y is None and method == "bilevel":
-        method, notes = LABEL_FREE, (*notes, NO_LABELS)
+    method, told = _method_for(data, method)
+    notes += told
     selector = as_selector(method, **options)
     _refuse_unused(model, selector)
     refuse_tolerance(size, tolerance)
@@ -172,6 +172,7 @@ def estimate(
     outer: tuple[Any, ...] | Dataset | None = None,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
+    model: str = "any",
     large: str = "approximate",
     **options: Any,
 ) -> Estimate:
@@ -194,8 +195,10 @@ def estimate(
         Device and limits.
     method : str or Selector
         A method's name, or a selector.
+    model : str
+        The kind of model that will be trained on the points, as in :func:`select`.
     large : "approximate" or "exact"
-        As :func:`select` has it.
+        As in :func:`select`.
     **options
         Parameters of the method.
 
@@ -213,6 +216,7 @@ def estimate(
     """
     wanted = as_option("large", large, Large)
     runtime = runtime or Runtime()
+    options = _options_for(model, method, options)
     y, size = _read_size(x, y, size)
     if is_in_parts(x):
         from bicore.selectors.passes import RowsInParts
@@ -223,9 +227,7 @@ def estimate(
         x, outer, options, _ = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
-    if data.y is None and method == "bilevel":
-        method = LABEL_FREE
-    selector = as_selector(method, **options)
+    selector = as_selector(_method_for(data, method)[0], **options)
     return estimate_selection(selector, data, size, _outer(outer), runtime, wanted)
 
 
@@ -382,6 +384,13 @@ def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, 
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
     every = (*notes, f"size: all rows, {order}; none were compared")
     return coreset.annotated({**known, "notes": every})
+
+
+def _method_for(data: Dataset, method: str | Selector) -> tuple[str | Selector, tuple[str, ...]]:
+    """Return the method, and a note if rows without labels need another one than the default."""
+    if data.y is None and method == "bilevel":
+        return LABEL_FREE, (NO_LABELS,)
+    return method, ()
 
 
 def _options_for(model: str, method: str | Selector, options: dict[str, Any]) -> dict[str, Any]:

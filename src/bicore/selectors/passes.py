@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from bicore import shards
+from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError, LargeDataWarning, MemoryLimitError, unknown_name
@@ -244,7 +245,9 @@ def _check_option(name: str, value: Any) -> None:
 
 def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:
     """Return the features that rows are compared in, and a note if they replace a kernel."""
-    if kernel is None or kernel == "auto":
+    if isinstance(kernel, AutomaticKernel) and kernel.model != "any":
+        raise _no_meaning("model", kernel.model, "leave it out")
+    if kernel is None or kernel == "auto" or isinstance(kernel, AutomaticKernel):
         return None, ""
     if isinstance(kernel, FeatureMap):
         return kernel, ""

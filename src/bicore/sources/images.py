@@ -87,16 +87,16 @@ def _common_size(
 def copy_images(source: Source, indices: Array, out: Path) -> None:
     """Copy chosen images to CLASS folders below a new folder; all or nothing."""
     assert source.root is not None
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
         for row in indices.tolist():
             name = source.table.columns[0][row]
-            (beside / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source.root / name, beside / name)
-        beside.chmod(0o755)
-        os.rename(beside, out)
+            (temporary / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source.root / name, temporary / name)
+        temporary.chmod(0o755)
+        os.rename(temporary, out)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
