@@ -21,7 +21,7 @@ from benchmarks.common import Rows, data_folder, on_cpu, report
 from bicore import BilevelSelector, Dataset
 from bicore.active import query
 from bicore.kernels import fully_connected, shifts
-from bicore.selectors import as_selector
+from bicore.methods import as_selector
 from bicore.sources import mnist
 
 POOL = 3000

@@ -15,7 +15,7 @@ from sklearn.datasets import load_diabetes
 from benchmarks.common import on_cpu, report
 from bicore import RBF, BilevelSelector, Dataset, Kernel, Laplace, Polynomial
 from bicore.kernels import fully_connected
-from bicore.selectors import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
+from bicore.methods import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
 from bicore.sources import digits
 
 POOL = 1200

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.pages import read_record
 from bicore import Dataset, Runtime, select
-from bicore.memory import MomentMemory
+from bicore.streaming import MomentMemory
 
 #: A problem that is slower by more than this share is shown.
 TOLERANCE = 0.2

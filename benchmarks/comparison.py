@@ -22,8 +22,8 @@ from bicore.evaluate.comparison import Comparison, Grid, Stage
 from bicore.evaluate.models import as_judge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
+from bicore.methods.registry import METHODS, as_selector
 from bicore.runtime import Runtime
-from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 
 SIZES = [50, 100, 250]

@@ -25,7 +25,7 @@ from bicore.evaluate.comparison import WHOLE, Comparison, Grid
 from bicore.evaluate.models import Judge, LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
-from bicore.selectors.registry import METHODS, as_selector
+from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
 
 RECORD = "comparison_embedding"

@@ -35,7 +35,7 @@ from bicore.data import Array
 from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
-from bicore.selectors.registry import METHODS, as_selector
+from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.standard_sets import cifar10, cifar10_pixels, standard_cifar10
 from experiments.networks import ResNet18

@@ -13,8 +13,8 @@ from benchmarks.comparison_embedding import QUADRATIC
 from benchmarks.pages import DOCS, read_record, render, table, where
 from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.records import Entry, Row, paired_difference, scored, summarise
+from bicore.methods.registry import METHODS
 from bicore.report.figures import draw_curves
-from bicore.selectors.registry import METHODS
 
 FIGURE = DOCS / "comparison.png"
 DEFAULT = "bilevel"

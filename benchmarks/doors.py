@@ -29,7 +29,7 @@ datasets.Dataset(table).save_to_disk({folder!r})
 """
 FROM_HF = """
 import datasets
-from bicore.compat.huggingface import from_hf
+from bicore.integrations.huggingface import from_hf
 ds = datasets.load_from_disk({folder!r})
 with Peak() as peak:
     data = from_hf(ds, x="embedding", y="label")

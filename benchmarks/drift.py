@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.heads import CLASSES, Heads, labelled
 from bicore.evaluate.samples import Sample
-from bicore.memory import Buffer, MomentMemory, Reservoir
+from bicore.streaming import Buffer, MomentMemory, Reservoir
 
 ROWS = 20_000
 CAPACITY = 100

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.pages import DOCS, drawing, percent, read_record, unique, where
 from bicore import BilevelSelector, Dataset
-from bicore.selectors import quality_curve
+from bicore.methods import quality_curve
 from bicore.sources import digits
 
 #: Names of strategies by the classes that records name.

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.common import data_folder, mnist_vectors
 from benchmarks.pages import DOCS, drawing
 from bicore import RBF, BilevelSelector, MergeReduce
-from bicore.memory import Reservoir
 from bicore.sources.standard_sets import MEAN, STD
+from bicore.streaming import Reservoir
 
 FIGURE = DOCS / "images" / "stream.png"
 RARE = 20

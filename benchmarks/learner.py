@@ -19,10 +19,10 @@ import torch
 
 from benchmarks.common import Pair, Rows, best, cifar_embedding, data_folder, report
 from bicore import Context, Runtime
-from bicore.memory import MomentMemory
 from bicore.moments import Moments
 from bicore.moments.heads import make_head
 from bicore.sources.standard_sets import cifar10_pixels, mnist
+from bicore.streaming import MomentMemory
 
 BATCH = 500
 #: Widths that only a GPU computes.

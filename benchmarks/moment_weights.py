@@ -19,8 +19,8 @@ from bicore import Linear
 from bicore.evaluate.models import LogisticJudge, RidgeJudge
 from bicore.evaluate.samples import as_sample
 from bicore.evaluate.samples import draw_tuning_rows as drawn
-from bicore.memory import MomentMemory
 from bicore.sources import digits
+from bicore.streaming import MomentMemory
 
 BATCH = 125
 CAPACITIES = (20, 50, 100)

@@ -20,8 +20,8 @@ from torch import nn
 from benchmarks.common import data_folder, on_cpu, report
 from bicore import BilevelSelector, Dataset
 from bicore.kernels import cnn, fully_connected
+from bicore.methods import NetworkSelector, Selector, Uniform
 from bicore.networks import ConjugateGradients, NeumannSeries, Stochastic
-from bicore.selectors import NetworkSelector, Selector, Uniform
 from bicore.sources import mnist
 
 POOL = 300

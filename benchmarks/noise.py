@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.common import data_folder, on_cpu, report, ridge_answers
 from bicore import BilevelSelector, CustomLoss, Dataset
 from bicore.kernels import fully_connected
-from bicore.selectors import Selector, Uniform, trusted
+from bicore.methods import Selector, Uniform, trusted
 from bicore.sources import digits, mnist
 
 POOL = 1000

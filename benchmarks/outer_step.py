@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from bicore.selectors.search import fit_engine
+from bicore.methods.search import fit_engine
 from torch.func import grad
 
 from benchmarks.common import report
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.bilevel.prepare import Room, prepare
+from bicore.methods.network import CRITERIA
 from bicore.networks import ConjugateGradients, FlatModule, NetworkProblem, Rows
 from bicore.picking import Start
-from bicore.selectors.network import CRITERIA
 from experiments.networks import ResNet18
 
 POOL, PRODUCTS = 1000, 30

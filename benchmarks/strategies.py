@@ -16,7 +16,7 @@ import torch
 from benchmarks.common import data_folder, on_cpu, report
 from bicore import BilevelSelector, Coreset, Dataset
 from bicore.kernels import fully_connected
-from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex, Strategy, Uniform
+from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex, Strategy, Uniform
 from bicore.sources import mnist
 
 POOL = 10_000

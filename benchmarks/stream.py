@@ -19,7 +19,7 @@ from benchmarks.common import data_folder, mnist_vectors, report
 from bicore import RBF, BilevelSelector
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.samples import as_sample
-from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
+from bicore.streaming import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
 
 BATCH = 125
 CAPACITY = 100

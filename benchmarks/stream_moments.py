@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from benchmarks.common import best, report
-from bicore.memory import MomentMemory
 from bicore.moments.choosing import WAYS
 from bicore.moments.features import RandomReLU
 from bicore.moments.ridge import Candidates
 from bicore.runtime.threads import narrow
+from bicore.streaming import MomentMemory
 
 BATCH = 125
 CAPACITY = 100

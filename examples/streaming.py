@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import bicore
-from bicore.memory import Reservoir
 from bicore.sources import digits
+from bicore.streaming import Reservoir
 
 x, y = digits()
 x = x.astype(np.float32)

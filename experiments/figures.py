@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.pages import drawing, percent
 from bicore import MergeReduce
-from bicore.selectors import as_selector
+from bicore.methods import as_selector
 from experiments.layout import CONTINUAL, ON_MNIST, published
 from experiments.methods import FRESH
 from experiments.paper import PAPER

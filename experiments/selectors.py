@@ -25,8 +25,8 @@ from bicore import (
     Runtime,
     Selector,
 )
+from bicore.methods import as_selector
 from bicore.networks.observe import observe
-from bicore.selectors import as_selector
 from experiments.problems import Problem
 
 #: γ of the paper's RBF kernel.

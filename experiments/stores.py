@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from bicore import Context, Dataset, MergeReduce, ReplayMemory, Selector
-from bicore.memory import (
+from bicore.moments.features import Embedded
+from bicore.streaming import (
     Buffer,
     ClassBalancedReservoir,
     GradientSampling,
@@ -20,7 +21,6 @@ from bicore.memory import (
     Prototypes,
     Reservoir,
 )
-from bicore.moments.features import Embedded
 from experiments.networks import Network
 from experiments.problems import Problem
 from experiments.selectors import LAMBDA, Picker

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from torch import Tensor
 
-from bicore.memory import VariationalLearner, VariationalTraining
+from bicore.streaming import VariationalLearner, VariationalTraining
 from experiments.rows import Job, Results, Row, Trials
 from experiments.selectors import Picker, context_of
 from experiments.tasks import Part, Task

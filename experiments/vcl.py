@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bicore.memory import VariationalFit, VariationalLearner
+from bicore.streaming import VariationalFit, VariationalLearner
 from experiments.training import Cohort, Passes, adam
 
 

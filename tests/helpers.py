@@ -13,8 +13,8 @@ from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import Prepared, Room, prepare
 from bicore.bilevel.problem import Problem
+from bicore.methods.outcome import fit_engine
 from bicore.picking import Start
-from bicore.selectors.outcome import fit_engine
 
 
 def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Dataset:

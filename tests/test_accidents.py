@@ -676,8 +676,8 @@ def test_names_of_help_texts_are_those_of_the_library():
     from bicore.cli import compare, options, worth
     from bicore.evaluate import JUDGES
     from bicore.evaluate import worth as library
-    from bicore.memory import BUFFERS
-    from bicore.selectors.registry import METHODS
+    from bicore.methods.registry import METHODS
+    from bicore.streaming import BUFFERS
 
     assert tuple(JUDGES) == options.JUDGES
     known = [name for name, kind in BUFFERS.items() if not kind.needs_model]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from bicore import InputError
-from bicore.compat.torch import select_from
+from bicore.integrations.torch import select_from
 from bicore.kernels import (
     GELU,
     Conv,

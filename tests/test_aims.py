@@ -184,8 +184,8 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
 
 
 def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
-    from bicore.memory import MergeReduce
-    from bicore.selectors import as_selector
+    from bicore.methods import as_selector
+    from bicore.streaming import MergeReduce
 
     open_selector = as_selector("bilevel", kernel=KERNEL, inner_reg=0.1)
     kept = MergeReduce(open_selector, 10, 2).selector
@@ -199,7 +199,7 @@ def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
 
 
 def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
-    from bicore.selectors import bilevel
+    from bicore.methods import bilevel
 
     x, y = points()
     chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
@@ -209,7 +209,7 @@ def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(mon
 
 
 def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monkeypatch):
-    from bicore.selectors import bilevel
+    from bicore.methods import bilevel
 
     x, y = points()
     data = Dataset(x, y > 0)

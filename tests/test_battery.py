@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import bicore.memory
+import bicore.streaming
 from benchmarks import battery, battery_page
 from benchmarks.battery.memories import BUFFERS, replay, stream
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
 from bicore import Context, Dataset
-from bicore.selectors import METHODS
+from bicore.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 
@@ -100,9 +100,9 @@ def test_a_stream_is_sorted_by_class_and_what_is_kept_is_found_again_in_the_pool
     data = five_classes()
     shown = []
     for kind in ("MergeReduce", "Reservoir", "ClassBalancedReservoir"):
-        plain = getattr(bicore.memory, kind)._take
+        plain = getattr(bicore.streaming, kind)._take
         monkeypatch.setattr(
-            getattr(bicore.memory, kind),
+            getattr(bicore.streaming, kind),
             "_take",
             lambda self, batch, context, plain=plain: (
                 shown.append(batch.y),

@@ -15,9 +15,9 @@ from benchmarks.check import slower
 from benchmarks.common import write_record
 from benchmarks.moment_weights import learnt
 from benchmarks.page import PAGES
-from bicore.memory import MomentMemory
 from bicore.moments.ridge import Candidates
 from bicore.sources import digits
+from bicore.streaming import MomentMemory
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,8 +19,8 @@ from bicore import (
 )
 from bicore.active import query
 from bicore.kernels import Averaged, shifts
-from bicore.selectors import JointSelector, Reconstruction, trusted
-from bicore.selectors.variants import principal_axes
+from bicore.methods import JointSelector, Reconstruction, trusted
+from bicore.methods.variants import principal_axes
 from tests.helpers import blobs, line
 
 OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}

@@ -13,7 +13,7 @@ import pytest
 import bicore
 from bicore import Dataset, InputError
 from bicore.evaluate import Stream
-from bicore.selectors import Uniform
+from bicore.methods import Uniform
 from tests import HANG
 from tests.helpers import blobs
 

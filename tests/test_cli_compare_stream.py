@@ -10,8 +10,8 @@ from bicore.evaluate.comparison import Grid, Stream, StreamComparison
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
-from bicore.memory import Reservoir
 from bicore.sources.opening import open_source
+from bicore.streaming import Reservoir
 from tests.helpers import blobs, line
 
 FAST = ["--stream", "--capacity", "8", "--batch", "20", "--seeds", "2"]

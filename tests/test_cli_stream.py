@@ -15,12 +15,12 @@ from bicore import Context, InputError
 from bicore.cli.options import BUFFERS as NAMES
 from bicore.cli.stream import Run
 from bicore.files import read_state
-from bicore.memory import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
+from bicore.methods import Uniform
 from bicore.moments.heads import Head
 from bicore.runtime import Clock
-from bicore.selectors import Uniform
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
+from bicore.streaming import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
 from tests import HANG
 from tests.helpers import blobs
 
@@ -69,7 +69,7 @@ def count(frame, event, argument):
     if not calls:
         os.kill(os.getpid(), signal.SIGKILL)
 if at_work:
-    import bicore.memory.merge_reduce as m
+    import bicore.streaming.merge_reduce as m
     plain = m.MergeReduce._take
     def counted(self, *given):
         sys.setprofile(count)
@@ -121,7 +121,7 @@ def test_fifty_kills(bicore, tmp_path):
 @pytest.mark.slow
 def test_interrupting_saves_and_says_how_to_go_on(folder):
     code = (
-        "import os, signal, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
+        "import os, signal, bicore.streaming.merge_reduce as m\nplain = m.MergeReduce._take\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "taken = []\n"
         "def stopped(self, b, c):\n"
@@ -212,7 +212,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
     )
     assert state_of(folder) == before
     newest = sorted((folder / "state").glob("state-*.npz"))[-1]
-    import bicore.memory.base as base
+    import bicore.streaming.base as base
 
     old = base.FORMAT
     base.FORMAT = 99

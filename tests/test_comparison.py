@@ -32,9 +32,9 @@ from bicore.evaluate.samples import (
     measured,
 )
 from bicore.kernels import fully_connected
+from bicore.methods import NetworkSelector, as_selector
+from bicore.methods.baselines.base import PlainSelector
 from bicore.networks.observe import as_module
-from bicore.selectors import NetworkSelector, as_selector
-from bicore.selectors.baselines.base import PlainSelector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from tests.helpers import blobs
@@ -701,7 +701,7 @@ def test_targets_without_spread_are_refused():
 
 
 def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
-    from bicore.selectors.baselines.covering import KCenter
+    from bicore.methods.baselines.covering import KCenter
 
     run = comparison(tmp_path, methods=("k-center-features",))
     take = KCenter._grow

@@ -15,7 +15,7 @@ from bicore.errors import InputError
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import Row
 from bicore.evaluate.samples import Sample, as_sample
-from bicore.selectors.registry import METHODS
+from bicore.methods.registry import METHODS
 
 
 @pytest.fixture

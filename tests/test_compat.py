@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from torch.utils.data import DataLoader, TensorDataset
 
 from bicore import Coreset, Dataset, InputError, Runtime, select
-from bicore.compat.sklearn import CoresetSampler
-from bicore.compat.torch import WeightedSubset
+from bicore.integrations.sklearn import CoresetSampler
+from bicore.integrations.torch import WeightedSubset
 from bicore.sources import digits
 from tests.helpers import blobs
 

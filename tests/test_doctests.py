@@ -13,7 +13,7 @@ import bicore
 TRAINING = {
     "bicore.evaluate.models",
     "bicore.evaluate.worth",
-    "bicore.memory.replay",
+    "bicore.streaming.replay",
 }
 MODULES = ["bicore", *(found.name for found in pkgutil.walk_packages(bicore.__path__, "bicore."))]
 

@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from bicore import Dataset, InputError
-from bicore.compat.avalanche import CoresetBuffer, CoresetSelection
-from bicore.memory import ReplayMemory
-from bicore.selectors import KCenter
+from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection
+from bicore.methods import KCenter
 from bicore.sources import digits
+from bicore.streaming import ReplayMemory
 from tests.hosts import avalanche_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -18,9 +18,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks as parametrize_with_sklearn
 
 from bicore import BilevelSelector, InputError
-from bicore.compat.imblearn import CoresetSampler
-from bicore.compat.sklearn import CoresetClassifier
-from bicore.compat.sklearn import CoresetSampler as Sampler
+from bicore.integrations.imblearn import CoresetSampler
+from bicore.integrations.sklearn import CoresetClassifier
+from bicore.integrations.sklearn import CoresetSampler as Sampler
 from tests.helpers import blobs
 
 PLAIN = BilevelSelector("linear", inner_reg=0.1)

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from bicore import InputError
-from bicore.compat.mammoth import Buffer
-from bicore.memory import Reservoir
+from bicore.integrations.mammoth import Buffer
 from bicore.sources import digits
+from bicore.streaming import Reservoir
 
 BATCH = 10
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bicore import BilevelSelector
 from bicore.active import query
-from bicore.compat.skactiveml import CoresetQuery
+from bicore.integrations.skactiveml import CoresetQuery
 from tests.helpers import blobs
 
 RBF = BilevelSelector("rbf", inner_reg=0.1)

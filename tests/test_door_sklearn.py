@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bicore import BilevelSelector, InputError
-from bicore.compat.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
-from bicore.selectors.baselines.covering import KCenter
+from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
+from bicore.methods.baselines.covering import KCenter
 from tests.helpers import blobs
 
 PLAIN = {"kernel": "linear", "inner_reg": 0.1, "strategy": "greedy", "targets": "given"}
@@ -161,8 +161,8 @@ def test_sparse_rows_come_out_sparse():
 @pytest.mark.parametrize(
     ("host", "module", "name"),
     [
-        ("imblearn", "bicore.compat.imblearn", "CoresetSampler"),
-        ("skactiveml", "bicore.compat.skactiveml", "CoresetQuery"),
+        ("imblearn", "bicore.integrations.imblearn", "CoresetSampler"),
+        ("skactiveml", "bicore.integrations.skactiveml", "CoresetQuery"),
     ],
 )
 def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, name):

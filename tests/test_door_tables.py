@@ -110,7 +110,7 @@ def embedded(tmp_path):
 
 
 def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
-    from bicore.compat.huggingface import from_hf
+    from bicore.integrations.huggingface import from_hf
 
     data = from_hf(embedded, x="embedding", y="label", weight="count")
     assert data.x.dtype == np.float32
@@ -128,7 +128,7 @@ def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
 
 
 def test_what_was_selected_and_shuffled_stays_so(embedded):
-    from bicore.compat import huggingface
+    from bicore.integrations import huggingface
 
     part = embedded.shuffle(seed=1).select(range(5, 25))
     data = huggingface.from_hf(part, x="embedding", y="text")
@@ -137,7 +137,7 @@ def test_what_was_selected_and_shuffled_stays_so(embedded):
 
 
 def test_parts_are_put_together(embedded, monkeypatch):
-    from bicore.compat import huggingface
+    from bicore.integrations import huggingface
 
     monkeypatch.setattr(huggingface, "ROWS_AT_ONCE", 7)
     data = huggingface.from_hf(embedded, x=["count", "label"], y="text")
@@ -147,7 +147,7 @@ def test_parts_are_put_together(embedded, monkeypatch):
 
 
 def test_data_sets_that_lack_something_are_refused(embedded):
-    from bicore.compat.huggingface import from_hf
+    from bicore.integrations.huggingface import from_hf
 
     with pytest.raises(InputError, match="embeding"):
         from_hf(embedded, x="embeding", y="label")

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import bicore
 from bicore import Coreset, InputError, MemoryLimitError, Runtime, TimeLimitError
-from bicore.compat.torch import WeightedSubset, select_from, weighted_sampler
+from bicore.integrations.torch import WeightedSubset, select_from, weighted_sampler
 from bicore.networks import observe
 from bicore.sources import digits
 
@@ -300,8 +300,8 @@ def test_weighted_subset_of_dicts_keeps_their_fields():
 
 def memories():
     """Every memory, made anew; the selector of a memory is quick."""
-    from bicore.memory import BUFFERS, JointReplay, ReplayMemory, as_buffer
-    from bicore.selectors import KCenter
+    from bicore.methods import KCenter
+    from bicore.streaming import BUFFERS, JointReplay, ReplayMemory, as_buffer
 
     made = {
         name: lambda name=name: as_buffer(
@@ -405,8 +405,8 @@ def test_a_state_of_another_memory_is_refused():
 
 
 def test_orders_of_a_replay_loader_go_on():
-    from bicore.memory import JointReplay, ReplayMemory
-    from bicore.selectors import Uniform
+    from bicore.methods import Uniform
+    from bicore.streaming import JointReplay, ReplayMemory
 
     for make in (lambda: ReplayMemory(Uniform(), 12), lambda: JointReplay(12)):
         first, again = make(), make()
@@ -417,7 +417,7 @@ def test_orders_of_a_replay_loader_go_on():
 
 
 def test_observing_batches_is_updating_by_them():
-    from bicore.memory import Reservoir
+    from bicore.streaming import Reservoir
 
     x, y = images(60)
     by_hand = Reservoir(7)

@@ -17,8 +17,8 @@ from scipy import stats
 from torch import nn
 
 from bicore import Context, Dataset, InputError, MergeReduce, ReplayMemory
-from bicore.memory import ClassBalancedReservoir
-from bicore.selectors import as_selector
+from bicore.methods import as_selector
+from bicore.streaming import ClassBalancedReservoir
 from experiments import __main__ as commands
 from experiments import (
     appendix,
@@ -81,9 +81,9 @@ PUBLIC = {
     "bicore.bilevel",
     "bicore.kernels",
     "bicore.networks.observe",
-    "bicore.selectors",
+    "bicore.methods",
     "bicore.sources",
-    "bicore.memory",
+    "bicore.streaming",
     "bicore.moments.features",
 }
 

@@ -5,7 +5,7 @@ import pytest
 
 from bicore import RBF, BilevelSelector, Dataset, MergeReduce, ReplayMemory
 from bicore.bilevel.kernel_choice import FOR_PART, IN_PART
-from bicore.selectors import as_selector
+from bicore.methods import as_selector
 from tests.helpers import blobs
 
 

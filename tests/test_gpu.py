@@ -28,7 +28,7 @@ from bicore.kernels import (
     pooled_cntk,
     resnet18,
 )
-from bicore.selectors import METHODS, as_selector
+from bicore.methods import METHODS, as_selector
 from tests.helpers import blobs
 
 needs_gpu = pytest.mark.gpu

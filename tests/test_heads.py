@@ -9,11 +9,11 @@ from sklearn.base import clone, is_classifier
 from sklearn.linear_model import Ridge
 
 from bicore import InputError
-from bicore.memory import MomentMemory
 from bicore.moments import Moments
 from bicore.moments.features import Embedded, RandomReLU, Rows, WhitenedPatches
 from bicore.moments.heads import Head, HeadClassifier, HeadRegressor, make_head
 from bicore.moments.moments import hold_out
+from bicore.streaming import MomentMemory
 
 FEATURES = RandomReLU(width=12)
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from bicore import InputError
-from bicore.memory import JointReplay, MomentMemory
 from bicore.moments.features import RandomReLU
+from bicore.streaming import JointReplay, MomentMemory
 
 FEATURES = RandomReLU(width=64)
 

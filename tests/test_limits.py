@@ -29,9 +29,7 @@ from bicore.bilevel.strategies import STRATEGIES
 from bicore.bilevel.strategies.refining import shortlist
 from bicore.coreset import Status
 from bicore.kernels import building, operators
-from bicore.numerics import linear_algebra as tiles
-from bicore.runtime import Clock, TimeOver, checkpoint
-from bicore.selectors import (
+from bicore.methods import (
     METHODS,
     Exchange,
     FacilityLocation,
@@ -43,7 +41,9 @@ from bicore.selectors import (
     VDesign,
     large,
 )
-from bicore.selectors.registry import as_selector
+from bicore.methods.registry import as_selector
+from bicore.numerics import linear_algebra as tiles
+from bicore.runtime import Clock, TimeOver, checkpoint
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
 AFTER = 12

@@ -7,9 +7,9 @@ import torch
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Runtime
 from bicore.files import fingerprint
-from bicore.memory import MergeReduce
-from bicore.memory.merge_reduce import nearest_pair, select_index
-from bicore.selectors import KCenter, Uniform
+from bicore.methods import KCenter, Uniform
+from bicore.streaming import MergeReduce
+from bicore.streaming.merge_reduce import nearest_pair, select_index
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 
@@ -296,8 +296,8 @@ def test_impossible_buffers_are_refused(make, words):
 
 def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_some():
     """Digits 0 … 4, the last twenty times as often as each of the others, 30 rows kept, five seeds."""
-    from bicore.memory import Reservoir
     from bicore.sources import digits
+    from bicore.streaming import Reservoir
 
     x, y = digits()
     lost = {"merge-reduce": 0, "reservoir": 0}

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from bicore import InputError, NumericalError, Runtime
-from bicore.memory import MomentMemory
 from bicore.moments import Moments
 from bicore.moments.features import FeatureMap, RandomReLU, Rows, WithConstant
 from bicore.runtime import Context
+from bicore.streaming import MomentMemory
 
 FEATURES = RandomReLU(width=48)
 

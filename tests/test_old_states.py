@@ -5,8 +5,8 @@ import base64
 import zlib
 from pathlib import Path
 
-from bicore.memory import ClassBalancedReservoir, MergeReduce, ReplayMemory
-from bicore.selectors import KCenter, Uniform
+from bicore.methods import KCenter, Uniform
+from bicore.streaming import ClassBalancedReservoir, MergeReduce, ReplayMemory
 
 # Eight rows 0 … 7 with labels 0, 1, 0, 1 …, as files of those versions held them.
 RESERVOIR = (

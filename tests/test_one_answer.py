@@ -10,7 +10,7 @@ from sklearn.datasets import load_diabetes, load_wine
 
 import bicore
 from bicore import BicoreError, Dataset
-from bicore.compat.sklearn import CoresetSampler
+from bicore.integrations.sklearn import CoresetSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
 

@@ -14,13 +14,13 @@ from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
 from bicore.evaluate.samples import measure_by
-from bicore.memory import Reservoir
+from bicore.methods import KCenter, Uniform
+from bicore.methods.registry import as_selector
 from bicore.report.page_of_comparison import comparison_page
 from bicore.report.rows import main_directions
-from bicore.selectors import KCenter, Uniform
-from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
 from bicore.sources.tables import Table
+from bicore.streaming import Reservoir
 from tests.helpers import blobs, line
 from tests.pages import (
     HOSTILE,

@@ -9,12 +9,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bicore import BilevelSelector, Dataset, InputError
 from bicore.coreset import Status
 from bicore.kernels import Linear
-from bicore.memory import MomentMemory, Reservoir
 from bicore.moments.features import Rows, WithConstant, map_from_state, map_to_state
 from bicore.shards.executors import Card, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources import ArrayShards, NpyShards
 from bicore.sources.parts import Part
+from bicore.streaming import MomentMemory, Reservoir
 
 
 def gaussians(seed, share=0.3, n=600):

@@ -7,10 +7,10 @@ from torch import nn
 
 from bicore import RBF, BilevelSelector, Context, Coreset, InputError, Runtime
 from bicore.coreset import Status
-from bicore.memory import ReplayMemory
-from bicore.selectors import InducingPoints, Uniform
-from bicore.selectors.base import require_complete
+from bicore.methods import InducingPoints, Uniform
+from bicore.methods.base import require_complete
 from bicore.sources import digits
+from bicore.streaming import ReplayMemory
 
 
 def task(seed, n=40, labels=(0, 1)):
@@ -39,7 +39,7 @@ def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
 
 def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_path):
     from bicore.errors import DamagedFileError
-    from bicore.memory import Reservoir
+    from bicore.streaming import Reservoir
 
     memory = ReplayMemory(Uniform(), 4)
     memory.add_task(*task(0))

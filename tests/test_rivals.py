@@ -10,8 +10,7 @@ from torch import nn
 
 from bicore import Context, Dataset, InputError, NumericalError, Runtime
 from bicore.coreset import Status
-from bicore.networks.observe import Observed, observe
-from bicore.selectors import (
+from bicore.methods import (
     METHODS,
     BatchBALD,
     BilevelSelector,
@@ -30,9 +29,10 @@ from bicore.selectors import (
     Uniform,
     as_selector,
 )
-from bicore.selectors.base import require_complete
-from bicore.selectors.baselines.matching import fit_nonnegative
-from bicore.selectors.baselines.simple import JointLabels
+from bicore.methods.base import require_complete
+from bicore.methods.baselines.matching import fit_nonnegative
+from bicore.methods.baselines.simple import JointLabels
+from bicore.networks.observe import Observed, observe
 
 
 def seen(outputs, embedding=None) -> Context:

@@ -23,10 +23,10 @@ from bicore import (
 from bicore.bilevel import Adaptive, Constant
 from bicore.bilevel.contract import Quantity
 from bicore.coreset import Status
-from bicore.memory import Reservoir
+from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.picking import lowest
-from bicore.selectors import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.sources import digits
+from bicore.streaming import Reservoir
 from tests.helpers import HUBER, ON_CPU, blobs, gains, gradients, line, softmax_loss, state_of
 
 #: Options that leave nothing to be found out.

@@ -17,9 +17,9 @@ import bicore as library
 from bicore import InputError, LargeDataWarning, Runtime
 from bicore.cli.select import Rows as CommandRows
 from bicore.coreset import Status
+from bicore.methods.passes import features_for
 from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.clock import ProgressLine
-from bicore.selectors.passes import features_for
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from bicore import Context, InputError
-from bicore.memory import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
 from bicore.networks.observe import Observed, observe
+from bicore.streaming import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_info
 
 import bicore
 from bicore import RBF, Dataset, Runtime
+from bicore.methods import NetworkSelector
 from bicore.runtime import Context, narrow, threads, wide
-from bicore.selectors import NetworkSelector
 
 
 @pytest.fixture

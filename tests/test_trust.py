@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import bicore
 from bicore import BilevelSelector, Dataset, LargeDataWarning, Runtime
 from bicore.data import read_targets
-from bicore.selectors import sampling
+from bicore.methods import sampling
 
 
 def gaussians(seed, share, n=240):

@@ -6,9 +6,14 @@ import pytest
 import torch
 
 from bicore.errors import InputError
-from bicore.memory.vcl import MeanFieldLinear, MeanFieldNetwork, VariationalFit, VariationalLearner
-from bicore.memory.vcl import VariationalTraining as Training
-from bicore.selectors import KCenter, Uniform
+from bicore.methods import KCenter, Uniform
+from bicore.streaming.vcl import (
+    MeanFieldLinear,
+    MeanFieldNetwork,
+    VariationalFit,
+    VariationalLearner,
+)
+from bicore.streaming.vcl import VariationalTraining as Training
 from experiments.vcl import RecordedLearner
 
 

@@ -36,14 +36,14 @@ from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
 from bicore.coreset import Coreset, Status, mark_unverified
+from bicore.methods import ADesign, Batches, JointSelector, VDesign
+from bicore.methods.baselines import design as design_module
+from bicore.methods.baselines.design import Variances, _gap
+from bicore.methods.outcome import fit_engine
 from bicore.moments import Moments
 from bicore.moments.choosing import WAYS as MEMORY_RULES
 from bicore.moments.ridge import Candidates, FeatureState
 from bicore.picking import Start
-from bicore.selectors import ADesign, Batches, JointSelector, VDesign
-from bicore.selectors.baselines import design as design_module
-from bicore.selectors.baselines.design import Variances, _gap
-from bicore.selectors.outcome import fit_engine
 from bicore.shards import select_from_shards, selection
 from bicore.sources import ArrayShards
 from tests.helpers import pseudo_huber

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bicore import Dataset
-from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, ReplayMemory, Reservoir
+from bicore.methods import as_selector
 from bicore.runtime import Context
-from bicore.selectors import as_selector
+from bicore.streaming import Buffer, ClassBalancedReservoir, MergeReduce, ReplayMemory, Reservoir
 
 #: Classes of a task.
 CLASSES_A_TASK = 2

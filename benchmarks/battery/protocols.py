@@ -13,7 +13,7 @@ from bicore.kernels.classical import Laplace
 from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 from bicore.kernels.tangent import fully_connected
 
-#: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
+#: Methods by name: a name of ``bicore.methods.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.
 Method = tuple[str, dict[str, Any], bool]
 #: Option of methods within each class, with as many points per class as its share of the rows.

@@ -23,8 +23,8 @@ from bicore.evaluate.samples import as_sample
 from bicore.evaluate.samples import draw_tuning_rows as drawn
 from bicore.kernels.scaling import Normalised
 from bicore.kernels.tangent import fully_connected
+from bicore.methods import as_selector
 from bicore.runtime import Context
-from bicore.selectors import as_selector
 
 #: Training steps of network judges.
 STEPS = 300

@@ -6,9 +6,11 @@ Pick the few points of a data set which train a model almost as well as all of i
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bicore._deprecated import RenamedModules
 from bicore._version import __version__
 
 if TYPE_CHECKING:
@@ -32,13 +34,15 @@ if TYPE_CHECKING:
     from bicore.kernels.scaling import Normalised
     from bicore.kernels.tangent import TangentKernel
     from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
-    from bicore.memory.merge_reduce import MergeReduce
-    from bicore.memory.replay import ReplayMemory
+    from bicore.methods.base import Selector
+    from bicore.methods.bilevel import BilevelSelector
     from bicore.picking import Relative
     from bicore.report.comparison import compare
     from bicore.runtime import Context, Runtime
-    from bicore.selectors.base import Selector
-    from bicore.selectors.bilevel import BilevelSelector
+    from bicore.streaming.merge_reduce import MergeReduce
+    from bicore.streaming.replay import ReplayMemory
+
+sys.meta_path.insert(0, RenamedModules())
 
 # oneDNN, which torch loads, can leave a perf-PID.map for profilers in the temporary folder.
 if "DNNL_JIT_PROFILE" not in os.environ:  # its earlier name
@@ -107,13 +111,13 @@ _HOMES = {
     "kernels.scaling": ("Normalised",),
     "kernels.tangent": ("TangentKernel",),
     "losses": ("CrossEntropy", "CustomLoss", "Logistic", "SquaredError"),
-    "memory.merge_reduce": ("MergeReduce",),
-    "memory.replay": ("ReplayMemory",),
+    "streaming.merge_reduce": ("MergeReduce",),
+    "streaming.replay": ("ReplayMemory",),
     "picking": ("Relative",),
     "report.comparison": ("compare",),
     "runtime": ("Context", "Runtime"),
-    "selectors.base": ("Selector",),
-    "selectors.bilevel": ("BilevelSelector",),
+    "methods.base": ("Selector",),
+    "methods.bilevel": ("BilevelSelector",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -18,8 +18,8 @@ from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError, check_integer, check_type
 from bicore.kernels.classical import Nystrom
 from bicore.kernels.scaling import Averaged, Transformation
+from bicore.methods.bilevel import BilevelSelector
 from bicore.runtime import Context, Runtime
-from bicore.selectors.bilevel import BilevelSelector
 
 
 def query(

@@ -16,15 +16,15 @@ from bicore.bilevel.strategies import OpenStrategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError, LargeDataWarning, as_option
+from bicore.methods.base import Selector
+from bicore.methods.baselines.simple import ClassBalanced
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.large import Estimate, Large, estimate_selection, make_feasible
+from bicore.methods.quality_curve import select_smallest
+from bicore.methods.registry import as_selector
 from bicore.networks.loading import is_torch_data
 from bicore.picking import as_size
 from bicore.runtime import Context, Runtime
-from bicore.selectors.base import Selector
-from bicore.selectors.baselines.simple import ClassBalanced
-from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.large import Estimate, Large, estimate_selection, make_feasible
-from bicore.selectors.quality_curve import select_smallest
-from bicore.selectors.registry import as_selector
 
 #: The method for rows without labels, by default.
 LABEL_FREE = "reconstruction"
@@ -79,7 +79,7 @@ def select(
     runtime : Runtime, optional
         Device, precision, memory, threads, progress, time limit.
     method : str or Selector
-        A method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding",
+        A method's name (``bicore.methods.METHODS``: "bilevel", "uniform", "k-center-embedding",
         "icarl", …) or a selector.
     model : str or torch.nn.Module, optional
         The kind of model that will be trained on the points: "linear", "trees", "neighbours",
@@ -129,7 +129,7 @@ def select(
         options, model = _options_for(model, method, options), None
     y, size = _read_size(x, y, size)
     if is_in_parts(x):
-        from bicore.selectors.passes import RowsInParts
+        from bicore.methods.passes import RowsInParts
 
         parts = RowsInParts(x, y, weight, outer, options)
         if parts.in_passes:
@@ -219,7 +219,7 @@ def estimate(
     options = _options_for(model, method, options)
     y, size = _read_size(x, y, size)
     if is_in_parts(x):
-        from bicore.selectors.passes import RowsInParts
+        from bicore.methods.passes import RowsInParts
 
         parts = RowsInParts(x, y, weight, outer, options)
         if parts.in_passes:
@@ -422,8 +422,8 @@ def refuse_unread(x: Any) -> None:
     """A data set of torch is an array to NumPy only after every item of it was read."""
     if is_torch_data(x):
         raise InputError(
-            f"x is a {type(x).__name__} of torch, which would be read whole; let a network say "
-            "what its rows are, in batches: bicore.compat.torch.select_from(x, size, model=…)."
+            f"x is a {type(x).__name__} of torch, which would be read whole; let a network "
+            "embed its rows in batches: bicore.integrations.torch.select_from(x, size, model=…)."
         )
 
 
@@ -440,8 +440,8 @@ def _refuse_unused(model: Any, selector: Selector) -> None:
     if model is not None and not (selector.needs_model or selector.fits_model):
         raise InputError(
             f"model= is given, and {selector.name} looks at no model; leave it out, use a method "
-            "that does, or select by its embeddings: bicore.compat.torch.select_from(dataset, "
-            "size, model=…)."
+            "that does, or select by its embeddings: "
+            "bicore.integrations.torch.select_from(dataset, size, model=…)."
         )
 
 
@@ -451,7 +451,7 @@ def _load(
     """Return the rows and the outer set of a call without options for reading."""
     if not is_in_parts(x):
         return _dataset(x, y, weight), _outer(outer)
-    from bicore.selectors.passes import RowsInParts
+    from bicore.methods.passes import RowsInParts
 
     parts = RowsInParts(x, y, weight, outer, {})
     data, judge, _, _ = parts.read(runtime or Runtime(), Large.APPROXIMATE)

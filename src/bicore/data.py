@@ -476,7 +476,7 @@ def _to_numpy(value: Any, name: str) -> Array:
     if hasattr(value, "with_format") and hasattr(value, "select_columns"):
         raise InputError(
             f"{name} is a {type(value).__module__.partition('.')[0]}.{type(value).__name__}; name "
-            "its columns: bicore.compat.huggingface.from_hf(dataset, x='embedding', y='label')."
+            "its columns: bicore.integrations.huggingface.from_hf(dataset, x='emb', y='label')."
         )
     try:
         return np.asarray(value)

@@ -150,7 +150,7 @@ def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeyp
 def test_blocked_operator_equals_the_stored_one():
     data = blobs(23)
     kernel = BilevelSelector(kernel="rbf").kernel
-    from bicore.selectors.names import as_kernel
+    from bicore.methods.names import as_kernel
 
     fitted = as_kernel(kernel).fitted(data.x)
     x = torch.from_numpy(data.x)

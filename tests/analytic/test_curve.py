@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
+from bicore.methods import Exchange, Uniform, quality_curve
+from bicore.methods.quality_curve import select_smallest
 from bicore.runtime import Clock
-from bicore.selectors import Exchange, Uniform, quality_curve
-from bicore.selectors.quality_curve import select_smallest
 from tests.helpers import blobs, line
 
 

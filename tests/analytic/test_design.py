@@ -8,9 +8,9 @@ import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
 from bicore.kernels import Linear
+from bicore.methods import ADesign, VDesign
+from bicore.methods.baselines.design import relax, relaxed_objective
 from bicore.numerics.descent import capped
-from bicore.selectors import ADesign, VDesign
-from bicore.selectors.baselines.design import relax, relaxed_objective
 
 #: σ²
 NOISE = 0.3

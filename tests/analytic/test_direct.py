@@ -9,6 +9,8 @@ from torch.func import grad
 from bicore import BilevelSelector, Context, Dataset, InputError, NumericalError
 from bicore.bilevel import Adam
 from bicore.kernels import Linear
+from bicore.methods import NetworkSelector
+from bicore.methods.network import CRITERIA, _Fitted
 from bicore.networks import (
     ConjugateGradients,
     FlatModule,
@@ -20,8 +22,6 @@ from bicore.networks import (
     Stochastic,
     Training,
 )
-from bicore.selectors import NetworkSelector
-from bicore.selectors.network import CRITERIA, _Fitted
 from tests.helpers import blobs, line
 
 RHO = 0.2

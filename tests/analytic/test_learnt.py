@@ -9,7 +9,7 @@ from bicore.bilevel.solvers import weights as solver
 from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.coreset import Status
 from bicore.errors import InputError
-from bicore.selectors import Batches
+from bicore.methods import Batches
 from bicore.sources import digits
 from tests.helpers import blobs, state_of
 
@@ -93,7 +93,7 @@ def test_the_first_points_do_not_drive_the_weights_to_zero(monkeypatch):
     """One digit alone had better say nothing; its weight went to zero, and so did all that came
     after it, for the model there scores all points alike. The path of unit weights is left out of
     it here: learnt weights must not collapse by themselves."""
-    monkeypatch.setattr("bicore.selectors.outcome.EQUAL", np.inf)
+    monkeypatch.setattr("bicore.methods.outcome.EQUAL", np.inf)
     x, y = (part[:300] for part in digits())
     options = {"kernel": "rbf", "inner_reg": 0.1}
     final, learnt = (

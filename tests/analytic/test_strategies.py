@@ -15,9 +15,9 @@ from bicore.bilevel.strategies import exact, refining
 from bicore.bilevel.strategies.exact import Chosen, Pool, greedy_order
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
+from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.numerics.descent import capped
 from bicore.runtime import Clock
-from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.sources import digits
 from tests.helpers import ON_CPU, blobs, prepared_of, state_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
-    ["_version", "errors", "notebook"],
+    ["_deprecated", "_version", "errors", "notebook"],
     ["files", "frames", "sparse"],
     ["runtime", "data"],
     ["coreset", "losses", "sources"],
@@ -18,10 +18,10 @@ LAYERS = [
     ["moments"],
     ["bilevel"],
     ["shards"],
-    ["selectors"],
-    ["active", "api", "distributed", "memory"],
+    ["methods"],
+    ["active", "api", "distributed", "streaming"],
     ["evaluate"],
-    ["compat", "report"],
+    ["integrations", "report"],
     ["cli"],
     ["__init__", "__main__"],
 ]
@@ -34,7 +34,7 @@ FORBIDDEN = {
     "bilevel/engines": ["bicore.bilevel.strategies", "bicore.bilevel.greedy"],
     "coreset.py": ["bicore.kernels", "bicore.losses"],
     "kernels": ["bicore.losses", "bicore.coreset"],
-    "memory": ["bicore.bilevel"],
+    "streaming": ["bicore.bilevel"],
 }
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import bicore
 from bicore import RBF, BilevelSelector
 from bicore.bilevel.solvers.weights import ProjectedGradient
-from bicore.memory import (
+from bicore.methods import Herding, KCenter
+from bicore.moments.features import RandomReLU
+from bicore.streaming import (
     Buffer,
     ClassBalancedReservoir,
     GradientSampling,
@@ -21,8 +23,6 @@ from bicore.memory import (
     Prototypes,
     Reservoir,
 )
-from bicore.moments.features import RandomReLU
-from bicore.selectors import Herding, KCenter
 
 RELU = RandomReLU(width=64)
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)

@@ -12,8 +12,7 @@ from torch import nn
 
 import bicore
 from bicore import RBF, BilevelSelector, Laplace, Nystrom, PerPoint, Selector
-from bicore.networks import ConjugateGradients, QuasiNewton
-from bicore.selectors import (
+from bicore.methods import (
     ADesign,
     BatchBALD,
     Batches,
@@ -34,6 +33,7 @@ from bicore.selectors import (
     Uniform,
     VDesign,
 )
+from bicore.networks import ConjugateGradients, QuasiNewton
 
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are
 #: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.

@@ -44,8 +44,8 @@ def _list_methods(wanted: bool) -> None:
     if not wanted:
         return
     with starting():
-        from bicore.selectors.registry import METHODS as KNOWN
-        from bicore.selectors.registry import as_selector
+        from bicore.methods.registry import METHODS as KNOWN
+        from bicore.methods.registry import as_selector
     for name in KNOWN:
         selector = as_selector(name)
         needs = {"labels": selector.needs_labels, "a model": selector.needs_model}

@@ -31,7 +31,7 @@ def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
     """
     with starting():
         from bicore.cli.kernel_matrix import compute, lock, part_of
-        from bicore.selectors.names import as_kernel
+        from bicore.methods.names import as_kernel
     out = output.out
     check_output(out, output.force, (".npy",), "--out")
     source = data.open(output.quiet, memory=limits.memory)

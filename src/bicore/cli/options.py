@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: ``bicore.evaluate.JUDGES``.
 JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn")
-#: Those of ``bicore.memory.BUFFERS`` that need no model.
+#: Those of ``bicore.streaming.BUFFERS`` that need no model.
 BUFFERS = ("moments", "merge-reduce", "reservoir", "class-balanced", "prototypes")
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -342,7 +342,7 @@ def as_words(name: str, value: Any) -> str:
 
 def check_method(name: str) -> None:
     """Refuse a method that is unknown or needs a network, before anything is read."""
-    from bicore.selectors.registry import as_selector
+    from bicore.methods.registry import as_selector
 
     if as_selector(name).needs_model:
         raise InputError(

@@ -13,8 +13,8 @@ from bicore.cli.terminal import say, say_json, starting, tell
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
-    from bicore.memory.buffer import Buffer
     from bicore.moments.heads import Head
+    from bicore.streaming.buffer import Buffer
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def make_head(buffer: Buffer, merge: str | None) -> Head:
     """The head of a stream, with the streams of other state folders added to its sums."""
     import copy
 
-    from bicore.memory import MomentMemory
+    from bicore.streaming import MomentMemory
 
     assert isinstance(buffer, MomentMemory)
     whole = copy.copy(buffer)  # a merge replaces attributes, so that the buffer stays as it is
@@ -99,8 +99,8 @@ def make_head(buffer: Buffer, merge: str | None) -> Head:
 
 def load_memory(folder: Path) -> Any:
     """The newest state in a folder of ``bicore stream``."""
-    from bicore.memory import MomentMemory
-    from bicore.memory.buffer import StateFolder
+    from bicore.streaming import MomentMemory
+    from bicore.streaming.buffer import StateFolder
 
     found = StateFolder(folder).load(MomentMemory.load) if folder.is_dir() else None
     if found is None:

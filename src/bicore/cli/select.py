@@ -32,8 +32,8 @@ from bicore.errors import InputError
 
 if TYPE_CHECKING:
     from bicore.evaluate.worth import Appraisal
+    from bicore.methods.large import Estimate
     from bicore.runtime import Runtime
-    from bicore.selectors.large import Estimate
     from bicore.sources.base import Source
 
 #: Files that can be read in parts, and the options that only such files have.
@@ -244,7 +244,7 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     """The arguments of :func:`bicore.select` that the command gives; wrong ones are refused."""
     from bicore.api import refuse_tolerance
     from bicore.coreset import Coreset
-    from bicore.selectors.registry import METHODS, as_selector, parameters_of
+    from bicore.methods.registry import METHODS, as_selector, parameters_of
 
     check_method(method.method)
     given = {**vars(method), **vars(advanced)}
@@ -312,7 +312,7 @@ def _make_appraiser(
 ) -> Callable[[Any], Appraisal] | None:
     """A function from chosen rows to their appraisal; None if a page must do without it."""
     from bicore.evaluate.worth import Appraisal
-    from bicore.selectors.registry import as_selector
+    from bicore.methods.registry import as_selector
 
     own = {name: value for name, value in arguments.items() if name not in (*OF_SELECT, "x")}
     test = None if source.scale == "standard" else rows.open_test()
@@ -368,8 +368,8 @@ def _estimate(rows: Rows, options: dict[str, Any], runtime: Runtime, output: Out
 
 
 def _describe(found: Estimate) -> list[str]:
+    from bicore.methods.large import human_seconds
     from bicore.runtime import human_bytes
-    from bicore.selectors.large import human_seconds
 
     if found.seconds is None:
         return ["no estimate for this method: its time does not grow with the square of the rows"]

@@ -30,9 +30,9 @@ from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 if TYPE_CHECKING:
     from bicore.coreset import Coreset
     from bicore.data import Dataset
-    from bicore.memory.buffer import Buffer, StateFolder
     from bicore.runtime import Clock, Context, Step
     from bicore.sources.flow import Flow
+    from bicore.streaming.buffer import Buffer, StateFolder
 
 #: The digest of no rows.
 NOTHING = ""
@@ -114,9 +114,9 @@ def stream(
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
     with starting():
-        from bicore.memory.buffer import StateFolder
-        from bicore.memory.registry import load_state
         from bicore.runtime import Clock, Context
+        from bicore.streaming.buffer import StateFolder
+        from bicore.streaming.registry import load_state
     check_output(output.out, output.force, (".npz",), "--out")
     check_output(output.head, output.force, (".npz",), "--head")
     check_integer("--batch", memory.batch)
@@ -155,7 +155,7 @@ def _open(data: Table, memory: Memory, limits: Limits, quiet: bool) -> Flow:
 
 def check_buffer(name: str) -> None:
     """Refuse a buffer that is unknown, or that needs a model."""
-    from bicore.memory.registry import BUFFERS as KNOWN
+    from bicore.streaming.registry import BUFFERS as KNOWN
 
     if name in KNOWN and name not in BUFFERS:
         raise InputError(
@@ -168,9 +168,9 @@ def check_buffer(name: str) -> None:
 
 def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     """A buffer by its name with the options given; those that are None were not."""
-    from bicore.memory.registry import as_buffer
+    from bicore.methods.registry import as_selector
     from bicore.moments.features import FEATURES
-    from bicore.selectors.registry import as_selector
+    from bicore.streaming.registry import as_buffer
 
     check_buffer(name)
     options = {option: value for option, value in given.items() if value is not None}

@@ -77,8 +77,8 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     with starting():
         from bicore.coreset import Coreset
         from bicore.evaluate.worth import Appraisal
+        from bicore.methods.registry import parameters_of
         from bicore.report.figures import draw_worth
-        from bicore.selectors.registry import parameters_of
     check_output(output.picture, output.force, PICTURES, "--picture")
     size, picks = evaluation.size, evaluation.picks
     if (size is None) == (picks is None):

@@ -21,9 +21,9 @@ from bicore.evaluate.models import Judge, MajorityJudge, NetworkJudge, perceptro
 from bicore.evaluate.pools import Pools, labels_of
 from bicore.evaluate.records import Records, Row
 from bicore.evaluate.samples import Measures, Sample, draw_tuning_rows
+from bicore.methods.base import Selector
 from bicore.networks.observe import Observed, observe
 from bicore.runtime import Clock, Context, Runtime
-from bicore.selectors.base import Selector
 
 #: Names in the records of the models trained on the whole pool, and of its majority class or mean.
 WHOLE = "everything"
@@ -50,7 +50,7 @@ class Grid:
 
     Examples
     --------
-    >>> from bicore.selectors import ClassBalanced, Uniform
+    >>> from bicore.methods import ClassBalanced, Uniform
     >>> Grid({"uniform": Uniform(), "balanced": ClassBalanced()}, [5, 10], range(3)).cells()
     12
     """
@@ -348,7 +348,7 @@ class Comparison(BaseComparison):
     Examples
     --------
     >>> from bicore.evaluate import RidgeJudge, make_pools
-    >>> from bicore.selectors import KCenter, Uniform
+    >>> from bicore.methods import KCenter, Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
     >>> grid = Grid({"uniform": Uniform(), "k-center": KCenter()}, sizes=[10], seeds=range(2))
@@ -512,7 +512,7 @@ class StreamComparison(BaseComparison):
     --------
     >>> from bicore.evaluate.models import RidgeJudge
     >>> from bicore.evaluate.pools import make_pools
-    >>> from bicore.memory import Reservoir
+    >>> from bicore.streaming import Reservoir
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
     >>> grid = Grid({"reservoir": lambda seed: Reservoir(10, seed)}, [50, 100], seeds=range(2))

@@ -64,7 +64,7 @@ def findings_of(run: BaseComparison, measure: Measure) -> list[Findings]:
     --------
     >>> from bicore import Runtime
     >>> from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, make_pools
-    >>> from bicore.selectors import Uniform
+    >>> from bicore.methods import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
     >>> grid = Grid({"uniform": Uniform()}, sizes=[10], seeds=range(2))

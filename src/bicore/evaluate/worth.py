@@ -31,12 +31,12 @@ from bicore.evaluate.models import Judge, as_judge
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
 from bicore.evaluate.samples import draw_tuning_rows
+from bicore.methods.base import Selector
+from bicore.methods.baselines.simple import ClassBalanced, Uniform
+from bicore.methods.large import Large, human_seconds, make_feasible
+from bicore.methods.registry import as_selector
 from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
-from bicore.selectors.base import Selector
-from bicore.selectors.baselines.simple import ClassBalanced, Uniform
-from bicore.selectors.large import Large, human_seconds, make_feasible
-from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
 
 #: The random baselines, and the stream of each one's generator; pools use 0 and 1.

@@ -29,7 +29,7 @@ from bicore.kernels.tangent import TangentKernel
 
 #: What to do with a network that has no kernel.
 _OTHERWISE = (
-    "Or let its embeddings choose: bicore.compat.torch.select_from(dataset, size, model=…)."
+    "Or let its embeddings choose: bicore.integrations.torch.select_from(dataset, size, model=…)."
 )
 #: What may be left out, by the option for it.
 _LEFT_OUT = {"pooling": "max-pooling", "normalisation": "normalisation"}
@@ -102,7 +102,7 @@ def from_module(
     ------
     InputError
         If the module cannot be traced, or holds something that has no such kernel; its
-        embeddings can still choose: :func:`bicore.compat.torch.select_from`.
+        embeddings can still choose: :func:`bicore.integrations.torch.select_from`.
 
     Examples
     --------

@@ -156,7 +156,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     features : str, FeatureMap or torch.nn.Module
-        The feature map, as in :class:`bicore.memory.MomentMemory`.
+        The feature map, as in :class:`bicore.streaming.MomentMemory`.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``. "auto" chooses it by the loss on a
         tenth of the rows, and the model uses all of them.
@@ -363,7 +363,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
     Parameters
     ----------
     features : str, FeatureMap or torch.nn.Module
-        The feature map, as in :class:`bicore.memory.MomentMemory`.
+        The feature map, as in :class:`bicore.streaming.MomentMemory`.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : {"stream", "equal"} or mapping
@@ -448,7 +448,7 @@ class HeadRegressor(RegressorMixin, Head):  # type: ignore[misc]
     Parameters
     ----------
     features : str, FeatureMap or torch.nn.Module
-        The feature map, as in :class:`bicore.memory.MomentMemory`.
+        The feature map, as in :class:`bicore.streaming.MomentMemory`.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : "stream"

@@ -33,7 +33,7 @@ class Training(ABC):
     >>> class OneStep(Training):
     ...     def fit(self, problem, rows, start, seed):
     ...         return start - 0.1 * torch.func.grad(problem.inner)(start, rows)
-    >>> from bicore.selectors import NetworkSelector
+    >>> from bicore.methods import NetworkSelector
     >>> NetworkSelector(training=OneStep()).name
     'bilevel on the network'
     """

@@ -22,13 +22,13 @@ from bicore.evaluate.models import Judge, as_judge
 from bicore.evaluate.pools import MOST_POOL, Pools, as_source, make_pools
 from bicore.evaluate.records import Entry, Records, digest, finite
 from bicore.evaluate.samples import measure_by
-from bicore.memory.registry import BUFFERS, as_buffer
+from bicore.methods.names import as_kernel
+from bicore.methods.registry import METHODS as KNOWN
+from bicore.methods.registry import as_selector, parameters_of
 from bicore.report.figures import draw_curves
 from bicore.report.page_of_comparison import comparison_page
 from bicore.runtime import Clock, ProgressLine, Runtime
-from bicore.selectors.names import as_kernel
-from bicore.selectors.registry import METHODS as KNOWN
-from bicore.selectors.registry import as_selector, parameters_of
+from bicore.streaming.registry import BUFFERS, as_buffer
 
 SIZES = (10, 50, 100)
 METHODS = (
@@ -83,9 +83,9 @@ def compare(
     sizes : sequence of int, optional
         Numbers of points to select (default: 10, 50 and 100). A stream has positions instead.
     methods : sequence of str, mapping or "all", optional
-        Names of ``bicore.selectors.METHODS``, or selectors by name (default: bilevel, uniform,
+        Names of ``bicore.methods.METHODS``, or selectors by name (default: bilevel, uniform,
         class-balanced, k-center, herding, and facility location per class). With ``stream``:
-        names of ``bicore.memory.BUFFERS``, or functions from a seed to a memory.
+        names of ``bicore.streaming.BUFFERS``, or functions from a seed to a memory.
     seeds : int
         Number of repetitions, each with its own pool.
     judge : str, Judge or sequence

@@ -186,7 +186,7 @@ class Context:
     Examples
     --------
     >>> from bicore import Context, Dataset, Runtime
-    >>> from bicore.selectors import KCenter
+    >>> from bicore.methods import KCenter
     >>> context = Context(runtime=Runtime(device="cpu", threads=1))
     >>> picked = KCenter(over="features").select(Dataset([[0.0], [1.0]]), 1, context=context)
     >>> len(picked)

@@ -121,7 +121,7 @@ class Strategy(ABC):
     Examples
     --------
     >>> from bicore import BilevelSelector
-    >>> from bicore.selectors import Exchange
+    >>> from bicore.methods import Exchange
     >>> BilevelSelector(strategy=Exchange(rounds=20)).ordered
     False
     """

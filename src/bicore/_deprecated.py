@@ -1,0 +1,108 @@
+"""Names of version 0.2 that still work, each with a warning; version 1.1 removes them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The packages of version 0.2 that have another name now.
+MODULES = {
+    "bicore.compat": "bicore.integrations",
+    "bicore.memory": "bicore.streaming",
+    "bicore.selectors": "bicore.methods",
+    "bicore.shards.sources": "bicore.sources",
+}
+
+
+def warn(old: str, new: str, level: int = 3) -> None:
+    """Warn that a name of version 0.2 is used."""
+    message = f"{old} is deprecated and goes in version 1.1; use {new}."
+    warnings.warn(message, DeprecationWarning, stacklevel=level)
+
+
+class RenamedModules(MetaPathFinder, Loader):
+    """Imports the packages of version 0.2 under their old names."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for an old name, nothing for others."""
+        return ModuleSpec(name, self) if self._rename(name) else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create an empty module, which :meth:`exec_module` replaces."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the module of the new name in place."""
+        name = module.__name__
+        new = self._rename(name)
+        assert new is not None
+        warn(name, new)
+        sys.modules[name] = import_module(new)
+
+    @staticmethod
+    def _rename(name: str) -> str | None:
+        for old, new in MODULES.items():
+            if name == old or name.startswith(f"{old}."):
+                return new + name[len(old) :]
+        return None
+
+
+def renamed_keywords(
+    values: Mapping[str, Mapping[Any, Any]] | None = None, **names: str
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Accept the keywords of version 0.2: ``old="new"``, and old values of a new keyword."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old in names.keys() & kwargs.keys():
+                new = names[old]
+                if new in kwargs:
+                    raise TypeError(f"{old}= is the old name of {new}=; give one of them.")
+                warn(f"{old}=", f"{new}=")
+                kwargs[new] = kwargs.pop(old)
+            for name, table in (values or {}).items():
+                given = kwargs.get(name)
+                if isinstance(given, (str, bool)) and given in table:
+                    warn(f"{name}={given!r}", f"{name}={table[given]!r}")
+                    kwargs[name] = table[given]
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def renamed_fields(
+    values: Mapping[str, Mapping[Any, Any]] | None = None, **names: str
+) -> Callable[[type[R]], type[R]]:
+    """Accept keywords of version 0.2 in the constructor of a class, and old attributes."""
+
+    def decorate(kind: type[R]) -> type[R]:
+        kind.__init__ = renamed_keywords(values, **names)(kind.__init__)  # type: ignore[method-assign]
+        for old, new in names.items():
+            if not hasattr(kind, old):
+                setattr(kind, old, _old_attribute(kind.__name__, old, new))
+        return kind
+
+    return decorate
+
+
+def _old_attribute(kind: str, old: str, new: str) -> property:
+    def read(self: Any) -> Any:
+        warn(f"{kind}.{old}", f"{kind}.{new}")
+        return getattr(self, new)
+
+    return property(read)

@@ -1,0 +1,267 @@
+"""Avalanche (ContinualAI): storage policies for its replay plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore.data import Array, Dataset
+from bicore.errors import InputError
+from bicore.integrations.torch import Sight
+from bicore.methods.base import Selector
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.registry import as_selector
+from bicore.methods.variants import Reconstruction
+from bicore.networks.loading import BATCH, open_data
+from bicore.runtime import Clock, Context, Runtime
+from bicore.streaming.registry import as_buffer
+
+__all__ = ["CoresetBuffer", "CoresetSelection"]
+
+#: The value of ``model`` that means the model of the strategy.
+STRATEGY = "strategy"
+#: The extra column of a memory with the numbers of rows in the stream.
+ROW = "row"
+
+
+def _host() -> Any:
+    """Import Avalanche, and register the classes here as its own."""
+    try:
+        from avalanche.training import storage_policy
+    except ImportError as error:
+        raise InputError("this needs Avalanche: pip install 'bicore[avalanche]'.") from error
+    storage_policy.ExemplarsBuffer.register(CoresetBuffer)
+    storage_policy.ExemplarsSelectionStrategy.register(CoresetSelection)
+    return storage_policy
+
+
+class CoresetSelection:
+    """Order the rows for a ``ParametricBuffer`` of Avalanche by a selection.
+
+    It is registered as an ``ExemplarsSelectionStrategy``.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows to select: the size of the buffer. The other rows follow in their order.
+    method : str or Selector
+        A name of ``bicore.methods.METHODS``, or a selector. For rows of a single class
+        (``groupby="class"``), :class:`bicore.methods.Reconstruction` replaces bilevel selection.
+    model : torch.nn.Module or "strategy", optional
+        Embeds rows; ``"strategy"`` is the model in training. Methods that use a model need one.
+        By default rows are flattened.
+    layer : str, optional
+        The layer whose output is the embedding; see :func:`bicore.integrations.torch.select_from`.
+    batch_size : int
+        Rows per batch.
+    seed : int
+        Seed for all random draws.
+    **options
+        Parameters of the method.
+
+    Raises
+    ------
+    InputError
+        If Avalanche is not installed, or a parameter is unknown.
+
+    Examples
+    --------
+    >>> from avalanche.training.storage_policy import ParametricBuffer  # doctest: +SKIP
+    >>> choice = CoresetSelection(200, method="bilevel")  # doctest: +SKIP
+    >>> policy = ParametricBuffer(200, "class", choice)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        size: int,
+        method: str | Selector = "bilevel",
+        model: Any = None,
+        layer: str | None = None,
+        batch_size: int = BATCH,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        _host()
+        self.size = size
+        self.selector = as_selector(method, **options).for_memory()
+        self.seed = seed
+        self._rows = _Rows(model, layer, batch_size)
+
+    def make_sorted_indices(self, strategy: Any, data: Any) -> list[int]:
+        """Order the rows of some data, the selected ones first.
+
+        Parameters
+        ----------
+        strategy : SupervisedTemplate
+            Its model embeds rows if ``model="strategy"``.
+        data : AvalancheDataset
+            The rows.
+
+        Returns
+        -------
+        list of int
+            All rows, each once.
+        """
+        selector = self.selector
+        rows, context = self._rows.read(data, strategy, selector.needs_model or selector.fits_model)
+        single = rows.y is not None and len(rows) > 1 and bool((rows.y == rows.y[0]).all())
+        if single and type(selector) is BilevelSelector:
+            selector = Reconstruction()
+        count = min(self.size, len(rows))
+        chosen = selector.select(rows, count, rng=self.seed, context=context).indices
+        return [*chosen.tolist(), *np.setdiff1d(np.arange(len(rows)), chosen).tolist()]
+
+
+class CoresetBuffer:
+    """Storage policy that keeps the rows of a memory of bicore.
+
+    It is registered as an ``ExemplarsBuffer``, for ``ReplayPlugin(mem_size=n, storage_policy=…)``
+    and other plugins. The buffer holds the items of the experiences, with their transforms and task
+    labels; the memory holds the rows by which they are compared.
+
+    Parameters
+    ----------
+    max_size : int
+        Capacity: the number of rows to keep.
+    memory : str or callable
+        A name of ``bicore.streaming.BUFFERS``, or a function from a capacity to a memory, such as
+        ``lambda capacity: ReplayMemory(selector, capacity)`` for an equal share of each task.
+    model : torch.nn.Module, optional
+        Embeds rows; it must not change, since rows of all experiences are compared. By default rows
+        are flattened.
+    layer : str, optional
+        The layer whose output is the embedding; see :func:`bicore.integrations.torch.select_from`.
+    batch_size : int
+        Rows per batch.
+
+    Raises
+    ------
+    InputError
+        If Avalanche is not installed, or a parameter is invalid.
+
+    Examples
+    --------
+    >>> from avalanche.training.plugins import ReplayPlugin  # doctest: +SKIP
+    >>> plugin = ReplayPlugin(200, storage_policy=CoresetBuffer(200))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        max_size: int,
+        memory: str | Callable[[int], Any] = "moments",
+        model: torch.nn.Module | None = None,
+        layer: str | None = None,
+        batch_size: int = BATCH,
+    ) -> None:
+        host = _host()
+        self.max_size = max_size
+        self.buffer = host.concat_datasets([])
+        self._make = memory if callable(memory) else lambda capacity: as_buffer(memory, capacity)
+        self.memory = self._make(max_size)
+        self._rows = _Rows(model, layer, batch_size)
+        #: The numbers of the buffer's items in the stream, and the length of the stream.
+        self._kept: Array = np.empty(0, np.int64)
+        self._seen = 0
+
+    def update(self, strategy: Any, **kwargs: Any) -> None:
+        """Add the experience that a strategy was trained on (Avalanche before 0.7).
+
+        Parameters
+        ----------
+        strategy : SupervisedTemplate
+            After training.
+        **kwargs
+            Ignored.
+        """
+        self.post_adapt(strategy, strategy.experience)
+
+    def post_adapt(self, agent_state: Any, exp: Any) -> None:
+        """Add an experience (Avalanche 0.6 and later).
+
+        Parameters
+        ----------
+        agent_state : object
+            Ignored.
+        exp : experience
+            Its ``dataset`` is added.
+        """
+        self.update_from_dataset(exp.dataset)
+
+    def update_from_dataset(self, new_data: Any) -> None:
+        """Add the rows of a data set.
+
+        Parameters
+        ----------
+        new_data : AvalancheDataset
+            The next rows.
+        """
+        rows, _ = self._rows.read(new_data, None, needs_model=False)
+        _add(self.memory, rows, np.arange(len(rows)) + self._seen)
+        kept = _row_numbers(self.memory)
+        old = np.flatnonzero(np.isin(self._kept, kept)).tolist()
+        chosen = new_data.subset((kept[kept >= self._seen] - self._seen).tolist())
+        self.buffer = self.buffer.subset(old).concat(chosen) if old else chosen
+        self._kept = kept
+        self._seen += len(rows)
+
+    def resize(self, strategy: Any, new_size: int) -> None:
+        """Change the size: a memory of the new size gets the stored rows.
+
+        Parameters
+        ----------
+        strategy : SupervisedTemplate
+            Ignored.
+        new_size : int
+            The new capacity.
+        """
+        self.max_size = new_size
+        before = self.memory
+        self.memory = self._make(new_size)
+        if not len(self._kept):
+            return
+        for rows in _parts(before):
+            _add(self.memory, rows, rows.extra[ROW])
+        kept = _row_numbers(self.memory)
+        self.buffer = self.buffer.subset(np.flatnonzero(np.isin(self._kept, kept)).tolist())
+        self._kept = kept
+
+
+def _add(memory: Any, rows: Dataset, numbers: Array) -> None:
+    """Update a stream memory, or add a task to a memory of tasks."""
+    add = memory.add_task if hasattr(memory, "add_task") else memory.update
+    add(rows.x, rows.y, rows.weight, extra={ROW: numbers})
+
+
+def _parts(memory: Any) -> list[Any]:
+    return list(memory.tasks) if hasattr(memory, "tasks") else [memory.snapshot()]
+
+
+def _row_numbers(memory: Any) -> Array:
+    """The numbers of the rows in a memory, sorted."""
+    return np.sort(np.concatenate([part.extra[ROW] for part in _parts(memory)]))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Reads items of Avalanche with the transforms for evaluation, embedded or flattened."""
+
+    model: Any
+    layer: str | None
+    batch_size: int
+
+    def read(self, data: Any, strategy: Any, needs_model: bool) -> tuple[Dataset, Context]:
+        """The rows, and a context with the output of the model for methods that use it."""
+        model = strategy.model if self.model == STRATEGY else self.model
+        runtime = Runtime(progress=False)
+        sight = Sight(torch.nn.Flatten() if model is None else model, self.layer, runtime, Clock())
+        reading = open_data(data.eval(), batch_size=self.batch_size)
+        if not needs_model:
+            return sight.rows(reading), Context(runtime=runtime)
+        if model is None:
+            raise InputError("this method uses a model; give model='strategy'.")
+        rows, seen = sight.observed(reading)
+        return rows, Context(seen, runtime)

@@ -1,0 +1,138 @@
+"""scikit-activeml: a query strategy that selects by bilevel optimisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bicore.active import join_pool
+from bicore.data import Array, Dataset, Task
+from bicore.integrations import missing_base
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.variants import Reconstruction
+from bicore.runtime import Context, Runtime
+
+try:
+    from skactiveml.base import SingleAnnotatorPoolQueryStrategy
+    from skactiveml.utils import MISSING_LABEL, is_labeled
+except ImportError:
+    MISSING_LABEL = np.nan
+    SingleAnnotatorPoolQueryStrategy = missing_base(
+        "CoresetQuery needs scikit-activeml: pip install 'bicore[skactiveml]' (or use "
+        "bicore.active.query)."
+    )
+
+__all__ = ["CoresetQuery"]
+
+
+class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
+    """Query the points that, fitted with the labelled ones, predict the whole pool best.
+
+    It is :func:`bicore.active.query` as a strategy of scikit-activeml. With labels of fewer than
+    two classes, it selects the points from which the others are best reconstructed.
+
+    Parameters
+    ----------
+    selector : BilevelSelector, optional
+        Kernel, loss and regularisation; with ``task="regression"`` labels are targets.
+    missing_label : scalar or str
+        The value of a missing label.
+    random_state : int or RandomState, optional
+        Seed for all random draws.
+    runtime : Runtime, optional
+        Device and limits.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> strategy = CoresetQuery(BilevelSelector("rbf", inner_reg=0.1))  # doctest: +SKIP
+    >>> rows = strategy.query(X, y, batch_size=10)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        selector: BilevelSelector | None = None,
+        missing_label: Any = MISSING_LABEL,
+        random_state: Any = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(missing_label=missing_label, random_state=random_state)
+        self.selector = selector
+        self.runtime = runtime
+
+    def query(
+        self,
+        X: Any,
+        y: Any,
+        candidates: Any = None,
+        batch_size: int = 1,
+        return_utilities: bool = False,
+    ) -> Any:
+        """Select the points to label next.
+
+        Parameters
+        ----------
+        X : array (n, …)
+            All points, with and without labels.
+        y : array (n,)
+            Labels; ``missing_label`` for points without one.
+        candidates : array, optional
+            Rows of X, or points, to select from; default: all without a label.
+        batch_size : int
+            Number of points.
+        return_utilities : bool
+            Whether to return the utility of each candidate before every choice as well.
+
+        Returns
+        -------
+        query_indices : array of int (batch_size,)
+            Rows of X, or of ``candidates`` if these are points.
+        utilities : array (batch_size, n)
+            With ``return_utilities``: the decrease of the objective for a little weight on each
+            candidate; NaN for other points. A selector with the gradient rule takes the largest.
+        """
+        X, y, candidates, batch_size, return_utilities = self._validate_data(
+            X, y, candidates, batch_size, return_utilities, reset=True
+        )
+        pool, mapping = self._transform_candidates(candidates, X, y)
+        known = is_labeled(y, missing_label=self.missing_label_)
+        places, utilities = self._select(X[known], y[known], pool, int(batch_size))
+        rows = places if mapping is None else mapping[places]
+        if not return_utilities:
+            return rows
+        found = np.full((len(rows), len(pool) if mapping is None else len(X)), np.nan)
+        found[:, slice(None) if mapping is None else mapping] = utilities()
+        return rows, found
+
+    def _select(self, x: Array, y: Array, pool: Array, count: int) -> tuple[Array, Any]:
+        """Places in the pool, and a function that computes the utilities of the pool."""
+        selector = self.selector or BilevelSelector()
+        seed = int(self.random_state_.randint(2**31 - 1))
+        context = Context(runtime=self.runtime or Runtime())
+        regression = selector.task is Task.REGRESSION
+        # missing labels make floats of integers, so classes are given by codes
+        labels = y.astype(np.float64) if regression else np.unique(y, return_inverse=True)[1]
+        begun = list(range(len(x)))
+        more: dict[str, Any] = {"seed": seed, "context": context}
+        if len(np.unique(labels)) >= (1 if regression else 2):
+            guesses = selector.predict(Dataset(x, labels), pool, **more)
+            data = judged = join_pool(x, labels, pool, guesses)
+            chooser: Any = selector
+        else:
+            data = join_pool(x, None, pool, None)
+            chooser = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
+            selector, judged, _ = chooser.as_bilevel(data)
+        size = len(x) + count
+        found = chooser.select(data, size, initial=begun, rng=seed, context=context).indices
+        places = found[found >= len(x)] - len(x)
+
+        def utilities() -> Array:
+            values = np.empty((count, len(pool)))
+            for step in range(count):
+                chosen = [*begun, *(len(x) + places[:step])]
+                values[step] = selector.influence(judged, chosen, **more)[len(x) :]
+                values[step, places[:step]] = np.nan
+            return values
+
+        return places, utilities

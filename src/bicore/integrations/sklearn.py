@@ -1,0 +1,494 @@
+"""scikit-learn: a sampler that keeps a coreset, and models that are fitted on one."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
+
+from bicore import frames, picking
+from bicore.api import select
+from bicore.data import Array, Dataset, Task, of_mean_one
+from bicore.errors import InputError, check_integer
+from bicore.methods.base import Selector
+from bicore.methods.registry import as_selector
+from bicore.runtime import Runtime
+
+__all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]
+
+#: Parameters of the samplers here and for imbalanced-learn that are not options of a method.
+NOT_OPTIONS = ("size", "method", "sampling_strategy", "tolerance", "random_state", "runtime")
+
+
+class CoresetSampler(BaseEstimator):  # type: ignore[misc]
+    """Replace (X, y) by the rows that train a model almost as well.
+
+    Frames stay frames and sparse rows stay sparse. The parameters from ``kernel`` on are those of
+    :class:`bicore.BilevelSelector`; another method accepts the ones it has. For further options
+    of a method, give a selector as ``method``.
+
+    Parameters
+    ----------
+    size : int, float, "auto" or None
+        A count, a fraction of the rows, or "auto" for the fewest rows within ``tolerance`` of the
+        full model; None uses the counts of ``sampling_strategy``.
+    method : str or Selector
+        A name of ``bicore.methods.METHODS`` ("bilevel", "uniform", "k-center-features", …), or a
+        selector, which carries its own options.
+    sampling_strategy : "auto", mapping or callable, optional
+        "auto" selects equally many rows of each class; a mapping (or a function of y that returns
+        one) limits the rows of each label. With ``size=None`` the counts of the mapping are the
+        size, and other classes are left out. The meaning of imbalanced-learn is that of
+        :class:`bicore.integrations.imblearn.CoresetSampler`.
+    kernel : str, Kernel or callable
+        The model's kernel.
+    loss, outer_loss : str, Loss or callable
+        Loss of the inner problem, and of the outer one if it differs.
+    inner_reg : float, PerPoint or "auto"
+        Regularisation strength.
+    weights : {"binary", "learnt", "final"}
+        Whether points have weights other than 1, and when they are learnt.
+    rule : {"auto", "gradient", "gain", "first-order", "reducible"}
+        How points are scored.
+    candidates : int, optional
+        Number of random points to score in each step; default: all.
+    strategy : str or Strategy
+        How the set is built: "auto", "greedy", "batches", "exchange", "elimination" or
+        "simplex".
+    first : {"best", "random"}
+        How the first point is chosen.
+    tolerance : float
+        For ``size="auto"``: accepted increase of the full model's loss, as a share of it.
+    task : {"auto", "classification", "regression"}
+        How y is read.
+    classes : sequence, optional
+        All labels, if the data may lack some.
+    targets : {"auto", "given", "smoothed"} or Aims
+        Targets of the objective.
+    prior : {"data", "equal"}
+        Whether classes count by their frequency, or equally.
+    random_state : int, RandomState, Generator or None
+        Seed, or a generator to draw one from; None draws a new one each time.
+    runtime : Runtime, optional
+        Device, precision and limits.
+
+    Attributes
+    ----------
+    sample_indices_ : array of int
+        Selected rows, in order of selection.
+    sample_weight_ : array of float
+        Their weights, to pass on as ``sample_weight``.
+    coreset_ : Coreset
+        The selection.
+    sampling_strategy_ : dict or None
+        Number of selected rows of each class; None without classes.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : array of str
+        Names of the columns, if X is a frame whose names are strings.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> sampler = CoresetSampler(size=20, kernel="rbf", inner_reg=0.1)
+    >>> X_small, y_small = sampler.fit_resample(X, y)
+    >>> X_small.shape
+    (20, 64)
+    """
+
+    def __init__(
+        self,
+        size: int | float | str | None = 0.1,
+        *,
+        method: str | Selector = "bilevel",
+        sampling_strategy: Any = None,
+        kernel: Any = "auto",
+        loss: Any = "squared",
+        outer_loss: Any = None,
+        inner_reg: Any = "auto",
+        weights: str = "binary",
+        rule: Any = "auto",
+        candidates: int | None = None,
+        strategy: Any = "auto",
+        first: str = "best",
+        tolerance: float = 0.02,
+        task: str = "auto",
+        classes: Any = None,
+        targets: Any = "auto",
+        prior: str = "data",
+        random_state: Any = 0,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.size = size
+        self.method = method
+        self.sampling_strategy = sampling_strategy
+        self.kernel = kernel
+        self.loss = loss
+        self.outer_loss = outer_loss
+        self.inner_reg = inner_reg
+        self.weights = weights
+        self.rule = rule
+        self.candidates = candidates
+        self.strategy = strategy
+        self.first = first
+        self.tolerance = tolerance
+        self.task = task
+        self.classes = classes
+        self.targets = targets
+        self.prior = prior
+        self.random_state = random_state
+        self.runtime = runtime
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CoresetSampler:
+        """Select the rows.
+
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, …)
+            Features.
+        y : array or series (n,)
+            Labels or targets; optional for methods that do not use them.
+        sample_weight : array (n,), optional
+            Weight of each row in the objective.
+
+        Returns
+        -------
+        CoresetSampler
+            The sampler itself.
+
+        Raises
+        ------
+        InputError
+            If a parameter is invalid.
+        """
+        data = self._validated(X, y, sample_weight)
+        quotas, size = _quotas(self.sampling_strategy, self.size, data)
+        options = changed_options(self) | ({} if quotas is None else {"quotas": quotas})
+        if size == "auto":
+            options["tolerance"] = self.tolerance
+        self.coreset_ = select(
+            data,
+            size=size,
+            method=self.method,
+            seed=as_seed(self.random_state),
+            runtime=self.runtime,
+            **options,
+        )
+        self.sample_indices_ = self.coreset_.indices
+        self.sample_weight_ = self.coreset_.weights
+        self.sampling_strategy_ = None
+        if data.y is not None and data.y.ndim == 1 and data.y.dtype.kind != "f":
+            self.sampling_strategy_ = dict(sorted(Counter(data.y[self.coreset_].tolist()).items()))
+        return self
+
+    def _validated(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        """Check the data as scikit-learn does, with its messages."""
+        sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
+        form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}
+        if y is None:
+            return Dataset(validate_data(self, X, None, **form), None, sample_weight)
+        rows, labels = validate_data(self, X, y, multi_output=True, **form)
+        return Dataset(rows, labels, sample_weight)
+
+    def fit_resample(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any]:
+        """Select the rows and return them; frames stay frames.
+
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, …)
+            Features.
+        y : array or series (n,)
+            Labels or targets.
+        sample_weight : array (n,), optional
+            Weight of each row in the objective.
+
+        Returns
+        -------
+        X_resampled, y_resampled : array or frame
+            The selected rows, in order of selection.
+        """
+        rows = self.fit(X, y, sample_weight).sample_indices_
+        return frames.taken(X, rows), None if y is None else frames.taken(y, rows)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        selector = selector_or_none(self)
+        tags.target_tags.required = selector is None or selector.needs_labels
+        tags.target_tags.multi_output = True
+        tags.input_tags.sparse = selector is None or selector.takes_sparse
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def changed_options(sampler: Any) -> dict[str, Any]:
+    """The options of the method that differ from the sampler's defaults."""
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(type(sampler)).parameters.items()
+        if name not in NOT_OPTIONS
+    }
+    given = {name: getattr(sampler, name) for name in defaults}
+    return {name: value for name, value in given.items() if not _same(value, defaults[name])}
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
+
+
+def selector_or_none(sampler: Any) -> Selector | None:
+    """The selector of a sampler; None if its parameters are invalid, which ``fit`` reports."""
+    try:
+        return as_selector(sampler.method, **changed_options(sampler))
+    except InputError:
+        return None
+
+
+def as_seed(state: Any) -> int:
+    """One seed from any random state of scikit-learn."""
+    if state is None or isinstance(state, np.random.RandomState):
+        return int(check_random_state(state).randint(2**31 - 1))
+    return picking.as_seed(state)
+
+
+def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
+    """The quotas and the size that ``sampling_strategy`` and ``size`` ask for."""
+    if callable(wanted):
+        wanted = wanted(data.y)
+    if isinstance(wanted, Mapping):
+        for label, count in wanted.items():
+            check_integer(f"sampling_strategy[{label!r}]", count, least=0)
+        if size is not None:
+            return dict(wanted), size
+        present = [] if data.y is None else np.unique(data.y).tolist()
+        total = check_integer("the sum of sampling_strategy", sum(wanted.values()))
+        return {**dict.fromkeys(present, 0), **wanted}, total
+    if size is None:
+        raise InputError("size=None needs a mapping {label: count} as sampling_strategy.")
+    if wanted is not None and wanted not in ("auto", "balanced"):
+        raise InputError(
+            f"sampling_strategy must be 'auto' or a mapping {{label: count}}; got {wanted!r}."
+        )
+    return None if wanted is None else "balanced", size
+
+
+def _has(method: str) -> Callable[[Callable[..., Any]], Any]:
+    """Offer a method only if the wrapped model has it."""
+
+    def check(self: Any) -> bool:
+        getattr(getattr(self, "estimator_", self.estimator), method)
+        return True
+
+    found: Callable[[Callable[..., Any]], Any] = available_if(check)
+    return found
+
+
+class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """A model that is fitted on the rows of a sampler."""
+
+    #: Task of the selection, if the sampler does not set it.
+    _task: Task
+
+    def __init__(self, estimator: Any, sampler: Any = None) -> None:
+        self.estimator = estimator
+        self.sampler = sampler
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Select rows and fit the model on them.
+
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, …)
+            Features.
+        y : array or series (n,)
+            Labels or targets.
+        sample_weight : array (n,), optional
+            Weight of each row in the objective of the selection.
+
+        Returns
+        -------
+        CoresetClassifier or CoresetRegressor
+            The model itself.
+
+        Raises
+        ------
+        InputError
+            If weights were learnt and the model does not accept any.
+        """
+        self.sampler_ = clone(self.sampler or CoresetSampler())
+        if self.sampler_.get_params().get("task") == Task.AUTO:
+            self.sampler_.set_params(task=self._task.value)
+        self._check_targets(y)
+        counted = {} if sample_weight is None else {"sample_weight": sample_weight}
+        rows, labels = self.sampler_.fit_resample(X, y, **counted)
+        weights = getattr(self.sampler_, "sample_weight_", None)
+        self.estimator_ = clone(self.estimator)
+        self.estimator_.fit(rows, labels, **_weighed(self.estimator_, weights))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.sampler_, name):
+                setattr(self, name, getattr(self.sampler_, name))
+        return self
+
+    def _check_targets(self, y: Any) -> None:
+        """Refuse targets of another kind."""
+
+    def predict(self, X: Any) -> Any:
+        """Predict with the fitted model.
+
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, …)
+            Features.
+
+        Returns
+        -------
+        array
+            One label or target for each row.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.predict(X)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        own = get_tags(self.estimator)
+        sparse = get_tags(self.sampler or CoresetSampler()).input_tags.sparse
+        tags.input_tags.sparse = own.input_tags.sparse and sparse
+        tags.target_tags.multi_output = own.target_tags.multi_output
+        return tags
+
+
+def _weighed(estimator: Any, weights: Array | None) -> dict[str, Any]:
+    """Arguments that pass weights to ``fit`` of a model; none if all weights are 1."""
+    if weights is None or bool((weights == 1.0).all()):
+        return {}
+    steps = getattr(estimator, "steps", None)
+    last = estimator if steps is None else steps[-1][1]
+    if not has_fit_parameter(last, "sample_weight"):
+        raise InputError(
+            f"estimator={type(last).__name__} takes no sample_weight, but the sampler learnt "
+            "weights; use another model, or a sampler with weights='binary'."
+        )
+    word = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
+    return {word: of_mean_one(weights)}
+
+
+class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
+    """Fit a classifier on a coreset of the training data, with the coreset's weights.
+
+    A sampler in a pipeline passes on rows without weights. Here learnt weights reach the model as
+    ``sample_weight``, scaled to a mean of 1, so that its regularisation keeps its meaning.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The model, or a pipeline whose last step is one.
+    sampler : CoresetSampler, optional
+        Selects the rows; anything with ``fit_resample``. Default: ``CoresetSampler()``, a tenth
+        of the rows.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        The fitted model.
+    sampler_ : CoresetSampler
+        The fitted sampler; ``sampler_.coreset_`` is the selection.
+    classes_ : array
+        Labels of the selected rows; a class without a row is never predicted.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_digits(return_X_y=True)
+    >>> sampler = CoresetSampler(20, kernel="rbf", inner_reg=0.1, weights="final")
+    >>> model = CoresetClassifier(LogisticRegression(), sampler).fit(X[:100] / 16, y[:100])
+    >>> model.estimator_.n_features_in_, len(model.sampler_.sample_indices_)
+    (64, 20)
+    """
+
+    _task = Task.CLASSIFICATION
+
+    def _check_targets(self, y: Any) -> None:
+        if y is not None:
+            check_array(y, ensure_2d=False, dtype=None, input_name="y")
+            check_classification_targets(y)
+
+    @property
+    def classes_(self) -> Array:
+        """Labels of the selected rows."""
+        return np.asarray(self.estimator_.classes_)
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Predict the probability of each of ``classes_``.
+
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, …)
+            Features.
+
+        Returns
+        -------
+        array
+            One row for each row of X, one column for each class.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.predict_proba(X)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Compute the scores of the model.
+
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, …)
+            Features.
+
+        Returns
+        -------
+        array
+            One row for each row of X.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.decision_function(X)
+
+
+class CoresetRegressor(RegressorMixin, _OnCoreset):  # type: ignore[misc]
+    """Fit a regression model on a coreset of the training data, with the coreset's weights.
+
+    Parameters
+    ----------
+    estimator : regressor
+        The model, or a pipeline whose last step is one.
+    sampler : CoresetSampler, optional
+        Selects the rows; default: ``CoresetSampler()``, a tenth of the rows.
+
+    Attributes
+    ----------
+    estimator_ : regressor
+        The fitted model.
+    sampler_ : CoresetSampler
+        The fitted sampler; ``sampler_.coreset_`` is the selection.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> x = np.linspace(0, 6, 50)[:, None]
+    >>> sampler = CoresetSampler(10, kernel="rbf", inner_reg=0.1)
+    >>> model = CoresetRegressor(Ridge(), sampler).fit(x, 3 * x[:, 0])
+    >>> bool(model.score(x, 3 * x[:, 0]) > 0.9)
+    True
+    """
+
+    _task = Task.REGRESSION

@@ -1,0 +1,382 @@
+"""PyTorch: select from a data set that is read in batches, and load a coreset."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import WeightedRandomSampler
+
+from bicore.api import select
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, MemoryLimitError, TimeLimitError
+from bicore.methods.base import Selector
+from bicore.methods.registry import as_selector
+from bicore.networks.loading import Fields, Reading, open_data
+from bicore.networks.observe import Embedder, Observed, floats_of, observed
+from bicore.picking import as_seed
+from bicore.runtime import Clock, Context, ProgressLine, Runtime
+from bicore.sources.embedding import embedded, embedded_batch, frozen
+
+__all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
+
+#: The field that a :class:`WeightedSubset` adds to items that are dicts.
+WEIGHT = "weight"
+
+
+def select_from(
+    data: Any,
+    size: int | float | str = 100,
+    *,
+    model: Any = None,
+    layer: str | None = None,
+    x: str | int | None = None,
+    y: str | int | None = None,
+    weight: str | int | None = None,
+    transform: Any = None,
+    outer: Any = None,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    seed: int | np.random.Generator = 0,
+    runtime: Runtime | None = None,
+    method: str | Selector = "bilevel",
+    **options: Any,
+) -> Coreset:
+    """Select rows of a torch data set by their embeddings.
+
+    The data set is read once, in batches; memory holds the embeddings of the rows.
+
+    Parameters
+    ----------
+    data : torch.utils.data.Dataset, DataLoader, or anything with ``len`` and ``[row]``
+        Its items are (x, y, …) or dicts. The data set of a loader is read in its own order, with
+        the loader's batch size, workers and collate function.
+    size : int, float or "auto"
+        As in :func:`bicore.select`.
+    model : torch.nn.Module, optional
+        Embeds rows, in evaluation mode and on its own device; it is not changed. Without a model,
+        items must be vectors.
+    layer : str, optional
+        The name of the layer whose output is the embedding; "" is the output of the model. By
+        default the input of the last Linear layer, if its output is the output of the model (a
+        classifier), else the output of the model (an encoder).
+    x, y, weight : str or int, optional
+        The fields of an item: keys of a dict, or places in a tuple. By default the first two of a
+        tuple, and the usual names in a dict ("image", "label", …).
+    transform : callable, optional
+        Makes a tensor of the features of one item, such as ``torchvision.transforms.ToTensor()``.
+    outer : torch.utils.data.Dataset or DataLoader, optional
+        A separate set on which the objective is measured, embedded in the same way.
+    batch_size, workers : int, optional
+        Rows per batch, and processes that read them; default: the loader's, else 256 and none.
+    folder : path, optional
+        Folder for shards of the embeddings, as :func:`bicore.shards.embedded` writes them: for
+        more rows than fit in memory, or to embed once.
+    seed : int or numpy.random.Generator
+        Seed of the selection, and of transforms of the data set that draw with torch.
+    runtime : Runtime, optional
+        Limits of embedding and selecting together.
+    method : str or Selector
+        As in :func:`bicore.select`. A method that uses a model gets the output of ``model`` from
+        the same pass.
+    **options
+        Further options of :func:`bicore.select`.
+
+    Returns
+    -------
+    Coreset
+        Its indices are places in the data set (of a loader: in ``loader.dataset``).
+
+    Raises
+    ------
+    InputError
+        If rows cannot be indexed, an item lacks a field, or the model does not return vectors.
+    MemoryLimitError
+        If the embeddings exceed the memory limit; ``folder`` keeps them on disk.
+    TimeLimitError
+        If ``max_seconds`` is over before all rows are embedded.
+
+    Examples
+    --------
+    >>> images = torch.rand(60, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> rows = torch.utils.data.TensorDataset(images, torch.arange(60) % 3)
+    >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    >>> picked = select_from(rows, 5, model=network, kernel="linear")
+    >>> len(picked), bool(picked.indices.max() < 60)
+    (5, True)
+    """
+    if layer is not None and model is None:
+        raise InputError(f"layer={layer!r} needs a model; give model= as well.")
+    number = as_seed(seed)
+    sight = Sight(model, layer, runtime or Runtime(), Clock((runtime or Runtime()).max_seconds))
+    fields = Fields(x, y, weight)
+    reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
+    given = open_data(data, fields, **reading)
+    rows: Any
+    seen = None
+    if folder is not None:
+        rows = sight.on_disk(given, folder)
+    elif _needs_model(method):
+        rows, seen = sight.observed(given)
+    else:
+        rows = sight.rows(given)
+    coreset = select(
+        rows,
+        size=size,
+        outer=None if outer is None else sight.rows(open_data(outer, fields, **reading)),
+        seed=number,
+        runtime=sight.remaining(),
+        method=method,
+        model=seen,
+        **options,
+    )
+    if folder is not None:
+        return coreset
+    return coreset.annotated(embedded_by=sight.name, embedding_columns=rows.x.shape[1])
+
+
+def _needs_model(method: str | Selector) -> bool:
+    """Whether a method uses the output of a model; one that trains the model is refused."""
+    selector = as_selector(method)
+    if selector.fits_model:
+        raise InputError(
+            f"{selector.name} trains or samples the model itself and needs all rows in memory; "
+            "load them and call bicore.select(x, y, size, model=…)."
+        )
+    return selector.needs_model
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The model that embeds rows, and the limits of embedding; integrations share it."""
+
+    model: Any
+    layer: str | None
+    runtime: Runtime
+    clock: Clock
+
+    @property
+    def name(self) -> str:
+        return "rows as they are" if self.model is None else type(self.model).__name__
+
+    def remaining(self) -> Runtime:
+        """The runtime with the time that is left."""
+        return Context(runtime=self.runtime).within(self.clock).runtime
+
+    def rows(self, reading: Reading) -> Dataset:
+        """Embed all rows, with labels and weights."""
+        embedder = self._embedder()
+        columns: dict[str, list[Array]] = defaultdict(list)
+        whole = np.empty((0, 0), np.float32)
+        done = 0
+        device = str(floats_of(embedder).device)
+        with frozen(embedder, device):
+            for x in self._batches(reading, columns):
+                part = embedded_batch(embedder, x, device, "float32")
+                if not done:
+                    whole = self._allocate(reading.rows, part.shape[1])
+                whole[done : done + len(part)] = part
+                done += len(part)
+        return _as_dataset(whole, columns)
+
+    def observed(self, reading: Reading) -> tuple[Dataset, Observed]:
+        """Embed all rows, and return the output of the model for them as well."""
+        if self.model is None:
+            raise InputError("this method uses the output of a model; give model=.")
+        columns: dict[str, list[Array]] = defaultdict(list)
+        like = floats_of(self.model)
+        batches = self._batches(reading, columns)
+        parts = (torch.as_tensor(x).to(like.device, like.dtype) for x in batches)
+        seen = observed(self.model, parts, self.layer)
+        return _as_dataset(seen.embedding.float().cpu().numpy(), columns), seen
+
+    def on_disk(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
+        """Write the embeddings to shards."""
+        if "weight" in reading.columns:
+            raise InputError("folder stores features and labels only; omit weight= or folder=.")
+        embedder = self._embedder()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(reading.seed)
+            return embedded(reading.loader, embedder, folder, str(floats_of(embedder).device))
+
+    def _embedder(self) -> torch.nn.Module:
+        return _Vectors() if self.model is None else Embedder(self.model, self.layer)
+
+    def _allocate(self, rows: int, columns: int) -> Array:
+        needed = rows * columns * np.dtype(np.float32).itemsize
+        limit = self.runtime.memory_bytes()
+        if needed > limit:
+            raise MemoryLimitError(
+                f"{rows} rows of {columns} numbers take {needed / 1e9:.2f} GB, and the limit is "
+                f"{limit / 1e9:.2f} GB; give folder= to keep them on disk, or a layer with fewer "
+                "outputs."
+            )
+        return np.empty((rows, columns), np.float32)
+
+    def _batches(self, reading: Reading, columns: dict[str, list[Array]]) -> Iterator[Any]:
+        """Yield features in batches, with a line of progress and the time limit."""
+        # a callable is told of selected points only
+        silent = callable(self.runtime.progress)
+        runtime = replace(self.runtime, progress=False) if silent else self.runtime
+        line = ProgressLine(runtime.progress, self.clock, reading.rows, "embedding")
+        done = 0
+        try:
+            for batch in reading:
+                if self.clock.over:
+                    raise TimeLimitError(
+                        f"max_seconds={self.clock.max_seconds:g} is over after {done} of "
+                        f"{reading.rows} rows were embedded; give more time, more workers=, or "
+                        "folder= to embed once."
+                    )
+                for name in {"y", "weight"} & batch.keys():
+                    part = batch[name]
+                    columns[name].append(np.asarray(part.cpu() if torch.is_tensor(part) else part))
+                yield batch["x"]
+                done += len(batch["x"])
+                line.update(done, math.nan)
+        finally:
+            line.close()
+
+
+def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
+    whole: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return Dataset(x, **whole)
+
+
+class _Vectors(torch.nn.Module):
+    """The embedding without a model: rows that are vectors or numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() > 2:
+            raise InputError(
+                f"items have shape {tuple(x.shape[1:])} and are no vectors; give model= (an "
+                "encoder or a classifier)."
+            )
+        return x
+
+
+def weighted_sampler(
+    coreset: Coreset, rows: int | None = None, *, draws: int | None = None, seed: int | None = None
+) -> WeightedRandomSampler:
+    """Draw the points of a coreset with replacement, in proportion to their weights.
+
+    Use it instead of a weighted loss, as the ``sampler`` of a loader.
+
+    Parameters
+    ----------
+    coreset : Coreset
+        The selection.
+    rows : int, optional
+        Number of rows of the data set that the loader reads: the sampler then yields rows of it.
+        By default it yields places in the coreset, for a loader over
+        ``torch.utils.data.Subset(dataset, coreset.indices)`` or a :class:`WeightedSubset`.
+    draws : int, optional
+        Points of one pass; default: the size of the coreset.
+    seed : int, optional
+        Seed of the draws; default: torch's generator.
+
+    Returns
+    -------
+    torch.utils.data.WeightedRandomSampler
+        For any number of loaders.
+
+    Raises
+    ------
+    InputError
+        If all weights are 0, or an index is not below ``rows``.
+
+    Examples
+    --------
+    >>> picked = Coreset(np.array([4, 2]), np.array([1.0, 3.0]))
+    >>> set(weighted_sampler(picked, rows=6, draws=50, seed=0)) == {2, 4}
+    True
+    """
+    weights = coreset.normalised().weights
+    if rows is not None:
+        if coreset.indices.max() >= rows:
+            raise _beyond(coreset, f"rows={rows}")
+        whole = np.zeros(rows)
+        whole[coreset.indices] = weights
+        weights = whole
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    count = len(coreset) if draws is None else draws
+    return WeightedRandomSampler(weights.tolist(), count, replacement=True, generator=generator)
+
+
+class WeightedSubset(TorchDataset[Any]):
+    """The selected points in order of selection, each with its weight.
+
+    An item (x, y, …) becomes ``(x, y, w)``; a dict keeps all its fields and gets a field
+    ``"weight"``.
+
+    Parameters
+    ----------
+    source : torch.utils.data.Dataset or bicore.Dataset
+        A map-style data set whose items start with (x, y) or are dicts, or the data itself.
+    coreset : Coreset
+        A selection of the same rows.
+    normalise : bool
+        Whether to scale the weights to mean 1, for a mean loss.
+
+    Raises
+    ------
+    InputError
+        If the coreset has rows beyond the source; or, for a point, if a :class:`bicore.Dataset`
+        has no labels, or a dict has a field ``"weight"`` already.
+
+    Examples
+    --------
+    >>> data = Dataset(np.eye(3), [0, 1, 1])
+    >>> x, y, w = WeightedSubset(data, Coreset(np.array([2, 0])))[0]
+    >>> int(y), float(w)
+    (1, 1.0)
+    """
+
+    def __init__(self, source: Any, coreset: Coreset, normalise: bool = False) -> None:
+        if len(coreset) and coreset.indices.max() >= len(source):
+            raise _beyond(coreset, f"the {len(source)} items of source")
+        self.source = source
+        self.coreset = coreset.normalised() if normalise else coreset
+        self._weights = torch.tensor(self.coreset.weights, dtype=torch.float32)
+
+    def __len__(self) -> int:
+        return len(self.coreset)
+
+    def __getitem__(self, place: int) -> Any:
+        row = int(self.coreset.indices[place])
+        if isinstance(self.source, Dataset):
+            if self.source.y is None:
+                raise InputError("source has no labels; a WeightedSubset yields (x, y, w).")
+            return _item(self.source.x[row]), _item(self.source.y[row]), self._weights[place]
+        item = self.source[row]
+        if not hasattr(item, "keys"):
+            return *item[:2], self._weights[place]
+        if WEIGHT in item:
+            raise InputError(f"items have a field {WEIGHT!r} already; rename it.")
+        return {**item, WEIGHT: self._weights[place]}
+
+
+def _beyond(coreset: Coreset, limit: str) -> InputError:
+    return InputError(
+        f"row {coreset.indices.max()} of the coreset is beyond {limit}; give the data set it was "
+        "selected from."
+    )
+
+
+def _item(value: Any) -> Any:
+    """A row as a float32 tensor, a label as a number tensor; text stays text."""
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        return str(value)
+    kind = np.float32 if array.dtype.kind == "f" else array.dtype
+    return torch.from_numpy(np.array(array, dtype=kind))

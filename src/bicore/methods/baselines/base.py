@@ -1,0 +1,242 @@
+"""Baselines: selectors made of one rule, without an inner problem.
+
+A rule sees a :class:`Job`, whose rows have positive weight and are sorted by id, so that neither
+the order of rows nor rows of weight zero change its answer. It passes its picks one by one to a
+:class:`Growth`, which is a valid selection at every moment.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bicore.coreset import Coreset, Provenance, Status, ended, mark_unverified
+from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
+from bicore.errors import InputError
+from bicore.methods.base import Request, Selector
+from bicore.networks.observe import Observed, as_module, observe
+from bicore.picking import in_id_order
+from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One selection: the rows of positive weight, sorted by id, and the initial points.
+
+    A place is a row's number in ``data``; ``rows`` holds its number in the user's data, which have
+    ``total`` rows. ``present`` holds the labels of all rows, including rows of weight zero.
+    """
+
+    name: str
+    data: Dataset
+    rows: Array
+    total: int
+    size: int
+    given: list[int]
+    seed: int
+    context: Context
+    present: tuple[Any, ...] | None = None
+    outer: Dataset | None = None
+
+    @property
+    def like(self) -> torch.Tensor:
+        """Empty tensor with the device and precision of the runtime."""
+        runtime = self.context.runtime
+        return torch.empty(0, dtype=runtime.torch_dtype, device=runtime.torch_device)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """Weights of the rows, with mean 1."""
+        return torch.from_numpy(of_mean_one(self.data.weights)).to(self.like.device)
+
+    def classes(self) -> Targets:
+        """Encode the labels as codes 0 … C−1."""
+        assert self.data.y is not None
+        targets = read_targets(self.data.y)
+        if targets.classes is None:
+            raise InputError(f"{self.name} needs class labels; got y with numeric targets.")
+        return targets
+
+    def restrict(self, places: Array, size: int, given: list[int]) -> Job:
+        """Return the job of selecting ``size`` points among some places."""
+        data, rows = self.data[places], self.rows[places]
+        return replace(self, data=data, rows=rows, size=size, given=given)
+
+    def module(self, needed: str) -> nn.Module:
+        """Return the model itself; ``needed`` is the error if only its outputs are known."""
+        if isinstance(self.context.model, Observed):
+            raise InputError(needed)
+        return as_module(self.context.model)
+
+    def observed(self, layer: str | None = None) -> Observed:
+        """Return outputs and embeddings of the rows; those computed before are only sliced."""
+        seen = self.context.model
+        if not isinstance(seen, Observed):
+            found = observe(seen, self.data.x, layer=layer)
+        elif len(seen) != self.total:
+            raise InputError(
+                f"context.model was observed on {len(seen)} rows and data has {self.total}; "
+                "observe this data."
+            )
+        elif layer not in (None, seen.layer):
+            raise InputError(
+                f"context.model was observed at layer {seen.layer!r}; observe(…, layer={layer!r})."
+            )
+        else:
+            found = seen[self.rows]
+        classes = found.classes if self.context.classes is None else tuple(self.context.classes)
+        return replace(found, classes=classes, present=self.present)
+
+
+class Growth:
+    """A growing selection: places in order of selection, with objectives and weights.
+
+    ``open`` marks the places that may still be taken. ``objectives`` stays empty for a method
+    without an objective, ``weights`` is None if all of them are 1.
+    """
+
+    def __init__(self, job: Job, clock: Clock, line: ProgressLine) -> None:
+        self.size = job.size
+        self.clock = clock
+        self.line = line
+        self.order: list[int] = list(job.given)
+        if self.order:
+            clock.secure()
+        self.open = job.data.weights > 0
+        self.open[self.order] = False
+        self.weights: Array | None = None
+        self.objectives: list[float] = []
+        self.details: dict[str, Any] = {}
+        self.status = Status.COMPLETE
+        self.message = ""
+        #: Why the objective could not be verified; empty if it was.
+        self.unverified = ""
+
+    def wants(self) -> bool:
+        """Whether another point is needed and there is time left."""
+        if len(self.order) >= self.size or not self.open.any():
+            return False
+        if self.clock.over and self.order:
+            self.end(Status.OUT_OF_TIME)
+            return False
+        return True
+
+    def end(self, status: Status, message: str | None = None) -> None:
+        """Record how the selection ended; the default message counts the points."""
+        self.status = status
+        self.message = ended(status, len(self.order), self.size) if message is None else message
+
+    def stop(self) -> None:
+        """Record that the time limit ended the selection, or the work after the last point."""
+        if len(self.order) < self.size:
+            self.end(Status.OUT_OF_TIME)
+        else:
+            self.end(Status.LESS_REFINED, "stopped by max_seconds after the last point")
+
+    def take(self, place: int, objective: float | None = None) -> None:
+        """Add one point."""
+        self.order.append(place)
+        self.clock.secure()
+        self.open[place] = False
+        if objective is not None:
+            self.objectives.append(objective)
+        self.line.update(len(self.order), float("nan") if objective is None else objective)
+
+    def take_all(self, places: Iterable[int]) -> None:
+        """Add the first of these that are open, up to the size asked for."""
+        for place in places:
+            if len(self.order) >= self.size:
+                break
+            if self.open[place]:
+                self.take(int(place))
+
+
+def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
+    """Refuse a model with one output, which has no class probabilities."""
+    if predictions.shape[-1] < 2:
+        raise InputError(f"{job.name} needs class probabilities; the model has one output.")
+    return predictions
+
+
+class PlainSelector(Selector):
+    """A selector made of one rule."""
+
+    #: Whether its objective may be measured on other rows than those it chooses from.
+    takes_outer = False
+
+    def _select(self, request: Request) -> Coreset:
+        return self._run(request, self._grow)
+
+    def _run(self, request: Request, grow: Callable[[Job, Growth], None]) -> Coreset:
+        """Let ``grow`` take points; points taken before an interrupt are kept."""
+        if request.outer is not None and not self.takes_outer:
+            raise InputError(f"{self.name} has no outer objective; leave outer out.")
+        runtime, clock = request.runtime, request.clock
+        job = self._job(request)
+        growth = Growth(job, clock, ProgressLine(runtime.progress, clock, job.size, "selecting"))
+        with runtime.applied(), clock.running(), growth.line:
+            fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
+            try:
+                grow(job, growth)
+            except (KeyboardInterrupt, TimeOver) as reason:
+                if not growth.order:
+                    raise
+                if isinstance(reason, TimeOver):
+                    growth.stop()
+                else:
+                    growth.end(Status.INTERRUPTED)
+        return self._coreset(request, job, growth, fingerprint)
+
+    @abstractmethod
+    def _grow(self, job: Job, growth: Growth) -> None:
+        """Apply the rule: pass picks to ``growth`` while it wants them."""
+
+    def _job(self, request: Request) -> Job:
+        data, given = request.data, request.start.points
+        counted = data.weights > 0
+        counted[given] = True
+        rows = in_id_order(np.flatnonzero(counted), data.ids)
+        place_of = {int(row): place for place, row in enumerate(rows)} if given else {}
+        labels = data.y if self.needs_model else None
+        return Job(
+            self.name,
+            data[rows],
+            rows,
+            len(data),
+            request.size,
+            [place_of[row] for row in given],
+            request.seed,
+            request.context,
+            present=None if labels is None else tuple(np.unique(labels).tolist()),
+            outer=request.outer,
+        )
+
+    def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:
+        indices = job.rows[growth.order]
+        if len(indices) < job.size and growth.status is Status.COMPLETE:
+            words = f"{len(indices)} of {job.size} points: no other point would have a weight > 0"
+            growth.end(Status.FEWER, words)
+        details = {
+            "parameters": repr(self),
+            "weights": "binary" if growth.weights is None else "learnt",
+            "versions": versions(),
+            **growth.details,
+        }
+        seconds = request.clock.seconds
+        coreset = Coreset(
+            indices,
+            np.ones(len(indices)) if growth.weights is None else growth.weights,
+            request.data.ids[indices],
+            np.array(growth.objectives),
+            growth.status,
+            growth.message,
+            Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint),
+            details,
+        )
+        return mark_unverified(coreset, growth.unverified) if growth.unverified else coreset

@@ -1,0 +1,352 @@
+"""Baselines that cover the data: k-means++, k-center and facility location, over any space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import InputError, check_integer, unknown_name
+from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
+from bicore.methods.baselines.base import Growth, Job
+from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances
+from bicore.picking import lowest, step_rng
+
+FIRST_POINTS = ("random", "central")
+#: Distinguishes the draw of the summed rows from other draws of the same seed.
+DRAW = 0xFAC
+#: Copies of a block of distances that are held at the same time.
+COPIES = 4
+#: Distances are stored if this many times their size fits the memory limit.
+ROOM = 1.5
+
+
+@dataclass(frozen=True)
+class KMeansPlusPlus(PerClassRule):
+    """The centres of k-means++ (Arthur and Vassilvitskii 2007), drawn by squared distance.
+
+    Each point is drawn with probability ∝ weight × squared distance to the nearest point so far,
+    the first ∝ weight. If all distances are zero, all remaining points are equally likely. Use it
+    for a spread that follows the density of the data.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        or a Kernel.
+    per_class : bool or str, optional
+        "proportional" or "balanced" runs the rule within each class, with as many points as its
+        share of the rows, or the same number for each. Targets are divided into quantiles.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[0.0], [0.0], [0.0], [9.0]])
+    >>> sorted(x[KMeansPlusPlus().select(Dataset(x), 2).indices, 0].tolist())
+    [0.0, 9.0]
+    """
+
+    rule = "k-means++"
+
+    def _apply(self, job: Job, growth: Growth) -> None:
+        nearest = _Nearest(self.space.operator(job, centre=True), growth.order)
+        weights = job.weights.cpu().numpy()
+        while growth.wants():
+            powers = weights * nearest.squared_distances() if growth.order else weights
+            chances = np.where(growth.open, powers, 0.0)
+            if chances.sum() == 0:
+                chances = growth.open.astype(float)
+            rng = step_rng(job.seed, len(growth.order))
+            place = int(rng.choice(len(chances), p=chances / chances.sum()))
+            growth.take(place)
+            nearest.add(place)
+
+
+@dataclass(frozen=True)
+class KCenter(PerClassRule):
+    """Greedy k-center: always the point farthest from those chosen (Gonzalez 1985).
+
+    The radius is within a factor 2 of the smallest possible. It is the "core-set" of active
+    learning (Sener and Savarese 2018). Use it if no point may be far from a chosen one; it takes
+    outliers first. ``objectives`` hold the radius.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        or a Kernel.
+    first : str, optional
+        "random" draws the first point, "central" takes the one nearest the mean.
+    per_class : bool or str, optional
+        "proportional" or "balanced" runs the rule within each class, with as many points as its
+        share of the rows, or the same number for each. Targets are divided into quantiles.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> KCenter(first="central").select(Dataset([[0.0], [4.0], [5.0], [11.0]]), 3).indices.tolist()
+    [2, 3, 0]
+    """
+
+    first: str = "random"
+
+    rule = "k-center"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first not in FIRST_POINTS:
+            raise unknown_name("first", self.first, FIRST_POINTS)
+
+    def _apply(self, job: Job, growth: Growth) -> None:
+        operator = self.space.operator(job, centre=True)
+        nearest = _Nearest(operator, growth.order)
+        identity = np.arange(len(job.data))
+        while growth.wants():
+            if growth.order:
+                scores = -nearest.squared_distances()
+            elif self.first == "central":
+                scores = _distances_to_mean(operator, job.weights)
+            else:
+                scores = np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
+            place = lowest(np.where(growth.open, scores, np.inf), identity)
+            nearest.add(place)
+            growth.take(place, float(np.sqrt(nearest.squared_distances().max())))
+
+
+class _Nearest:
+    """Squared distance of every point to the nearest chosen one."""
+
+    def __init__(self, operator: KernelOperator, chosen: list[int]) -> None:
+        self.operator = operator
+        self.norms = operator.diagonal()
+        self.squared = torch.full_like(self.norms, torch.inf)
+        for place in chosen:
+            self.add(place)
+
+    def add(self, place: int) -> None:
+        index = torch.tensor([place], device=self.norms.device)
+        own = squared_distances(self.operator, self.norms, index)[:, 0]
+        torch.minimum(self.squared, own, out=self.squared)
+
+    def squared_distances(self) -> Array:
+        return np.asarray(self.squared.double().cpu().numpy())
+
+
+def _distances_to_mean(operator: KernelOperator, weights: Tensor) -> Array:
+    """Return the squared distance of every point to the weighted mean, up to a constant."""
+    share = (weights / weights.sum()).to(operator.like)
+    towards = operator.matmul(share[:, None])[:, 0]
+    return np.asarray((operator.diagonal() - 2 * towards).double().cpu().numpy())
+
+
+@dataclass(frozen=True)
+class FacilityLocation(PerClassRule):
+    """Facility location: points with a small mean distance to all other points.
+
+    Greedy maximisation of Σ_i v_i max_{j in S} (D − ‖x_i − x_j‖), where D is the largest distance.
+    Greedy reaches at least 1 − 1/e of the best. Use it for representatives: unlike k-center it
+    ignores outliers.
+
+    CRAIG (Mirzasoleiman et al. 2020) is ``FacilityLocation(over="gradients", per_class=True,
+    counted=True)``, with one greedy run over all classes; the original gives each class its own
+    budget.
+
+    The gain of every point is exact at every step. When a point joins, only rows that are nearer to
+    it than to earlier points are visited, n/k of them at step k. All steps together cost a few
+    passes over the distances. ``objectives`` hold the weighted mean distance to the nearest chosen
+    point (at most D).
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        or a Kernel.
+    per_class : bool or str, optional
+        True counts a row as covered by points of its own class only. "proportional" or "balanced"
+        runs the rule within each class, with as many points as its share of the rows, or the same
+        number for each; targets are divided into quantiles.
+    counted : bool, optional
+        Give each chosen point the total weight of the rows nearest to it; default: 1.
+    sample : int, optional
+        Sum gains over this many rows, drawn at random within classes; default: all rows. All rows
+        stay candidates, and ``objectives`` and weights refer to all rows.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> data = Dataset([[0.0], [1.0], [2.0], [9.0], [10.0]])
+    >>> FacilityLocation().select(data, 2).indices.tolist()
+    [2, 3]
+    >>> FacilityLocation(counted=True).select(data, 2).weights.tolist()
+    [3.0, 2.0]
+    """
+
+    per_class: bool | str = False
+    counted: bool = False
+    sample: int | None = None
+
+    rule = "facility location"
+    knows_classes = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample is not None:
+            check_integer("sample", self.sample, fix="or None for all rows")
+        if self.counted and self.per_class in SHARES:
+            raise InputError("counted=True needs per_class=True or False.")
+
+    def _apply(self, job: Job, growth: Growth) -> None:
+        codes = job.classes().values if self.per_class is True else None
+        mean_weight = _mean_weight(job) if self.counted else 1.0
+        distances = _Distances(
+            self.space.operator(job, centre=True),
+            None if codes is None else torch.from_numpy(codes).to(job.like.device),
+            self._summed(job, codes),
+            job.context.runtime.memory_bytes(),
+        )
+        coverage = _Coverage(distances, job.weights)
+        for place in growth.order:
+            coverage.add(place)
+        identity = np.arange(len(job.data))
+        try:
+            while growth.wants():
+                scores = np.where(growth.open, -coverage.gains.cpu().numpy(), np.inf)
+                place = lowest(scores, identity)
+                coverage.add(place)
+                growth.take(place, coverage.mean())
+        finally:
+            if self.counted:
+                _count(growth, coverage.served(len(growth.order)) * mean_weight)
+
+    def _summed(self, job: Job, codes: Array | None) -> Array:
+        """Return the rows over which gains are summed: all, or a sample of every class."""
+        count = len(job.data)
+        if self.sample is None or self.sample >= count:
+            return np.arange(count)
+        groups = np.zeros(count, dtype=np.int64) if codes is None else codes
+        order = np.random.default_rng((job.seed, DRAW)).permutation(count)
+        parts = [order[groups[order] == group] for group in np.unique(groups)]
+        share = self.sample / count
+        return np.sort(np.concatenate([part[: math.ceil(share * len(part))] for part in parts]))
+
+
+def _mean_weight(job: Job) -> float:
+    """Return the mean weight of the rows; refuse weights whose sum overflows."""
+    with np.errstate(over="ignore"):
+        mean = float(job.data.weights.sum() / len(job.data))
+    if not math.isfinite(mean):
+        raise InputError("the sum of weight overflows with counted=True; scale weight down.")
+    return mean
+
+
+def _count(growth: Growth, counts: Array) -> None:
+    """Weight points by the rows nearest to them; drop points without any, such as duplicates."""
+    serving = counts > 0
+    growth.weights = counts[serving]
+    growth.order = [place for place, kept in zip(growth.order, serving, strict=True) if kept]
+    growth.objectives = growth.objectives[: len(growth.order)]
+
+
+class _Distances:
+    """Rows of the distance matrix that gains are summed over; other classes are at infinity.
+
+    They are stored if the memory limit allows, otherwise computed again.
+    """
+
+    def __init__(
+        self, operator: KernelOperator, codes: Tensor | None, summed: Array, memory: int
+    ) -> None:
+        self.operator = operator
+        self.codes = codes
+        self.norms = operator.diagonal()
+        self.count = len(self.norms)
+        self.summed = torch.from_numpy(summed).to(self.norms.device)
+        self.place_of = torch.full_like(self.norms, -1, dtype=torch.long)
+        self.place_of[self.summed] = torch.arange(len(summed), device=self.norms.device)
+        self.block = max(1, BLOCK_BYTES // (COPIES * 8 * self.count))
+        self.stored: Tensor | None = None
+        if ROOM * len(summed) * self.count * self.norms.element_size() <= memory:
+            self.stored = self.norms.new_empty(len(summed), self.count)
+        self.largest = 0.0
+        for part in self.parts():
+            rows = self._computed(part)
+            self.largest = max(self.largest, float(torch.nan_to_num(rows, posinf=0.0).max()))
+            if self.stored is not None:
+                self.stored[self.place_of[part]] = rows
+
+    def parts(self) -> Iterator[Tensor]:
+        """Yield the rows that are summed over, a block at a time."""
+        return parts(self.summed, self.block)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Return the distances of some of those rows to all points."""
+        return self._computed(index) if self.stored is None else self.stored[self.place_of[index]]
+
+    def of(self, place: int) -> Tensor:
+        """Return the distances of any point to all points."""
+        index = torch.tensor([place], device=self.norms.device)
+        known = self.stored is not None and int(self.place_of[place]) >= 0
+        return (self.rows(index) if known else self._computed(index))[0]
+
+    def _computed(self, index: Tensor) -> Tensor:
+        distances = squared_distances(self.operator, self.norms, index).T.sqrt()
+        if self.codes is not None:
+            distances.masked_fill_(self.codes[index][:, None] != self.codes, torch.inf)
+        return distances
+
+
+class _Coverage:
+    """Distance of each point to the nearest chosen one, and the gain of each candidate.
+
+    The gain is the decrease of the weighted sum of distances over the summed rows. ``owner`` holds
+    the number of the nearest chosen point, −1 if there is none.
+    """
+
+    def __init__(self, distances: _Distances, weights: Tensor) -> None:
+        self.distances = distances
+        self.weights = weights.to(distances.norms)
+        self.nearest = torch.full_like(distances.norms, distances.largest)
+        self.owner = torch.full_like(distances.norms, -1, dtype=torch.long)
+        self.size = 0
+        self.gains = torch.zeros_like(distances.norms, dtype=torch.float64)
+        self.counts = distances.place_of >= 0
+        for part in distances.parts():
+            self._credit(part, torch.zeros_like(self.nearest[part]), +1)
+
+    def _credit(self, part: Tensor, floor: Tensor, sign: int) -> None:
+        """Add ± v_i (nearest_i − clamp(d_ij, floor_i, nearest_i)) to the gain of every candidate j.
+
+        The sum goes over the rows i of ``part``.
+        """
+        ceiling = self.nearest[part]
+        within = torch.clamp(self.distances.rows(part), floor[:, None], ceiling[:, None])
+        weights = self.weights[part]
+        self.gains.add_((weights @ ceiling - weights @ within).double(), alpha=sign)
+
+    def add(self, place: int) -> None:
+        """Add a point; only summed rows that are nearer to it than before are visited."""
+        own = self.distances.of(place)
+        better = (own < self.nearest) | ((self.owner < 0) & torch.isfinite(own))
+        visited = torch.nonzero(self.counts & (own < self.nearest))[:, 0]
+        for part in parts(visited, self.distances.block):
+            self._credit(part, own[part], -1)
+        # Only now: an interrupted step must leave the owners unchanged.
+        self.owner[better] = self.size
+        self.size += 1
+        self.nearest = torch.minimum(self.nearest, own)
+
+    def mean(self) -> float:
+        """Return the weighted mean distance to the nearest chosen point."""
+        return float((self.weights * self.nearest).sum() / self.weights.sum())
+
+    def served(self, size: int) -> Array:
+        """Return the total weight of the rows nearest to each of the first ``size`` points."""
+        known = self.owner >= 0
+        totals = torch.zeros(self.size, dtype=torch.float64, device=self.nearest.device)
+        totals.index_add_(0, self.owner[known], self.weights[known].double())
+        return np.asarray(totals[:size].cpu().numpy())

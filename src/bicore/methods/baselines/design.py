@@ -1,0 +1,799 @@
+"""Baselines that leave little variance unexplained: V-design, A-design and inducing points.
+
+The model is Bayesian and linear in the features of any kernel. With the prior f ~ GP(0, k), noise
+σ² and the points of S observed, the posterior covariance is K' = K − K[:, S](K_SS + σ²I)⁻¹K[S, :].
+
+    V-design  G(S) = ½ Σ_i v_i K'_ii, over the data (the paper's Bayesian V-objective; Σ v = 1)
+    A-design  G(S) = ½ tr Cov(θ | S), over the parameters of a feature map
+
+Adding point k lowers G by Σ_i v_i K'_ik² / (2(σ² + K'_kk)) exactly. R = G(∅) − G(S) is monotone and
+weakly submodular with γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least
+1 − e^−γ of the best decrease of that size.
+
+The relaxed design minimises G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ²I, over 0 ≤ w ≤ 1 and Σw ≤ m.
+G is convex, and −∂G/∂w_k = ½σ² φ_kᵀF⁻¹MF⁻¹φ_k ≥ 0, so that the best vertex s for a gradient is the
+m points with the largest. At every w the Frank–Wolfe gap ⟨∇G(w), w − s⟩ bounds G(w) − min G, and
+min G is a lower bound for every choice of m points.
+
+A prior θ ~ N(0, I/λ) of precision λ has the kernel k/λ: all objectives above with the noise λσ²,
+divided by λ. Without a prior (λ = 0, the frequentist design) G(S) = ½σ² tr(M (Φ_SᵀΦ_S)⁻¹), which is
+infinite until Φ_S has full rank; until then points are chosen by a nearly flat prior.
+
+Weights may be optimised over w ≥ 0, Σw ≤ m. Matching pursuit adds the point with the largest
+−∂G/∂w_k and optimises all weights of the points so far; Frank–Wolfe moves 2/(t + 2) of the way to
+that point. On the open cone G has no minimum: more of every point is always better.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
+from bicore.bilevel.verification import TOLERANCE, split_rows, suggest_fix
+from bicore.coreset import Status
+from bicore.data import Array
+from bicore.errors import (
+    InputError,
+    MemoryLimitError,
+    NumericalError,
+    check_integer,
+    check_number,
+    unknown_name,
+)
+from bicore.kernels.operators import Features, Gram, KernelOperator
+from bicore.methods.baselines.base import Growth, Job
+from bicore.methods.baselines.spaces import OverSpace
+from bicore.numerics.descent import capped, enough, lengths, spectral_length
+from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
+from bicore.picking import lowest
+from bicore.runtime import TimeOver, checkpoint
+
+#: Default σ², as a share of the mean prior variance of a point.
+NOISE_SHARE = 0.1
+#: Seconds for the eigenvectors of a matrix on one core, per cube of its rows.
+EIGENVECTORS = 4e-10
+#: Directions with a prior variance below this share of the largest are dropped.
+RANK_TOLERANCE = 1e-10
+#: Relative gap at which the relaxed problem is solved, and the largest number of steps.
+GAP, STEPS = 1e-3, 500
+#: Relative gap at which pursuit ends.
+PURSUIT_GAP = 1e-6
+#: Precision of the prior by which a frequentist design begins, as a share of the mean of φ².
+FLAT_PRIOR = 1e-6
+#: How weights of a design are found.
+WEIGHTINGS = ("binary", "pursuit", "frank-wolfe")
+#: Trial lengths of a step, each half as long as the one before.
+ATTEMPTS = 34
+#: Factor for the next step if the objective shows no curvature.
+LENGTHENING = 10
+#: Proposals scored at once; at most one of them is taken before the next are drawn.
+PROPOSED_AT_ONCE = 16
+#: Added to the diagonal of K_ZZ, relative to the mean of K's diagonal, so that more points than
+#: dimensions stay solvable.
+JITTER = 1e-6
+#: Swaps after which the matrices are computed again, against accumulated rounding.
+SWAPS_UNTIL_REFRESH = 50
+#: A swap must lower the criterion by this share of the trace of K.
+LEAST_GAIN = 1e-10
+
+
+@dataclass(frozen=True)
+class _Design(OverSpace):
+    """Greedy steps, noise and certificate of V- and A-design."""
+
+    noise: float | str = "auto"
+    certify: bool = False
+    precision: float = 1.0
+    weighting: str = "binary"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise != "auto":
+            check_number("noise", self.noise, above=0, fix="or 'auto'")
+        check_number("precision", self.precision, least=0)
+        if self.weighting not in WEIGHTINGS:
+            raise unknown_name("weighting", self.weighting, WEIGHTINGS)
+        if not self.precision and (self.certify or self.weighting != "binary"):
+            raise InputError(
+                f"precision=0 has no certify={self.certify} and no weighting={self.weighting!r}; "
+                "leave them out, or give a precision > 0."
+            )
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        train = self._prior(job)
+        outer, weights = self._outer(train, job)
+        own = weights if outer is train else None
+        if not self.precision:
+            sigma = 1.0 if self.noise == "auto" else float(self.noise)
+            return _grow_frequentist(train, own, sigma, job, growth)
+        noise = self._noise(train)
+        if self.weighting == "binary":
+            self._grow_binary(train, outer, weights, noise, job, growth)
+        else:
+            features, moment = _moment(train, own)
+            _pursue(features, moment, noise, growth, job, self.weighting == "pursuit")
+        growth.objectives = [one / self.precision for one in growth.objectives]
+        for name in {"lower_bound", "relaxed_objective", "noise"} & set(growth.details):
+            growth.details[name] /= self.precision
+        if "path" in growth.details:
+            growth.details["path"] = [one / self.precision for one in growth.details["path"]]
+
+    def _grow_binary(
+        self,
+        train: KernelOperator,
+        outer: KernelOperator,
+        weights: Tensor,
+        noise: float,
+        job: Job,
+        growth: Growth,
+    ) -> None:
+        state = Variances(train, outer, weights, noise, max(job.size, 1))
+        for place in growth.order:
+            state.add(place)
+            growth.objectives.append(state.objective)
+        while growth.wants():
+            scores = np.where(growth.open, -state.gains().cpu().numpy(), np.inf)
+            place = lowest(scores, job.data.ids)
+            state.add(place)
+            growth.take(place, state.objective)
+        objective, growth.unverified = verify_variance(
+            train, outer, weights, noise, growth.order, state.objective
+        )
+        growth.objectives[-1:] = [objective] * bool(growth.objectives)
+        # γ, and the share of the best decrease that greedy selection is sure to reach
+        ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
+        guarantee = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
+        growth.details |= {"noise": noise, **guarantee}
+        if self.certify:
+            try:
+                own = weights if outer is train else None
+                growth.details |= _lower_bound(train, own, noise, job, growth, objective)
+            except NumericalError as error:
+                known = f"{growth.unverified}; " if growth.unverified else ""
+                growth.unverified = f"{known}{error}"
+
+    def _prior(self, job: Job) -> KernelOperator:
+        return self.space.operator(job)
+
+    def _noise(self, train: KernelOperator) -> float:
+        """The noise for the prior of precision 1: λσ²."""
+        if self.noise != "auto":
+            return float(self.noise) * self.precision
+        mean = float(train.diagonal().double().mean())
+        if not mean > 0:
+            raise InputError("noise='auto' needs points of prior variance > 0; give noise.")
+        return NOISE_SHARE * mean
+
+    @abstractmethod
+    def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
+        """Return where the variance is measured, and the weight of each place."""
+
+
+@dataclass(frozen=True)
+class VDesign(_Design):
+    """Bayesian V-design: points that leave the least mean variance of the predictions.
+
+    Greedily, by its exact gain, the point that lowers G(S) = ½ Σ_i v_i K'_ii most, the posterior
+    variance over the data (the paper's Bayesian V-objective). It needs no labels: use it to choose
+    points to label for a model that is linear in the space. ``objectives`` hold G;
+    ``info["submodularity_ratio"]`` and ``info["guarantee"]`` bound the share of the best decrease
+    that greedy selection reaches. The last objective is computed again in float64; if the two
+    differ, because the noise is too small for the precision, the status is ``"unverified"``.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The prior covariance of the model: "features", "embedding", "gradients", "predictions", a
+        Space or a Kernel.
+    noise : float or str, optional
+        The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
+    certify : bool, optional
+        Also solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m: ``info["lower_bound"]`` holds for
+        every choice of that size, ``info["relaxed_weights"]`` has a weight for every row. The cost
+        is cubic in the number of features (or of points).
+    precision : float, optional
+        The precision λ of the prior θ ~ N(0, I/λ) of the parameters. 0 for the frequentist design,
+        without a prior: it needs at least as many points as features, objectives are infinite
+        before, and σ² is 1 by default.
+    weighting : str, optional
+        "binary" for weights of 1, chosen by exact gains. "pursuit" (fully corrective matching
+        pursuit, the paper's algorithm 1) and "frank-wolfe" optimise weights ≥ 0 of sum ``size`` by
+        gradients: ``info["path"]`` holds G after every step, ``info["lower_bound"]`` bounds the
+        least G of such weights.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 2.0]])
+    >>> picked = VDesign(noise=0.1, certify=True).select(Dataset(x), 2)
+    >>> picked.indices.tolist()
+    [3, 0]
+    >>> bool(picked.info["lower_bound"] <= picked.objective)
+    True
+    """
+
+    rule = "V-design"
+
+    def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
+        return train, (job.weights / job.weights.sum()).to(train.like)
+
+
+@dataclass(frozen=True)
+class ADesign(_Design):
+    """Bayesian A-design: points that leave the least variance of the parameters.
+
+    Greedily, by its exact gain, the point that lowers G(S) = ½ tr Cov(θ | S) most. The parameters
+    are those of the feature map, or of the square root of the matrix for a kernel without one. Use
+    it if the parameters themselves are of interest, and ``VDesign`` for predictions.
+    ``objectives`` and ``info`` are as for :class:`VDesign`.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The prior covariance of the model: "features", "embedding", "predictions", a Space or a
+        Kernel.
+    noise : float or str, optional
+        The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
+    certify : bool, optional
+        Also solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m, as for :class:`VDesign`.
+    precision : float, optional
+        The precision of the prior, 0 for none, as for :class:`VDesign`.
+    weighting : str, optional
+        "binary", "pursuit" or "frank-wolfe", as for :class:`VDesign`.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 2.0]])
+    >>> ADesign(noise=0.1).select(Dataset(x), 2).indices.tolist()
+    [3, 0]
+    """
+
+    rule = "A-design"
+
+    def _prior(self, job: Job) -> KernelOperator:
+        # In float64: all directions count equally, also those that float32 would round away.
+        runtime = replace(job.context.runtime, dtype="float64")
+        return super()._prior(replace(job, context=replace(job.context, runtime=runtime)))
+
+    def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
+        parameters = parameters_of(train)
+        return parameters, parameters.like.new_ones(parameters.shape[0])
+
+
+class Variances:
+    """Posterior variances given the chosen points, by rank-one updates in float64."""
+
+    def __init__(
+        self,
+        train: KernelOperator,
+        outer: KernelOperator,
+        weights: Tensor,
+        noise: float,
+        capacity: int,
+    ) -> None:
+        self.noise = noise
+        self.weights = weights.double()
+        self.posterior = posterior_of(train, outer, weights, capacity)
+        self.variance = train.diagonal().double().clone()
+        self.power = outer.weighted_column_norms(weights).double()
+        self.objective = 0.5 * float(self.weights @ prior_variances(outer, train).double())
+        self.allowed = rounding_allowed(train.like.dtype, float(self.variance.max()), noise)
+
+    def gains(self) -> Tensor:
+        """Return the decrease of the objective for every point that might be added."""
+        return self.power / (2 * (self.noise + self.variance))
+
+    def add(self, place: int) -> None:
+        """Observe a point."""
+        columns = self.posterior.columns(torch.tensor([place], device=self.variance.device))
+        divisor = self.variance[place] + self.noise
+        step = self.posterior.join(columns, divisor.sqrt().view(1, 1))
+        self.objective -= float(self.power[place] / (2 * divisor))
+        step.energy(self.power)
+        step.variance(self.variance)
+        check_variance(float(self.variance.min()), self.allowed)
+        self.variance.clamp_min_(0)
+
+
+def prior_variances(outer: KernelOperator, train: KernelOperator) -> Tensor:
+    """Return k(o, o) over the outer set: of the points, or 1 for each parameter."""
+    return train.diagonal() if outer is train else train.like.new_ones(outer.shape[0])
+
+
+def parameters_of(train: KernelOperator) -> KernelOperator:
+    """Return the covariance of the model's parameters (rows) with its values at the points."""
+    if train.feature_rows is None:
+        return Gram(square_root(train).T.contiguous())
+    columns = train.feature_rows[1]
+    return Features(torch.eye(columns.shape[1]).to(train.like), columns)
+
+
+def square_root(train: KernelOperator) -> Tensor:
+    """Return Φ (n × rank) with K = ΦΦᵀ."""
+    if train.feature_rows is not None:
+        return train.feature_rows[1].double()
+    matrix = train.matrix_or_none
+    if matrix is None:
+        raise MemoryLimitError(
+            f"this design needs the {train.shape[0]} × {train.shape[1]} matrix, which does not fit "
+            "the memory limit; raise Runtime(memory=…), or use a kernel with features (Nyström)."
+        )
+    # This call cannot be interrupted, so it is not begun if it would exceed the time limit.
+    checkpoint(needs=EIGENVECTORS * len(matrix) ** 3)
+    values, vectors = torch.linalg.eigh(matrix.double())
+    kept = values > RANK_TOLERANCE * values.max()
+    root: Tensor = vectors[:, kept] * values[kept].sqrt()
+    return root
+
+
+def verify_variance(
+    train: KernelOperator,
+    outer: KernelOperator,
+    weights: Tensor,
+    noise: float,
+    points: Sequence[int],
+    reported: float,
+) -> tuple[float, str]:
+    """Compute the objective again in float64; return it with a note if it is not as reported."""
+    try:
+        value = remaining_variance(train, outer, weights, noise, points)
+    except NumericalError as error:
+        return reported, f"objective: not verified, computing it again failed ({error})"
+    share = TOLERANCE[train.like.dtype]
+    if abs(reported - value) <= share * value:
+        return reported, ""
+    return value, (
+        f"objective: {value:.9g} computed again in float64; the selection computed "
+        f"{reported:.9g}, which differs by more than {share:g} of it; {suggest_fix(train, 'noise')}"
+    )
+
+
+def remaining_variance(
+    train: KernelOperator,
+    outer: KernelOperator,
+    weights: Tensor,
+    noise: float,
+    points: Sequence[int],
+) -> float:
+    """Return G(S) = ½ Σ_i v_i K'_ii over the outer set, with few differences of equal numbers."""
+    index = torch.tensor(list(points), dtype=torch.long, device=train.like.device)
+    own, other = train.feature_rows, outer.feature_rows
+    prior = prior_variances(outer, train).double()
+    if own is not None and other is not None:
+        rows = own[1][index].double()
+        if rows.shape[1] <= len(rows):  # (I + ΦᵀΦ/σ²)⁻¹ directly, without differences
+            lower = _factor(rows.T @ rows / noise, 1.0)
+            variances = torch.cat([_squared_norms(lower, b.T) for b in split_rows(other[0])])
+            return 0.5 * float(weights.double() @ variances)
+        lower = _factor(rows @ rows.T, noise)
+        prior = torch.cat([block.square().sum(1) for block in split_rows(other[0])])
+        known = [_squared_norms(lower, rows @ block.T) for block in split_rows(other[0])]
+    else:
+        columns = outer.columns(index)
+        square = (columns if outer is train else train.columns(index))[index].double()
+        lower = _factor(square, noise)
+        known = [_squared_norms(lower, block.T) for block in split_rows(columns)]
+    return 0.5 * float(weights.double() @ (prior - torch.cat(known)))
+
+
+def _factor(matrix: Tensor, diagonal: float) -> Tensor:
+    """Return the Cholesky factor with a number added to the diagonal."""
+    matrix = matrix.clone()
+    matrix.diagonal().add_(diagonal)
+    return cholesky_factor(matrix, "noise")
+
+
+def _squared_norms(lower: Tensor, columns: Tensor) -> Tensor:
+    """Return ‖L⁻¹c‖² of every column c."""
+    halves: Tensor = torch.linalg.solve_triangular(lower, columns, upper=False)
+    return halves.square().sum(0)
+
+
+def _lower_bound(
+    train: KernelOperator,
+    weights: Tensor | None,
+    noise: float,
+    job: Job,
+    growth: Growth,
+    objective: float,
+) -> dict[str, Any]:
+    """Return a lower bound for every choice of this size, and the relaxed weights of all rows.
+
+    Without ``weights`` the objective is the variance of the parameters.
+    """
+    features, moment = _moment(train, weights)
+    relaxed = relax(features, moment, noise, len(growth.order))
+    if not relaxed.bound <= objective + TOLERANCE[train.like.dtype] * objective:
+        raise NumericalError(
+            f"certify: the lower bound {relaxed.bound:.9g} is above the objective "
+            f"{objective:.9g}, so it was left out; {suggest_fix(train, 'noise')}"
+        )
+    every = np.zeros(job.total)
+    every[job.rows] = relaxed.weights.cpu().numpy()
+    return {
+        "lower_bound": relaxed.bound,
+        "relaxed_objective": relaxed.objective,
+        "gap": _gap(objective, relaxed.bound),
+        "relaxed_weights": every.tolist(),
+    }
+
+
+def _moment(train: KernelOperator, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return Φ and M: the weighted sum of φφᵀ, or the identity without weights."""
+    features = square_root(train)
+    if weights is None:
+        return features, torch.eye(features.shape[1]).to(features)
+    return features, summed_over_rows(features, features, weights.double())
+
+
+def _gap(objective: float, bound: float) -> float:
+    """Return by which share the objective is above the bound, at least 0."""
+    if objective <= bound:
+        return 0.0
+    return objective / bound - 1 if bound > 0 else math.inf
+
+
+class Relaxed(NamedTuple):
+    """Weights, their objective, a lower bound of the best, and the gap after every step."""
+
+    weights: Tensor
+    objective: float
+    bound: float
+    gaps: list[float]
+
+
+def relax(
+    features: Tensor,
+    moment: Tensor,
+    noise: float,
+    size: int,
+    tolerance: float = GAP,
+    steps: int = STEPS,
+    start: Tensor | None = None,
+) -> Relaxed:
+    """Run spectral projected gradients until the certified gap is closed; start: equal weights."""
+    count = min(size, len(features))
+    weights = features.new_full((len(features),), count / len(features))
+    weights = weights if start is None else start
+    objective, gradient = relaxed_objective(features, moment, noise, weights)
+    steepest = float(gradient.abs().max())
+    length = 1 / steepest if steepest else 1.0
+    bound = 0.0
+    gaps = []
+    for _ in range(steps):
+        best = gradient.topk(count, largest=False).values.sum()
+        gaps.append(float(gradient @ weights - best))
+        bound = max(bound, objective - gaps[-1])
+        if objective - bound <= tolerance * objective:
+            break
+        direction = capped(weights - length * gradient, count) - weights
+        slope = float(gradient @ direction)
+        for share in lengths(1.0, ATTEMPTS):
+            moved = (weights + share * direction).clamp(0, 1)
+            tried, fresh = relaxed_objective(features, moment, noise, moved)
+            if enough(tried, objective, share * slope):
+                break
+        length = spectral_length(moved - weights, fresh - gradient, LENGTHENING * length)
+        weights, objective, gradient = moved, tried, fresh
+    return Relaxed(weights, objective, bound, gaps)
+
+
+def relaxed_objective(
+    features: Tensor, moment: Tensor, noise: float, weights: Tensor
+) -> tuple[float, Tensor]:
+    """Return G(w) and its gradient."""
+    matrix = summed_over_rows(features, features, weights) / noise
+    matrix.diagonal().add_(1)
+    inverse = torch.cholesky_inverse(cholesky_factor(matrix, "noise"))
+    gradient = -0.5 / noise * (row_by_row(features, inverse @ moment @ inverse) * features).sum(1)
+    return 0.5 * float((inverse * moment).sum()), gradient
+
+
+def _pursue(
+    features: Tensor, moment: Tensor, noise: float, growth: Growth, job: Job, corrective: bool
+) -> None:
+    """Grow weights with Σw ≤ m along the steepest coordinates.
+
+    ``corrective`` optimises all weights after every step.
+
+    The budget m is part of the features, so that weights are shares of it.
+    """
+    scaled = features * math.sqrt(job.size)
+    shares = features.new_zeros(len(features))
+    for place in growth.order:
+        shares[place] = 1 / job.size
+    objective, gradient = relaxed_objective(scaled, moment, noise, shares)
+    path, bound = [objective] * len(growth.order), 0.0
+    growth.objectives = list(path)
+    for step in range(1, job.size + 1):
+        place = lowest(gradient.cpu().numpy(), job.data.ids)
+        gap = float(gradient @ shares - gradient[place])
+        bound = max(bound, objective - gap)
+        if gap <= PURSUIT_GAP * objective or not growth.wants():
+            break
+        unit = torch.zeros_like(shares)
+        unit[place] = 1
+        shares = shares + (2 / (step + 2) if len(growth.order) else 1.0) * (unit - shares)
+        fresh = bool(growth.open[place])
+        if corrective:
+            support = torch.tensor(growth.order + [place] * fresh, device=shares.device)
+            found = relax(scaled[support], moment, noise, 1, PURSUIT_GAP, start=shares[support])
+            shares[support] = found.weights
+        objective, gradient = relaxed_objective(scaled, moment, noise, shares)
+        path.append(objective)
+        if fresh:
+            growth.take(place, objective)
+        else:
+            growth.objectives[-1] = objective
+        growth.weights = job.size * shares[growth.order].cpu().numpy()
+    if len(growth.order) < job.size and growth.status is Status.COMPLETE:
+        growth.end(
+            Status.FEWER, f"{len(growth.order)} points have the best weights: no more needed"
+        )
+    growth.details |= {"noise": noise, "lower_bound": bound, "path": path}
+
+
+def _grow_frequentist(
+    train: KernelOperator, weights: Tensor | None, noise: float, job: Job, growth: Growth
+) -> None:
+    """Grow by G(S) = ½σ² tr(M (Φ_SᵀΦ_S)⁻¹), after points that span all features."""
+    features, moment = _moment(train, weights)
+    state = _Information(features, moment, noise)
+    if job.size < features.shape[1]:
+        raise InputError(
+            f"size={job.size} leaves the information matrix of {features.shape[1]} features "
+            "singular; ask for at least as many points, or give a precision > 0."
+        )
+    for place in growth.order:
+        state.add(place)
+        growth.objectives.append(state.objective)
+    while growth.wants():
+        scores = np.where(growth.open, -state.gains().cpu().numpy(), np.inf)
+        place = lowest(scores, job.data.ids)
+        state.add(place)
+        growth.take(place, state.objective)
+    if math.isinf(state.objective) and len(growth.order) == job.size:
+        raise InputError(
+            f"the information matrix of {job.size} points in {features.shape[1]} features is "
+            "singular; drop columns that depend on others, or give a precision > 0."
+        )
+    growth.details |= {"noise": noise}
+
+
+class _Information:
+    """Φ_SᵀΦ_S of a growing set and its inverse, with a nearly flat prior until it has one."""
+
+    def __init__(self, features: Tensor, moment: Tensor, noise: float) -> None:
+        self.features, self.moment, self.noise = features, moment, noise
+        unit = torch.eye(features.shape[1]).to(features)
+        self.matrix = torch.zeros_like(unit)
+        self.inverse = unit / (FLAT_PRIOR * float(features.square().mean()) or 1.0)
+        self.count = 0
+        self.objective = math.inf
+
+    def gains(self) -> Tensor:
+        """By how much each point would lower the objective."""
+        own = (self.features @ self.inverse * self.features).sum(1)
+        image = self.features @ (self.inverse @ self.moment @ self.inverse)
+        return self.noise / 2 * (image * self.features).sum(1) / (1 + own)
+
+    def add(self, place: int) -> None:
+        """Observe a point."""
+        row = self.features[place]
+        self.count += 1
+        self.matrix += torch.outer(row, row)
+        first = math.isinf(self.objective) and self.count >= len(row) and self._invert()
+        if not first:
+            own = self.inverse @ row
+            self.inverse = self.inverse - torch.outer(own, own) / (1 + row @ own)
+        if first or math.isfinite(self.objective):
+            self.objective = self.noise / 2 * float((self.inverse * self.moment).sum())
+
+    def _invert(self) -> bool:
+        """Invert the matrix without a prior, if its rank is full."""
+        values = torch.linalg.eigvalsh(self.matrix)
+        regular = bool(values[0] > RANK_TOLERANCE * values[-1])
+        if regular:
+            self.inverse = torch.cholesky_inverse(cholesky_factor(self.matrix, "precision"))
+        return regular
+
+
+@dataclass(frozen=True)
+class InducingPoints(OverSpace):
+    """FRCL's selection (Titsias et al. 2020): points that leave little variance unexplained.
+
+    Inducing points Z with a small T(Z) = Σ_i v_i (k_ii − k_iZ K_ZZ⁻¹ k_Zi), where k is the linear
+    kernel of the space. A random set is refined by swaps: a random point is proposed, the point
+    whose removal then costs least leaves, and the swap is kept if it lowers T. Proposals come 16 at
+    a time, of which the best is taken. Use it for the memory of a model that is linear in its
+    embedding. The set has no order: a prefix is an arbitrary part. A time limit ends the refinement
+    early.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The space of k: "embedding", as in FRCL, "features", "gradients", "predictions", a Space or
+        a Kernel.
+    proposals : int, optional
+        Total number of proposed points; 0 returns the random set.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[5.0, 0.0], [4.9, 0.1], [0.0, 5.0], [0.1, 0.0], [0.0, 0.1]])
+    >>> sorted(InducingPoints("features").select(Dataset(x), 2).indices.tolist())
+    [0, 2]
+    """
+
+    over: Any = "embedding"
+    proposals: int = 1000
+
+    rule = "frcl"
+    ordered = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("proposals", self.proposals, 0)
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        rng = np.random.default_rng(job.seed)
+        fixed = len(growth.order)
+        growth.take_all(rng.permutation(len(job.data)))
+        if not self.proposals:
+            return
+        growth.details["proposals"] = 0
+        try:
+            operator = self.space.operator(job)
+            inducing = Inducing(operator, job.weights, list(growth.order), fixed)
+            self._refine(inducing, growth, rng)
+        except TimeOver:
+            growth.end(
+                Status.LESS_REFINED,
+                f"stopped by max_seconds after {growth.details['proposals']} of {self.proposals} "
+                "proposals: all points, less refined",
+            )
+
+    def _refine(self, inducing: Inducing, growth: Growth, rng: np.random.Generator) -> None:
+        for made in range(0, self.proposals, PROPOSED_AT_ONCE):
+            open_places = np.flatnonzero(growth.open)
+            if not len(open_places):
+                break
+            growth.details["proposals"] = made
+            checkpoint()
+            count = min(PROPOSED_AT_ONCE, self.proposals - made, len(open_places))
+            swap = inducing.best_swap(rng.choice(open_places, count, replace=False))
+            if swap is not None:
+                leaving, joining = swap
+                inducing.swap(leaving, joining)
+                growth.open[growth.order[leaving]] = True
+                growth.open[joining] = False
+                growth.order[leaving] = joining
+        else:
+            made = self.proposals
+        growth.details["proposals"] = made
+
+
+class _Joining(NamedTuple):
+    """Terms of points c that might join Z, a column each; names as in :class:`Inducing`."""
+
+    columns: Tensor
+    b: Tensor
+    beta: Tensor
+    u: Tensor
+    #: Q(b − Bu)
+    p: Tensor
+    s: Tensor
+    gamma: Tensor
+
+
+class Inducing:
+    """A set Z with Q = K_ZZ⁻¹, B = K_ZX D K_XZ and the explained variance tr(QB).
+
+    D holds the data's weights. Adding c to Z raises tr(QB) by γ/s with u = Q k_Zc,
+    s = k_cc − k_cZ u, γ = β − 2bᵀu + uᵀBu, b = K_ZX D k_Xc, β = k_cX D k_Xc. Removing i lowers it
+    by (QBQ)_ii/Q_ii; both matrices of the set with c follow from those of Z by rank-one terms. Q is
+    ``inverse``, B ``moment``, QBQ ``sandwich``, K_XZ ``cross``; the first ``fixed`` of Z stay.
+    """
+
+    def __init__(
+        self, operator: KernelOperator, weights: Tensor, places: list[int], fixed: int
+    ) -> None:
+        self.operator = operator
+        self.weights = weights.double()
+        self.fixed = fixed
+        self.diagonal = operator.diagonal().double()
+        self.jitter = JITTER * max(float(self.diagonal.mean()), torch.finfo(torch.float64).tiny)
+        self.trace = float(self.weights @ self.diagonal)
+        self.swaps = 0
+        self.places = torch.tensor(places, device=self.weights.device)
+        self.cross = operator.columns(self.places).double()
+        self.moment = summed_over_rows(self.cross, self.cross, self.weights)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Compute Q and QBQ from K_ZZ and B."""
+        gram = self.cross[self.places]
+        unit = torch.eye(len(gram)).to(gram)
+        while True:
+            lower, failed = torch.linalg.cholesky_ex((gram + gram.T) / 2 + self.jitter * unit)
+            if not int(failed):
+                break
+            self.jitter *= 10  # rounding of the kernel's own precision
+        self.inverse = torch.cholesky_inverse(lower)
+        self.sandwich = self.inverse @ self.moment @ self.inverse
+
+    def _join(self, points: Tensor) -> _Joining:
+        """Compute the terms of points that might join."""
+        columns = self.operator.columns(points).double()
+        weighted = self.weights[:, None] * columns
+        own = columns[self.places]
+        b = self.cross.T @ weighted
+        beta = (columns * weighted).sum(0)
+        u = self.inverse @ own
+        image = self.moment @ u
+        s = (self.diagonal[points] + self.jitter - (own * u).sum(0)).clamp_min(self.jitter)
+        gamma = beta - 2 * (b * u).sum(0) + (u * image).sum(0)
+        return _Joining(columns, b, beta, u, self.inverse @ (b - image), s, gamma)
+
+    def best_swap(self, proposed: Array) -> tuple[int, int] | None:
+        """Return the number in Z that leaves and the place that joins, for the best swap.
+
+        None if no swap lowers T. All numbers in Z (rows) are compared with all proposed points
+        (columns) at once.
+        """
+        new = self._join(torch.from_numpy(proposed).to(self.places.device))
+        gamma = new.gamma.clamp_min(0)
+        numerator = (
+            self.sandwich.diagonal()[:, None]
+            - 2 * new.u * new.p / new.s
+            + new.u.square() * gamma / new.s.square()
+        )
+        losses = numerator / (self.inverse.diagonal()[:, None] + new.u.square() / new.s)
+        losses[: self.fixed] = torch.inf
+        gains = gamma / new.s - losses
+        leaving, which = divmod(int(gains.argmax()), len(proposed))
+        if float(gains[leaving, which]) > LEAST_GAIN * self.trace:
+            return leaving, int(proposed[which])
+        return None
+
+    def swap(self, leaving: int, joining: int) -> None:
+        """Replace number ``leaving`` by the point ``joining``."""
+        new = self._join(torch.tensor([joining], device=self.places.device))
+        self.places[leaving] = joining
+        self.cross[:, leaving] = new.columns[:, 0]
+        row = new.b[:, 0].clone()
+        row[leaving] = new.beta[0]
+        self.moment[leaving] = row
+        self.moment[:, leaving] = row
+        self.swaps += 1
+        if self.swaps % SWAPS_UNTIL_REFRESH:
+            self._exchange(leaving, new)
+        else:
+            self._refresh()
+
+    def _exchange(self, leaving: int, new: _Joining) -> None:
+        """Update Q and QBQ by rank-one terms: add the new point at the end, remove the old one."""
+        s, gamma = new.s[0], new.gamma[0]
+        a = torch.cat([-new.u[:, 0], s.new_ones(1)])
+        p = torch.cat([new.p[:, 0], s.new_zeros(1)])
+        inverse = F.pad(self.inverse, (0, 1, 0, 1)) + torch.outer(a, a) / s
+        sandwich = F.pad(self.sandwich, (0, 1, 0, 1))
+        sandwich += (torch.outer(p, a) + torch.outer(a, p)) / s + torch.outer(a, a) * (gamma / s**2)
+        e = inverse[:, leaving] / inverse[leaving, leaving]
+        g = sandwich[:, leaving].clone()
+        sandwich += torch.outer(e, e) * g[leaving] - torch.outer(e, g) - torch.outer(g, e)
+        inverse -= torch.outer(e, e) * inverse[leaving, leaving]
+        order = torch.arange(len(self.places), device=s.device)
+        order[leaving] = len(order)
+        self.inverse = inverse[order][:, order]
+        self.sandwich = sandwich[order][:, order]

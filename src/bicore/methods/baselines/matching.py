@@ -1,0 +1,332 @@
+"""Baselines that match the mean or the sum of the data: herding and gradient matching.
+
+With the target L = Σ_i v_i g_i and S the chosen points, orthogonal matching pursuit and Frank–Wolfe
+need ⟨L, g_i⟩ for all i and the columns ⟨g_i, g_k⟩ of the points they use. The error
+‖L − Σ w_k g_k‖² follows from these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import NumericalError, unknown_name
+from bicore.kernels.operators import KernelOperator
+from bicore.methods.baselines.base import Growth, Job
+from bicore.methods.baselines.spaces import OverSpace, PerClassRule
+from bicore.picking import lowest
+
+#: Correlations below this share of ‖L‖·‖g_i‖ (for a step, of ‖L‖²) are rounding.
+NEGLIGIBLE = 1e-10
+#: Frank–Wolfe takes points repeatedly; it ends after this many steps per requested point.
+STEPS_A_POINT = 50
+#: Added to the diagonal of normal equations, relative to it, against dependent points.
+JITTER = 1e-12
+
+
+@dataclass(frozen=True)
+class Herding(PerClassRule):
+    """Herding as in iCaRL (Rebuffi et al. 2017, algorithm 4): exemplars with the mean of a class.
+
+    The k-th exemplar of a class is the point x that brings the mean of the exemplars nearest the
+    mean μ of the class: it minimises ‖μ − (φ(x) + Σ_{j<k} φ(p_j))/k‖. Classes take turns, so that
+    every prefix is balanced; averages are not scaled to length 1 again. Use it for the memory of a
+    nearest-mean classifier.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The space φ: "embedding", as in iCaRL, "features", "gradients", "predictions", a Space or a
+        Kernel.
+    per_class : bool or str, optional
+        True herds every class towards its own mean, in turns; False all points towards the mean of
+        all. "proportional" or "balanced" runs the rule within each class, with as many points as
+        its share of the rows, or the same number for each; targets are divided into quantiles.
+    normalise : bool, optional
+        Scale points to length 1 first.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> herding = Herding("features", per_class=False, normalise=False)
+    >>> herding.select(Dataset([[0.0], [1.0], [5.0]]), 2).indices.tolist()
+    [1, 2]
+    """
+
+    over: Any = "embedding"
+    per_class: bool | str = True
+    normalise: bool = True
+
+    rule = "herding"
+    knows_classes = True
+
+    def _apply(self, job: Job, growth: Growth) -> None:
+        codes = job.classes().values if self.per_class is True else _one_group(job)
+        # Only differences from a mean matter, unless points are rescaled.
+        operator = self.space.operator(job, self.normalise, centre=not self.normalise)
+        herd(operator, codes, job.weights, growth)
+
+
+@dataclass(frozen=True)
+class GradientMatching(OverSpace):
+    """A Hilbert coreset (Campbell and Broderick 2019): points whose gradients sum to the data's.
+
+    It minimises ‖Σ_i v_i g_i − Σ_{k in S} w_k g_k‖ in the space ``over``, all classes together.
+    Training steps on the coreset are then close to those on all data.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The space of the g_i: "gradients" of the last layer, "embedding", "features", "predictions",
+        a Space or a Kernel.
+    weighting : str, optional
+        How the weights w_k are found. "equal": all are 1, by herding towards the mean gradient (the
+        paper's baseline; its code also scaled gradients to length 1: ``normalise=True``).
+        "pursuit": orthogonal matching pursuit, which fits all weights >= 0 again after every point
+        (GRAD-MATCH). "frank-wolfe": steps with exact line search on {w >= 0, Σ w_i‖g_i‖ =
+        Σ v_i‖g_i‖}. With the last two, weights sum to about n (use ``normalised()``) and
+        ``objectives`` hold ‖difference‖²/‖Σ v_i g_i‖².
+    normalise : bool, optional
+        Scale gradients to length 1 first.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> data = Dataset(np.repeat(np.eye(2), [3, 5], axis=0))
+    >>> picked = GradientMatching("features", weighting="pursuit").select(data, 2)
+    >>> picked.indices.tolist(), picked.weights.round(6).tolist()
+    ([3, 0], [5.0, 3.0])
+    """
+
+    over: Any = "gradients"
+    weighting: str = "equal"
+    normalise: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weighting not in ("equal", *WEIGHTINGS):
+            raise unknown_name("weighting", self.weighting, ("equal", *WEIGHTINGS))
+
+    @property
+    def name(self) -> str:
+        how = "" if self.weighting == "equal" else f", {self.weighting}"
+        return f"gradient matching over {self.space.name}{how}"
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        operator = self.space.operator(job, self.normalise)
+        if self.weighting == "equal":
+            herd(operator, _one_group(job), job.weights, growth)
+        else:
+            WEIGHTINGS[self.weighting](operator, job.weights, job.size + 1).run(growth)
+
+
+def _one_group(job: Job) -> Array:
+    return np.zeros(len(job.data), dtype=np.int64)
+
+
+def herd(operator: KernelOperator, codes: Array, weights: Tensor, growth: Growth) -> None:
+    """Take points, the groups in turns, each bringing the mean chosen nearest the group's mean."""
+    towards_mean = _products_with_means(operator, codes, weights)
+    squares = operator.diagonal().double().cpu().numpy()
+    towards_chosen = np.zeros(len(codes))  # ⟨φ(x), Σ_j φ(p_j)⟩, p_j chosen of the group of x
+    counts = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+
+    def add(place: int) -> None:
+        own = codes == codes[place]
+        towards_chosen[own] += _column(operator, place)[own]
+        counts[codes[place]] += 1
+
+    for place in growth.order:
+        add(place)
+    while growth.wants():
+        left = np.unique(codes[growth.open])
+        group = left[np.argmin(counts[left])]
+        places = np.flatnonzero(growth.open & (codes == group))
+        k = counts[group] + 1
+        # ‖μ − (φ(x) + Σ_j φ(p_j))/k‖² without the terms that are the same for every x
+        scores = (2 * towards_chosen[places] + squares[places]) / k**2
+        scores = scores - 2 * towards_mean[places] / k
+        place = int(places[lowest(scores, places)])
+        add(place)
+        growth.take(place)
+
+
+def _column(operator: KernelOperator, place: int) -> Array:
+    """Return the inner products of all points with one of them."""
+    index = torch.tensor([place], device=operator.like.device)
+    return np.asarray(operator.columns(index)[:, 0].double().cpu().numpy())
+
+
+def _products_with_means(operator: KernelOperator, codes: Array, weights: Tensor) -> Array:
+    """Return ⟨φ(x_i), μ_c⟩ for every point i and the weighted mean μ_c of its own group c."""
+    index = torch.from_numpy(codes).to(weights.device)
+    totals = weights.new_zeros(int(codes.max()) + 1).index_add_(0, index, weights)
+    shares = weights.new_zeros(len(codes), len(totals))
+    # Initial points of weight zero may form a group of weight zero, which has no mean.
+    shares.scatter_(1, index[:, None], (weights / totals[index].clamp_min(1e-300))[:, None])
+    means = operator.matmul(shares.to(operator.like))
+    return np.asarray(means.gather(1, index[:, None])[:, 0].double().cpu().numpy())
+
+
+class _Match:
+    """The target, the points used so far and their weights."""
+
+    def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
+        self.operator = operator
+        total = operator.matmul(weights.to(operator.like)[:, None])[:, 0].double()
+        self.toward = total.cpu().numpy()
+        self.square = float(weights.double() @ total)
+        self.norms = operator.diagonal().double().clamp_min(0).sqrt().cpu().numpy()
+        if self.square <= 0 or not self.norms.any():
+            raise NumericalError("the points sum to zero in this space: there is nothing to match.")
+        self._columns = np.empty((capacity, len(self.toward)))
+        self.places: list[int] = []
+        self.numbers: dict[int, int] = {}
+        self.learnt = np.empty(0)
+
+    @property
+    def columns(self) -> Array:
+        """⟨g_k, g_i⟩, a row for each point k used."""
+        return self._columns[: len(self.places)]
+
+    def add(self, place: int) -> int:
+        """Return the number of a point among those used; its column is computed once."""
+        if place not in self.numbers:
+            if len(self.places) == len(self._columns):
+                self._columns = np.concatenate([self._columns, np.empty_like(self._columns)])
+            self._columns[len(self.places)] = _column(self.operator, place)
+            self.numbers[place] = len(self.places)
+            self.places.append(place)
+            self.learnt = np.append(self.learnt, 0.0)
+        return self.numbers[place]
+
+    def error(self) -> float:
+        """Return ‖L − Σ w_k g_k‖²/‖L‖²."""
+        own = self.columns[:, self.places]
+        towards = 2 * self.learnt @ self.toward[self.places]
+        missing = float(self.square - towards + self.learnt @ own @ self.learnt)
+        return max(missing, 0.0) / max(self.square, np.finfo(float).tiny)
+
+    def best(self, among: Array) -> tuple[int, float]:
+        """Return the point with the largest ⟨L − Σ w_k g_k, g_i⟩/‖g_i‖, and that value."""
+        missing = self.toward - self.learnt @ self.columns
+        usable = among & (self.norms > 0)
+        scores = np.divide(missing, self.norms, out=np.full_like(missing, -np.inf), where=usable)
+        place = lowest(-scores, np.arange(len(scores)))
+        return place, float(scores[place])
+
+    def finish(self, growth: Growth) -> None:
+        """Copy the weights to the selection, in the order of selection."""
+        growth.order = [place for place in growth.order if place in self.numbers]
+        growth.weights = np.array([self.learnt[self.numbers[place]] for place in growth.order])
+
+
+class _OrthogonalPursuit(_Match):
+    """Take the point that correlates most with the difference, then fit all weights >= 0 again.
+
+    A point whose weight is zero leaves.
+    """
+
+    def run(self, growth: Growth) -> None:
+        """Grow until the size is reached or no point lowers the error."""
+        for place in growth.order:
+            self.add(place)
+        self._fit(growth.order)
+        try:
+            while growth.wants() and (growth.open & (self.norms > 0)).any():
+                best, correlation = self.best(growth.open)
+                if correlation <= NEGLIGIBLE * self.square**0.5:
+                    break
+                self.add(best)
+                self._fit([*growth.order, best])
+                growth.take(best)
+                growth.order = [p for p in growth.order if self.learnt[self.numbers[p]] > 0]
+                before = growth.objectives[: max(len(growth.order) - 1, 0)]
+                growth.objectives = [*before, self.error()]
+        finally:
+            self.finish(growth)
+
+    def _fit(self, support: list[int]) -> None:
+        numbers = [self.numbers[place] for place in support]
+        self.learnt = np.zeros_like(self.learnt)
+        if support:
+            gram = self.columns[np.ix_(numbers, support)]
+            self.learnt[numbers] = fit_nonnegative(gram, self.toward[support])
+
+
+def fit_nonnegative(gram: Array, right: Array) -> Array:
+    """Minimise ½wᵀGw − rᵀw over w >= 0."""
+    from scipy.optimize import nnls  # loaded only when needed
+
+    matrix, target = torch.from_numpy(gram), torch.from_numpy(right)[:, None]
+    unit = torch.eye(len(gram)).to(matrix) * max(float(matrix.diagonal().mean()), 1e-300)
+    for jitter in JITTER * 10.0 ** np.arange(8):  # dependent points need a larger diagonal
+        lower, failed = torch.linalg.cholesky_ex(matrix + jitter * unit)
+        if not int(failed):
+            break
+    else:
+        raise NumericalError("the inner products of the chosen points are not a Gram matrix.")
+    half = torch.linalg.solve_triangular(lower, target, upper=False)
+    free = torch.linalg.solve_triangular(lower.T, half, upper=True)[:, 0].numpy()
+    return np.asarray(free if (free > 0).all() else nnls(lower.T.numpy(), half[:, 0].numpy())[0])
+
+
+class _FrankWolfe(_Match):
+    """Move towards the vertex (σ/σ_k) g_k that correlates most with the difference.
+
+    σ_i = ‖g_i‖ and σ = Σ v_i σ_i.
+    """
+
+    def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
+        super().__init__(operator, weights, capacity)
+        self.sigma = float(weights.double().cpu().numpy() @ self.norms)
+
+    def run(self, growth: Growth) -> None:
+        """Grow until the size is reached, no point lowers the error, or the steps are used up."""
+        try:
+            growth.order = [place for place in growth.order if self.norms[place] > 0]
+            for place in growth.order:
+                self._step(place)
+            for _ in range(STEPS_A_POINT * growth.size):
+                if not growth.wants():
+                    break
+                among = growth.open.copy()
+                among[growth.order] = True
+                best, _ = self.best(among)
+                if not self._step(best):
+                    break
+                if growth.open[best]:
+                    growth.take(best, self.error())
+                else:
+                    growth.objectives[-1:] = [self.error()]
+        finally:
+            self.finish(growth)
+
+    def _step(self, place: int) -> bool:
+        """Move to (1 − γ)w + γ(σ/σ_k)e_k with the best γ in 0 … 1; False if none is better."""
+        number = self.add(place)
+        vertex = np.zeros_like(self.learnt)
+        vertex[number] = self.sigma / max(self.norms[place], np.finfo(float).tiny)
+        if len(self.places) == 1:
+            self.learnt = vertex
+            return True
+        direction = vertex - self.learnt
+        gram = self.columns[:, self.places]
+        slope = float(direction @ (self.toward[self.places] - gram @ self.learnt))
+        curvature = float(direction @ gram @ direction)
+        if slope <= NEGLIGIBLE * self.square or curvature <= 0:
+            return False
+        self.learnt = self.learnt + min(slope / curvature, 1.0) * direction
+        return True
+
+
+#: How the weights of gradient matching are found.
+WEIGHTINGS: dict[str, type[_OrthogonalPursuit] | type[_FrankWolfe]] = {
+    "pursuit": _OrthogonalPursuit,
+    "frank-wolfe": _FrankWolfe,
+}

@@ -1,0 +1,374 @@
+"""Baselines that draw at random, or rank points by the predictions of the current model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import check_integer, check_number, unknown_name
+from bicore.kernels.operators import BLOCK_BYTES
+from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
+from bicore.methods.sampling import order_by_rounds
+from bicore.networks.observe import Observed, dropout_probabilities
+from bicore.picking import lowest, step_rng
+from bicore.runtime import checkpoint
+
+DIFFICULTIES = ("error", "loss", "margin")
+#: Scores are compared to this many digits of the largest.
+DIGITS = 10
+
+
+@dataclass(frozen=True)
+class Uniform(PlainSelector):
+    """Points drawn at random without replacement, all equally likely.
+
+    Points are selected in the order in which they are drawn.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> len(Uniform().select(Dataset(np.eye(5)), 3, rng=1))
+    3
+    """
+
+    name = "uniform"
+    takes_sparse = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        growth.take_all(np.random.default_rng(job.seed).permutation(len(job.data)))
+
+
+@dataclass(frozen=True)
+class ClassBalanced(PlainSelector):
+    """Points drawn at random, one of every class per round.
+
+    A class without points left is skipped. Use it instead of ``Uniform`` if classes of unequal size
+    matter equally.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> data = Dataset(np.arange(6.0)[:, None], ["a", "a", "a", "a", "a", "b"])
+    >>> sorted(data.y[ClassBalanced().select(data, 2).indices].tolist())
+    ['a', 'b']
+    """
+
+    name = "class-balanced"
+    needs_labels = True
+    takes_sparse = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        codes = job.classes().values
+        rng = np.random.default_rng(job.seed)
+        count = int(codes.max()) + 1
+        rank = _random_rank(rng, len(codes))
+        priority = rng.permutation(count)
+        growth.take_all(_in_rounds(growth, codes, rank, priority))
+
+
+@dataclass(frozen=True)
+class Hardest(PlainSelector):
+    """The points of highest loss under the current model.
+
+    The loss is the cross-entropy for labels and the squared error for targets. Wrong labels come
+    first.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> network = torch.nn.Linear(2, 2, bias=False)  # its outputs are x itself
+    >>> network.weight.data = torch.eye(2)
+    >>> data = Dataset([[4.0, 0.0], [0.0, 0.0], [0.0, 3.0]], [0, 0, 0])
+    >>> Hardest().select(data, 2, context=Context(model=network)).indices.tolist()
+    [2, 1]
+    """
+
+    name = "hardest"
+    needs_labels = True
+    needs_model = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        _take_highest(growth, _losses(job))
+
+
+@dataclass(frozen=True)
+class MaxEntropy(PlainSelector):
+    """The points of highest entropy −Σ p log p under the current model.
+
+    It needs no labels: use it to choose points to label. Points are scored one by one and may be
+    similar; ``BatchBALD`` scores them jointly.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> network = torch.nn.Linear(2, 2, bias=False)  # its outputs are x itself
+    >>> network.weight.data = torch.eye(2)
+    >>> data = Dataset([[4.0, 0.0], [0.2, 0.0], [0.0, 3.0]])
+    >>> MaxEntropy().select(data, 2, context=Context(model=network)).indices.tolist()
+    [1, 2]
+    """
+
+    name = "max-entropy"
+    needs_model = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        logs = check_outputs(job, job.observed().log_probabilities())
+        entropies = -(logs.exp() * logs).sum(1)
+        _take_highest(growth, entropies.cpu().numpy())
+
+
+@dataclass(frozen=True)
+class Stratified(PlainSelector):
+    """Coverage-centric selection (CCS, Zheng et al. 2023): evenly over difficulty.
+
+    The hardest points are left out. Each round then draws one point at random from every stratum of
+    difficulty that has one left, so a smaller size is a prefix of a larger one. Use it for small
+    shares of data with some wrong labels.
+
+    Parameters
+    ----------
+    difficulty : str, optional
+        "error", ‖p − e_y‖ (EL2N); "loss", the cross-entropy; or "margin", the largest other
+        probability minus that of the label, under the current model.
+    prune : float, optional
+        Share of the hardest points to leave out. They come last, easiest first, if the others do
+        not suffice.
+    strata : int, optional
+        Number of intervals of equal width between the lowest and the highest remaining difficulty.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> network = torch.nn.Linear(2, 2, bias=False)  # its outputs are x itself
+    >>> network.weight.data = torch.eye(2)
+    >>> data = Dataset([[4.0, 0.0], [3.9, 0.0], [0.0, 0.0], [0.0, 9.0]], [0, 0, 0, 0])
+    >>> ccs = Stratified(prune=0.25, strata=2)
+    >>> sorted(ccs.select(data, 3, context=Context(model=network)).indices.tolist())
+    [0, 1, 2]
+    """
+
+    difficulty: str = "error"
+    prune: float = 0.3
+    strata: int = 50
+
+    name = "ccs"
+    needs_labels = True
+    needs_model = True
+
+    def __post_init__(self) -> None:
+        if self.difficulty not in DIFFICULTIES:
+            raise unknown_name("difficulty", self.difficulty, DIFFICULTIES)
+        check_number("prune", self.prune, least=0, below=1)
+        check_integer("strata", self.strata)
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        difficulty = self._difficulties(job)
+        by_difficulty = np.argsort(difficulty, kind="stable")
+        cut = len(difficulty) - int(self.prune * len(difficulty))
+        kept, pruned = np.sort(by_difficulty[:cut]), by_difficulty[cut:]
+        codes = np.full(len(difficulty), self.strata)  # the last code marks pruned points
+        codes[kept] = _intervals(difficulty[kept], self.strata)
+        rank = _random_rank(np.random.default_rng(job.seed), len(difficulty))
+        sizes = np.bincount(codes, minlength=self.strata + 1)
+        # The largest strata go first in a round: they take the remainder of an uneven division.
+        priority = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")
+        ordered = _in_rounds(growth, codes, rank, priority)
+        growth.take_all(np.concatenate([ordered[codes[ordered] < self.strata], pruned]))
+
+    def _difficulties(self, job: Job) -> Array:
+        if self.difficulty == "loss":
+            return _losses(job)
+        job.classes()  # refuses numeric targets
+        observed = job.observed()
+        assert job.data.y is not None
+        if self.difficulty == "error":
+            return np.asarray(observed.residuals(job.data.y).norm(dim=1).cpu().numpy())
+        probabilities = observed.log_probabilities().exp()
+        columns = _label_columns(observed, job)
+        own = probabilities.gather(1, columns)
+        others = probabilities.scatter(1, columns, -1.0).amax(1)
+        return np.asarray((others - own[:, 0]).cpu().numpy())
+
+
+def _intervals(values: Array, count: int) -> Array:
+    """Return the number of the interval of equal width in which each value lies."""
+    low, high = float(values.min()), float(values.max())
+    if high == low:
+        return np.zeros(len(values), dtype=np.int64)
+    numbers = (count * (values - low) / (high - low)).astype(np.int64)
+    return np.asarray(np.minimum(numbers, count - 1))  # the highest belongs to the last one
+
+
+def _label_columns(observed: Observed, job: Job) -> Tensor:
+    """Return the output of each row's label, as a column."""
+    assert job.data.y is not None
+    return torch.from_numpy(observed.columns(job.data.y))[:, None].to(observed.outputs.device)
+
+
+def _losses(job: Job) -> Array:
+    """Return the loss of every row under the current model."""
+    observed = job.observed()
+    assert job.data.y is not None
+    if job.data.y.dtype.kind == "f":  # the residual of the squared error is 2(h − y)
+        return np.asarray((observed.residuals(job.data.y) / 2).square().sum(1).cpu().numpy())
+    logs = observed.log_probabilities()
+    return np.asarray(-logs.gather(1, _label_columns(observed, job))[:, 0].cpu().numpy())
+
+
+def _take_highest(growth: Growth, values: Array) -> None:
+    """Take the highest values first; those that differ by rounding only are sorted by id."""
+    scale = float(np.abs(values).max()) or 1.0
+    growth.take_all(np.argsort(-np.round(values / scale, DIGITS), kind="stable"))
+
+
+def _random_rank(rng: np.random.Generator, count: int) -> Array:
+    """Return the place of every point in a random order.
+
+    A permutation used as ranks would select the same points with every seed, if the rows were
+    shuffled with that seed before.
+    """
+    return np.argsort(rng.permutation(count))
+
+
+def _in_rounds(growth: Growth, codes: Array, rank: Array, priority: Array) -> Array:
+    """Return the open places in rounds over the groups, after the points taken so far."""
+    places = np.flatnonzero(growth.open)
+    taken = np.bincount(codes[np.array(growth.order, dtype=int)], minlength=len(priority))
+    return places[order_by_rounds(codes[places], rank[places], priority, taken)]
+
+
+@dataclass(frozen=True)
+class BatchBALD(PlainSelector):
+    """BatchBALD (Kirsch, van Amersfoort and Gal 2019): points that are informative together.
+
+    Greedily the points with the largest mutual information between their joint labels and the
+    network's weights, under Monte-Carlo dropout:
+
+        I(y_1 … y_b; ω) = H(y_1 … y_b) − Σ_i E_ω H(y_i | ω)
+
+    It needs no labels: use it to choose points to label, with a network that has dropout layers.
+    ``objectives`` hold the mutual information.
+
+    Parameters
+    ----------
+    draws : int, optional
+        Number of dropout masks, the same for every point.
+    configurations : int, optional
+        The joint entropy is exact while there are at most this many joint labels. Then it is
+        estimated from this many samples, and cannot exceed log(configurations) + log(classes) by
+        much: for large sizes late picks are noisy.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> network = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(2, 3))
+    >>> data = Dataset(np.random.default_rng(0).normal(size=(20, 2)))
+    >>> len(BatchBALD(draws=10).select(data, 3, context=Context(model=network)))
+    3
+    """
+
+    draws: int = 50
+    configurations: int = 1000
+
+    name = "batchbald"
+    needs_model = True
+    fits_model = True
+
+    def __post_init__(self) -> None:
+        check_integer("draws", self.draws, 2)
+        check_integer("configurations", self.configurations)
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        joint = JointLabels(self._probabilities(job), self.configurations, job.seed)
+        for place in growth.order:
+            joint.add(place)
+        identity = np.arange(len(job.data))
+        while growth.wants():
+            information = joint.information()
+            place = lowest(np.where(growth.open, -information, np.inf), identity)
+            joint.add(place)
+            growth.take(place, float(information[place]))
+
+    def _probabilities(self, job: Job) -> Tensor:
+        """Return class probabilities of every point under every dropout mask."""
+        module = job.module("batchbald samples by dropout and needs the module itself.")
+        by_draw = dropout_probabilities(module, job.data.x, self.draws, job.seed)
+        return check_outputs(job, by_draw).to(job.like.device).permute(1, 0, 2)
+
+
+class JointLabels:
+    """Joint distribution of the labels of the chosen points, given each dropout mask.
+
+    ``exact`` has a row p(y = row | ω_t) for every joint label while there are at most ``limit``;
+    ``sampled`` has a row of logarithms for each of ``limit`` sampled joint labels.
+    """
+
+    def __init__(self, probabilities: Tensor, limit: int, seed: int) -> None:
+        self.probabilities = probabilities
+        self.limit = limit
+        self.seed = seed
+        draws, self.classes = probabilities.shape[1:]
+        logs = torch.where(probabilities > 0, probabilities.log(), torch.zeros_like(probabilities))
+        # E_ω H(y | ω) of every point, and its sum over those chosen
+        self.conditional = -(probabilities * logs).sum(2).mean(1)
+        self.chosen_conditional = 0.0
+        self.exact: Tensor | None = probabilities.new_ones(1, draws)
+        self.sampled = probabilities.new_zeros(limit, draws)
+        self.networks = np.arange(limit) % draws
+        self.size = 0
+
+    def add(self, place: int) -> None:
+        """Add the label of a point to the joint distribution."""
+        own = self.probabilities[place]
+        self.chosen_conditional += float(self.conditional[place])
+        labels = torch.from_numpy(self._draw_labels(own)).to(own.device)
+        tiny = torch.finfo(own.dtype).tiny
+        self.sampled = self.sampled + own.clamp_min(tiny).log().T[labels]
+        self.size += 1
+        if self.exact is not None:
+            grown = (self.exact[:, None, :] * own.T).reshape(-1, own.shape[0])
+            self.exact = grown if len(grown) <= self.limit else None
+
+    def _draw_labels(self, own: Tensor) -> Array:
+        """Draw a label of the point for every sample, under the mask of that sample."""
+        drawn = step_rng(self.seed, self.size).random(self.limit)
+        heights = np.cumsum(own.cpu().numpy()[self.networks], axis=1)
+        passed = (drawn[:, None] * heights[:, -1:] > heights).sum(1)
+        return np.asarray(np.minimum(passed, self.classes - 1))
+
+    def information(self) -> Array:
+        """Return I(chosen, x; ω) for every point x."""
+        information = self._entropies() - self.chosen_conditional - self.conditional
+        return np.asarray(information.cpu().numpy())
+
+    def _entropies(self) -> Tensor:
+        """Return H(chosen, x) for every x."""
+        draws = self.probabilities.shape[1]
+        if self.exact is not None:
+            return self._sum_entropy(self.exact / draws, None)
+        # Rows are scaled to mean 1 over the draws, so that long products do not underflow.
+        scale = torch.logsumexp(self.sampled, 1) - np.log(draws)
+        scaled = (self.sampled - scale[:, None]).exp() / draws
+        return self._sum_entropy(scaled, scale)
+
+    def _sum_entropy(self, rows: Tensor, scale: Tensor | None) -> Tensor:
+        """Return −Σ q log q over joint labels and classes, in blocks of points.
+
+        With a ``scale`` the rows are samples, and the sum is their mean, weighted by importance.
+        """
+        result = self.probabilities.new_empty(len(self.probabilities))
+        block = max(1, BLOCK_BYTES // (8 * len(rows) * self.classes))
+        for start in range(0, len(result), block):
+            checkpoint()
+            part = slice(start, start + block)
+            joint = torch.einsum("mt,ntc->nmc", rows, self.probabilities[part])
+            logs = torch.where(joint > 0, joint.log(), torch.zeros_like(joint))
+            if scale is None:
+                result[part] = -(joint * logs).sum((1, 2))
+            else:
+                result[part] = -(joint * (logs + scale[:, None])).sum((1, 2)) / len(rows)
+        return result

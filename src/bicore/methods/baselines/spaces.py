@@ -1,0 +1,374 @@
+"""The space in which points are near or far, and the rules that work in any space.
+
+A space is raw features, a module's embedding, its last-layer gradients, its predictions, or any
+kernel. Each becomes an operator of inner products, and a rule needs nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bicore.data import as_tensor, read_targets
+from bicore.errors import InputError, NumericalError, unknown_name
+from bicore.kernels.base import Kernel
+from bicore.kernels.building import Reserve, build_operators
+from bicore.kernels.classical import correct_distances
+from bicore.kernels.operators import Features, KernelOperator, OuterProducts
+from bicore.kernels.scaling import Normalised
+from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
+from bicore.methods.sampling import QUANTILES, allocate_points, strata_of
+from bicore.runtime import ProgressLine
+
+#: Vectors of n float64 that a rule keeps in addition to one per selected point.
+VECTORS_BESIDE = 8
+#: Largest relative error of a distance in float64 and in float32.
+DISTANCE_SHARE = 1e-8
+DISTANCE_SHARE_SINGLE = 1e-3
+
+
+class Space(ABC):
+    """Inner products between points, for the argument ``over`` of a rule.
+
+    Examples
+    --------
+    A space that ignores the sign of a feature:
+
+    >>> from bicore import Dataset
+    >>> from bicore.methods import KCenter
+    >>> class Absolute(Space):
+    ...     name = "absolute values"
+    ...     def operator(self, job, normalise=False, centre=False):
+    ...         rows = as_tensor(job.data.x).abs()
+    ...         return Features(rows, rows)
+    >>> data = Dataset([[-9.0], [1.0], [9.0], [2.0]])
+    >>> KCenter(Absolute(), first="central").select(data, 2).indices.tolist()
+    [3, 0]
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the space, for the name of a selector."""
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether inner products need labels."""
+        return False
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether inner products need the current model."""
+        return False
+
+    @abstractmethod
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        """Return the inner products of a job's rows.
+
+        Parameters
+        ----------
+        job : Job
+            The rows, sorted by id, and the current model.
+        normalise : bool, optional
+            Scale every point to length 1 first.
+        centre : bool, optional
+            Allow the mean of all points to be subtracted. Rules that use distances only then lose
+            no precision far from the origin.
+
+        Returns
+        -------
+        KernelOperator
+            A square matrix, stored or not.
+        """
+
+
+@dataclass(frozen=True)
+class RawFeatures(Space):
+    """The rows of x themselves, flattened; ``over="features"`` is this space.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> from bicore.methods import KCenter
+    >>> data = Dataset([[0.0], [4.0], [5.0], [11.0]])
+    >>> KCenter(RawFeatures(), first="central").select(data, 2).indices.tolist()
+    [2, 3]
+    """
+
+    name = "features"
+
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        return _features(as_tensor(job.data.x).flatten(1).to(job.like), normalise, centre)
+
+
+@dataclass(frozen=True)
+class Embedding(Space):
+    """The input of the module's last Linear layer, or the output of the layer named.
+
+    ``over="embedding"`` is this space without a layer name. Use it if distances between rows of x
+    say little about similarity, as for images.
+
+    Parameters
+    ----------
+    layer : str, optional
+        A name of ``module.named_modules()``.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> from bicore.methods import KCenter
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> len(KCenter(Embedding("0")).select(data, 2, context=Context(model=network)))
+    2
+    """
+
+    layer: str | None = None
+
+    name = "embedding"
+    needs_model = True
+
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        return _features(job.observed(self.layer).embedding.to(job.like), normalise, centre)
+
+
+@dataclass(frozen=True)
+class Predictions(Space):
+    """The class probabilities the module predicts; ``over="predictions"`` is this space.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> from bicore.methods import FacilityLocation
+    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> context = Context(model=torch.nn.Linear(2, 3))
+    >>> len(FacilityLocation(Predictions()).select(data, 2, context=context))
+    2
+    """
+
+    name = "predictions"
+    needs_model = True
+
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        predictions = check_outputs(job, job.observed().log_probabilities().exp())
+        return _features(predictions.to(job.like), normalise, centre)
+
+
+@dataclass(frozen=True)
+class LastLayerGradients(Space):
+    """The gradient of each point's loss in the last layer; ``over="gradients"`` is this space.
+
+    It is the outer product of the residual p − e_y and the layer's input. Gradients are never
+    formed, so ``centre`` has no effect.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> from bicore.methods import KCenter
+    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])
+    >>> context = Context(model=torch.nn.Linear(2, 2))
+    >>> len(KCenter(LastLayerGradients()).select(data, 2, context=context))
+    2
+    """
+
+    name = "gradients"
+    needs_labels = True
+    needs_model = True
+
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        assert job.data.y is not None
+        factors = job.observed().gradient_factors(job.data.y)
+        residuals, inputs = (factor.to(job.like) for factor in factors)
+        if normalise:
+            return OuterProducts(_unit(residuals), _unit(inputs))
+        return OuterProducts(residuals, inputs)
+
+
+@dataclass(frozen=True)
+class KernelSpace(Space):
+    """The feature space of any kernel; ``over=kernel`` is this space.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Its data-dependent parameters are fitted to the rows.
+
+    Examples
+    --------
+    >>> from bicore import RBF, Dataset
+    >>> from bicore.methods import KCenter
+    >>> data = Dataset([[0.0], [0.1], [0.2], [5.0]])
+    >>> KCenter(KernelSpace(RBF(1.0)), first="central").select(data, 2).indices.tolist()
+    [1, 3]
+    """
+
+    kernel: Kernel
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        kernel = Normalised(self.kernel) if normalise else self.kernel
+        beside = 8 * len(job.data) * (job.size + VECTORS_BESIDE)
+        train, _ = build_operators(
+            kernel.fitted(job.data.x),
+            job.data.x,
+            None,
+            Reserve(beside, beside),
+            job.context.runtime,
+        )
+        return train
+
+
+SPACES: dict[str, Space] = {
+    "features": RawFeatures(),
+    "embedding": Embedding(),
+    "gradients": LastLayerGradients(),
+    "predictions": Predictions(),
+}
+
+
+def as_space(over: Any) -> Space:
+    """Return a space, given itself, its name or a kernel."""
+    if isinstance(over, Kernel):
+        return KernelSpace(over)
+    if isinstance(over, Space):
+        return over
+    if not isinstance(over, str) or over not in SPACES:
+        raise unknown_name("over", over, SPACES)
+    return SPACES[over]
+
+
+@dataclass(frozen=True)
+class OverSpace(PlainSelector):
+    """A rule over a space.
+
+    ``over`` is "features", "embedding", "gradients", "predictions", a Space or a Kernel.
+    """
+
+    over: Any = "features"
+    #: The rule in words.
+    rule: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        as_space(self.over)
+
+    @property
+    def space(self) -> Space:
+        """The space that ``over`` names."""
+        return as_space(self.over)
+
+    @property
+    def name(self) -> str:
+        return f"{self.rule} over {self.space.name}"
+
+    @property
+    def needs_labels(self) -> bool:
+        return self.space.needs_labels
+
+    @property
+    def needs_model(self) -> bool:
+        return self.space.needs_model
+
+
+#: How points are shared between classes: by the number of rows, or equally.
+SHARES = ("proportional", "balanced")
+
+
+@dataclass(frozen=True)
+class PerClassRule(OverSpace):
+    """A rule over a space that can also run within each class.
+
+    With ``per_class="proportional"`` each class has as many points as its share of the rows, with
+    "balanced" all classes have the same number, and at least one if there are enough. Numeric
+    targets are divided into quantiles.
+    """
+
+    per_class: bool | str = field(default=False, kw_only=True, metadata={"added": True})
+    #: Whether ``per_class=True`` is a variant of the rule itself.
+    knows_classes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = (False, True, *SHARES) if self.knows_classes else (False, *SHARES)
+        if self.per_class not in known:
+            words = ", ".join(map(repr, known))
+            raise InputError(f"per_class must be one of {words}; got {self.per_class!r}.")
+
+    @property
+    def name(self) -> str:
+        within = f" ({self.per_class})" if self.per_class in SHARES else ""
+        return super().name + (f" per class{within}" if self.per_class else "")
+
+    @property
+    def needs_labels(self) -> bool:
+        return bool(self.per_class) or super().needs_labels
+
+    @property
+    def ordered(self) -> bool:
+        return self.per_class not in SHARES
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        if self.per_class in SHARES:
+            self._apply_within_classes(job, growth)
+        else:
+            self._apply(job, growth)
+
+    def _apply_within_classes(self, job: Job, growth: Growth) -> None:
+        assert job.data.y is not None
+        strata = strata_of(read_targets(job.data.y), min(QUANTILES, job.size))
+        given = np.bincount(strata[job.given], minlength=strata.max() + 1)
+        counts = np.bincount(strata[growth.open], minlength=len(given)) + given
+        wanted = allocate_points(counts, job.size, self.per_class == "balanced", given)
+        quiet = ProgressLine(False, growth.clock, job.size, "selecting")
+        for stratum in np.flatnonzero(wanted > given):
+            if not growth.wants():
+                break
+            places = np.flatnonzero(strata == stratum)
+            own = np.flatnonzero(np.isin(places, job.given)).tolist()
+            part = job.restrict(places, int(wanted[stratum]), own)
+            inside = Growth(part, growth.clock, quiet)
+            try:
+                self._apply(part, inside)
+            finally:
+                growth.take_all(places[inside.order])
+        growth.wants()  # records a time limit that ended the last class
+
+    @abstractmethod
+    def _apply(self, job: Job, growth: Growth) -> None:
+        """Apply the rule to all rows of the job."""
+
+
+def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
+    """Return ‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly 0 at k."""
+    if not torch.isfinite(norms).all():
+        raise NumericalError("squared lengths of points are not finite; scale the features.")
+    result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
+    own = index, torch.arange(len(index), device=index.device)
+    if operator.feature_rows is not None:
+        result[own] = torch.inf  # so that it is not computed twice
+        rows, columns = operator.feature_rows
+        share = DISTANCE_SHARE if norms.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
+        correct_distances(result, norms, norms[index], rows, columns[index], share)
+    result[own] = 0
+    return result
+
+
+def _features(rows: Tensor, normalise: bool, centre: bool) -> Features:
+    if normalise:
+        rows = _unit(rows)
+    elif centre:
+        rows = rows - rows.mean(0)
+    return Features(rows, rows)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Scale rows to length 1; a row of zeros stays."""
+    return F.normalize(rows, dim=1, eps=torch.finfo(rows.dtype).tiny)

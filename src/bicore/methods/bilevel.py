@@ -1,0 +1,884 @@
+"""Coresets by bilevel optimisation.
+
+A selection resolves what is unset, draws candidates if the data are large, prepares the problem,
+searches it and verifies the answer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bicore.bilevel.aims import AIMS, Aims, Given, Smoothed
+from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.engines import choose, reweighable, supported
+from bicore.bilevel.greedy import BalancedIfClasses, Ending, Plan, QuotaRule, Run
+from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
+from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, as_quotas, prepare, targets_of
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
+from bicore.bilevel.solvers.inner import InnerSolver
+from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.weights import (
+    ProjectedGradient,
+    Weighing,
+    WeightMode,
+    WeightOptimiser,
+    optimised,
+)
+from bicore.bilevel.strategies import STRATEGIES, Exchange, Greedy, Strategy
+from bicore.bilevel.strategies.base import Assembly
+from bicore.bilevel.verification import verify_objective
+from bicore.coreset import Coreset, Provenance, Status, labels_in
+from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_one, read_targets
+from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
+from bicore.kernels.base import Kernel
+from bicore.losses import Loss
+from bicore.methods import names
+from bicore.methods.base import Request, Selector
+from bicore.methods.outcome import (
+    ONLY_FINAL,
+    better_path,
+    build_coreset,
+    fit_engine,
+    optimise_weights,
+    positive_weights,
+    weighted_points,
+    weights_outcome,
+)
+from bicore.methods.sampling import (
+    EXACT_ROWS,
+    FEATURE_NUMBERS,
+    FEATURE_ROWS,
+    Sample,
+    draw_sample,
+)
+from bicore.picking import First, Start, as_seed, as_start, in_id_order
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
+from bicore.sparse import is_sparse
+
+#: Rows from which the width of a kernel's features is read.
+FIRST_ROWS = 1000
+#: With more rows than this, default exchanges end after a few passes over them.
+MANY, PASSES_OF_MANY = 20_000, 3
+#: Largest product of the rows and the square of the size for which exchanges are the default. It
+#: corresponds to some minutes on one core; greedy selection grows with the size only linearly.
+MOST_WORK = 10**11
+#: The choices of the paper, in the order in which unset ones are resolved: a strategy must suit the
+#: targets, a rule both.
+PAPER: dict[str, Any] = {"targets": Given(), "strategy": Greedy(), "rule": Gradient()}
+
+
+def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
+    """Return the choices that were best on many data sets (docs/choosing.md).
+
+    ``all_scored`` states that every point is scored at every step, including the first.
+    """
+    if not classes:
+        return {"targets": Smoothed(), "strategy": Greedy(), "rule": Gain()}
+    passes = None if rows <= MANY else PASSES_OF_MANY
+    strategy = Exchange(passes=passes, work=MOST_WORK) if all_scored else Greedy()
+    # Predictions would weaken clear labels, so labels are kept (share=0).
+    return {"targets": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
+
+
+@dataclass(frozen=True, init=False)
+class BilevelSelector(Selector):
+    """Select the points on which a kernel model, fitted to them alone, predicts all data best.
+
+    Names are resolved when it is built; its fields hold objects. The objective of the answer is
+    computed again in float64. If the two differ by more than the tolerance of
+    :mod:`bicore.bilevel.verification`, the status is ``"unverified"``, the second value is reported
+    and a :class:`~bicore.NumericalWarning` is issued.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images,
+        "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix; or any k(a, b).
+        "auto" for the exponential kernel on columns as given or standardised, by how well random
+        subsets of the requested size predict the rest: see :mod:`bicore.bilevel.kernel_choice`.
+    loss : str, Loss or callable
+        Of the inner problem, and of the outer one unless ``outer_loss`` is given; or a function of
+        (prediction, target).
+    outer_loss : str, Loss or callable, optional
+        Of the outer problem.
+    inner_reg : float, Relative, PerPoint, "auto" or "learned"
+        The regulariser ρ, or a share of the mean of k(x, x) as ``"relative:0.01"``; see
+        :mod:`bicore.bilevel.regularisation` for the automatic rule. "learned" begins there and
+        optimises ρ with the weights.
+    weights : "binary", "learnt" or "final"
+        Weights of 1; weights optimised after every point; or once, when all points are chosen.
+        "learnt" never ends above the other two: if points chosen with weights of 1 end lower, they
+        are kept, and the coreset's notes say so.
+    rule : "gradient", "gain", "first-order", "reducible" or Rule
+        Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
+        objective; by the gradient with the identity in place of the inverse Hessian (GLISTER); or
+        take the point whose loss under the coreset's model exceeds most its loss under the model of
+        all data (reducible loss, CSReL).
+    candidates : int, optional
+        Score a random sample of this many points at each step instead of all.
+    strategy : "greedy", "batches", "exchange", "elimination", "simplex" or Strategy
+        One point at a time; several at a time; greedy and then exact exchanges; too many points, of
+        which the cheapest are removed; too many points, thinned by weights under an L½ penalty.
+        Exchange and elimination are for the squared error; these two and the simplex need a
+        constant regulariser.
+    first : "best" or "random"
+        Let the rule choose the first point, or draw it as the paper does.
+    quotas : "balanced" or mapping, optional
+        One point of every class per round, or the most points of each class by its label.
+    task : "auto", "classification" or "regression"
+        How y is read.
+    classes : sequence, optional
+        The set of classes, if ``data`` may lack some of them.
+    inner : InnerSolver, optional
+        Fits the inner problem; the default suits the loss.
+    linear : LinearSolver, optional
+        Solves the systems of its derivative.
+    optimiser : WeightOptimiser, optional
+        Learns weights; by default :class:`bicore.bilevel.ProjectedGradient`.
+    targets : "given", "smoothed" or Aims
+        What predictions are compared with: the labels; or (squared error) the mean of a label and
+        its leave-one-out prediction, see :class:`bicore.bilevel.aims.Smoothed`. "auto" keeps class
+        labels and leaves out points whose label contradicts the leave-one-out prediction, and
+        smooths the targets of a regression.
+    prior : "data" or "equal"
+        Whether classes count in the objective by their frequency, or equally.
+    intercept : float or "auto"
+        Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto", which
+        :func:`bicore.select` uses, is 1 for the squared error, whose labels are centred, and 0 for
+        network kernels and other losses.
+    exact : bool
+        Whether all rows are candidates and measure the objective, however many there are. If
+        False, a stratified sample is used beyond 5,000 rows, unless the kernel has finite features.
+
+    Notes
+    -----
+    ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", the default of
+    :func:`bicore.select` and the command. They are then resolved by the data, as was best on many
+    data sets (``docs/choosing.md``). The defaults here are those of the paper. Memories resolve
+    them by :meth:`for_memory`; an unset strategy without quotas then takes one point of every class
+    per round.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector, Dataset
+    >>> x = np.arange(12.0)[:, None]
+    >>> BilevelSelector(kernel="rbf", inner_reg=0.1).select(Dataset(x, x[:, 0] > 5), 2).indices
+    array([1, 8])
+    """
+
+    kernel: Kernel
+    loss: Loss
+    outer_loss: Loss | None
+    inner_reg: Regulariser
+    weights: WeightMode
+    rule: Rule
+    candidates: int | None
+    strategy: Strategy
+    first: First
+    quotas: QuotaRule | None
+    task: Task
+    classes: tuple[Any, ...] | None
+    inner: InnerSolver | None
+    linear: LinearSolver | None
+    optimiser: WeightOptimiser
+    targets: Aims
+    prior: Prior
+    intercept: float | None
+    exact: bool
+
+    needs_labels = True
+
+    def __init__(
+        self,
+        kernel: str | Kernel | Callable[..., Any] = "ntk",
+        loss: str | Loss | Callable[..., Any] = "squared",
+        outer_loss: str | Loss | Callable[..., Any] | None = None,
+        inner_reg: str | float | Regulariser = "auto",
+        weights: str = "binary",
+        rule: str | Rule = "gradient",
+        candidates: int | None = None,
+        strategy: str | Strategy = "greedy",
+        first: str = "best",
+        quotas: str | Mapping[Any, int] | QuotaRule | None = None,
+        task: str = "auto",
+        classes: Sequence[Any] | None = None,
+        inner: InnerSolver | None = None,
+        linear: LinearSolver | None = None,
+        optimiser: WeightOptimiser | None = None,
+        targets: str | Aims = "given",
+        prior: str | Prior = "data",
+        intercept: str | float | None = 0.0,
+        exact: bool = True,
+    ) -> None:
+        if candidates is not None:
+            check_integer("candidates", candidates, fix="or None for all points")
+        resolved = {
+            "kernel": names.as_kernel(kernel),
+            "loss": names.as_loss(loss),
+            "outer_loss": None if outer_loss is None else names.as_loss(outer_loss, "outer_loss"),
+            "inner_reg": names.as_regulariser(inner_reg),
+            "weights": as_option("weights", weights, WeightMode),
+            "rule": names.as_object("rule", rule, Rule, RULES),
+            "candidates": candidates,
+            "strategy": names.as_object("strategy", strategy, Strategy, STRATEGIES),
+            "first": as_option("first", first, First),
+            "quotas": as_quotas(quotas),
+            "task": as_option("task", task, Task),
+            "classes": labels_in(classes),
+            "inner": inner,
+            "linear": linear,
+            "optimiser": optimiser or ProjectedGradient(),
+            "targets": names.as_object("targets", targets, Aims, AIMS),
+            "prior": as_option("prior", prior, Prior),
+            "intercept": names.as_intercept(intercept),
+            "exact": bool(exact),
+        }
+        vars(self).update(resolved)
+        self._check()
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
+
+    @property
+    def ordered(self) -> bool:
+        # With learnt weights, either of two paths may be kept at every size.
+        return self.strategy.ordered and self.weights is not WeightMode.LEARNT
+
+    @property
+    def name(self) -> str:
+        return self.rule.method
+
+    @property
+    def proxy(self) -> Proxy:
+        """The model for which points are chosen."""
+        outer = self.loss if self.outer_loss is None else self.outer_loss
+        return Proxy(
+            self.kernel,
+            self.loss,
+            outer,
+            self.inner_reg,
+            self.task,
+            self.classes,
+            self.inner,
+            self.linear,
+            self.targets,
+            self.prior,
+            self.intercept,
+        )
+
+    def _check(self) -> None:
+        """Refuse combinations that no engine supports."""
+        strategy = self.strategy
+        asked = f"strategy={strategy.name!r}"
+        if strategy.refines and not self.inner_reg.constant:
+            raise InputError(f"{asked} needs a constant inner_reg, not PerPoint.")
+        if not supported(self.demand(1)):
+            gain = self.rule.quantity is Quantity.GAIN
+            asked = f"rule={self.rule.name!r}" if gain else asked
+            fix = "rule='gradient'" if gain else "strategy='batches' or 'greedy'"
+            raise InputError(
+                f"{asked} is exact for the squared error with a constant inner_reg, binary or "
+                f"final weights and the built-in solver only; use {fix}."
+            )
+        if strategy.refines and self.weights is WeightMode.LEARNT:
+            raise InputError(f"{asked} is for binary or final weights; use weights='final'.")
+        if self.inner_reg.learned and self.weights is WeightMode.BINARY:
+            raise InputError("inner_reg='learned' needs weights='learnt' or 'final'; got 'binary'.")
+        if not (self.targets.plain or self.proxy.squared):
+            raise InputError(
+                f"targets={self.targets.name!r} is for the squared error, and the loss is "
+                f"{self.loss.name}; use targets='given'."
+            )
+        if self.quotas is not None and (strategy.refines or strategy.together > 1):
+            raise InputError(f"quotas need strategy='greedy'; got {asked}.")
+
+    def _select(self, request: Request) -> Coreset:
+        data, size, start = request.data, request.size, request.start
+        with request.runtime.applied(), request.clock.running():
+            # One kernel for all rows, whichever of them are candidates.
+            chooser = self.resolve_defaults(data, size, start.coreset)
+            sample = chooser.draw_candidates(data, size, request.seed, start.points)
+        if sample is None:
+            coreset = chooser._search(request)
+        else:
+            coreset = chooser._search_sample(request, sample)
+        return chooser._with_two_classes(coreset, request)
+
+    def resolve_defaults(
+        self, data: Dataset, size: int, begun: Coreset | None = None
+    ) -> BilevelSelector:
+        found = self
+        if any(getattr(self, name).open for name in PAPER):
+            classes = targets_of(self.proxy, data, None)[0].classes is not None
+            all_scored = self.candidates is None and self.first is First.BEST
+            found = self._fill_unset(best_choices(classes, len(data), all_scored))
+        kernel = found.proxy.settled(data, size, begun).kernel
+        return found if kernel is found.kernel else replace(found, kernel=kernel)
+
+    def _fill_unset(self, wanted: Mapping[str, Any]) -> BilevelSelector:
+        """Resolve unset choices as ``wanted`` if the other settings allow it, else as the paper."""
+        found = self
+        for name in PAPER:
+            if getattr(found, name).open:
+                try:
+                    found = replace(found, **{name: wanted[name]})
+                except InputError:
+                    found = replace(found, **{name: PAPER[name]})
+        return found
+
+    def for_memory(self) -> BilevelSelector:
+        found = self
+        if is_open(found.kernel):
+            # The best kernel for a part of a problem says little about the whole.
+            found = replace(found, kernel=in_part(found.kernel))
+        if found.strategy.open and found.quotas is None:
+            found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
+        return found._fill_unset(PAPER)
+
+    def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
+        if self.task is Task.REGRESSION or self.classes is not None:
+            return self
+        known = list(labels_in(classes) or ())
+        if len(known) == 1:  # a second class that never occurs
+            known.append(_other(known[0]))
+        return replace(self, classes=tuple(known))
+
+    def as_bilevel(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
+        return self, data, outer
+
+    def draw_candidates(
+        self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
+    ) -> Sample | None:
+        """Draw the candidates and judging rows of large data; None if all rows are used.
+
+        Parameters
+        ----------
+        data : Dataset
+            The rows.
+        size : int
+            Number of points to select.
+        seed : int
+            Seed of the draw.
+        keep : sequence of int
+            Rows that must be candidates.
+
+        Returns
+        -------
+        Sample or None
+            None if the rows are few, the kernel has finite features, or ``exact`` is set.
+        """
+        if self.exact or len(data) <= EXACT_ROWS or self.kernel.precomputed or is_sparse(data.x):
+            return None
+        if self._has_features(data):
+            return None
+        targets, _ = targets_of(self.proxy, data, None)
+        sample = draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
+        return sample if len(sample.candidates) < len(data) else None
+
+    def _has_features(self, data: Dataset) -> bool:
+        """Whether the kernel is a product of feature vectors that are few and short enough."""
+        if len(data) > FEATURE_ROWS:
+            return False
+        rows = data.x[:FIRST_ROWS]
+        features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
+        return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
+
+    def _search_sample(self, request: Request, sample: Sample) -> Coreset:
+        """Select among the candidates of a sample; the answer names rows of all data."""
+        data, start = request.data, request.start
+        part = replace(
+            request,
+            data=data[sample.candidates],
+            outer=sample.judging(data) if request.outer is None else request.outer,
+            start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
+        )
+        chooser = self
+        if isinstance(self.targets, Smoothed) and request.outer is None:
+            chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
+        note = sample.note(len(data))
+        warnings.warn(note, LargeDataWarning, stacklevel=5)
+        found = chooser._search(part)
+        known = found.provenance
+        notes = (note, *known.notes)
+        provenance = replace(known, rows=len(data), fingerprint=data.fingerprint(), notes=notes)
+        return replace(found, indices=sample.candidates[found.indices], provenance=provenance)
+
+    def _search(self, request: Request) -> Coreset:
+        """Select from the rows of a request, all of which are candidates."""
+        data, start, seed = request.data, request.start, request.seed
+        runtime, clock = request.runtime, request.clock
+        capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
+        line = ProgressLine(runtime.progress, clock, capacity, "selecting")
+        with runtime.applied(), clock.running(), line:
+            room = self.room(capacity, len(data))
+            prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)
+            known = self._provenance(prepared, seed, clock)
+            before = start.coreset
+            same = before is not None and before.provenance.same_configuration(known)
+            rule = self.rule.against(lambda: prepared.losses_of_all(seed))
+            found, ending = self._run(prepared, rule, request, line, same)
+            run = found.run
+            learned = found.problem.regulariser
+            prepared = replace(prepared, problem=replace(prepared.problem, regulariser=learned))
+            provenance = replace(
+                known,
+                inner_reg=learned.value,
+                seconds=clock.seconds,
+                empty_objective=run.empty_objective,
+                notes=(*known.notes, *found.notes),
+            )
+            details = self.details(prepared) | found.details
+            verify = partial(verify_objective, prepared)
+            points = (run.indices, run.weights, run.objectives)
+            return build_coreset(data, *points, ending, provenance, details, verify)
+
+    def _run(
+        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
+    ) -> tuple[Assembly, Ending]:
+        """Find points and weights.
+
+        ``same`` states that the objectives of the initial points are those of this problem.
+        """
+        if self.weights is not WeightMode.LEARNT:
+            return self._run_strategy(prepared, rule, request, line, same)
+        # Which greedy path ends lower is known only after both. The path of unit weights comes
+        # first: it is cheaper, and the fallback if the search ends early.
+        chooser, quiet = replace(self, weights=WeightMode.FINAL), line
+        if line.callback is not None:  # its points are not reported
+            quiet = ProgressLine(False, request.clock, line.total, line.label)
+        final, ending = chooser._run_strategy(prepared, rule, request, quiet, False)
+        if not ending.status.whole:
+            return final, ending
+        try:
+            learnt, learnt_ending = self._run_strategy(prepared, rule, request, line, same)
+        except KeyboardInterrupt:
+            return final, ONLY_FINAL[Status.INTERRUPTED]
+        except TimeOver:
+            return final, ONLY_FINAL[Status.OUT_OF_TIME]
+        return better_path(final, ending, learnt, learnt_ending)
+
+    def _run_strategy(
+        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
+    ) -> tuple[Assembly, Ending]:
+        problem, start, clock = prepared.problem, request.start, request.clock
+        plan = self.plan(prepared, line.total, request.seed)
+        demand = replace(self.demand(plan.size, not start.points), solvers=prepared.solvers)
+        weighing = None
+        if demand.reweighs:
+            weighing = Weighing(reweighable(problem, demand), self.optimiser)
+        engine = choose(problem, demand) if weighing is None else weighing.engine
+        run = Run(engine, rule, plan, clock, line, weighing)
+        assembly = Assembly(problem, demand, run, start, same, request.size, clock)
+        ending = self.strategy.assemble(assembly)
+        assembly.problem = engine.problem  # with the ρ that was learned
+        if self.weights is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
+            ending = optimise_weights(assembly, ending, self.optimiser)
+        return assembly, ending
+
+    def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
+        """Replace a complete answer from a single class, which trains no classifier.
+
+        The intercept makes this rare: it remains for very few points of a rare class.
+        """
+        data = request.data
+        if (
+            coreset.provenance.classes is None
+            or data.y is None
+            or len(coreset) < 2
+            or not coreset.status.whole
+            or request.start.points
+            or self.quotas is not None
+            or self.proxy.kernel_with_intercept is self.kernel
+        ):
+            return coreset
+        labels = np.unique(data.y[coreset.indices]).tolist()
+        if len(labels) > 1 or len(np.unique(data.y[data.weights > 0])) < 2:
+            return coreset
+        quotas = as_quotas({labels[0]: len(coreset) - 1})
+        chooser = replace(self, quotas=quotas, strategy=Greedy())
+        found = chooser._select(replace(request, size=len(coreset)))
+        note = f"classes: all points were {labels[0]!r}, so one was replaced"
+        return found.annotated({"notes": (*found.provenance.notes, note)})
+
+    def demand(self, capacity: int, repeats: bool = False) -> Demand:
+        """Return the requirements on an engine.
+
+        Parameters
+        ----------
+        capacity : int
+            Number of points the engine must hold.
+        repeats : bool
+            Whether it begins without points.
+
+        Returns
+        -------
+        Demand
+            For the table of engines.
+        """
+        own_solvers = self.inner is not None or self.linear is not None
+        one_by_one = self.strategy.together == 1 and self.quotas is None
+        return Demand(
+            capacity,
+            frozenset({self.rule.quantity}),
+            self.proxy.closed_form,
+            exact=self.strategy.exact,
+            reweighs=self.weights is WeightMode.LEARNT,
+            repeats=repeats and one_by_one and self.candidates is None and not own_solvers,
+        )
+
+    def room(self, capacity: int, points: int) -> Room:
+        """Return the memory that engines need in addition to the kernel matrix.
+
+        Parameters
+        ----------
+        capacity : int
+            Number of points they hold.
+        points : int
+            Number of candidates.
+
+        Returns
+        -------
+        Room
+            For :func:`bicore.bilevel.prepare.prepare`.
+        """
+        binary = self.weights is WeightMode.BINARY
+        rank_one_only = (
+            self.proxy.closed_form
+            and self.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
+            and binary
+            and not self.strategy.refines
+            and not self.inner_reg.automatic
+        )
+        return Room(
+            capacity,
+            factors=1 if binary else 2,
+            reference=self.rule.compares,
+            lean=rank_one_only,
+            refining=self.strategy.effort(capacity, points, points),
+        )
+
+    def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
+        """Return which points may be taken at each step.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            The problem with its points.
+        size : int
+            Number of points to take.
+        seed : int
+            Seed for all random draws.
+
+        Returns
+        -------
+        Plan
+            For the greedy loop.
+        """
+        return Plan(
+            size,
+            prepared.ids,
+            prepared.choosable(size),
+            seed,
+            self.first is First.RANDOM,
+            self.candidates,
+            self.strategy.together,
+            None if self.quotas is None else self.quotas.of(prepared.targets),
+        )
+
+    def _provenance(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
+        """Return what is known before the first point."""
+        own: tuple[object, ...] = () if self.targets.plain else (self.targets,)
+        own = own if self.prior is Prior.DATA else (*own, self.prior)
+        fingerprint = prepared.data.fingerprint()
+        return Provenance(
+            method=self.name,
+            rows=len(prepared.data),
+            seed=seed,
+            seconds=clock.seconds,
+            preparation_seconds=clock.seconds,
+            fingerprint=fingerprint,
+            configuration=prepared.configuration(self.weights.value, *own),
+            task=prepared.targets.task,
+            loss=prepared.problem.inner_loss.name,
+            kernel=prepared.kernel.name,
+            inner_reg=prepared.regulariser.value,
+            per_point=not prepared.regulariser.constant,
+            automatic=self.inner_reg.automatic,
+            classes=labels_in(prepared.targets.classes),
+            notes=(*notes_of(prepared.kernel), *prepared.notes),
+        )
+
+    def details(self, prepared: Prepared) -> dict[str, Any]:
+        """Return settings for display, in addition to the provenance.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            The problem that was solved.
+
+        Returns
+        -------
+        dict
+            For the details of a coreset.
+        """
+        problem = prepared.problem
+        like = problem.train.like
+        solvers = (prepared.solvers.inner, prepared.solvers.linear, self.optimiser)
+        return trials_of(prepared.kernel) | {
+            "kernel_parameters": repr(prepared.kernel),
+            "solvers": repr(solvers),
+            "outer_loss": problem.outer_loss.name,
+            "weights": self.weights.value,
+            "rule": self.rule.name,
+            "targets": self.targets.name,
+            "candidates": self.candidates,
+            "first": self.first.value,
+            "operator": type(problem.train).__name__.lower(),
+            "dtype": str(like.dtype).removeprefix("torch."),
+            "device": str(like.device),
+            "versions": versions(),
+        }
+
+    def _fit(
+        self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime
+    ) -> tuple[Prepared, ReweighableEngine]:
+        """Fit the model on weighted points."""
+        proxy = self.proxy.settled(data, len(start.points), start.coreset)
+        prepared = prepare(proxy, data, outer, Room(len(start.points)), seed, runtime)
+        return prepared, fit_engine(prepared, start)
+
+    def reweight(
+        self,
+        data: Dataset,
+        indices: Sequence[int],
+        *,
+        outer: Dataset | None = None,
+        start: Any = None,
+        seed: int = 0,
+        context: Context | None = None,
+    ) -> Coreset:
+        """Optimise the weights of given points.
+
+        Parameters
+        ----------
+        data : Dataset
+            The data that contain them.
+        indices : sequence of int
+            Row numbers.
+        outer : Dataset, optional
+            A separate set on which the outer objective is measured.
+        start : array, optional
+            Initial weights, one per point; default: 1.
+        seed : int
+            Seed for all random draws.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        Coreset
+            Its objective is never above that of the initial weights.
+
+        Raises
+        ------
+        InputError
+            If the points or the weights are invalid.
+        NumericalError
+            If the fit is not finite.
+        """
+        runtime = (context or Context()).runtime
+        clock = Clock(runtime.max_seconds)
+        points = weighted_points(data, indices, start)
+        with runtime.applied(), clock.running():
+            prepared, engine = self._fit(data, outer, points, seed, runtime)
+            provenance = self._provenance(prepared, seed, clock)
+            details = {"weights": "learnt", "start_objective": engine.objective}
+            self.optimiser.optimise(optimised(engine), final=True, clock=clock)
+            prepared = replace(prepared, problem=engine.problem)
+            provenance = replace(provenance, inner_reg=prepared.regulariser.value)
+            chosen, weights = positive_weights(engine)
+            return build_coreset(
+                data,
+                chosen,
+                weights,
+                [engine.objective],
+                weights_outcome(len(chosen), len(points.points), clock),
+                replace(provenance, seconds=clock.seconds),
+                self.details(prepared) | details,
+                partial(verify_objective, prepared),
+            )
+
+    def influence(
+        self,
+        data: Dataset,
+        coreset: Coreset | Sequence[int],
+        *,
+        outer: Dataset | None = None,
+        seed: int = 0,
+        context: Context | None = None,
+    ) -> Array:
+        """Compute how much more weight on each point would help the model fitted on a coreset.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points.
+        coreset : Coreset or sequence of int
+            The points on which the model is fitted.
+        outer : Dataset, optional
+            A separate set on which the outer objective is measured.
+        seed : int
+            Seed for all random draws.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        array
+            −∂G/∂w_k for every point k.
+        """
+        runtime = (context or Context()).runtime
+        start = as_start(coreset, data, len(data), "coreset", continues=False)
+        with runtime.applied(), Clock(runtime.max_seconds).running():
+            _, engine = self._fit(data, outer, start, seed, runtime)
+            result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
+            return result
+
+    def predict(
+        self,
+        data: Dataset,
+        x: Any,
+        coreset: Coreset | Sequence[int] | None = None,
+        *,
+        seed: int = 0,
+        context: Context | None = None,
+    ) -> Array:
+        """Predict other points by the proxy fitted on a coreset, or on all data.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points with their labels.
+        x : array
+            Rows to predict.
+        coreset : Coreset or sequence of int, optional
+            The points on which the model is fitted; default: all of ``data``.
+        seed : int
+            Seed for all random draws.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        array
+            Labels or targets, one for each row of ``x``.
+
+        Raises
+        ------
+        InputError
+            If the rows of ``x`` have another shape than those of ``data``.
+        """
+        runtime = (context or Context()).runtime
+        rows = as_features(x, "x")
+        targets_of(self.proxy, data, None)  # refuses data without labels
+        if rows.shape[1:] != data.x.shape[1:]:
+            raise InputError(
+                f"x has rows of shape {rows.shape[1:]}; data has rows of {data.x.shape[1:]}."
+            )
+        if coreset is None:
+            points = np.flatnonzero(data.weights > 0)
+            # Weights of mean 1, as in the outer objective.
+            start = Start(points.tolist(), of_mean_one(data.weights[points]).tolist())
+        else:
+            start = as_start(coreset, data, len(data), "coreset", continues=False)
+        # The rows are an outer set with arbitrary labels, which predictions do not use.
+        unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
+        with runtime.applied(), Clock(runtime.max_seconds).running():
+            prepared, engine = self._fit(data, unknown, start, seed, runtime)
+            return prepared.decoded(engine.predictions)
+
+
+def _other(label: Any) -> Any:
+    """Return a different label of the same type."""
+    if isinstance(label, bool):
+        return not label
+    return f"not {label}" if isinstance(label, str) else label + 1
+
+
+def trusted(
+    data: Dataset,
+    selector: BilevelSelector | None = None,
+    folds: int = 5,
+    *,
+    rng: int | np.random.Generator = 0,
+    context: Context | None = None,
+) -> Dataset:
+    """Set the weight of suspect labels to 0, by cross-validation.
+
+    A label is suspect if it differs from the prediction of a proxy fitted on the other folds. Such
+    points are neither selected nor counted in the objective. This also drops points that the proxy
+    itself gets wrong: use it if labels are worse than the proxy. It costs ``folds`` fits.
+
+    Parameters
+    ----------
+    data : Dataset
+        With class labels.
+    selector : BilevelSelector, optional
+        Kernel, loss and regulariser of the proxy.
+    folds : int
+        Number of folds.
+    rng : int or numpy.random.Generator
+        Seed of the split.
+    context : Context, optional
+        Device and limits.
+
+    Returns
+    -------
+    Dataset
+        The same rows with other weights.
+
+    Raises
+    ------
+    InputError
+        If there are no class labels, or the proxy agrees with none.
+
+    Examples
+    --------
+    >>> x = np.r_[np.linspace(0, 1, 20), np.linspace(5, 6, 20)][:, None]
+    >>> y = np.repeat([0, 1], 20)
+    >>> y[3] = 1
+    >>> kept = trusted(Dataset(x, y), BilevelSelector(kernel="rbf", inner_reg=0.1))
+    >>> np.flatnonzero(kept.weights == 0).tolist()
+    [3]
+    """
+    chooser = selector or BilevelSelector()
+    check_type("selector", chooser, BilevelSelector, "a BilevelSelector")
+    if chooser.kernel.precomputed:
+        raise InputError("a precomputed matrix cannot be split into folds; give x and a kernel.")
+    known = None if chooser.classes is None else np.asarray(chooser.classes)
+    if data.y is None or read_targets(data.y, chooser.task, known).classes is None:
+        raise InputError("trusted needs class labels; give y with integers, strings or booleans.")
+    by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
+    check_integer("folds", folds, 2, len(by_id))
+    labels = data.y.reshape(len(data))
+    chooser = chooser.for_classes(np.unique(labels).tolist())
+    chooser = chooser.resolve_defaults(data, len(by_id))  # one kernel for all folds
+    weights = np.array(data.weights, dtype=np.float64)
+    seed = as_seed(rng)
+    for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):
+        rest = by_id[~np.isin(by_id, part)]
+        guesses = chooser.predict(data[rest], data.x[part], seed=seed, context=context)
+        weights[part[guesses != labels[part]]] = 0
+    if not (weights > 0).any():
+        raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")
+    return Dataset(data.x, data.y, weights, data.ids)

@@ -1,0 +1,286 @@
+"""Large data: the approximation that replaces an exact method, and the cost of a selection.
+
+Approximations depend on the number of rows only. Measured speed is used to tell how long a
+selection will take, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.contract import Quantity
+from bicore.bilevel.posterior import PASSES_A_POINT, TOGETHER
+from bicore.bilevel.prepare import planned
+from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
+from bicore.data import Array, Dataset, as_tensor
+from bicore.kernels.building import Held
+from bicore.kernels.classical import Nystrom
+from bicore.kernels.operators import BLOCK_BYTES, Features
+from bicore.methods.base import Selector
+from bicore.methods.baselines.covering import ROOM, FacilityLocation, KCenter, KMeansPlusPlus
+from bicore.methods.baselines.design import InducingPoints
+from bicore.methods.baselines.spaces import KernelSpace, OverSpace, squared_distances
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.quality_curve import UNKNOWN_SIZE
+from bicore.methods.variants import Reconstruction
+from bicore.picking import as_size
+from bicore.runtime import Clock, Runtime, wide
+
+#: With more rows than this, landmarks replace a kernel matrix of all pairs, and facility location
+#: sums over a sample.
+MANY = 20_000
+#: Number of landmarks, and of the rows that facility location sums over.
+LANDMARKS, SAMPLE = 1000, 4000
+#: A probe takes the fastest of a few calls, and doubles its rows until a call takes this long.
+PROBE_CALLS, PROBE_ROWS, PROBE_SECONDS = 3, 512, 0.03
+#: Seconds to read one number from memory, on one core of a common machine.
+READ = 1e-9
+#: Products of features before the first point: moments, and the subsets of an automatic ρ.
+MOMENTS, COLUMNS = 3, SUBSETS * SUBSET_SIZE
+#: Rows from which a kernel is fitted for an estimate.
+FIRST_ROWS = 2000
+
+
+class Large(StrEnum):
+    """Whether large data may be approximated.
+
+    Examples
+    --------
+    >>> Large("exact") is Large.EXACT
+    True
+    """
+
+    #: A sample or landmarks are used, with a warning.
+    APPROXIMATE = "approximate"
+    #: All rows are used.
+    EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The expected cost of a selection.
+
+    Parameters
+    ----------
+    seconds : float or None
+        On this machine, within a factor of two or so; None if the method has no estimate.
+    bytes : int or None
+        In addition to the data, as the memory limit counts them.
+    operator : str or None
+        How the kernel matrix is held: "gram", "features" or "blocked".
+    approximation : str or None
+        What replaces the exact computation, as a sentence; None if nothing does.
+    passes : ShardEstimate or None
+        The details of a selection by passes over files; None for others.
+
+    Examples
+    --------
+    >>> import bicore
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> bicore.estimate(x, x[:, 0] > 0, 5, kernel="rbf").operator
+    'gram'
+    """
+
+    seconds: float | None = None
+    bytes: int | None = None
+    operator: str | None = None
+    approximation: str | None = None
+    passes: Any = None
+
+
+def make_feasible(
+    selector: Selector, data: Dataset, large: Large
+) -> tuple[Selector, tuple[str, ...]]:
+    """Replace a selector by one that is feasible for this many rows, with a note if it differs."""
+    rows = len(data)
+    if large is Large.EXACT:
+        if isinstance(selector, (BilevelSelector, Reconstruction)):
+            selector = replace(selector, exact=True)
+        return selector, ()
+    if rows <= MANY or not isinstance(selector, OverSpace):
+        return selector, ()
+    if isinstance(selector, FacilityLocation):
+        if selector.sample is not None:
+            return selector, ()
+        return replace(selector, sample=SAMPLE), (
+            f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
+            "(large='exact' sums over all)",
+        )
+    space = selector.space
+    columns_only = isinstance(selector, (KMeansPlusPlus, KCenter, InducingPoints))
+    if columns_only or not isinstance(space, KernelSpace):
+        return selector, ()
+    if space.kernel.precomputed or isinstance(space.kernel, Nystrom):
+        return selector, ()
+    return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
+        f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "
+        "(large='exact' computes it)",
+    )
+
+
+def estimate_selection(
+    selector: Selector,
+    data: Dataset,
+    size: int | float | str,
+    outer: Dataset | None,
+    runtime: Runtime,
+    large: Large,
+) -> Estimate:
+    """Estimate the time and memory of a selection, without selecting."""
+    count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
+    count = min(count, len(data))
+    chooser, notes = make_feasible(selector, data, large)
+    with runtime.applied():
+        if isinstance(chooser, Reconstruction):
+            width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
+            data = Dataset(data.x, np.zeros((len(data), width)), data.weight)
+            chooser = chooser.chooser
+        if isinstance(chooser, BilevelSelector):
+            return _bilevel_cost(chooser, data, count, outer, runtime)
+        if isinstance(chooser, FacilityLocation):
+            found = _facility_cost(chooser, data, count, runtime)
+            return replace(found, approximation=notes[0] if notes else None)
+    return Estimate(approximation=notes[0] if notes else None)
+
+
+def _bilevel_cost(
+    selector: BilevelSelector, data: Dataset, size: int, outer: Dataset | None, runtime: Runtime
+) -> Estimate:
+    if data.y is None or selector.kernel.precomputed:
+        return Estimate()
+    chooser = selector.resolve_defaults(data, size)
+    words = None
+    sample = chooser.draw_candidates(data, size, 0)
+    if sample is not None:
+        words = sample.note(len(data))
+        outer = sample.judging(data) if outer is None else outer
+        data = data[sample.candidates]
+    grown = chooser.strategy.grown(size, int((data.weights > 0).sum()))
+    plan = planned(chooser.proxy, data, outer, chooser.room(grown, len(data)), runtime)
+    work = chooser.strategy.effort(grown, len(data), len(data))
+    rows = len(data) if outer is None else len(outer)
+    numbers = float(len(data) * (plan.width if plan.held is Held.FEATURES else rows))
+    passes = grown + work.passes
+    multiplication = _time_multiplication(runtime)
+    products = work.products * numbers + work.multiplications
+    products += work.pairs * min(plan.width or rows, rows)
+    seconds = products * multiplication + work.reads * READ
+    if plan.held is Held.FEATURES:
+        seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
+        seconds += passes * numbers * READ
+        return Estimate(seconds, plan.needed, plan.held.value, words)
+    pair = time_pair(chooser.kernel.fitted(_some_rows(data)).evaluate, data, runtime)
+    pairs = numbers if outer is not None else numbers / 2
+    if plan.held is Held.GRAM:
+        seconds += pairs * pair + passes * numbers * READ
+    else:
+        blocks = _passes_in_blocks(chooser, grown, len(data)) + work.passes
+        seconds += blocks * pairs * (pair + 2 * TOGETHER * multiplication)
+    return Estimate(seconds, plan.needed, plan.held.value, words)
+
+
+def _passes_in_blocks(selector: BilevelSelector, grown: int, n: int) -> float:
+    """Count passes over all pairs while points are taken, if products are made in blocks."""
+    if not selector.proxy.closed_form:  # one product for every evaluation of the scores
+        share = 1.0 if selector.candidates is None else min(selector.candidates / n, 1.0)
+        return grown * share
+    begin = 2.0 if selector.rule.quantity is Quantity.GAIN else 1.0
+    return begin + PASSES_A_POINT * grown
+
+
+def _facility_cost(
+    selector: FacilityLocation, data: Dataset, size: int, runtime: Runtime
+) -> Estimate:
+    space = selector.space
+    if isinstance(space, KernelSpace):
+        pair = time_pair(space.kernel.fitted(_some_rows(data)).evaluate, data, runtime)
+    else:
+        pair = time_pair(_distances, data, runtime) / 2  # it measures both sets
+    summed = min(selector.sample or len(data), len(data))
+    stored = int(ROOM * summed * len(data) * runtime.itemsize)
+    if stored <= runtime.memory_bytes():
+        seconds = summed * len(data) * (pair + 4 * READ)
+        return Estimate(seconds, stored, Held.GRAM.value)
+    # The largest distance, the first gains, and n/k visited rows at step k.
+    passes = 2 + sum(1 / k for k in range(1, size + 1))
+    seconds = passes * summed * len(data) * (pair + READ)
+    return Estimate(seconds, BLOCK_BYTES, Held.BLOCKED.value)
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Compute distances as facility location does."""
+    rows = torch.cat([a, b]).flatten(1)
+    operator = Features(rows, rows)
+    index = torch.arange(len(a), device=rows.device)
+    return squared_distances(operator, operator.diagonal(), index).sqrt()
+
+
+def _some_rows(data: Dataset) -> Array:
+    """Take evenly spaced rows to fit a kernel on for an estimate."""
+    rows: Array = data.x[:: max(1, len(data) // FIRST_ROWS)]
+    return rows
+
+
+def _time_multiplication(runtime: Runtime) -> float:
+    """Measure the seconds of one multiplication in a product of matrices."""
+    square = torch.ones(
+        PROBE_ROWS, PROBE_ROWS, dtype=runtime.torch_dtype, device=runtime.torch_device
+    )
+    return min(_time(torch.matmul, square, square) for _ in range(PROBE_CALLS)) / PROBE_ROWS**3
+
+
+def time_pair(
+    evaluate: Callable[[Tensor, Tensor], Tensor], data: Dataset, runtime: Runtime
+) -> float:
+    """Measure the seconds of one pair of rows, on a tile that is large enough to measure."""
+    rows = 2
+    while True:
+        a, b = (
+            as_tensor(part).to(runtime.torch_device, runtime.torch_dtype)
+            for part in (data.x[:rows], data.x[-rows:])
+        )
+        if rows == 2:
+            _time(evaluate, a, b)  # the first call sets things up
+        seconds = min(_time(evaluate, a, b) for _ in range(PROBE_CALLS))
+        if seconds > PROBE_SECONDS or rows >= min(PROBE_ROWS, len(data)):
+            return seconds / (len(a) * len(b))
+        rows *= 2
+
+
+def _time(evaluate: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> float:
+    with wide(math.inf):  # as the tiles of a long product are evaluated
+        clock = Clock()
+        float(evaluate(a, b).sum())  # reading the number waits for a device
+        return clock.seconds
+
+
+def human_seconds(seconds: float) -> str:
+    """Format a duration for people.
+
+    Parameters
+    ----------
+    seconds : float
+        The duration.
+
+    Returns
+    -------
+    str
+        Two digits and a unit.
+
+    Examples
+    --------
+    >>> human_seconds(50400), human_seconds(90), human_seconds(2.345)
+    ('14 h', '1.5 min', '2.3 s')
+    """
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:.2g} {unit}"
+    return f"{seconds:.2g} s"

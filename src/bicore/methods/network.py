@@ -1,0 +1,370 @@
+"""Bilevel selection on a network itself, for any twice-differentiable model and loss."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, SequentialSampler
+
+from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, as_labels, as_tensor
+from bicore.errors import InputError, as_option, check_integer, check_number, unknown_name
+from bicore.methods.baselines.base import Growth, Job, PlainSelector
+from bicore.networks.observe import forward, output_columns
+from bicore.networks.problem import (
+    Criterion,
+    FlatModule,
+    Loaded,
+    NetworkProblem,
+    Pool,
+    Rows,
+    Term,
+    no_term,
+)
+from bicore.networks.solvers import (
+    ConjugateGradients,
+    InverseHessian,
+    Product,
+    QuasiNewton,
+    Training,
+)
+from bicore.picking import First, lowest, step_rng
+from bicore.runtime import Context, wide
+
+CRITERIA: dict[str, Criterion] = {
+    "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
+    "squared": lambda outputs, y: (outputs - y).square().sum(1),
+}
+CURVATURES = ("hessian", "gauss-newton")
+
+
+@dataclass(frozen=True)
+class NetworkSelector(PlainSelector):
+    """Select the points on which a network, fitted to them alone, predicts all data best.
+
+    The paper's algorithm 1 in its standard formulation, without a proxy. The network is
+    ``context.model``; it is copied, and its weights are the start of the first fit. It runs in eval
+    mode: without dropout, with fixed statistics of normalisation. Use it for a small network, or to
+    measure what a proxy loses: the network is fitted again after every point. ``objectives`` hold
+    the outer objective of the fitted network, on all data or on ``outer`` of :meth:`select`.
+    Without labels the targets are the inputs: an autoencoder needs no others.
+
+    Parameters
+    ----------
+    criterion : str or callable, optional
+        "cross-entropy", "squared", or a function of outputs and targets that returns one loss per
+        row.
+    inner_reg : float, optional
+        The regulariser ρ > 0 of Σ w ℓ + ρ‖θ‖².
+    training : Training, optional
+        How the network is fitted after every point, from the last fit: ``QuasiNewton()``, the
+        default, or ``Stochastic()``.
+    inverse : InverseHessian, optional
+        How the inverse Hessian is applied: ``ConjugateGradients()``, the default, or
+        ``NeumannSeries()``.
+    curvature : str, optional
+        "hessian", or "gauss-newton", which stays positive if a network is not fully fitted.
+    candidates : int, optional
+        Number of points drawn and scored at each step; default: all.
+    first : str, optional
+        "random" (as in the paper), or "best" for a network that is already trained.
+    weights : str, optional
+        "binary" for weights of 1; "learnt" for weights optimised after every point by the implicit
+        gradient; "final" for weights optimised once, when all points are chosen.
+    optimiser : WeightOptimiser, optional
+        Learns weights; by default the paper's, :class:`bicore.bilevel.Adam`.
+    inner_term, outer_term : callable, optional
+        Terms that are added to the inner and the outer objective: functions of the parameters (one
+        vector) and of the weights of all points, in the order of their ids, that return a number.
+        Their direct dependence on the weights is the ∂g/∂w of the paper's equation 3. A price of
+        points is ``outer_term=lambda theta, w: prices @ w``.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> _ = torch.manual_seed(0)
+    >>> network = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
+    >>> x = np.random.default_rng(0).normal(size=(30, 2))
+    >>> data = Dataset(x, (x[:, 0] > 0).astype(int))
+    >>> selector = NetworkSelector(inner_reg=0.1, curvature="gauss-newton")
+    >>> picked = selector.select(data, 3, context=Context(model=network))
+    >>> len(picked), bool(picked.objectives[-1] < picked.objectives[0])
+    (3, True)
+    """
+
+    criterion: Any = "cross-entropy"
+    inner_reg: float = 1e-3
+    training: Training = field(default_factory=QuasiNewton)
+    inverse: InverseHessian = field(default_factory=ConjugateGradients)
+    curvature: str = "hessian"
+    candidates: int | None = None
+    first: str = "random"
+    weights: str = "binary"
+    optimiser: WeightOptimiser = field(default_factory=Adam)
+    inner_term: Term = field(default_factory=lambda: no_term)
+    outer_term: Term = field(default_factory=lambda: no_term)
+
+    name = "bilevel on the network"
+    needs_model = True
+    fits_model = True
+    takes_outer = True
+
+    @property
+    def needs_labels(self) -> bool:
+        return bool(self.criterion == "cross-entropy")
+
+    def __post_init__(self) -> None:
+        if not callable(self.criterion) and self.criterion not in CRITERIA:
+            raise unknown_name("criterion", self.criterion, CRITERIA)
+        check_number("inner_reg", self.inner_reg, above=0)
+        if self.curvature not in CURVATURES:
+            raise unknown_name("curvature", self.curvature, CURVATURES)
+        as_option("first", self.first, First)
+        as_option("weights", self.weights, WeightMode)
+        if self.candidates is not None:
+            check_integer("candidates", self.candidates, fix="or None for all points")
+
+    def select_from(
+        self,
+        loader: Any,
+        size: int | float,
+        *,
+        initial: Coreset | Sequence[int] = (),
+        rng: int | np.random.Generator = 0,
+        context: Context | None = None,
+    ) -> Coreset:
+        """Select from a torch ``DataLoader``, whose inputs are never all in memory.
+
+        Inputs are read in batches, repeatedly. Labels are read once.
+
+        Parameters
+        ----------
+        loader : torch.utils.data.DataLoader
+            Over a map-style dataset of (x, y), in its own order, without leaving rows out.
+        size : int or float
+            Number of points, or a fraction of the rows if a float up to 1.
+        initial : Coreset or sequence of int
+            First points; rows are numbered as in ``loader.dataset``.
+        rng : int or numpy.random.Generator
+            Seed for all random draws.
+        context : Context
+            With the network in ``context.model``.
+
+        Returns
+        -------
+        Coreset
+            The points in the order of selection, numbered as in ``loader.dataset``.
+
+        Raises
+        ------
+        InputError
+            If the loader shuffles, leaves rows out or has no labels, and as in ``select``.
+        """
+        labels = _read_labels(loader)
+        data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number
+        request = self._request(data, size, None, initial, rng, context)
+        return self._run(request, partial(self._grow, loader=loader))
+
+    def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:
+        fitted = _Fitted(self, job, loader)
+        with wide(fitted.theta.numel() * len(fitted.pool)):
+            for place in growth.order:
+                self._add(fitted, place, growth)
+                growth.objectives.append(fitted.objective)
+            while growth.wants():
+                place = self._choose(fitted, job, growth)
+                self._add(fitted, place, growth)
+                growth.take(place, fitted.objective)
+            if self.weights != WeightMode.BINARY and growth.order:
+                self.optimiser.optimise(fitted, final=True, clock=growth.clock)
+                growth.objectives[-1] = fitted.objective
+                growth.weights = fitted.weights.double().cpu().numpy()
+
+    def _add(self, fitted: _Fitted, place: int, growth: Growth) -> None:
+        fitted.add(place)
+        if self.weights == WeightMode.LEARNT:
+            self.optimiser.optimise(fitted, clock=growth.clock)
+            growth.weights = fitted.weights.double().cpu().numpy()
+
+    def _choose(self, fitted: _Fitted, job: Job, growth: Growth) -> int:
+        places = np.flatnonzero(growth.open)
+        step = len(growth.order)
+        rng = step_rng(job.seed, step)
+        if step == 0 and self.first == First.RANDOM:
+            return int(rng.choice(places))
+        if self.candidates is not None and self.candidates < len(places):
+            places = np.sort(rng.choice(places, self.candidates, replace=False))
+        return int(places[lowest(fitted.scores(places), job.data.ids[places])])
+
+
+class _Fitted:
+    """The chosen points and the network fitted on them."""
+
+    def __init__(self, selector: NetworkSelector, job: Job, loader: Any = None) -> None:
+        self.selector = selector
+        self.seed = job.seed
+        module = _copy_module(job)
+        self.pool = _pool(selector.criterion, module, job, loader)
+        self.outer = self.pool
+        if job.outer is not None:
+            own = replace(job, data=job.outer)
+            self.outer = _pool(selector.criterion, module, own, None)
+        given = selector.criterion
+        self.problem = NetworkProblem(
+            FlatModule(module),
+            given if callable(given) else CRITERIA[given],
+            float(selector.inner_reg),
+            selector.curvature == "gauss-newton",
+            selector.inner_term,
+            selector.outer_term,
+            job.like.new_zeros(len(self.pool)),
+        )
+        self.theta = self.problem.module.start
+        self._check_criterion()
+        self.places: list[int] = []
+        self.weights = self.theta.new_empty(0)
+        self.objective = self.problem.outer_value(self.theta, self.outer)
+
+    def _check_criterion(self) -> None:
+        some = self.pool[torch.arange(min(2, len(self.pool)), device=self.theta.device)]
+        losses = self.problem.losses(self.theta, some)
+        if losses.shape != (len(some),):
+            shape = tuple(losses.shape)
+            raise InputError(f"criterion must give one loss per row; got shape {shape}.")
+
+    @property
+    def _index(self) -> Tensor:
+        return torch.tensor(self.places, dtype=torch.long, device=self.theta.device)
+
+    def _chosen(self) -> Rows:
+        chosen = self.pool[self._index]
+        return Rows(chosen.x, chosen.y, self.weights)
+
+    def add(self, place: int) -> None:
+        """Add a point with weight 1 and fit the network again."""
+        self.places.append(place)
+        self.reweigh(torch.cat([self.weights, self.weights.new_ones(1)]))
+
+    def reweigh(self, weights: Tensor) -> None:
+        """Give the points these weights and fit the network again."""
+        self.weights = weights
+        every = torch.zeros_like(self.problem.weights)
+        every[self._index] = weights
+        self.problem = replace(self.problem, weights=every)
+        self.theta = self.selector.training.fit(
+            self.problem, self._chosen(), self.theta, self.seed + len(self.places)
+        )
+        self.objective = self.problem.outer_value(self.theta, self.outer)
+
+    def scores(self, places: Array) -> Array:
+        """Return dG/dw of the points."""
+        index = torch.from_numpy(places).to(self.theta.device)
+        # all of them: a loader yields them in whole batches
+        rows = None if self.selector.candidates is None else self.pool[index]
+        return np.asarray(self._gradient(index, rows).double().cpu().numpy())
+
+    def weight_gradient(self) -> Tensor:
+        """Return dG/dw of the chosen points."""
+        return self._gradient(self._index, self._chosen())
+
+    def _gradient(self, index: Tensor, rows: Rows | None) -> Tensor:
+        outer = self.problem.outer_gradient(self.theta, self.outer)
+        direction = self.selector.inverse.solve(self._product(), outer)
+        if rows is None:
+            slopes = self.problem.along(self.theta, self.pool, direction)[index]
+        else:
+            slopes = self.problem.along(self.theta, rows, direction)
+        return self.problem.term_slopes(self.theta, direction)[index] - slopes
+
+    def _product(self) -> Product:
+        """Return the product with the Hessian of the inner problem."""
+        chosen = self._chosen()
+        wanted = self.selector.inverse.mini_batch
+        count = len(chosen) if wanted is None else wanted
+
+        def product(direction: Tensor, step: int) -> Tensor:
+            rows = self._mini_batch(chosen, count, step)
+            return self.problem.hessian_product(self.theta, rows, direction)
+
+        return product
+
+    def _mini_batch(self, chosen: Rows, count: int, step: int) -> Rows:
+        """Draw rows for a step, with weights that represent all of them."""
+        if count >= len(chosen):
+            return chosen
+        rng = np.random.default_rng((self.seed, len(self.places), step))
+        drawn = rng.choice(len(chosen), count, replace=False)
+        rows = chosen[torch.from_numpy(drawn).to(self.theta.device)]
+        return Rows(rows.x, rows.y, rows.weight * (len(chosen) / count))
+
+
+def _copy_module(job: Job) -> nn.Module:
+    """Copy the user's network in eval mode, so that fits leave theirs unchanged.
+
+    Refuse batch normalisation in train mode: a row's loss would depend on the other rows.
+    """
+    given = job.module(f"{job.name} needs the module itself, which it fits.")
+    module = copy.deepcopy(given).to(job.like.device, job.like.dtype)
+    for name, part in module.named_modules():
+        batch = isinstance(part, nn.modules.batchnorm._BatchNorm)
+        if batch and (part.training or part.running_mean is None):
+            raise InputError(
+                f"layer {name!r} normalises over the batch, so a point has no loss of its own; "
+                "call model.eval(), or use GroupNorm or LayerNorm."
+            )
+    return module.eval()
+
+
+def _pool(criterion: Any, module: nn.Module, job: Job, loader: Any) -> Pool:
+    """Return all data, of the job or of a loader, with weights that sum to 1."""
+    weights = (job.weights / job.weights.sum()).to(job.like)
+    if loader is None:
+        x = as_tensor(job.data.x).to(job.like)
+        return Rows(x, _targets(criterion, module, job, x), weights)
+    first = loader.collate_fn([loader.dataset[0]])[0].to(job.like)
+    return Loaded(loader, _targets(criterion, module, job, first), weights, job.like)
+
+
+def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
+    """Return the targets of the criterion; ``x`` holds a row or two to count outputs on."""
+    with torch.no_grad():
+        outputs = forward(module, x[:2]).shape[1]
+    if job.data.y is None:
+        return x.flatten(1)
+    squared = criterion == "squared"
+    if criterion == "cross-entropy" or job.data.y.dtype.kind != "f":
+        columns = output_columns(job.data.y, outputs, job.context.classes, job.present)
+        codes = torch.from_numpy(columns).to(x.device)
+        return F.one_hot(codes, outputs).to(x) if squared else codes
+    targets = torch.from_numpy(np.ascontiguousarray(job.data.y)).to(x)
+    targets = targets[:, None] if targets.dim() == 1 else targets
+    if squared and targets.shape[1] != outputs:
+        raise InputError(f"the model has {outputs} outputs and y {targets.shape[1]} targets.")
+    return targets
+
+
+def _read_labels(loader: Any) -> Array:
+    """Read all labels of a loader, which must yield all rows in order."""
+    batches: Any = getattr(loader, "batch_sampler", None)
+    plain = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler)
+    if not plain or batches.drop_last:
+        raise InputError(
+            f"loader={type(loader).__name__} does not yield all rows in order; use "
+            "DataLoader(dataset, shuffle=False, drop_last=False) over a map-style dataset."
+        )
+    labels: list[Array] = []
+    for batch in loader:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise InputError("loader must yield (x, y).")
+        given = batch[1]
+        labels.append(given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given))
+    return as_labels(np.concatenate(labels), len(loader.dataset))

@@ -1,0 +1,274 @@
+"""Rows in files and other sources: read as a data set, or selected from in passes over all rows.
+
+An option means the same as for an array. Options without a meaning in passes are refused, with a
+fix; features that replace a kernel are noted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torch import nn
+
+from bicore import shards
+from bicore.bilevel.kernel_choice import AutomaticKernel
+from bicore.coreset import Coreset
+from bicore.data import Dataset
+from bicore.errors import InputError, LargeDataWarning, MemoryLimitError, unknown_name
+from bicore.kernels.classical import RBF, Laplace, Linear
+from bicore.losses import SquaredError
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.large import Estimate, Large
+from bicore.methods.names import KERNELS, as_kernel
+from bicore.moments.features import Embedded, FeatureMap, Nystrom, RandomFourier, RandomReLU, Rows
+from bicore.picking import as_seed
+from bicore.runtime import Runtime
+from bicore.sources.base import Source
+from bicore.sources.opening import open_shards, open_table
+from bicore.sources.parts import ShardSource
+from bicore.sources.rows import fits, rows_of
+
+#: Options that only a selection in passes has, and those that it shares with others.
+PASSES_ONLY = {"passes", "state", "executor", "dask", "skip_bad", "shortlist", "exchange"}
+SHARED = {"rule", "inner_reg", "prior", "intercept", "quotas"}
+#: Options that say how a source is opened, and how a table is read.
+OPENING = ("features", "target", "labels")
+TABLE_OPTIONS = ("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding")
+#: Allowed values of other options, and how to fix a request that has another one.
+_ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "loss": (
+        ("squared", SquaredError()),
+        "moments hold the squared error: leave it out, or load a sample of the rows",
+    ),
+    "weights": (
+        ("binary",),
+        "leave it out, and learn weights of the selected rows with bicore.reweight",
+    ),
+    "targets": (("auto", "given"), "labels are taken as given: leave it out"),
+    "task": (("auto",), "floats are targets, all other labels classes: store them accordingly"),
+    "candidates": ((None,), "every row is scored: leave it out"),
+}
+_STRATEGIES = {"auto": {}, "greedy": {"exchange": False}, "exchange": {"exchange": True}}
+
+
+@dataclass(frozen=True, eq=False)
+class RowsInParts:
+    """The rows of a request that are given as a source, and the options of ``select``."""
+
+    x: Any
+    y: Any
+    weight: Any
+    outer: Any
+    options: dict[str, Any]
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether the request asks for passes over all rows, by its options or its kernel."""
+        kernel = self.options.get("kernel")
+        return bool(PASSES_ONLY & set(self.options)) or isinstance(kernel, (FeatureMap, nn.Module))
+
+    def read(
+        self, runtime: Runtime, large: Large
+    ) -> tuple[Dataset, Any, dict[str, Any], tuple[str, ...]]:
+        """Read the rows and the outer set; return them with the method's options and notes."""
+        known = (*OPENING, *TABLE_OPTIONS)
+        options = {name: value for name, value in self.options.items() if name not in known}
+        table = self._table(self.x, self.y, self.weight, runtime)
+        if table is not None:
+            return table.data, self._outer_table(table, runtime), options, table.notes
+        outer, source = self._open_outer(), self._open()
+        notes = tuple(getattr(source, "notes", ()))
+        if not fits(source, runtime):
+            if large is Large.EXACT:
+                raise MemoryLimitError(
+                    f"large='exact' needs all {source.rows} rows of {source.name} in memory, and "
+                    "they do not fit the limit; raise Runtime(memory=…), or give passes='exact' "
+                    "to select by passes over the rows in linear features."
+                )
+            notes += (f"{source.name} does not fit the memory limit: rows are read when needed",)
+        judge = None if outer is None else rows_of(outer, runtime)
+        return rows_of(source, runtime), judge, options, notes
+
+    def _table(
+        self, x: Any, y: Any, weight: Any, runtime: Runtime, skip: str = ""
+    ) -> Source | None:
+        """Load a table; return None for other rows."""
+        known = {*OPENING, *TABLE_OPTIONS} - {skip}
+        given = {name: value for name, value in self.options.items() if name in known}
+        found = open_table(x, y, weight, memory=runtime.memory, **given)
+        for name in TABLE_OPTIONS:
+            if found is None and name in given:
+                raise InputError(
+                    f"{name}={given[name]!r} is for tables that fit the memory limit; leave it out."
+                )
+        return found
+
+    def _outer_table(self, table: Source, runtime: Runtime) -> Any:
+        """Return the outer set, encoded like the table; one that is no table as it is."""
+        if self.outer is None or isinstance(self.outer, Dataset):
+            return self.outer
+        if isinstance(self.outer, tuple):
+            x, y, weight = (*self.outer, None, None)[:3]
+            outer = self._table(x, y, weight, runtime, skip="target")
+        else:
+            y, weight = (one if type(one) is str else None for one in (self.y, self.weight))
+            outer = self._table(self.outer, y, weight, runtime)
+        return self.outer if outer is None else table.encode(outer)
+
+    def select(
+        self,
+        size: Any,
+        initial: Coreset | Sequence[int],
+        seed: Any,
+        runtime: Runtime,
+        large: Large,
+        **others: Any,
+    ) -> Coreset:
+        """Select in passes; ``others`` are arguments that are refused unless they are unset."""
+        _check_call(size, **others)
+        features, options, notes = translate(self._without_opening(), as_seed(seed), large)
+        for note in notes:
+            warnings.warn(note, LargeDataWarning, stacklevel=3)
+        coreset = shards.select_from_shards(
+            self._open(),
+            size,
+            outer=self._open_outer(),
+            initial=initial,
+            features=features,
+            runtime=runtime,
+            **options,
+        )
+        return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)})
+
+    def estimate(self, size: Any, runtime: Runtime, large: Large, method: Any) -> Estimate:
+        """Estimate the cost of a selection in passes."""
+        _check_call(size, method)
+        features, options, notes = translate(self._without_opening(), 0, large)
+        for name in ("state", "executor"):
+            options.pop(name, None)
+        found = shards.estimate(self._open(), size, features=features, runtime=runtime, **options)
+        words = notes[0] if notes else None
+        return Estimate(found.seconds, found.bytes, "moments", words, found)
+
+    def _without_opening(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name not in OPENING}
+
+    def _open(self) -> ShardSource:
+        opening = {name: self.options.get(name) for name in OPENING}
+        return open_rows(self.x, self.y, self.weight, **opening)
+
+    def _open_outer(self) -> ShardSource | None:
+        """Open an outer set: a source, a path with the same columns, or arrays or paths."""
+        outer = self.outer
+        if outer is None:
+            return None
+        if isinstance(outer, tuple):
+            if len(outer) not in (2, 3):
+                raise InputError(
+                    "outer must be a tuple (x, y) or (x, y, weight), a Dataset, or a source; got "
+                    f"{len(outer)} values."
+                )
+            return open_rows(*outer)
+        columns = {}
+        if isinstance(outer, str) or hasattr(outer, "__fspath__"):
+            columns = {name: self.options.get(name) for name in ("features", "target")}
+        return open_shards(outer, **columns)
+
+
+def open_rows(source: Any, y: Any = None, weight: Any = None, **opening: Any) -> ShardSource:
+    """Open a source as ``select`` gets it: labels of .npy files may be its second argument."""
+    if y is not None:
+        if opening.get("labels") is not None:
+            raise InputError("y and labels are the same thing; give one of them.")
+        opening["labels"] = y
+    return open_shards(source, weight=weight, **opening)
+
+
+def translate(
+    given: dict[str, Any], seed: int = 0, large: Large = Large.APPROXIMATE
+) -> tuple[FeatureMap | None, dict[str, Any], tuple[str, ...]]:
+    """Return features, options and notes of a selection in passes, from options of ``select``.
+
+    >>> translate({"kernel": "rbf"})[2]
+    ("1024 random features replace kernel 'rbf': rows in parts are compared in features",)
+    """
+    options = dict(given)
+    features, note = features_for(options.pop("kernel", None), seed)
+    if note and large is Large.EXACT:
+        raise InputError(
+            f"large='exact' and {note}; leave large out, use kernel='linear', or load the rows."
+        )
+    strategy = options.pop("strategy", "auto")
+    if not isinstance(strategy, str) or strategy not in _STRATEGIES:
+        raise _no_meaning("strategy", strategy, f"use one of {', '.join(map(repr, _STRATEGIES))}")
+    options |= _STRATEGIES[strategy]
+    if "dask" in options:
+        options["executor"] = options.pop("dask")
+    if options.get("rule") == "auto":
+        del options["rule"]
+    for name in [name for name in options if name not in PASSES_ONLY | SHARED]:
+        _check_option(name, options.pop(name))
+    return features, options, (note,) if note else ()
+
+
+def _no_meaning(name: str, value: Any, fix: str) -> InputError:
+    return InputError(f"{name}={value!r} means nothing for rows in parts; {fix}.")
+
+
+def _check_call(size: Any, method: Any, model: Any = None, tolerance: float | None = None) -> None:
+    """Refuse arguments of ``select`` that need all rows in memory."""
+    if method != "bilevel":
+        raise InputError(
+            f"method={method!r} needs all rows in memory; leave it out, or load a sample of the "
+            "rows."
+        )
+    if model is not None:
+        raise _no_meaning("model", type(model).__name__, "use kernel=module to compare embeddings")
+    if size == "auto" or tolerance is not None:
+        raise InputError(
+            "size='auto' and tolerance need all rows in memory; give a count or a fraction."
+        )
+
+
+def _check_option(name: str, value: Any) -> None:
+    """Refuse options that a selection in passes does not have, unless they have no effect."""
+    allowed, fix = _ALLOWED.get(name, ((), "leave it out"))
+    if any(value == one for one in allowed):
+        return
+    if name in {field.name for field in fields(BilevelSelector)}:
+        raise _no_meaning(name, value, fix)
+    raise unknown_name("the option", name, {*PASSES_ONLY, *SHARED, *OPENING, "kernel", "strategy"})
+
+
+def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:
+    """Return the features that rows are compared in, and a note if they replace a kernel."""
+    if isinstance(kernel, AutomaticKernel) and kernel.model != "any":
+        raise _no_meaning("model", kernel.model, "leave it out")
+    if kernel is None or kernel == "auto" or isinstance(kernel, AutomaticKernel):
+        return None, ""
+    if isinstance(kernel, FeatureMap):
+        return kernel, ""
+    if isinstance(kernel, nn.Module):
+        return Embedded(kernel), ""
+    if isinstance(kernel, str) and kernel.lower() not in KERNELS:
+        raise unknown_name("kernel", kernel, KERNELS)
+    found = as_kernel(kernel)
+    name = f"kernel {kernel!r}" if isinstance(kernel, str) else found.name
+    features: FeatureMap
+    if isinstance(found, Linear):
+        return Rows(), ""
+    if isinstance(kernel, str) and kernel.lower() in ("ntk", "nngp"):
+        features = RandomReLU(seed=seed)
+    elif isinstance(found, RBF):
+        features = RandomFourier(gamma=found.gamma, seed=seed)
+    elif isinstance(found, Laplace):
+        features = RandomFourier(kind="laplace", gamma=found.gamma, seed=seed)
+    else:
+        features = Nystrom(found, seed=seed)
+        count = f"{features.landmarks} landmarks among the first rows"
+    if not isinstance(features, Nystrom):
+        count = f"{features.width} random features"
+    return features, f"{count} replace {name}: rows in parts are compared in features"

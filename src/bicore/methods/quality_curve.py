@@ -1,0 +1,283 @@
+"""How many points are enough: the loss on held-out or outer points, along one nested run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bicore.bilevel.engines import choose
+from bicore.bilevel.prepare import prepare
+from bicore.bilevel.problem import Constant, PerPoint
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.strategies import Greedy
+from bicore.coreset import Coreset, Status
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, check_number
+from bicore.methods.base import Selector, need_labels
+from bicore.methods.bilevel import BilevelSelector
+from bicore.picking import as_seed, as_size, continued, in_id_order
+from bicore.runtime import Clock, Context, Runtime
+
+#: The first size that is evaluated; each next one is twice as large.
+FIRST = 32
+#: Default distance from the full model's loss, as a share.
+TOLERANCE = 0.02
+#: Ratio of evaluated sizes if every prefix costs a fit.
+RATIO = 1.1
+#: The size for estimates and choices while the size itself is unknown.
+UNKNOWN_SIZE = 100
+
+
+@dataclass(frozen=True, eq=False)
+class QualityCurve:
+    """Loss of the proxy on points that could not be selected, along one run.
+
+    Parameters
+    ----------
+    sizes, losses : array
+        The loss at each of these sizes.
+    empty, full : float
+        The loss of the model of no points, and of all points.
+    held_out : int
+        Number of held-out or outer points on which the loss is measured.
+    coreset : Coreset
+        The run.
+
+    Examples
+    --------
+    >>> curve = QualityCurve(np.arange(1, 4), np.array([3.0, 1.0, 1.0]), 4.0, 1.0, 10, None)
+    >>> curve.smallest(0.02)
+    2
+    """
+
+    sizes: Array
+    losses: Array
+    empty: float
+    full: float
+    held_out: int
+    coreset: Coreset
+
+    def smallest(self, tolerance: float = 0.02) -> int | None:
+        """Return the smallest size from which on the loss stays near the full model's loss.
+
+        A single small loss may be chance, if there are few held-out points.
+
+        Parameters
+        ----------
+        tolerance : float
+            Largest distance, as a share of the full model's loss.
+
+        Returns
+        -------
+        int or None
+            None if there is no such size.
+        """
+        beyond = np.flatnonzero(self.losses > (1 + tolerance) * self.full)
+        first = 0 if not len(beyond) else int(beyond[-1]) + 1
+        return int(self.sizes[first]) if first < len(self.sizes) else None
+
+
+def quality_curve(
+    selector: BilevelSelector,
+    data: Dataset,
+    largest: int | None = None,
+    *,
+    tolerance: float | None = None,
+    held_out: float = 0.2,
+    outer: Dataset | None = None,
+    rng: int | np.random.Generator = 0,
+    context: Context | None = None,
+) -> QualityCurve:
+    """Measure the held-out loss along one nested run, point by point with weights of 1.
+
+    With an outer set nothing is held out: the run is on all data, and its objective is the loss on
+    that set. As the points were chosen by it, these losses are too low for yet other points.
+
+    Parameters
+    ----------
+    selector : BilevelSelector
+        Kernel, loss, regulariser and rule.
+    data : Dataset
+        With labels or targets.
+    largest : int, optional
+        The last size; default: all points.
+    tolerance : float, optional
+        Stop at the first doubling of the size whose second half stays within this share of the
+        full model's loss.
+    held_out : float
+        Share of the points to hold out if there is no outer set.
+    outer : Dataset, optional
+        Points on which the loss is measured, with labels or targets.
+    rng : int or numpy.random.Generator
+        Seed of the split and of the run.
+    context : Context, optional
+        Device and limits.
+
+    Returns
+    -------
+    QualityCurve
+        Sizes and losses.
+
+    Raises
+    ------
+    InputError
+        If the data cannot be split, or have no labels.
+
+    Examples
+    --------
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> curve = quality_curve(BilevelSelector("rbf", inner_reg=0.1), Dataset(x, np.sin(x)), 10)
+    >>> curve.sizes.tolist()
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+    check_number("held_out", held_out, above=0, below=1)
+    need_labels(selector, data)
+    if selector.kernel.precomputed and outer is None:
+        raise InputError(
+            "a precomputed matrix cannot be split; give x and a kernel, or an outer set."
+        )
+    seed = as_seed(rng)
+    context = context or Context()
+    clock = Clock(context.runtime.max_seconds)
+    part, judge = data, outer
+    if judge is None:
+        part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
+    eligible = int((part.weights > 0).sum())
+    limit = eligible if largest is None else as_size(largest, eligible)
+    size = limit if tolerance is None else min(FIRST, limit)
+    nested = replace(selector, weights=WeightMode.BINARY, strategy=Greedy())
+    nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))
+    coreset: Coreset | Sequence[int] = ()
+    while True:
+        coreset = nested.select(
+            part, size, outer=outer, initial=coreset, rng=seed, context=context.within(clock)
+        )
+        curve = _measure(nested, part, judge, coreset, seed, context.runtime)
+        found = None if tolerance is None else curve.smallest(tolerance)
+        grown = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
+        if size >= limit or not grown or (found is not None and 2 * found <= size):
+            return curve
+        size = min(2 * size, limit)
+
+
+def select_smallest(
+    selector: Selector,
+    data: Dataset,
+    tolerance: float | None = None,
+    *,
+    outer: Dataset | None = None,
+    initial: Coreset | Sequence[int] = (),
+    rng: int | np.random.Generator = 0,
+    context: Context | None = None,
+) -> Coreset:
+    """Select the smallest coreset within ``tolerance`` of the full model (``size="auto"``).
+
+    A quality curve of the selector's own model gives the size, on the outer set if there is one.
+    """
+    seed = as_seed(rng)
+    more: dict[str, Any] = {"outer": outer, "initial": initial, "rng": seed}
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
+    context = context or Context()
+    clock = Clock(context.runtime.max_seconds)
+    with context.runtime.applied(), clock.running():
+        # One kernel for the curve and for the selection.
+        known = selector.resolve_defaults(data, min(UNKNOWN_SIZE, len(data)), continued(initial))
+    chooser, predicted, judge = known.as_bilevel(data, outer)
+    curve = quality_curve(
+        chooser, predicted, tolerance=tolerance, outer=judge, rng=seed, context=context
+    )
+    found = curve.smallest(tolerance)
+    if found is None:
+        raise _no_size(curve.coreset, tolerance)
+    count = max(found, len(initial))
+    coreset = known.select(data, count, context=context.within(clock), **more)
+    loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
+    note = (
+        f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
+        f"{'held-out' if outer is None else 'outer'} points ({loss:.4g}, full {curve.full:.4g}, "
+        f"none {curve.empty:.4g})"
+    )
+    details = {
+        "tolerance": tolerance,
+        "held_out": curve.held_out,
+        "full_loss": curve.full,
+        "empty_loss": curve.empty,
+        "loss": loss,
+    }
+    return coreset.annotated({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
+
+
+def _no_size(coreset: Coreset, tolerance: float) -> InputError:
+    if coreset.status is Status.FEWER:
+        return InputError(
+            f"the quotas allow {len(coreset)} points, and no size up to that is within "
+            f"tolerance={tolerance:g}; raise the quotas or the tolerance, or give a size."
+        )
+    # Only a run that ended early has no such size.
+    return InputError(
+        f"size='auto' was {coreset.message} and found no size within tolerance={tolerance:g}; "
+        "raise max_seconds or the tolerance, or give a size."
+    )
+
+
+def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Hold out a share of every class, drawn by id so that row order does not matter."""
+    assert data.y is not None
+    rng = np.random.default_rng((seed, 1))
+    judges = np.zeros(len(data), dtype=bool)
+    by_id = in_id_order(np.arange(len(data)), data.ids)
+    classes = data.y.dtype.kind != "f" and data.y.ndim == 1
+    labels = data.y if classes else np.zeros(len(data))
+    for label in np.unique(labels):
+        rows = by_id[labels[by_id] == label]
+        judges[rng.permutation(rows)[: round(held_out * len(rows))]] = True
+    if not judges.any() or judges.all():
+        raise InputError(f"held_out={held_out} of {len(data)} points leaves one part empty.")
+    return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
+
+
+def _measure(
+    selector: BilevelSelector,
+    part: Dataset,
+    judge: Dataset,
+    coreset: Coreset,
+    seed: int,
+    runtime: Runtime,
+) -> QualityCurve:
+    """Measure the loss on ``judge`` along a run on ``part``, with the regulariser of the run."""
+    known = coreset.provenance
+    assert known.inner_reg is not None
+    form = PerPoint if known.per_point else Constant
+    fixed = replace(selector, inner_reg=form(known.inner_reg), classes=known.classes)
+    with runtime.applied():
+        room = fixed.room(len(part), len(part))
+        prepared = prepare(fixed.proxy, part, judge, room, seed, runtime)
+        demand = replace(fixed.demand(len(part)), solvers=prepared.solvers)
+        engine = choose(prepared.problem, demand)
+        empty = engine.objective
+        order = coreset.indices.tolist()
+        sizes = list(range(1, len(order) + 1)) if engine.cheap_steps else _sizes(len(order))
+        losses = []
+        for before, size in zip([0, *sizes], sizes, strict=False):
+            engine.extend(order[before:size], [1.0] * (size - before))
+            losses.append(engine.objective)
+        full = choose(prepared.problem, demand)
+        points = np.flatnonzero(prepared.counted).tolist()
+        full.extend(points, [1.0] * len(points))
+        return QualityCurve(
+            np.array(sizes), np.array(losses), empty, full.objective, len(judge), coreset
+        )
+
+
+def _sizes(most: int) -> list[int]:
+    """Return 1, 2, 3 … and then a constant ratio, up to ``most``."""
+    found = []
+    size = 1
+    while size < most:
+        found.append(size)
+        size = max(size + 1, int(size * RATIO))
+    return [*found, most]

@@ -1,0 +1,305 @@
+"""Bilevel selection for several models at once, and without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore.bilevel.engines import JointEngine, choose
+from bicore.bilevel.greedy import Run
+from bicore.bilevel.kernel_choice import is_open, notes_of, trials_of
+from bicore.bilevel.prepare import Prepared, prepare
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.rules import Gradient
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.strategies import Strategy
+from bicore.bilevel.verification import Verification, verify_objective
+from bicore.coreset import Coreset, Provenance, labels_in
+from bicore.data import Array, Dataset, summable
+from bicore.errors import InputError, check_integer, check_number
+from bicore.kernels.base import Kernel
+from bicore.methods.base import Request, Selector
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.outcome import build_coreset
+from bicore.numerics.linear_algebra import summed_over_rows
+from bicore.picking import in_id_order
+from bicore.runtime import ProgressLine, Runtime, parse_bytes
+
+#: Directions whose variance is below this share of the largest are dropped.
+RANK_TOLERANCE = 1e-12
+#: Rows by which an automatic kernel is chosen.
+SOME_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class JointSelector(Selector):
+    """Select points that serve several models at once, such as different architectures.
+
+    Parameters
+    ----------
+    selectors : sequence of BilevelSelector
+        One per model: its kernel, loss and regulariser. Weights must be binary, the strategy
+        greedy, the rule the gradient; ``quotas``, ``candidates`` and ``first`` of the first apply
+        to all.
+    shares : sequence of float, optional
+        Weight of each model; default: equal. Objectives are first divided by the objective of no
+        points, so that losses of different kinds and scales can be added.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.arange(12.0)[:, None]
+    >>> models = [BilevelSelector(kernel=kernel, inner_reg=0.1) for kernel in ("rbf", "ntk")]
+    >>> JointSelector(models).select(Dataset(x, x[:, 0] > 5), 3).indices.tolist()
+    [11, 3, 6]
+    """
+
+    selectors: Sequence[BilevelSelector]
+    shares: Sequence[float] | None = None
+
+    needs_labels = True
+    name = "joint bilevel"
+
+    def __post_init__(self) -> None:
+        given = self.selectors
+        several = isinstance(given, Sequence) and bool(given)
+        if not several or not all(isinstance(one, BilevelSelector) for one in given):
+            raise InputError(f"selectors must be a sequence of BilevelSelector; got {given!r}.")
+        object.__setattr__(self, "selectors", tuple(given))
+        for share in self._shares:
+            check_number("shares", share, least=0)
+        if len(self._shares) != len(given) or not sum(self._shares):
+            raise InputError(f"shares must be {len(given)} numbers, not all 0; got {self.shares}.")
+        for number, one in enumerate(given):
+            plain = one.weights is WeightMode.BINARY and one.rule == Gradient()
+            if not plain or one.strategy.refines or one.strategy.together > 1:
+                raise InputError(
+                    f"selectors[{number}] must have weights='binary', rule='gradient' and "
+                    f"strategy='greedy'; got {one.weights.value!r}, {one.rule.name!r} and "
+                    f"{one.strategy.name!r}."
+                )
+
+    @property
+    def _shares(self) -> list[float]:
+        return [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
+
+    def for_classes(self, classes: Sequence[object]) -> JointSelector:
+        return replace(self, selectors=[one.for_classes(classes) for one in self.selectors])
+
+    def resolve_defaults(
+        self, data: Dataset, size: int, begun: Coreset | None = None
+    ) -> JointSelector:
+        resolved = [one.resolve_defaults(data, size) for one in self.selectors]
+        return replace(self, selectors=resolved)
+
+    def _select(self, request: Request) -> Coreset:
+        data, outer, count, seed = request.data, request.outer, request.size, request.seed
+        runtime, clock = self._divide_memory(request.runtime), request.clock
+        line = ProgressLine(runtime.progress, clock, count, "selecting")
+        with runtime.applied(), clock.running(), line:
+            parts = [
+                prepare(one.proxy, data, outer, one.room(count, len(data)), seed, runtime)
+                for one in self.resolve_defaults(data, count).selectors
+            ]
+            first = self.selectors[0]
+            engine, models = self._engine(parts, count)
+            preparation = clock.seconds
+            run = Run(engine, Gradient(), first.plan(parts[0], count, seed), clock, line)
+            ending = run.complete(request.start)
+            provenance = Provenance(
+                method=self.name,
+                rows=len(data),
+                seed=seed,
+                seconds=clock.seconds,
+                preparation_seconds=preparation,
+                fingerprint=data.fingerprint(),
+                empty_objective=run.empty_objective,
+                task=parts[0].targets.task,
+                classes=labels_in(parts[0].targets.classes),
+                notes=tuple(note for part in parts for note in notes_of(part.kernel)),
+            )
+            return build_coreset(
+                data,
+                run.indices,
+                run.weights,
+                run.objectives,
+                ending,
+                provenance,
+                first.details(parts[0]) | {"models": models},
+                partial(self._verify, parts, engine, models),
+            )
+
+    def _verify(
+        self,
+        parts: list[Prepared],
+        engine: JointEngine,
+        models: list[dict[str, Any]],
+        points: Array,
+        weights: Array,
+        reported: float,
+    ) -> Verification:
+        """Verify the objective of every model; the sum is right if all of them are."""
+        total, notes = 0.0, []
+        for number, (part, one) in enumerate(zip(parts, engine.engines, strict=True)):
+            surplus = range(len(points), len(one.chosen))
+            if surplus:  # an interrupt came after some models had added the next point
+                one.drop(surplus)
+            checked = verify_objective(part, points, weights, one.objective)
+            models[number]["objective"] = checked.objective
+            total += engine.shares[number] * checked.objective
+            if checked.note:
+                notes.append(f"selectors[{number}]: {checked.note}")
+        return Verification(total, "; ".join(notes))
+
+    def _divide_memory(self, runtime: Runtime) -> Runtime:
+        """Divide the memory limit between the models."""
+        if runtime.memory is None:
+            return runtime
+        return replace(runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors))
+
+    def _engine(
+        self, parts: list[Prepared], count: int
+    ) -> tuple[JointEngine, list[dict[str, Any]]]:
+        """Build the engines of all models, and the details of each model."""
+        engines = [
+            choose(part.problem, replace(one.demand(count), solvers=part.solvers))
+            for one, part in zip(self.selectors, parts, strict=True)
+        ]
+        shares = [share / sum(self._shares) for share in self._shares]
+        models = [
+            {
+                "kernel": part.kernel.name,
+                "loss": part.problem.inner_loss.name,
+                "inner_reg": part.regulariser.value,
+                "share": share,
+                "empty_objective": engine.objective,
+            }
+            | trials_of(part.kernel)
+            for part, share, engine in zip(parts, shares, engines, strict=True)
+        ]
+        scaled = [
+            share / (engine.objective or 1.0) for share, engine in zip(shares, engines, strict=True)
+        ]
+        return JointEngine(engines, scaled), models
+
+
+@dataclass(frozen=True)
+class Reconstruction(Selector):
+    """Bilevel selection whose targets are the leading principal components of the data.
+
+    It needs no labels.
+
+    Parameters
+    ----------
+    kernel, inner_reg, weights, candidates, strategy : object
+        As for :class:`BilevelSelector`; the loss is the squared error.
+    components : int
+        Number of components to predict. Each keeps its variance, so that the loss is the
+        unexplained variance.
+    exact : bool
+        Whether all rows are candidates, however many there are; see :class:`BilevelSelector`.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(40, 3)) * [5, 1, 0.1]
+    >>> Reconstruction(kernel="rbf", inner_reg=0.1).select(Dataset(x), 4).details["components"]
+    3
+    """
+
+    kernel: str | Kernel | Callable[..., Any] = "ntk"
+    inner_reg: str | float | Regulariser = "auto"
+    weights: str = "binary"
+    candidates: int | None = None
+    strategy: str | Strategy = "greedy"
+    components: int = 32
+    exact: bool = False
+    #: The bilevel selector that predicts the components.
+    chooser: BilevelSelector = field(init=False, repr=False, compare=False)
+
+    name = "reconstruction"
+
+    def __post_init__(self) -> None:
+        check_integer("components", self.components)
+        chooser = BilevelSelector(
+            kernel=self.kernel,
+            inner_reg=self.inner_reg,
+            weights=self.weights,
+            candidates=self.candidates,
+            strategy=self.strategy,
+            task="regression",
+            exact=self.exact,
+        )
+        object.__setattr__(self, "chooser", chooser)
+
+    @property
+    def ordered(self) -> bool:
+        return self.chooser.ordered
+
+    def resolve_defaults(
+        self, data: Dataset, size: int, begun: Coreset | None = None
+    ) -> Reconstruction:
+        if not is_open(self.chooser.kernel):
+            return self
+        # The components of some rows suffice to compare kernels.
+        by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
+        chooser, predicted, _ = self.as_bilevel(data[by_id[:: -(-len(by_id) // SOME_ROWS)]])
+        return replace(self, kernel=chooser.resolve_defaults(predicted, size, begun).kernel)
+
+    def as_bilevel(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
+        centre, axes = principal_axes(data.x, data.weights, self.components)
+        judge = None if outer is None else _with_targets(outer, centre, axes)
+        return self.chooser, _with_targets(data, centre, axes), judge
+
+    def _select(self, request: Request) -> Coreset:
+        data, before = request.data, request.start.coreset
+        with request.clock.running():
+            known = self.resolve_defaults(data, request.size, before)
+            chooser, predicted, judge = known.as_bilevel(data, request.outer)
+        begun: Coreset | Sequence[int] = request.start.points
+        if before is not None:
+            # Its fingerprint is that of the data without the targets made here.
+            begun = before.annotated({"fingerprint": None})
+        coreset = chooser.select(
+            predicted,
+            request.size,
+            outer=judge,
+            initial=begun,
+            rng=request.seed,
+            context=request.context.within(request.clock),
+        )
+        assert predicted.y is not None
+        own = {"method": self.name, "fingerprint": data.fingerprint()}
+        return coreset.annotated(own, components=predicted.y.shape[1])
+
+
+def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:
+    """Return the rows with their own components as targets."""
+    targets = (part.x.reshape(len(part), -1) - centre) @ axes
+    return Dataset(part.x, targets, part.weight, part.ids)
+
+
+def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
+    """Return the mean and the first ``count`` axes with variance of weighted rows.
+
+    The smaller of the two moment matrices is decomposed.
+    """
+    rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
+    units = summable(weights)
+    share = units / units.sum()
+    centre = share @ rows
+    scaled = np.sqrt(share)[:, None] * (rows - centre)
+    few = len(rows) < rows.shape[1]
+    long = torch.from_numpy(np.ascontiguousarray(scaled.T if few else scaled))
+    values, vectors = np.linalg.eigh(summed_over_rows(long, long).numpy())
+    order = [k for k in np.argsort(values)[::-1][:count] if values[k] > RANK_TOLERANCE * values[-1]]
+    if not order:  # all rows are equal
+        return centre, np.eye(rows.shape[1])[:, :1]
+    axes = scaled.T @ vectors[:, order] / np.sqrt(values[order]) if few else vectors[:, order]
+    return centre, axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(len(order))])

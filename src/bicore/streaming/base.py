@@ -1,0 +1,619 @@
+"""The base of all memories: their state on disk and in checkpoints, and rehearsal from them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from bicore.data import Array, Dataset, as_tensor, of_mean_one
+from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
+from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix, write_state
+from bicore.methods.base import Selector, require_complete
+from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
+from bicore.runtime import Context
+
+Transform = Callable[[Tensor], Tensor]
+PathLike = str | os.PathLike[str]
+Arrays = Mapping[str, Array]
+#: The state of a memory: values for JSON, and arrays.
+State = tuple[dict[str, Any], dict[str, Array]]
+#: The entry of a state dict next to the arrays: everything else, as JSON.
+_HEAD = "head"
+
+
+class Memory(ABC):
+    """Rows kept within a capacity, with their state and the loss that rehearses them.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Seed for all random draws.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+    """
+
+    #: The name in state files of memories that share the files of another class.
+    _file_kind: ClassVar[str] = ""
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        self.capacity = check_integer("capacity", capacity)
+        self.seed = check_integer("seed", seed, 0)
+        self.rng = np.random.default_rng(self.seed)
+        self._passes = 0
+        #: The rows on the device and in the precision of the last model.
+        self._cast: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @abstractmethod
+    def _parts(self) -> list[Dataset]:
+        """The rows to rehearse, in parts that count the same."""
+
+    @abstractmethod
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+        """Take in batches, each the arguments of ``update`` or ``add_task``."""
+
+    @abstractmethod
+    def _state(self) -> State:
+        """Everything that changes: JSON values, and arrays."""
+
+    @abstractmethod
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        """Invert :meth:`_state`."""
+
+    def _configuration(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON holds them."""
+        return {"capacity": self.capacity, "seed": self.seed}
+
+    def __len__(self) -> int:
+        """The number of rows kept."""
+        return sum(len(rows) for rows in self._parts())
+
+    def observe(
+        self,
+        data: Any,
+        *,
+        x: str | int | None = None,
+        y: str | int | None = None,
+        weight: str | int | None = None,
+        extra: Mapping[str, str | int] | None = None,
+        context: Context | None = None,
+    ) -> Self:
+        """Take in the rows of tensors, of a torch data set or of a loader.
+
+        A buffer is updated batch by batch, in the order of the loader. A memory of tasks loads all
+        rows as one task.
+
+        Parameters
+        ----------
+        data : Tensor, tuple of them, torch.utils.data.Dataset or DataLoader
+            Rows x, or (x, y), or (x, y, weight); or a source of batches.
+        x, y, weight : str or int, optional
+            The fields of an item: keys of a dict, or places in a tuple. By default the first two
+            of a tuple, and in a dict the usual names ("image", "label", …).
+        extra : mapping of name to str or int, optional
+            Further columns to keep with the rows, and their fields.
+        context : Context, optional
+            The current model if one is needed, and the runtime.
+
+        Returns
+        -------
+        Memory
+            The memory itself.
+
+        Raises
+        ------
+        InputError
+            If a batch does not fit the rows before it; earlier batches have counted.
+
+        Examples
+        --------
+        >>> from bicore.streaming import Reservoir
+        >>> rows = torch.utils.data.TensorDataset(torch.rand(100, 4), torch.arange(100) % 3)
+        >>> Reservoir(5).observe(torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True))
+        Reservoir(5 of 5 rows kept, 100 seen)
+        """
+        self._add_batches(_read_batches(data, Fields(x, y, weight), extra or {}), context)
+        return self
+
+    # Rehearsal.
+
+    def _loss_weights(self) -> Array:
+        """Weights of rows whose weighted mean loss is the sum over parts of mean losses."""
+        parts = self._parts()
+        total = sum(map(len, parts))
+        return np.concatenate([of_mean_one(rows.weights) * (total / len(rows)) for rows in parts])
+
+    def loss(
+        self,
+        model: Any,
+        criterion: Any,
+        beta: float = 1.0,
+        transform: Transform | None = None,
+        weighted: bool = True,
+    ) -> Tensor:
+        """Compute the rehearsal loss, β times the weighted mean loss of the rows kept.
+
+        For a memory of tasks it is β Σ_τ (mean loss of the rows of task τ), the term that the paper
+        adds to the loss of the current task. In a buffer of a stream a row counts by how much of
+        the stream it represents (the paper's β_i of its slot).
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The network in training.
+        criterion : torch loss or callable
+            Such as ``nn.CrossEntropyLoss()``, or a function of outputs and targets that returns one
+            loss per row.
+        beta : float
+            The weight of the past relative to the current task.
+        transform : callable, optional
+            Augments the batch of all kept rows.
+        weighted : bool
+            False for the plain mean, the paper's β/|M| Σ ℓ of a stream.
+
+        Returns
+        -------
+        Tensor
+            A scalar with gradients; zero for an empty memory.
+
+        Raises
+        ------
+        InputError
+            If labels are missing or not numeric, or the criterion gives no loss for each row.
+        """
+        parameters = (value for value in model.parameters() if value.is_floating_point())
+        like = next(parameters, torch.empty(0))
+        if not len(self):
+            return like.new_zeros(())
+        cast = self._cast
+        if cast is None or (cast[0].device, cast[0].dtype) != (like.device, like.dtype):
+            x, y, weight = self.tensors()
+            cast = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
+            self._cast = cast
+        x, y, weight = cast
+        losses = _as_row_loss(criterion)(model(transform(x) if transform is not None else x), y)
+        if losses.shape != weight.shape:
+            raise InputError(
+                f"criterion must give one loss per row; it returned shape {tuple(losses.shape)} "
+                f"for {len(weight)} rows."
+            )
+        return beta * (weight.to(losses.dtype) * losses if weighted else losses).mean()
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return all rows as tensors, tasks in order.
+
+        Returns
+        -------
+        x, y, w : Tensor
+            Features, labels and weights; the mean of w·loss is the loss of :meth:`loss`.
+
+        Raises
+        ------
+        InputError
+            If the memory is empty, or labels are missing or not numeric.
+        """
+        parts = self._filled_parts()
+        x = as_tensor(np.concatenate([rows.x for rows in parts]))
+        return x, _labels_as_tensor(parts), as_tensor(self._loss_weights())
+
+    def _filled_parts(self) -> list[Dataset]:
+        parts = self._parts()
+        if not parts:
+            raise InputError("the memory is empty; add rows first.")
+        return parts
+
+    def extra(self, name: str) -> Tensor:
+        """Return an extra column of all rows, tasks in order.
+
+        Parameters
+        ----------
+        name : str
+            One of the names that the rows came with.
+
+        Returns
+        -------
+        Tensor
+            Its rows are those of :meth:`tensors`.
+
+        Raises
+        ------
+        InputError
+            If the memory is empty, has no such column, or the column is not numeric.
+
+        Examples
+        --------
+        >>> from bicore.streaming import ReplayMemory
+        >>> from bicore.methods import Uniform
+        >>> memory = ReplayMemory(Uniform(), capacity=2)
+        >>> x = np.arange(9.0)
+        >>> memory.add_task(x, extra={"logits": np.stack([x, -x], axis=1)})
+        >>> memory.extra("logits").shape
+        torch.Size([2, 2])
+        """
+        columns = [rows.extra or {} for rows in self._filled_parts()]
+        if not columns[0]:
+            raise InputError(f"name={name!r}: the rows have no extra columns; give extra=….")
+        if name not in columns[0]:
+            raise unknown_name("name", name, columns[0])
+        whole = np.concatenate([one[name] for one in columns])
+        if whole.dtype.kind == "U":
+            raise InputError(f"extra[{name!r}] is text ({whole[0]!r}), which no tensor can hold.")
+        return as_tensor(whole)
+
+    def loader(
+        self,
+        batch_size: int | None = None,
+        *,
+        shuffle: bool = True,
+        transform: Transform | None = None,
+        seed: int | None = None,
+        extra: Sequence[str] = (),
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Iterate once over the kept rows in batches.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            Rows per batch (default: all).
+        shuffle : bool
+            Whether the order is random: another one at each call, unless ``seed`` is given.
+        transform : callable, optional
+            Augments each batch of features.
+        seed : int, optional
+            Seed for the order.
+        extra : sequence of str
+            Names of extra columns, which follow the weights in every batch.
+
+        Yields
+        ------
+        x, y, w, … : Tensor
+            As :meth:`tensors` and :meth:`extra` return them.
+
+        Raises
+        ------
+        InputError
+            If the memory is empty, or labels are missing or not numeric.
+        """
+        x, *others = *self.tensors(), *(self.extra(name) for name in extra)
+        self._passes += 1
+        rng = np.random.default_rng((self.seed, self._passes) if seed is None else seed)
+        order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
+        size = len(x) if batch_size is None else check_integer("batch_size", batch_size)
+        for start in range(0, len(x), size):
+            rows = torch.from_numpy(order[start : start + size])
+            part = x[rows] if transform is None else transform(x[rows])
+            yield part, *(column[rows] for column in others)
+
+    # State.
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Undo all changes if an error or an interrupt ends the block.
+
+        Attributes that change must be replaced, not modified in place.
+        """
+        before, rng = dict(vars(self)), self.rng.bit_generator.state
+        try:
+            self._cast = None
+            yield
+        except BaseException:
+            self.__dict__ = before
+            self.rng.bit_generator.state = rng
+            raise
+
+    def _stored(self) -> State:
+        values, arrays = self._state()
+        kind = self._file_kind or type(self).__name__
+        head = {"format": FORMAT, "buffer": kind, "configuration": self._configuration()}
+        return {**head, **values}, arrays
+
+    def save(self, path: PathLike) -> Path:
+        """Write the whole state to an ``.npz`` file without pickle, atomically.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+
+        Returns
+        -------
+        Path
+            The file; a memory loaded from it continues as if never stopped.
+
+        Raises
+        ------
+        InputError
+            If ``mark`` of a buffer holds values that JSON cannot hold.
+        """
+        return write_state(path, *self._stored())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state for a checkpoint of torch.
+
+        Returns
+        -------
+        dict
+            Copies: tensors, text and lists, which ``torch.load(…, weights_only=True)`` reads.
+
+        Raises
+        ------
+        InputError
+            If ``mark`` of a buffer holds values that JSON cannot hold.
+
+        Examples
+        --------
+        >>> from bicore.streaming import Reservoir
+        >>> state = Reservoir(capacity=3).update(np.arange(100.0)).state_dict()
+        >>> again = Reservoir(capacity=3)
+        >>> again.load_state_dict(state)
+        >>> again
+        Reservoir(3 of 3 rows kept, 100 seen)
+        """
+        head, arrays = self._stored()
+        columns = {
+            name: column.tolist()  # text, which no tensor can hold
+            if column.dtype.kind == "U"
+            else torch.from_numpy(np.array(column, order="C"))
+            for name, column in arrays.items()
+        }
+        return {_HEAD: json.dumps(head), **columns}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state that :meth:`state_dict` returned.
+
+        Parameters
+        ----------
+        state : dict
+            The state of a memory with the same class and parameters.
+
+        Raises
+        ------
+        InputError
+            If it is of another class or configuration, or incomplete; nothing has changed then.
+        """
+        try:
+            head = dict(json.loads(state[_HEAD]))
+            arrays = {
+                name: value.detach().cpu().numpy().copy()
+                if torch.is_tensor(value)
+                else np.array(value, dtype=np.str_)
+                for name, value in state.items()
+                if name != _HEAD
+            }
+            self._check_head(head, "state")
+            self._check_configuration(head)
+            with self._all_or_nothing():
+                self._restore(head, arrays)
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"state is not a complete state of a memory ({error!r}).") from error
+
+    def _check_configuration(self, head: Mapping[str, Any]) -> None:
+        own, given = json.loads(json.dumps(self._configuration())), _configuration_of(head)
+        changed = [name for name in own if own[name] != given.get(name)]
+        if changed:
+            found, needed = (
+                ", ".join(f"{k}={one.get(k)!r}" for k in changed) for one in (given, own)
+            )
+            raise InputError(f"state has {found}; this memory was built with {needed}.")
+
+    @classmethod
+    def _check_head(cls, head: Mapping[str, Any], source: str) -> None:
+        kind = head.get("buffer", head.get("memory"))  # the key of earlier replay memories
+        if kind != (cls._file_kind or cls.__name__) or head.get("format") != FORMAT:
+            raise InputError(
+                f"{source} holds a {kind!r} of format {head.get('format')!r}; {cls.__name__} reads "
+                f"its own, format {FORMAT}."
+            )
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """Read a file that :meth:`save` of the same class wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+
+        Returns
+        -------
+        Memory
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            If the file is of another class or format, or damaged.
+        """
+        return cls._load(path)
+
+    @classmethod
+    def _load(cls, path: PathLike, given: Any = None) -> Self:
+        head, arrays = read_state(path, f"{cls.__name__}.save")
+        cls._check_head(head, str(path))
+        memory = cls._from_configuration(_configuration_of(head), arrays, given)
+        try:
+            memory._restore(head, arrays)
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(path, f"{cls.__name__}.save", repr(error)) from error
+        return memory
+
+    @classmethod
+    def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
+        """Build the memory of a file; ``given`` is what no file can hold."""
+        return cls(**configuration)
+
+
+class Weighting(StrEnum):
+    """How the rows that a selection keeps share the weight of those they represent."""
+
+    EQUAL = "equal"
+    LEARNT = "learnt"
+
+
+class SelectingMemory(Memory):
+    """A memory whose rows are chosen by a selector."""
+
+    selector: Selector
+    weighting: Weighting
+
+    def _set_selector(self, selector: Any, weights: str) -> None:
+        self.selector = _as_memory_selector(selector)
+        self.weighting = as_option("weights", weights, Weighting)
+
+    def _select(
+        self,
+        rows: Dataset,
+        size: int,
+        classes: list[Any],
+        seed: tuple[int, ...],
+        context: Context | None,
+    ) -> Dataset:
+        """Select rows; the selector does not see extra columns, which must not matter."""
+        selector = self.selector.for_classes(classes) if classes else self.selector
+        seen = rows.with_columns(extra=None)
+        rng = np.random.default_rng(seed)
+        return require_complete(selector.select(seen, size, rng=rng, context=context)).of(rows)
+
+    def _configuration(self) -> dict[str, Any]:
+        own = {"weights": self.weighting.value, "selector": fingerprint(self.selector)}
+        return {**super()._configuration(), **own}
+
+    @classmethod
+    def load(cls, path: PathLike, selector: Selector | None = None) -> Self:
+        """Read a file that :meth:`save` of the same class wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+        selector : Selector
+            The selector that the memory was built with; a file cannot hold it.
+
+        Returns
+        -------
+        Memory
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            If the selector is missing or has another configuration, or the file is of another class
+            or format, or damaged.
+        """
+        return cls._load(path, selector)
+
+    @classmethod
+    def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
+        known, own = configuration.pop("selector"), fingerprint(_as_memory_selector(given))
+        if known != own:
+            raise InputError(
+                f"the file was written with another selector configuration (fingerprint {known}, "
+                f"yours is {own}); give the selector it was built with."
+            )
+        return cls(given, **configuration)
+
+
+def _as_memory_selector(selector: Any) -> Selector:
+    words = "a Selector, for example BilevelSelector() or as_selector('uniform')"
+    check_type("selector", selector, Selector, words)
+    found: Selector = selector.for_memory()
+    return found
+
+
+def _configuration_of(head: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments in a state; earlier replay memories kept them in two places."""
+    if "options" in head:
+        return {**head["options"], "selector": head["selector"]}
+    return dict(head["configuration"])
+
+
+def store_columns(rows: Dataset, part: str = "") -> dict[str, Array]:
+    """The columns of rows in a state file; ``part`` distinguishes several sets of rows."""
+    columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
+    stored = {f"{name}{part}": column for name, column in columns.items() if column is not None}
+    # No other name has a dot, so that no column can be mistaken for another.
+    return stored | {f"extra{part}.{name}": column for name, column in (rows.extra or {}).items()}
+
+
+def read_columns(arrays: Arrays, part: str = "") -> Dataset:
+    """Invert :func:`store_columns`."""
+    x, weight, ids = (arrays[f"{name}{part}"] for name in ("x", "weight", "ids"))
+    return Dataset(x, arrays.get(f"y{part}"), weight, ids, strip_prefix(f"extra{part}.", arrays))
+
+
+def _read_batches(
+    data: Any, fields: Fields, extra: Mapping[str, str | int]
+) -> Iterator[dict[str, Any]]:
+    """Read batches as arguments of ``update``; the order of a loader is that of the stream."""
+    if not (is_loader(data) or is_torch_data(data)):
+        parts = data if isinstance(data, (tuple, list)) else (data,)
+        yield dict(zip(("x", "y", "weight"), parts, strict=False))
+        return
+    for batch in data if is_loader(data) else DataLoader(data, batch_size=BATCH):
+        try:
+            columns = {name: batch[field] for name, field in extra.items()}
+        except (KeyError, IndexError, TypeError) as error:
+            raise InputError(
+                f"extra={extra!r} names a field that no item has ({error})."
+            ) from error
+        yield {**fields.of(batch), "extra": columns or None}
+
+
+def _as_row_loss(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the criterion without its mean over rows; a row's targets keep their mean or sum."""
+    if not callable(criterion):
+        raise InputError(
+            f"criterion must be a torch loss or a function of outputs and y; got {criterion!r}."
+        )
+    if not (isinstance(criterion, torch.nn.Module) and hasattr(criterion, "reduction")):
+        function: Callable[[Tensor, Tensor], Tensor] = criterion
+        return function
+    if getattr(criterion, "weight", None) is not None:
+        raise InputError(
+            f"criterion={criterion} weighs classes, so its mean over a task is no mean over rows; "
+            "give a function of outputs and targets that returns one loss per row."
+        )
+    plain: Any = copy.copy(criterion)
+    plain.reduction = "none"
+
+    def apply(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses: Tensor = plain(outputs, targets)
+        if losses.dim() == 1:
+            return losses
+        flat = losses.flatten(1)
+        return flat.mean(1) if criterion.reduction == "mean" else flat.sum(1)
+
+    return apply
+
+
+def _labels_as_tensor(parts: list[Dataset]) -> Tensor:
+    """Return the labels of all parts as torch's losses take them."""
+    columns = [rows.y for rows in parts if rows.y is not None]
+    if len(columns) < len(parts):
+        raise InputError("y is missing; the rehearsal loss needs labels.")
+    whole = np.concatenate(columns)
+    if whole.dtype.kind in "US":
+        raise InputError(
+            f"y is text ({whole[0]!r}); number the labels by the outputs of the model."
+        )
+    return as_tensor(whole.astype(np.float32 if whole.dtype.kind == "f" else np.int64))

@@ -1,0 +1,457 @@
+"""The base of all buffers of a stream, and a folder for their state."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from bicore.data import Array, Dataset, as_weights, joined, read_targets
+from bicore.errors import DamagedFileError, InputError, check_integer, check_type
+from bicore.files import hold, sync_folder
+from bicore.runtime import Context
+from bicore.streaming.base import Arrays, Memory, PathLike, State, read_columns, store_columns
+
+#: The most weight that a memory may see: a priority divides a weight by a random number of at least
+#: 2⁻⁵³, and must stay finite.
+MOST_WEIGHT = float(np.finfo(np.float64).max) * 2.0**-53
+#: State files in a folder: the newest, and the one before it in case that is damaged.
+KEPT_FILES = 2
+
+
+class Buffer(Memory):
+    """A bounded memory of a stream.
+
+    :meth:`update` takes a batch of any number of rows, also none; :meth:`snapshot` returns the rows
+    kept, with labels, ids that are positions in the stream, and weights that say how much of the
+    stream each row represents: they sum to the weight seen so far. A batch that is refused changes
+    nothing. Rows of weight 0 take a position in the stream and nothing else. Extra columns, such as
+    the logits of a model, stay with their rows and do not influence the choice.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Seed for all random draws; :meth:`save` also writes the state of the generator.
+
+    Raises
+    ------
+    InputError
+        If ``capacity`` or ``seed`` is no integer in its range.
+
+    Examples
+    --------
+    >>> from bicore.streaming import Reservoir
+    >>> buffer = Reservoir(capacity=10)
+    >>> for start in range(0, 300, 100):
+    ...     _ = buffer.update(np.arange(start, start + 100.0))
+    >>> buffer
+    Reservoir(10 of 10 rows kept, 300 seen)
+    """
+
+    #: Whether ``update`` needs labels (of classes, if not targets), or the model in its context.
+    needs_labels: bool = False
+    needs_classes: bool = False
+    needs_model: bool = False
+    #: Attributes that a subclass adds to the state: JSON values or arrays.
+    _own_state: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        super().__init__(capacity, seed)
+        self.kept: Dataset | None = None
+        #: Rows seen, those of them with a positive weight, and the sum of their weights.
+        self.position = 0
+        self.counted = 0
+        self.seen = 0.0
+        #: Values for JSON that the owner wants to find again next to the state.
+        self.mark: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+        return type(self).__name__
+
+    def __len__(self) -> int:
+        """The number of rows kept."""
+        return 0 if self.kept is None else len(self.kept)
+
+    def __repr__(self) -> str:
+        words = f"{len(self)} of {self.capacity} rows kept, {self.position} seen"
+        return f"{type(self).__name__}({words})"
+
+    def update(
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+    ) -> Self:
+        """Take in the next rows of the stream.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Their features; n may be 0.
+        y : array (n,), optional
+            Their labels, with every batch or with none.
+        weight : array (n,), optional
+            Weights of the rows (default: 1).
+        extra : mapping of name to array (n, …), optional
+            Further columns of numbers or text to keep with the rows, the same names with every
+            batch or with none.
+        context : Context, optional
+            The current model if one is needed, and the runtime.
+
+        Returns
+        -------
+        Buffer
+            The buffer itself.
+
+        Raises
+        ------
+        InputError
+            If the batch does not fit those before it; nothing has changed then.
+        """
+        context = context or Context()
+        if hasattr(x, "__len__") and len(x) == 0:
+            return self
+        batch = Dataset(x, y, extra=extra)
+        self._check(batch, context)
+        size = len(batch)
+        weights = np.ones(size) if weight is None else as_weights(weight, size, all_zero=True)
+        self._check_total(weights)
+        rows = np.flatnonzero(weights > 0)
+        counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
+        with self._all_or_nothing():
+            with context.runtime.applied():
+                if len(counted):
+                    self._take(counted, context)
+            self.position += size
+            self.counted += len(rows)
+            self.seen += float(weights.sum())
+        return self
+
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+        for batch in batches:
+            self.update(**batch, context=context)
+
+    def snapshot(self) -> Dataset:
+        """Return a copy of the rows kept.
+
+        Returns
+        -------
+        Dataset
+            Rows whose weights sum to the weight seen so far.
+
+        Raises
+        ------
+        InputError
+            If no row was seen yet.
+        """
+        if self.kept is None:
+            raise InputError(f"{self.name} has seen no rows yet; update it first.")
+        kept = self.kept
+        y = None if kept.y is None else kept.y.copy()
+        extra = kept.extra and {name: column.copy() for name, column in kept.extra.items()}
+        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy(), extra)
+
+    def _parts(self) -> list[Dataset]:
+        return [self.snapshot()] if len(self) else []
+
+    def unlike(self, other: Buffer) -> list[str]:
+        """List the parameters in which another buffer was built differently.
+
+        Parameters
+        ----------
+        other : Buffer
+            The other one.
+
+        Returns
+        -------
+        list of str
+            Their names, with ``"buffer"`` for another class; empty if one buffer could continue for
+            the other.
+        """
+        own, others = (
+            {"buffer": type(one).__name__, **one._configuration()} for one in (self, other)
+        )
+        return [name for name in own if name in others and own[name] != others[name]]
+
+    @abstractmethod
+    def _take(self, batch: Dataset, context: Context) -> None:
+        """Change the rows kept.
+
+        ``batch`` holds at least one row, all of positive weight, with stream positions as ids.
+        """
+
+    def _weights(self) -> Array:
+        """How much of the stream each kept row represents; by default an equal share."""
+        return np.full(len(self), self.seen / len(self))
+
+    def _kept_and(self, batch: Dataset) -> Dataset:
+        """The rows kept, then those of the batch."""
+        return batch if self.kept is None else joined(self.kept, batch)
+
+    def _check_total(self, weights: Array) -> None:
+        with np.errstate(over="ignore"):
+            total = self.seen + weights.sum()
+        if total > MOST_WEIGHT:
+            raise InputError(
+                f"weight brings the total to {total:.3g}, above {MOST_WEIGHT:.3g}, the most that a "
+                "memory can count; scale the weights of the stream down."
+            )
+
+    def _check(self, batch: Dataset, context: Context) -> None:
+        if self.needs_labels and batch.y is None:
+            raise InputError(f"{self.name} needs labels; give y with every batch.")
+        if self.needs_classes and batch.y is not None and read_targets(batch.y).classes is None:
+            raise InputError(
+                f"{self.name} needs class labels here, but y holds targets; use Reservoir, or "
+                "MomentMemory with prior='stream'."
+            )
+        if self.needs_model and context.model is None:
+            raise InputError(
+                f"{self.name} needs the current model; give context=Context(model=your_network)."
+            )
+        self._check_columns(batch)
+
+    def _check_columns(self, rows: Dataset) -> None:
+        """Refuse columns of another kind than those kept."""
+        if self.kept is not None:
+            joined(self.kept[:0], rows[:0])
+
+    # State.
+
+    def _state(self) -> State:
+        if not _is_json(self.mark):
+            raise InputError(
+                f"mark={self.mark!r} is no JSON object; use text as keys, and numbers, text, lists "
+                "and dicts of them as values."
+            )
+        values, arrays = self._own()
+        head = {
+            "position": self.position,
+            "counted": self.counted,
+            "seen": self.seen,
+            "rng": self.rng.bit_generator.state,
+            "values": {**values, "mark": dict(self.mark)},
+        }
+        return head, arrays | ({} if self.kept is None else store_columns(self.kept))
+
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        self.kept = read_columns(arrays) if "x" in arrays else None
+        if len(self) > self.capacity:
+            raise ValueError(f"{len(self)} rows, above the capacity of {self.capacity}")
+        self.position, self.counted = int(head["position"]), int(head["counted"])
+        self.seen = float(head["seen"])
+        self.rng.bit_generator.state = head["rng"]
+        # Early files have no mark.
+        self.mark = dict(head["values"].get("mark", {}))
+        self._load_own(head["values"], arrays)
+
+    def _own(self) -> State:
+        """The state that a subclass adds: JSON values, and arrays."""
+        own = {name: getattr(self, name) for name in self._own_state}
+        arrays = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in own.items() if name not in arrays}, arrays
+
+    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        """Invert :meth:`_own`."""
+        for name in self._own_state:
+            array = isinstance(getattr(self, name), np.ndarray)
+            setattr(self, name, arrays[name] if array else values[name])
+
+
+class MergingBuffer(Buffer):
+    """A buffer that can take in another one, as if its stream had come afterwards."""
+
+    def merge(
+        self, other: Self, *, offset: int | None = None, context: Context | None = None
+    ) -> Self:
+        """Take in the stream of another buffer of the same kind, as if it had come after this one.
+
+        A :class:`MomentMemory` adds the moments, and chooses from the rows of both. Both need the
+        same fitted feature map: start one memory, and build the others with
+        ``features=memory.feature_map``.
+
+        Parameters
+        ----------
+        other : Buffer
+            A buffer built like this one; it is left unchanged.
+        offset : int, optional
+            The number added to its ids; by default, and at least, the number of rows seen here.
+        context : Context, optional
+            The current model if one is needed, and the runtime.
+
+        Returns
+        -------
+        Buffer
+            The buffer itself.
+
+        Raises
+        ------
+        InputError
+            If the buffers are not built alike, or ids would occur twice; nothing has changed then.
+        """
+        check_type("other", other, type(self), f"a {type(self).__name__}")
+        changed = self._differences(other)
+        if changed:
+            raise InputError(f"other must be built like this buffer; it differs in {changed}.")
+        moved = self.position
+        if offset is not None:
+            moved = check_integer("offset", offset, moved, fix="ids would occur twice")
+        if other.kept is not None:
+            self._check_columns(other.kept)
+        context = context or Context()
+        with self._all_or_nothing():
+            with context.runtime.applied():
+                self._absorb(other, moved, context)
+            self.position = moved + other.position
+            self.counted += other.counted
+            self.seen += other.seen
+        return self
+
+    def _differences(self, other: Self) -> list[str]:
+        """The parameters that prevent a merge."""
+        return [name for name in self.unlike(other) if name != "seed"]
+
+    @abstractmethod
+    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+        """Change the rows kept; ``moved`` is added to the other's ids."""
+
+
+def _is_json(mark: dict[str, Any]) -> bool:
+    """Whether JSON gives the value back unchanged."""
+    try:
+        return bool(json.loads(json.dumps(mark)) == mark)
+    except (TypeError, ValueError):
+        return False
+
+
+B = TypeVar("B", bound=Buffer)
+
+
+class StateFolder:
+    """A folder of state files that one process holds.
+
+    A file is named after the rows seen when it was written. Loading takes the newest; a damaged one
+    is listed in ``notes`` and the one before it is used. A file of another format or configuration
+    is refused.
+
+    Parameters
+    ----------
+    path : path
+        The folder; it is created if it does not exist. Entering it raises an ``InputError`` while
+        another process holds it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore.streaming import Reservoir
+    >>> with tempfile.TemporaryDirectory() as folder, StateFolder(folder) as store:
+    ...     file = store.save(Reservoir(capacity=3).update([[0.0], [1.0]]))
+    ...     file.name, len(store.load(Reservoir.load))
+    ('state-000000000000002.npz', 2)
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        self.notes: list[str] = []
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(
+                f"{self.path} is a file, or lies in one; give the name of a folder."
+            ) from None
+        self._lock = hold(self.path / "lock", str(self.path), "give another --state folder")
+        for leftover in self.path.glob(".state-*.part*"):
+            leftover.unlink()  # of a write that a crash ended; no other process holds the folder
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def files(self) -> list[Path]:
+        """List the state files, newest first.
+
+        Returns
+        -------
+        list of Path
+            At most two, apart from files that were put there by hand.
+        """
+        return sorted(self.path.glob("state-*.npz"), reverse=True)
+
+    def load(self, read: Callable[[Path], B]) -> B | None:
+        """Load the newest state that is not damaged.
+
+        Parameters
+        ----------
+        read : callable
+            Reads a buffer from a file, such as ``Reservoir.load``.
+
+        Returns
+        -------
+        Buffer or None
+            None for an empty folder.
+
+        Raises
+        ------
+        InputError
+            If every file is damaged, or one is of another format or configuration.
+        """
+        files = self.files()
+        for path in files:
+            try:
+                return read(path)
+            except DamagedFileError as error:
+                self.notes.append(str(error).rstrip("."))
+        if files:
+            raise InputError(
+                f"every state file in {self.path} is damaged ({'; '.join(self.notes)}); restore "
+                "one, or empty the folder."
+            )
+        return None
+
+    def set_aside(self, used: int) -> None:
+        """Rename damaged files, so that they do not get in the way of new ones.
+
+        Parameters
+        ----------
+        used : int
+            Rows seen by the state in use; newer files are renamed.
+        """
+        for path in self.files():
+            if path.name > f"state-{used:015d}.npz":
+                path.rename(path.with_name(f"damaged-{path.name}"))
+
+    def save(self, buffer: Buffer) -> Path:
+        """Write the state atomically, then remove all but the two newest files.
+
+        Parameters
+        ----------
+        buffer : Buffer
+            The buffer to save.
+
+        Returns
+        -------
+        Path
+            The file, on disk.
+        """
+        path = buffer.save(self.path / f"state-{buffer.position:015d}.npz")
+        sync_folder(self.path)
+        for old in self.files()[KEPT_FILES:]:
+            old.unlink()
+        return path

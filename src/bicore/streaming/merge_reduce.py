@@ -1,0 +1,227 @@
+"""Merge-reduce (section 5 of the paper): slots, each a coreset of a part of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Self
+
+import numpy as np
+
+from bicore.data import Array, Dataset, joined
+from bicore.errors import check_integer
+from bicore.methods.base import Selector, list_classes
+from bicore.runtime import Context
+from bicore.streaming.base import Arrays, SelectingMemory, State, Weighting
+from bicore.streaming.buffer import MergingBuffer
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """Rows that represent a part of the stream.
+
+    The weights of the rows sum to the weight of that part (the paper's β_i). ``level`` is its
+    number of chunks, ``built`` the number of chunks seen when the slot was made.
+    """
+
+    data: Dataset
+    level: int
+    built: int
+
+
+class MergeReduce(SelectingMemory, MergingBuffer):
+    """A coreset of an endless stream in ``capacity`` rows.
+
+    Every chunk is reduced to a slot of capacity/slots rows by ``selector``. When there is a slot
+    too many, two neighbouring slots of equal level become one: the selector chooses again, from the
+    rows of both, weighted by how much of the stream each represents.
+
+    An update of at least a slot's size is one chunk; smaller ones wait until they make up a slot.
+    Waiting rows are part of the snapshot and of the state. To stay within the capacity, a pair of
+    slots merges when the first row waits for a slot too many (with one slot: the rows join it at
+    once).
+
+    Parameters
+    ----------
+    selector : Selector
+        How rows are chosen; bilevel selection in the paper. Without labels in the stream, one that
+        needs none.
+    capacity : int
+        The most rows kept after any update.
+    slots : int
+        One slot adapts to all of the past at once, several keep parts of it intact; the paper uses
+        10 for 100 rows.
+    weights : {"equal", "learnt"}
+        Rows of a slot share its weight equally (the paper), or in proportion to the weights the
+        selector learnt.
+    seed : int
+        Seed for the selections.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore.methods import KCenter
+    >>> buffer = MergeReduce(KCenter(), capacity=6, slots=3)
+    >>> for start in range(0, 70, 10):
+    ...     _ = buffer.update(np.arange(start, start + 10.0))
+    >>> buffer.levels
+    [4, 2, 1]
+    """
+
+    _own_state = ("chunks", "reductions", "classes")
+
+    def __init__(
+        self,
+        selector: Selector,
+        capacity: int,
+        slots: int = 1,
+        weights: str = "equal",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(capacity, seed)
+        self._set_selector(selector, weights)
+        self.slot_count = check_integer("slots", slots, 1, self.capacity)
+        self.needs_labels = selector.needs_labels
+        self.needs_model = selector.needs_model
+        self.slots: list[Slot] = []
+        self.pending: Dataset | None = None
+        self.chunks = 0
+        self.reductions = 0
+        self.classes: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        return f"MergeReduce with {self.selector.name}"
+
+    @property
+    def slot_size(self) -> int:
+        """Rows of a slot."""
+        return self.capacity // self.slot_count
+
+    @property
+    def levels(self) -> list[int]:
+        """The number of chunks that each slot represents, oldest first."""
+        return [slot.level for slot in self.slots]
+
+    def _take(self, batch: Dataset, context: Context) -> None:
+        self._add_classes(list_classes(batch, self.selector))
+        rows = batch if self.pending is None else joined(self.pending, batch)
+        if len(rows) >= self.slot_size:
+            self.pending = None
+            self._append(rows, context)
+        else:
+            self.pending = rows
+            self._make_room(context)
+        self._gather()
+
+    def _add_classes(self, labels: list[Any]) -> None:
+        """Remember classes in order: a chunk without some of them is a problem with all."""
+        self.classes = list(dict.fromkeys([*self.classes, *labels]))
+
+    def _append(self, rows: Dataset, context: Context) -> None:
+        """Reduce a chunk to a slot, and two slots to one if that is one too many."""
+        self.chunks += 1
+        self.slots = [*self.slots, Slot(self._reduce(rows, context), 1, self.chunks)]
+        if len(self.slots) > self.slot_count:
+            self._merge(select_index(self.levels), context)
+
+    def _make_room(self, context: Context) -> None:
+        """Merge slots if there is no room for the waiting rows."""
+        assert self.pending is not None
+        if sum(len(slot.data) for slot in self.slots) + len(self.pending) <= self.capacity:
+            return
+        if len(self.slots) == 1:
+            rows = joined(self.slots[0].data, self.pending)
+            self.pending = None
+            self.chunks += 1
+            self.slots = [Slot(self._reduce(rows, context), self.slots[0].level + 1, self.chunks)]
+        else:
+            self._merge(nearest_pair(self.levels), context)
+
+    def _merge(self, k: int, context: Context) -> None:
+        """Make one slot of slot k and the next."""
+        first, second = self.slots[k : k + 2]
+        rows = self._reduce(joined(first.data, second.data), context)
+        merged = Slot(rows, first.level + second.level, self.chunks)
+        self.slots = [*self.slots[:k], merged, *self.slots[k + 2 :]]
+
+    def _reduce(self, rows: Dataset, context: Context) -> Dataset:
+        """Select at most a slot's size of the rows; their weights keep the sum."""
+        self.reductions += 1
+        if len(rows) <= self.slot_size:
+            return rows
+        total = float(rows.weights.sum())
+        seed = (self.seed, self.reductions)
+        picked = self._select(rows, self.slot_size, self.classes, seed, context)
+        shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))
+        return picked.with_columns(weight=shares * (total / shares.sum()))
+
+    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+        self._add_classes(other.classes)
+        for slot in other.slots:
+            self.chunks += slot.level
+            rows = slot.data.with_columns(ids=slot.data.ids + moved)
+            self.slots = [*self.slots, Slot(rows, slot.level, self.chunks)]
+        waiting = [] if self.pending is None else [self.pending]
+        if other.pending is not None:
+            waiting.append(other.pending.with_columns(ids=other.pending.ids + moved))
+        self.pending = None
+        while len(self.slots) > self.slot_count:
+            self._merge(nearest_pair(self.levels), context)
+        for rows in waiting:
+            self._take(rows, context)
+        if self.slots:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Keep the rows of the slots, then those that wait."""
+        parts = [*(slot.data for slot in self.slots), self.pending]
+        self.kept = reduce(joined, [rows for rows in parts if rows is not None])
+
+    def _weights(self) -> Array:
+        assert self.kept is not None
+        return self.kept.weights.copy()
+
+    # State.
+
+    def _configuration(self) -> dict[str, Any]:
+        return {**super()._configuration(), "slots": self.slot_count}
+
+    def _own(self) -> State:
+        values, arrays = super()._own()
+        slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots]
+        return {**values, "slots": slots}, arrays
+
+    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._load_own(values, arrays)
+        self.slots, self.pending = [], self.kept
+        for level, built, size in values["slots"]:
+            assert self.pending is not None
+            self.slots.append(Slot(self.pending[:size], level, built))
+            # the rows beyond the slots are those that wait
+            self.pending = self.pending[size:] if size < len(self.pending) else None
+
+
+def select_index(levels: list[int]) -> int:
+    """Choose the neighbours to merge by algorithm 3 of the paper, counted from 0.
+
+    The last two if the slot before the last full one is larger than it (or there is one slot), else
+    the leftmost pair of equal level among those of the smallest level.
+    """
+    slots = len(levels) - 1
+    if slots == 1 or levels[slots - 2] > levels[slots - 1]:
+        return slots - 1
+    return nearest_pair(levels)
+
+
+def nearest_pair(levels: list[int]) -> int:
+    """The leftmost pair of equal neighbours with the smallest level, else the smallest sum."""
+    equal = [k for k in range(len(levels) - 1) if levels[k] == levels[k + 1]]
+    if equal:
+        return min(equal, key=lambda k: (levels[k], k))
+    return min(range(len(levels) - 1), key=lambda k: (levels[k] + levels[k + 1], k))

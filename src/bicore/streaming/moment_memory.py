@@ -1,0 +1,836 @@
+"""A memory chosen against the moments of the whole stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+
+from bicore.data import Array, Dataset, as_weights, joined, read_targets
+from bicore.errors import InputError, as_option, check_number, check_type
+from bicore.files import strip_prefix
+from bicore.moments.choosing import WAYS, as_way
+from bicore.moments.features import (
+    AutomaticFeatures,
+    FeatureMap,
+    Rows,
+    Standardised,
+    WithConstant,
+    as_feature_map,
+    map_from_state,
+    map_to_state,
+)
+from bicore.moments.features.registry import FAR
+from bicore.moments.moments import (
+    Moments,
+    Outer,
+    Prior,
+    aged,
+    as_half_life,
+    as_shares,
+    check_room,
+    hold_out,
+    plain,
+)
+from bicore.moments.running import RunningMoments
+from bicore.runtime import Context
+from bicore.streaming.base import (
+    Arrays,
+    PathLike,
+    State,
+    read_columns,
+    store_columns,
+)
+from bicore.streaming.buffer import MergingBuffer
+
+if TYPE_CHECKING:
+    from bicore.moments.heads import Head
+
+#: The default ρ as a share of the mean of ‖φ‖², chosen on streams of data sets that no result is
+#: reported on: of 0.001 to 1 it was best on digits, satellite images and embeddings.
+SHARE = 0.1
+#: New rows that are chosen from at a time, unless the capacity is larger.
+LEAST_PART = 128
+#: Rows before features are fitted, if there is room for them: one row does not show whether it is
+#: an embedding or a table.
+FIRST = 32
+#: Directions of the features that replace labels in a stream without labels.
+DIRECTIONS = 10
+#: The rule that depends on whether rows have targets.
+AUTO = "auto"
+
+
+class Keep(StrEnum):
+    """When the rows kept are chosen: with every batch, or when they are asked for."""
+
+    ALWAYS = "always"
+    LAZY = "lazy"
+
+
+#: Rows whose features wait before they are added to sums that nothing needs at once.
+BLOCK = 1024
+#: Rows held out that wait.
+HELD_BLOCK = 128
+#: Rows that wait to be chosen from with keep="lazy", in parts of those chosen from at a time.
+POOL = 4
+#: Attributes that the first rows determine; those of the second line are arrays in state files.
+_FITTED = ("feature_map", "_sums", "_held", "_products")
+_ARRAYS = ("_origin", "_spread", "_features", "_directions")
+
+
+class MomentMemory(MergingBuffer):
+    """The rows of a stream from which a model learns most about all of it.
+
+    The stream is summarised by moments in a feature space, p² numbers. The memory is chosen from
+    the rows kept and the new ones so that a ridge regression on it has the least loss on everything
+    seen (:class:`~bicore.moments.Moments`). No second pass over the stream is needed.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    features : str, FeatureMap or torch.nn.Module
+        The features in which rows are compared: "auto" (chosen by the first rows: the rows
+        themselves for embeddings, random features for pixels and tables, standardised columns for
+        tables with targets), a name of ``bicore.moments.FEATURES``, a map, or a frozen network. For
+        targets a constant feature is appended.
+    rule : {"auto", "elimination", "gradient", "gain", "exchange"}
+        How rows are chosen: remove the row with the least loss, one after the other; add rows by
+        the slope or by the exact gain; or exchange rows after elimination. "auto" is the gain for
+        targets and elimination otherwise.
+    inner_reg : float or "auto"
+        Regulariser of the regression as a share of the mean of ‖φ‖².
+    prior : {"stream", "equal"} or mapping
+        How much each class counts: as it came, the same, or shares by label.
+    half_life : float, optional
+        Half-life of a row's weight in the moments, in rows: for streams that drift.
+    seed : int
+        Seed for random features.
+    per_class : bool
+        Keep second moments for each class, C·p² numbers: :meth:`forget_class` needs them, and the
+        prior of :meth:`head` is exact. Priors other than "stream" keep them always.
+    holdout : bool
+        Keep second sums over a tenth of the rows, by which :meth:`head` chooses its regularisation.
+        Without them the state is half as large, and generalised cross-validation is used.
+    keep : {"always", "lazy"}
+        Choose the rows kept with every batch; or when they are asked for, from a random sample of
+        the rows since then, which is much faster.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+
+    Notes
+    -----
+    If the rows of a stream are independent draws, later rows replace earlier ones that are as good:
+    most rows kept are recent. Nothing is lost by that, because the choice is judged by the moments
+    of the whole stream, and a recent row of such a stream says as much as an early one.
+
+    Examples
+    --------
+    >>> from bicore.sources import digits
+    >>> x, y = digits()
+    >>> memory = MomentMemory(capacity=20)
+    >>> for start in range(0, 1000, 100):
+    ...     _ = memory.update(x[start : start + 100], y[start : start + 100])
+    >>> memory
+    MomentMemory(20 of 20 rows kept, 1000 seen)
+    """
+
+    feature_map: FeatureMap | None
+    #: Sums over all rows, and over a tenth of them.
+    _sums: RunningMoments | None
+    _held: RunningMoments | None
+    #: Mean and spread of the targets among the first rows, if y holds targets.
+    _origin: Array | None
+    _spread: Array | None
+    #: Features of the rows kept; ΦΦᵀ of them, and ΦAΦᵀ with A the sum of second moments.
+    _features: Array | None
+    _products: tuple[Array, Array] | None
+    _directions: Array | None
+    #: With keep="lazy": rows that wait to be chosen from, and their random priorities.
+    _pool: Dataset | None
+    _priorities: Array
+
+    def __init__(
+        self,
+        capacity: int,
+        features: str | FeatureMap | torch.nn.Module = "auto",
+        rule: str = AUTO,
+        inner_reg: float | str = "auto",
+        prior: Prior = "stream",
+        half_life: float | None = None,
+        seed: int = 0,
+        per_class: bool = False,
+        holdout: bool = True,
+        keep: str = "always",
+    ) -> None:
+        super().__init__(capacity, seed)
+        for name, value in (("per_class", per_class), ("holdout", holdout)):
+            check_type(name, value, bool, "True or False")
+        self.per_class, self.holdout = per_class, holdout
+        self.keep = as_option("keep", keep, Keep)
+        self.rule = rule if rule == AUTO else as_way(rule)
+        self.inner_reg: float | None = None
+        if inner_reg != "auto":
+            words = "give a share of the mean of ‖φ‖² such as 0.01, or 'auto'"
+            self.inner_reg = check_number("inner_reg", inner_reg, above=0, fix=words)
+        self.prior = _as_prior(prior)
+        self.needs_labels = self.needs_classes = self.prior != "stream"
+        self.half_life = as_half_life(half_life)
+        self.map = as_feature_map(features, seed=self.seed)
+        self._stored_map = map_to_state(self.map)  # fails now and not when the memory is saved
+        self._clear_fit()
+        #: Of classes, as the objective counts them; and the mean of centred targets.
+        self._shares = np.empty(0)
+        self._mean: Array | float = 0.0
+
+    def _clear_fit(self) -> None:
+        for name in (*_FITTED, *_ARRAYS, "_pool"):
+            setattr(self, name, None)
+        self._priorities = np.empty(0)
+
+    @property
+    def moments(self) -> Moments | None:
+        """The sums over all rows; None before the features are fitted."""
+        if self._sums is not None:
+            self._sums = self._sums.fold()
+        return None if self._sums is None else self._sums.moments
+
+    @property
+    def held_out(self) -> Moments | None:
+        """The sums over a tenth of the rows, which ``moments`` have too; None without them."""
+        if self._held is not None:
+            self._held = self._held.fold()
+        return None if self._held is None else self._held.moments
+
+    def _set_moments(self, moments: Moments, held: Moments | None) -> None:
+        self._sums = RunningMoments(moments, BLOCK if self.keep is Keep.LAZY else 1)
+        self._held = None if held is None else RunningMoments(held, HELD_BLOCK)
+
+    @property
+    def ridge_share(self) -> float:
+        """The regulariser as a share of the mean of ‖φ‖²."""
+        return SHARE if self.inner_reg is None else self.inner_reg
+
+    @property
+    def way(self) -> str:
+        """The rule that rows are chosen by."""
+        if self.rule != AUTO:
+            return self.rule
+        return "elimination" if self._origin is None else "gain"
+
+    def _take(self, batch: Dataset, context: Context) -> None:
+        if self.feature_map is not None:
+            self._count_and_choose(batch, context)
+            return
+        rows = self._kept_and(batch)
+        self.kept = None
+        self._count_and_choose(rows, context)  # refuses at once what could never be counted
+        if len(rows) < FIRST and len(rows) <= self.capacity:
+            self._clear_fit()
+            self.kept = rows  # with weights of their own, to be counted once there are more
+
+    def _count_and_choose(self, batch: Dataset, context: Context) -> None:
+        if self.feature_map is None:
+            self._fit(batch, context)
+        lazy = self.keep is Keep.LAZY
+        features = self._compute_features(batch.x, context, stay=lazy)
+        if lazy:
+            self._count(features, batch, context)
+            self._products = None
+            self._sample(batch)
+            return
+        self._products = self._add_to_products(features, batch.weights)
+        self._count(features, batch, context)
+        self._choose_from(batch, features)
+
+    def _choose_from(self, batch: Dataset, features: Array) -> None:
+        """Choose from the rows kept and new ones, in parts."""
+        assert self.moments is not None
+        outer = self._outer(self.moments.on_host())
+        part = max(LEAST_PART, self.capacity)
+        for start in range(0, len(batch), part):
+            rows = slice(start, start + part)
+            self._choose(batch[rows], features[rows], outer)
+
+    def _sample(self, batch: Dataset) -> None:
+        """Add new rows to those that wait; too many are reduced at random."""
+        pool = batch if self._pool is None else joined(self._pool, batch)
+        fresh = self.rng.random(len(batch)) ** (1.0 / batch.weights)
+        priorities = np.concatenate([self._priorities, fresh])
+        most = POOL * max(LEAST_PART, self.capacity)
+        if len(pool) > most:
+            left = np.sort(np.argpartition(-priorities, most)[:most])
+            pool, priorities = pool[left], priorities[left]
+        self._pool, self._priorities = pool, priorities
+
+    def _choose_waiting(self, context: Context | None = None) -> None:
+        """Choose from the rows that wait."""
+        if self._pool is None:
+            return
+        context, pool = context or Context(), self._pool
+        with self._all_or_nothing(), context.runtime.applied():
+            self._pool, self._priorities = None, np.empty(0)
+            self._choose_from(pool, self._compute_features(pool.x, context))
+
+    def __len__(self) -> int:
+        """The number of rows kept."""
+        waiting = 0 if self._pool is None else len(self._pool)
+        return min(self.capacity, super().__len__() + waiting)
+
+    def snapshot(self) -> Dataset:
+        self._choose_waiting()
+        return super().snapshot()
+
+    def _check_columns(self, rows: Dataset) -> None:
+        super()._check_columns(rows)
+        if self._pool is not None:
+            joined(self._pool[:0], rows[:0])
+
+    def _fit(self, batch: Dataset, context: Context) -> None:
+        """Fit the features, and determine the kind of targets, by the first rows."""
+        targets = None if batch.y is None else read_targets(batch.y)
+        fitted = self.map.fit(batch.x)
+        classes: tuple[Any, ...] | None = None if targets is None else ()
+        outputs = 0
+        if targets is not None and targets.classes is None:
+            fitted = self._for_targets(fitted).fit(batch.x)
+            classes, outputs = None, targets.outputs
+            self._origin = targets.values.mean(0)
+            spread = targets.values.std(0)
+            self._spread = np.where(spread > 0, spread, 1.0)
+        width = fitted.width
+        self._check_room(width, max(1, outputs), False, context)
+        self.feature_map = fitted
+        device = context.runtime.torch_device
+        on_device = self.keep is Keep.LAZY and device.type == "cuda"
+        empty = Moments.empty(
+            width,
+            classes=classes,
+            targets=outputs,
+            apart=classes is not None and (self.per_class or self.prior != "stream"),
+            half_life=self.half_life,
+            map=fitted.identity,
+            device=device if on_device else None,
+        )
+        self._set_moments(empty, empty if self.holdout and targets is not None else None)
+        if targets is None:
+            rng = np.random.default_rng(self.seed)
+            start = rng.normal(size=(width, min(DIRECTIONS, width)))
+            self._directions = np.linalg.qr(start)[0]
+
+    def _for_targets(self, fitted: FeatureMap) -> FeatureMap:
+        """Return the map for targets: with an intercept, and linear in the columns of a table."""
+        if isinstance(self.map, AutomaticFeatures) and fitted.reason == "table":
+            fitted = Standardised(Rows(), beyond=FAR, reason=fitted.reason)
+        return fitted if isinstance(fitted, WithConstant) else WithConstant(fitted)
+
+    def _compute_features(self, x: Array, context: Context, stay: bool = False) -> Any:
+        """Compute features as an array; with ``stay`` those of a GPU stay there."""
+        assert self.feature_map is not None
+        rows = torch.from_numpy(np.ascontiguousarray(x)).to(context.runtime.torch_device)
+        found = self.feature_map.features(rows)
+        return found if stay and found.is_cuda else found.to("cpu", torch.float64).numpy()
+
+    def _check_room(self, width: int, outputs: int, apart: bool, context: Context) -> None:
+        limit = context.runtime.memory_bytes()
+        check_room(width, outputs, apart, limit // (1 + self.holdout))
+
+    def _count(self, features: Any, batch: Dataset, context: Context) -> None:
+        """Add rows to the sums, and some of them to those of rows held out."""
+        assert self._sums is not None
+        sums, y = self._sums.moments, batch.y
+        if self._origin is not None:
+            y = self._targets(batch)
+        elif sums.apart and y is not None:
+            classes = {*(sums.classes or ()), *y.reshape(-1).tolist()}
+            if len(classes) > len(sums.classes or ()):
+                self._check_room(sums.width, len(classes), True, context)
+        faded, weights = aged(batch.weights, self.half_life)
+        self._sums = self._sums.add(features, y, faded, weights)
+        if self._held is not None and y is not None:
+            aside = np.flatnonzero(hold_out(batch.x))
+            self._held = self._held.add(features[aside], y[aside], faded, weights[aside])
+
+    def _add_to_products(self, features: Array, weights: Array) -> tuple[Array, Array] | None:
+        """Update the products of the rows kept for new rows in the moments.
+
+        A row φ adds v·φφᵀ to A, and so (Φφ)(Φφ)ᵀ to ΦAΦᵀ: no product with A is needed again.
+        """
+        if self._products is None or self.prior != "stream":
+            return None
+        assert self._features is not None
+        gram, quadratic = self._products
+        faded, counted = aged(weights, self.half_life)
+        reach = self._features @ features.T
+        return gram, faded * quadratic + (reach * counted) @ reach.T
+
+    def _outer(self, moments: Moments) -> Outer:
+        """Return the objective; without labels, to predict the leading feature directions."""
+        outer = moments.outer(self.prior)
+        if self._directions is None:
+            return self._centre(outer, moments)
+        moved = outer.times(np.ascontiguousarray(self._directions.T)).T
+        # One step of subspace iteration per batch: the directions converge with the moments.
+        self._directions = np.linalg.qr(moved)[0]
+        cross = outer.times(np.ascontiguousarray(self._directions.T)).T
+        constant = float(np.vdot(self._directions, cross))
+        return Outer(outer.second, cross, constant, outer.share)
+
+    def _centre(self, outer: Outer, moments: Moments) -> Outer:
+        """Subtract the share of each class from labels, or the mean from targets."""
+        if moments.classes is not None:
+            self._shares = moments.shares(self.prior)
+            return outer.centred(outer.cross.sum(1), self._shares)
+        if not isinstance(self.feature_map, WithConstant) or self.feature_map.value is None:
+            return outer  # of a state without a constant feature
+        features, self._mean = outer.means(self.feature_map.value)
+        return outer.centred(features, self._mean)
+
+    def _targets(self, rows: Dataset, features: Array | None = None) -> Array:
+        """The targets of the ridge regression, before their mean is subtracted."""
+        if self._directions is not None:
+            assert features is not None
+            return np.asarray(features @ self._directions)
+        assert rows.y is not None
+        if self._origin is not None:
+            values = read_targets(rows.y).values
+            return np.asarray((values - self._origin) / self._spread)
+        assert self.moments is not None
+        number = {label: place for place, label in enumerate(self.moments.classes or ())}
+        codes = [number[label] for label in rows.y.reshape(-1).tolist()]
+        return np.asarray(np.eye(len(number))[codes] - self._shares)
+
+    def _choose(self, fresh: Dataset, features: Array, outer: Outer) -> None:
+        rows = self._kept_and(fresh)
+        if self._features is not None:
+            features = np.vstack([self._features, features])
+        if len(rows) <= self.capacity:
+            self.kept, self._features, self._products = rows, features, None
+            return
+        # features that are all zero leave all rows equal, with any regulariser
+        ridge = self.ridge_share * (outer.energy or 1.0)
+        targets = self._targets(rows, features) - self._mean
+        known = None
+        if self._products is not None:
+            known = self._products[0], outer.share * self._products[1]
+        found = WAYS[self.way](outer, features, targets, ridge, self.capacity, known)
+        chosen = np.flatnonzero(found.inside)
+        self.kept, self._features = rows[chosen], features[chosen]
+        own = np.ix_(chosen, chosen)
+        self._products = (found.gram[own], found.quadratic[own] / outer.share)
+
+    def with_features(
+        self,
+        features: str | FeatureMap | torch.nn.Module,
+        *,
+        context: Context | None = None,
+    ) -> MomentMemory:
+        """Return a memory that continues from here with other features.
+
+        Sums over one map's features say nothing about another's. The new memory knows the past only
+        by the rows kept, each with an equal share of the weight that has not faded; later rows
+        count exactly. Change the features of a network in training seldom, such as after 1, 2, 4,
+        8, … batches.
+
+        Parameters
+        ----------
+        features : str, FeatureMap or torch.nn.Module
+            The features in which rows are compared from now on.
+        context : Context, optional
+            The runtime.
+
+        Returns
+        -------
+        MomentMemory
+            With the same rows and parameters; this one is left unchanged.
+
+        Raises
+        ------
+        InputError
+            If the map cannot read the rows kept.
+
+        Examples
+        --------
+        >>> from bicore.sources import digits
+        >>> x, y = digits()
+        >>> memory = MomentMemory(capacity=20, features="rows").update(x[:200], y[:200])
+        >>> memory.with_features("relu").update(x[200:300], y[200:300])
+        MomentMemory(20 of 20 rows kept, 300 seen)
+        """
+        self._choose_waiting(context)
+        made = MomentMemory(
+            self.capacity,
+            features,
+            self.rule,
+            self.inner_reg or "auto",
+            self.prior,
+            None,
+            self.seed,
+            self.per_class,
+            self.holdout,
+            self.keep,
+        )
+        made.position, made.counted, made.seen = self.position, self.counted, self.seen
+        made.mark = dict(self.mark)
+        if self.moments is None:
+            made.kept = self.kept  # rows that wait
+        elif self.kept is not None:
+            # Weights that have faded must not fade once more as they are counted again.
+            weight = np.full(len(self), self.moments.weight / len(self))
+            context = context or Context()
+            with context.runtime.applied():
+                made._count_and_choose(self.snapshot().with_columns(weight=weight), context)
+            assert made.moments is not None
+            held = made.held_out
+            made._set_moments(
+                replace(made.moments, half_life=self.half_life),
+                None if held is None else replace(held, half_life=self.half_life),
+            )
+        made.half_life = self.half_life
+        return made
+
+    def _differences(self, other: Self) -> list[str]:
+        changed = self.unlike(other)
+        if self.feature_map is None or other.feature_map is None:
+            return changed
+        if self.feature_map != other.feature_map:
+            raise InputError(
+                f"other has fitted other features ({other.feature_map.identity}, here "
+                f"{self.feature_map.identity}); build it with features=memory.feature_map."
+            )
+        return [name for name in changed if name != "features"]
+
+    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+        if other.kept is None and other._pool is None:
+            return  # its rows count for nothing, but have their places
+        self._choose_waiting(context)
+        theirs = other.snapshot()
+        rows = theirs.with_columns(ids=theirs.ids + moved)
+        if other.moments is None:
+            self._take(rows, context)  # they wait there
+            return
+        assert other._features is not None
+        if self.moments is None:
+            self._begin_like(other, context)
+        own, others = self._origin, other._origin
+        if own is not None and (others is None or not np.array_equal(own, others)):
+            raise InputError(
+                "other began with other targets, and theirs are measured from their first rows; "
+                "load both from one memory that has seen some rows."
+            )
+        # With a half-life, its stream comes after this one.
+        faded = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
+        assert self.moments is not None
+        held, more = self.held_out, other.held_out
+        both = None if held is None or more is None else held.scaled(faded) + more
+        self._set_moments(self.moments.scaled(faded) + other.moments, both)
+        self._products = None
+        self._choose_from(rows, other._features)
+
+    def _begin_like(self, other: Self, context: Context) -> None:
+        """Take the features of another memory, and count only the rows that wait here."""
+        assert other.moments is not None
+        for name in (*_FITTED, *_ARRAYS):
+            setattr(self, name, getattr(other, name))
+        held = other.held_out
+        self._set_moments(other.moments.scaled(0.0), None if held is None else held.scaled(0.0))
+        self._features = self._products = None
+        if self.kept is not None:
+            self._features = self._compute_features(self.kept.x, context)
+            self._count(self._features, self.kept, context)
+
+    # Answering and forgetting.
+
+    def head(self, alpha: float | str = "auto", prior: Prior | None = None) -> Head:
+        """Return the ridge regression on every row ever counted, as a fitted model.
+
+        It does not depend on the order of the rows or on the rows kept, and changes neither.
+
+        Parameters
+        ----------
+        alpha : float or "auto"
+            Regularisation strength, as in scikit-learn's ``Ridge``; "auto" chooses it by the loss
+            on a tenth of the rows, and the model uses all of them.
+        prior : {"stream", "equal"} or mapping, optional
+            How much each class counts (default: as in the memory). Without ``per_class`` all
+            classes are assumed to vary alike around their means.
+
+        Returns
+        -------
+        HeadClassifier or HeadRegressor
+            With the methods of scikit-learn, :meth:`~bicore.moments.heads.Head.save` and
+            :meth:`~bicore.moments.heads.Head.to_torch`.
+
+        Raises
+        ------
+        InputError
+            If no rows were seen, or rows without labels.
+
+        Examples
+        --------
+        >>> from bicore.sources import digits
+        >>> x, y = digits()
+        >>> memory = MomentMemory(capacity=20).update(x[:1000], y[:1000])
+        >>> bool(memory.head().score(x[1000:], y[1000:]) > 0.9)
+        True
+        """
+        from bicore.moments.heads import make_head  # imported late: scikit-learn takes time
+
+        if self.moments is None and self.kept is not None:
+            waiting = copy.copy(self)  # fewer rows than features are fitted to
+            waiting.rng = copy.deepcopy(self.rng)
+            rows, waiting.kept = self.kept, None
+            waiting._count_and_choose(rows, Context())
+            return waiting.head(alpha, prior)
+        if self.moments is None:
+            raise InputError("a head needs rows, and none was seen; update the memory first.")
+        shape = self.kept if self.kept is not None else self._pool
+        return make_head(
+            self.moments,
+            self.feature_map,
+            held=self.held_out,
+            alpha=alpha,
+            prior=self.prior if prior is None else _as_prior(prior),
+            shape=None if shape is None else shape.x.shape[1:],
+            origin=0.0 if self._origin is None else self._origin,
+            spread=1.0 if self._spread is None else self._spread,
+        )
+
+    def forget(
+        self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
+    ) -> Self:
+        """Subtract rows that are presented again, and drop them from the rows kept.
+
+        The sums are as if the rows had never come. The feature map stays as the first rows made it,
+        and rows that were not kept because of forgotten ones do not come back.
+
+        Parameters
+        ----------
+        x, y, weight : array
+            The rows, as they were given to :meth:`update`.
+        context : Context, optional
+            The runtime.
+
+        Returns
+        -------
+        MomentMemory
+            The memory itself.
+
+        Raises
+        ------
+        InputError
+            If rows were never counted, as far as the sums show, or the memory has a half-life;
+            nothing has changed then.
+
+        Examples
+        --------
+        >>> from bicore.sources import digits
+        >>> x, y = digits()
+        >>> memory = MomentMemory(capacity=20).update(x[:500], y[:500])
+        >>> memory.forget(x[:100], y[:100]).moments.weight
+        400.0
+        """
+        context = context or Context()
+        rows = Dataset(x, y)
+        self._check(rows, context)
+        weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
+        with self._all_or_nothing(), context.runtime.applied():
+            self._choose_waiting(context)
+            places = [] if self.kept is None else _find_rows(self.kept, rows)
+            if self._sums is not None:
+                self._subtract(rows.with_columns(weight=weights), context)
+            elif len(places) < len(rows):
+                raise InputError("some of these rows were never counted; nothing is forgotten.")
+            self._drop(places)
+            self.seen -= float(weights.sum())
+        return self
+
+    def forget_class(self, label: Any) -> Self:
+        """Remove a class: its sums, and its rows among those kept.
+
+        Parameters
+        ----------
+        label : object
+            The label.
+
+        Returns
+        -------
+        MomentMemory
+            The memory itself, as if no row of the class had ever come.
+
+        Raises
+        ------
+        InputError
+            If the label is unknown, or ``per_class`` is False; nothing has changed then.
+        """
+        with self._all_or_nothing():
+            self._choose_waiting()
+            labels = np.empty(0) if self.kept is None or self.kept.y is None else self.kept.y
+            places = np.flatnonzero(labels == label)
+            if self.moments is None:
+                if not len(places):
+                    raise InputError(f"label={label!r} was never counted.")
+                self.seen -= float(len(places))
+            else:
+                left, held = self.moments.without_class(label), self.held_out
+                if held is not None and plain(label) in (held.classes or ()):
+                    held = held.without_class(label)
+                self.seen -= self.moments.weight - left.weight
+                self._set_moments(left, held)
+            self._drop(places.tolist())
+        return self
+
+    def _subtract(self, rows: Dataset, context: Context) -> None:
+        assert self.moments is not None
+        features = self._compute_features(rows.x, context)
+        y = rows.y if self._origin is None else self._targets(rows)
+        held, aside = self.held_out, np.flatnonzero(hold_out(rows.x))
+        left = self.moments.without_rows(features, y, rows.weights)
+        if held is not None and y is not None and len(aside):
+            held = held.without_rows(features[aside], y[aside], rows.weights[aside])
+        self._set_moments(left, held)
+
+    def _drop(self, places: list[int]) -> None:
+        """Drop rows from those kept."""
+        if self.kept is None or not places:
+            return
+        left = np.delete(np.arange(len(self.kept)), places)
+        self.kept = self.kept[left] if len(left) else None
+        self._products = None
+        if self._features is not None:
+            self._features = self._features[left] if len(left) else None
+
+    # State.
+
+    def _configuration(self) -> dict[str, Any]:
+        # As pairs: labels may be numbers, which JSON does not have as keys.
+        prior = self.prior if isinstance(self.prior, str) else list(map(list, self.prior.items()))
+        return {
+            **super()._configuration(),
+            "features": self._stored_map[0],
+            "rule": self.rule,
+            "inner_reg": self.inner_reg,
+            "prior": prior,
+            "half_life": self.half_life,
+            # Options that earlier versions did not have are stored only if they are used.
+            **({"per_class": True} if self.per_class else {}),
+            **({} if self.holdout else {"holdout": False}),
+            **({} if self.keep is Keep.ALWAYS else {"keep": self.keep.value}),
+        }
+
+    def _own(self) -> State:
+        if self.feature_map is None or self.moments is None:
+            return {"settled": None}, {}
+        values, moments = self.moments.on_host().stored()
+        held = self.held_out
+        held_values, held_arrays = (None, {}) if held is None else held.on_host().stored()
+        pool = {} if self._pool is None else store_columns(self._pool)
+        pool["priorities"] = self._priorities
+        map_values, map_arrays = map_to_state(self.feature_map)
+        own = {name.removeprefix("_"): getattr(self, name) for name in _ARRAYS}
+        own["gram"], own["quadratic"] = self._products or (None, None)
+        groups = {
+            "moments": moments,
+            "held": held_arrays,
+            "map": map_arrays,
+            "given": self._stored_map[1],
+            "own": own,
+            "pool": pool if self.keep is Keep.LAZY else {},
+        }
+        arrays = {
+            f"{group}.{name}": one
+            for group, columns in groups.items()
+            for name, one in columns.items()
+            if one is not None
+        }
+        return {"settled": map_values, "moments": values, "held": held_values}, arrays
+
+    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        self._clear_fit()
+        if values["settled"] is None:
+            return
+        self.feature_map = map_from_state(values["settled"], strip_prefix("map.", arrays), self.map)
+        held = None
+        if values.get("held") is not None:  # earlier versions held nothing out
+            held = Moments.restored(values["held"], strip_prefix("held.", arrays))
+        moments = Moments.restored(values["moments"], strip_prefix("moments.", arrays))
+        self._set_moments(moments, held)
+        pool = strip_prefix("pool.", arrays)
+        self._pool = read_columns(pool) if "x" in pool else None
+        self._priorities = pool.get("priorities", np.empty(0))
+        own = strip_prefix("own.", arrays)
+        for name in _ARRAYS:
+            setattr(self, name, own.get(name.removeprefix("_")))
+        if "gram" in own:
+            self._products = own["gram"], own["quadratic"]
+
+    @classmethod
+    def load(
+        cls, path: PathLike, features: str | FeatureMap | torch.nn.Module | None = None
+    ) -> Self:
+        """Read a file that :meth:`save` wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+        features : FeatureMap or torch.nn.Module, optional
+            The map the memory was built with, if it holds a network, which a file cannot hold.
+
+        Returns
+        -------
+        MomentMemory
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            If the map is missing or another, or the file is of another class or format, or damaged.
+        """
+        return cls._load(path, features)
+
+    @classmethod
+    def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
+        known, prior = configuration.pop("features"), configuration.pop("prior")
+        if given is None:
+            features = map_from_state(known, strip_prefix("given.", arrays))
+        else:
+            features = as_feature_map(given, configuration["seed"])
+            if features.identity != known["identity"]:
+                raise InputError(
+                    f"features={features.identity} are not those of the file, "
+                    f"{known['identity']}; give the map it was built with."
+                )
+        configuration["inner_reg"] = configuration["inner_reg"] or "auto"
+        prior = prior if isinstance(prior, str) else dict(prior)
+        return cls(features=features, prior=prior, **configuration)
+
+
+def _as_prior(prior: Any) -> Prior:
+    if str(prior) in ("stream", "equal"):
+        return str(prior)
+    as_shares(prior, ())  # refuses what are no shares
+    return {plain(label): float(share) for label, share in prior.items()}
+
+
+def _find_rows(kept: Dataset, rows: Dataset) -> list[int]:
+    """The places of rows with the same numbers and labels, each place once."""
+    places: dict[Any, list[int]] = {}
+    for place, key in enumerate(_row_keys(kept, kept)):
+        places.setdefault(key, []).append(place)
+    found = (places[key].pop() for key in _row_keys(rows, kept) if places.get(key))
+    return sorted(found)
+
+
+def _row_keys(rows: Dataset, like: Dataset) -> Iterator[Any]:
+    labels = [None] * len(rows) if rows.y is None else rows.y.tolist()
+    for row, label in zip(rows.x.astype(like.x.dtype), labels, strict=True):
+        yield row.tobytes(), str(label)

@@ -1,0 +1,327 @@
+"""Replay memories for continual learning: a share of the capacity per task, or a joint choice."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from bicore.data import Array, Dataset, joined
+from bicore.errors import InputError
+from bicore.methods.base import Selector, list_classes
+from bicore.moments.features import FeatureMap
+from bicore.moments.moments import Prior
+from bicore.runtime import Context
+from bicore.streaming.base import (
+    Arrays,
+    Memory,
+    PathLike,
+    SelectingMemory,
+    State,
+    Weighting,
+    read_columns,
+    store_columns,
+)
+from bicore.streaming.moment_memory import MomentMemory
+
+#: The extra column of a joint memory with the number of a row's task.
+TASK = "task"
+
+
+class TaskMemory(Memory):
+    """Rows of the tasks seen so far."""
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        super().__init__(capacity, seed)
+        self.tasks: list[Dataset] = []
+
+    def add_task(
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+    ) -> None:
+        """Take in a task, and choose again among all rows.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            The features of its rows.
+        y : array (n,), optional
+            Their labels, with every task or with none; :meth:`loss` needs them.
+        weight : array (n,), optional
+            Weights of the rows when they are chosen (default: 1).
+        extra : mapping of name to array (n, …), optional
+            Further columns of numbers or text to keep with the rows, the same names with every task
+            or with none; :meth:`extra` returns them.
+        context : Context, optional
+            The current model if the selector needs one, and the runtime.
+
+        Raises
+        ------
+        InputError
+            If the task does not fit those before it, or there is no room for it; nothing has
+            changed then.
+        """
+        self._add(Dataset(x, y, weight, extra=extra), context)
+
+    @abstractmethod
+    def _add(self, data: Dataset, context: Context | None) -> None:
+        """Take in the rows of a task."""
+
+    def _parts(self) -> list[Dataset]:
+        return self.tasks
+
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+        parts = [dict(batch) for batch in batches]
+        if not parts:
+            raise InputError("data gives no batch; a task has at least one row.")
+        extras = [part.pop("extra", None) or {} for part in parts]
+        whole = {name: _concatenate([part[name] for part in parts]) for name in parts[0]}
+        extra = {name: _concatenate([part[name] for part in extras]) for name in extras[0]}
+        self.add_task(**whole, extra=extra or None, context=context)
+
+
+class ReplayMemory(SelectingMemory, TaskMemory):
+    """Summaries of the tasks seen so far, ⌊capacity/t⌋ rows of each of t tasks.
+
+    After a task, :meth:`add_task` chooses its rows and shrinks the earlier summaries: by prefix if
+    the selector's order has a meaning and weights are equal (it would choose the same again), else
+    by selecting again from the rows kept.
+
+    A task with fewer rows than its share keeps all of them, and the rest of its share stays empty.
+    A task whose classes were seen before is a task like any other. More tasks than ``capacity`` are
+    refused: some task would lose its last row.
+
+    Parameters
+    ----------
+    selector : Selector
+        Chooses the rows of a task.
+    capacity : int
+        The most rows kept in all.
+    weights : {"equal", "learnt"}
+        Rows of a task count equally (the paper), or in proportion to the weights the selector
+        learnt.
+    seed : int
+        Seed for the selections.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore.methods import Uniform
+    >>> memory = ReplayMemory(Uniform(), capacity=10)
+    >>> for task in range(3):
+    ...     memory.add_task(np.random.default_rng(task).normal(size=(50, 4)), np.full(50, task))
+    >>> [len(rows) for rows in memory.tasks]
+    [3, 3, 3]
+
+    A training step on a later task adds the rehearsal loss:
+
+    >>> network = torch.nn.Linear(4, 3)
+    >>> memory.loss(network, torch.nn.CrossEntropyLoss(), beta=0.5).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self, selector: Selector, capacity: int, weights: str = "equal", seed: int = 0
+    ) -> None:
+        super().__init__(capacity, seed)
+        self._set_selector(selector, weights)
+
+    def __repr__(self) -> str:
+        words = f"{len(self)} of {self.capacity} rows kept, {len(self.tasks)} tasks"
+        return f"ReplayMemory({words}, {self.selector.name})"
+
+    def _add(self, data: Dataset, context: Context | None) -> None:
+        count = len(self.tasks) + 1
+        share = self.capacity // count
+        if share == 0:
+            raise InputError(
+                f"capacity={self.capacity} must be at least {count}, the number of tasks; raise "
+                "it, or use a buffer of a stream."
+            )
+        if self.tasks:
+            joined(self.tasks[0][:0], data[:0])  # refuses columns of another kind than those kept
+        with self._all_or_nothing():
+            fresh = self._summarise(data, share, count, context)
+            shrunk = [self._shrink(rows, share, k, context) for k, rows in enumerate(self.tasks, 1)]
+            self.tasks = [*shrunk, fresh]
+
+    def _summarise(
+        self, data: Dataset, share: int, number: int, context: Context | None
+    ) -> Dataset:
+        """Select the rows of task ``number``, counted from 1."""
+        eligible = np.flatnonzero(data.weights > 0)
+        if len(eligible) <= share and not (self.selector.ordered and len(eligible) > 1):
+            rows = data[eligible]
+        else:
+            # also a task that fits is put in order: a later prefix of it then means something
+            share = min(share, len(eligible))
+            parts = (*self.tasks, data)
+            labels = [label for part in parts for label in list_classes(part, self.selector)]
+            classes = list(dict.fromkeys(labels))
+            rows = self._select(data, share, classes, (self.seed, number, share), context)
+        learnt = self.weighting is Weighting.LEARNT
+        return rows.with_columns(weight=rows.weights if learnt else np.ones(len(rows)))
+
+    def _shrink(self, rows: Dataset, share: int, number: int, context: Context | None) -> Dataset:
+        if len(rows) <= share:
+            return rows
+        if self.selector.ordered and self.weighting is Weighting.EQUAL:
+            return rows[:share]
+        return self._summarise(rows, share, number, context)
+
+    def _state(self) -> State:
+        arrays: dict[str, Array] = {}
+        for number, rows in enumerate(self.tasks):
+            arrays |= store_columns(rows, str(number))
+        return {"tasks": len(self.tasks), "passes": self._passes}, arrays
+
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        self.tasks = [read_columns(arrays, str(number)) for number in range(head["tasks"])]
+        self._passes = int(head.get("passes", 0))  # which early files do not have
+
+
+class JointReplay(TaskMemory):
+    """The rows of all tasks from which a model learns most about all of them.
+
+    A memory with a share per task shrinks each by choosing again among its rows, and judges a task
+    by itself. Here a row stays for what it says about everything seen, whichever task it came with
+    (:class:`MomentMemory`); a task may end with more rows than another.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows kept in all.
+    features : str, FeatureMap or torch.nn.Module
+        The features in which rows are compared, as in :class:`MomentMemory`.
+    rule : {"elimination", "gradient", "gain", "exchange"}
+        How rows are chosen.
+    inner_reg : float or "auto"
+        Regulariser of the regression as a share of the mean of ‖φ‖².
+    prior : {"stream", "equal"} or mapping
+        How much each class counts.
+    seed : int
+        Seed for random features, and for the order of :meth:`loader`.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore.sources import digits
+    >>> x, y = digits()
+    >>> memory = JointReplay(capacity=20)
+    >>> for task in range(5):
+    ...     own = y // 2 == task
+    ...     memory.add_task(x[own], y[own])
+    >>> memory
+    JointReplay(20 of 20 rows kept, 5 tasks)
+    """
+
+    _file_kind = "MomentMemory"
+
+    def __init__(
+        self,
+        capacity: int,
+        features: str | FeatureMap | torch.nn.Module = "auto",
+        rule: str = "elimination",
+        inner_reg: float | str = "auto",
+        prior: Prior = "stream",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(capacity, seed)
+        self.memory = MomentMemory(capacity, features, rule, inner_reg, prior, seed=seed)
+
+    def __repr__(self) -> str:
+        return f"JointReplay({len(self)} of {self.capacity} rows kept, {self._count} tasks)"
+
+    @property
+    def _count(self) -> int:
+        return int(self.memory.mark.get("tasks", 0))
+
+    def _add(self, data: Dataset, context: Context | None) -> None:
+        columns = dict(data.extra or {})
+        if TASK in columns:
+            raise InputError(f"extra has a column {TASK!r}, a name that is taken; rename it.")
+        columns[TASK] = np.full(len(data), self._count)
+        self.memory.update(data.x, data.y, data.weight, extra=columns, context=context)
+        self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
+        with self._all_or_nothing():
+            self.tasks = self._split_tasks()
+
+    def _split_tasks(self) -> list[Dataset]:
+        """The rows kept, task by task; a task without rows is left out."""
+        kept = self.memory.snapshot()
+        assert kept.extra is not None
+        numbers = kept.extra[TASK]
+        rest = {name: column for name, column in kept.extra.items() if name != TASK}
+        rows = kept.with_columns(weight=np.ones(len(kept)), extra=rest or None)
+        return [rows[np.flatnonzero(numbers == task)] for task in np.unique(numbers)]
+
+    def _loss_weights(self) -> Array:
+        """All rows count the same, and together as much as there were tasks."""
+        return np.full(len(self), float(self._count))
+
+    def _configuration(self) -> dict[str, Any]:
+        return self.memory._configuration()
+
+    def _state(self) -> State:
+        self.memory.mark = {**self.memory.mark, "passes": self._passes}
+        return self.memory._state()
+
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        if "x" in arrays and f"extra.{TASK}" not in arrays:
+            raise InputError("this is a memory of a stream, not of tasks; use MomentMemory.")
+        with self.memory._all_or_nothing():
+            self.memory._restore(head, arrays)
+            # Checkpoints of earlier versions hold the passes as an array, and early files none.
+            self._passes = int(arrays.get("passes", self.memory.mark.get("passes", 0)))
+            self.tasks = [] if self.memory.kept is None else self._split_tasks()
+
+    @classmethod
+    def load(
+        cls, path: PathLike, features: str | FeatureMap | torch.nn.Module | None = None
+    ) -> Self:
+        """Read a file that :meth:`save` wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+        features : FeatureMap or torch.nn.Module, optional
+            The map the memory was built with, if it holds a network.
+
+        Returns
+        -------
+        JointReplay
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            If the file is of another kind, or damaged.
+        """
+        return cls._load(path, features)
+
+    @classmethod
+    def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
+        found = cls(configuration["capacity"], seed=configuration["seed"])
+        found.memory = MomentMemory._from_configuration(configuration, arrays, given)
+        return found
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    return np.concatenate([part.cpu() if torch.is_tensor(part) else part for part in parts])

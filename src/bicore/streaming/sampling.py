@@ -1,0 +1,313 @@
+"""Buffers that keep rows by sampling: uniform, balanced over classes, or by gradients."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, check_integer, unknown_name
+from bicore.networks.observe import Observed, observe
+from bicore.runtime import Context
+from bicore.streaming.base import Arrays, State
+from bicore.streaming.buffer import Buffer
+
+#: The score of a row without rows to compare it with: that of orthogonal gradients.
+NEUTRAL = 1.0
+RULES = ("greedy", "cosine")
+
+
+class Reservoir(Buffer):
+    """Reservoir sampling: at any time a uniform random sample of the rows seen.
+
+    Rows of unequal weight are kept by priority sampling (Duffield, Lund and Thorup 2007): the rows
+    with the largest w/u, u uniform. With τ the largest priority that was dropped, max(w, τ) is an
+    unbiased estimate of the weight each kept row stands for; the snapshot scales these to the
+    weight seen. The answer does not depend on how the stream is cut into batches.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Seed for all random draws.
+
+    Examples
+    --------
+    >>> buffer = Reservoir(capacity=3).update(np.arange(100.0))
+    >>> round(buffer.snapshot().weights.sum())
+    100
+    """
+
+    _own_state = ("threshold", "priorities")
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        super().__init__(capacity, seed)
+        self.priorities = np.empty(0)
+        self.threshold = 0.0
+
+    def _take(self, batch: Dataset, context: Context) -> None:
+        fresh = batch.weights / (1.0 - self.rng.random(len(batch)))
+        priorities = np.concatenate([self.priorities, fresh])
+        both = self._kept_and(batch)
+        if len(both) > self.capacity:
+            order = np.argsort(-priorities, kind="stable")
+            self.threshold = max(self.threshold, float(priorities[order[self.capacity]]))
+            rows = np.sort(order[: self.capacity])  # in the order of the stream
+            both = both[rows]
+            priorities = priorities[rows]
+        self.kept = both
+        self.priorities = priorities
+
+    def _weights(self) -> Array:
+        assert self.kept is not None
+        estimates = np.maximum(self.kept.weights, self.threshold)
+        return np.asarray(estimates * (self.seen / estimates.sum()))
+
+
+class ClassBalancedReservoir(Buffer):
+    """Class-balancing reservoir sampling, for streams whose classes come in any proportion.
+
+    CBRS of Chrysakis and Moens (2020). Once the memory is filled, a class that is or since then was
+    the largest in it is *full*. A row of a class that is not full takes the place of a random row
+    of the largest class; a row of a full class c replaces a random row of c with probability
+    m_c/n_c, m_c rows of it being kept and n_c seen. Which rows are kept does not depend on their
+    weights.
+
+    The snapshot shares the weight seen of a class equally among its rows. The answer does not
+    depend on how the stream is cut into batches.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Seed for all random draws.
+
+    Examples
+    --------
+    >>> buffer = ClassBalancedReservoir(capacity=4).update(np.zeros((50, 1)), [0] * 48 + [1] * 2)
+    >>> np.bincount(buffer.snapshot().y).tolist()
+    [2, 2]
+    """
+
+    needs_labels = needs_classes = True
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        super().__init__(capacity, seed)
+        self.class_seen: dict[Any, float] = {}
+        self.class_rows: dict[Any, int] = {}
+        self.full: set[Any] = set()
+
+    def _take(self, batch: Dataset, context: Context) -> None:
+        both = self._kept_and(batch)
+        assert both.y is not None
+        labels = both.y.reshape(-1).tolist()
+        drawn = self.rng.random((len(batch), 2)).tolist()
+        # copies: an update that fails must not change the old ones
+        self.class_seen, self.class_rows = dict(self.class_seen), dict(self.class_rows)
+        self.full = set(self.full)
+        source = list(range(len(self)))  # the row that each slot holds
+        slots: dict[Any, list[int]] = {}
+        for slot in source:
+            slots.setdefault(labels[slot], []).append(slot)
+        for number, weight in enumerate(batch.weights.tolist()):
+            row = len(self) + number
+            label = labels[row]
+            self.class_seen[label] = self.class_seen.get(label, 0.0) + weight
+            self.class_rows[label] = self.class_rows.get(label, 0) + 1
+            if len(source) < self.capacity:
+                slots.setdefault(label, []).append(len(source))
+                source.append(row)
+            else:
+                place = self._place(label, drawn[number], slots)
+                if place is not None:
+                    source[place] = row
+            self._note_full(slots, len(source))
+        self.kept = both[source]
+
+    def _note_full(self, slots: dict[Any, list[int]], kept: int) -> None:
+        """Once the memory is filled, the largest classes are full, for good."""
+        if kept == self.capacity:
+            largest = max(map(len, slots.values()))
+            self.full.update(label for label, own in slots.items() if len(own) == largest)
+
+    def _place(self, label: Any, drawn: list[float], slots: dict[Any, list[int]]) -> int | None:
+        """The slot that a new row takes, or None."""
+        chance, which = drawn
+        own = slots.get(label, [])
+        if label in self.full and own:
+            replaces = chance * self.class_rows[label] <= len(own)
+            return own[int(which * len(own))] if replaces else None
+        largest = max(map(len, slots.values()))
+        groups = sorted(name for name, places in slots.items() if len(places) == largest)
+        group, number = divmod(int(which * largest * len(groups)), largest)
+        place = slots[groups[group]].pop(number)
+        if not slots[groups[group]]:
+            del slots[groups[group]]
+        # in order, as when the lists are made anew for the next batch
+        insort(slots.setdefault(label, []), place)
+        return place
+
+    def _weights(self) -> Array:
+        assert self.kept is not None
+        assert self.kept.y is not None
+        labels = self.kept.y.reshape(-1).tolist()
+        counts = Counter(labels)
+        weights = np.array([self.class_seen[label] / counts[label] for label in labels])
+        # the weight of classes that found no room is shared out among the others
+        return np.asarray(weights * (self.seen / weights.sum()))
+
+    def _own(self) -> State:
+        counts = {
+            "class_seen": list(self.class_seen.items()),
+            "class_rows": list(self.class_rows.items()),
+        }
+        return {**counts, "full": sorted(self.full)}, {}
+
+    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        self.class_seen = dict(values["class_seen"])
+        self.class_rows = dict(values["class_rows"])
+        self.full = set(values["full"])
+
+
+class GradientSampling(Buffer):
+    """Gradient-based sample selection, on gradients of the last layer under the current model.
+
+    GSS of Aljundi, Lin, Goujaud and Bengio (2019). The scores of kept rows are those of their
+    arrival. Every row stands for the same share of the stream.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Seed for all random draws.
+    rule : {"greedy", "cosine"}
+        Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept
+        rows. With the memory filled, a row of score c < 1 proposes to replace a kept row i drawn ∝
+        its score C_i, and does so with probability C_i/(C_i + c). Cosine (their surrogate of the
+        integer program): of the kept rows and the batch together, drop the row whose cosines to the
+        others sum highest, until the memory holds the rest.
+    compared : int
+        How many kept rows, drawn for every so many new ones, a new row is compared with.
+
+    Raises
+    ------
+    InputError
+        Where a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore import Context
+    >>> buffer = GradientSampling(capacity=4)
+    >>> context = Context(model=torch.nn.Linear(2, 2))
+    >>> buffer.update(np.ones((9, 2)), [0, 1, 0] * 3, context=context)
+    GradientSampling(4 of 4 rows kept, 9 seen)
+    """
+
+    needs_labels = needs_model = True
+    _own_state = ("scores",)
+
+    def __init__(
+        self, capacity: int, seed: int = 0, rule: str = "greedy", compared: int = 10
+    ) -> None:
+        super().__init__(capacity, seed)
+        if rule not in RULES:
+            raise unknown_name("rule", rule, RULES)
+        self.rule = rule
+        self.compared = check_integer("compared", compared)
+        self.scores = np.empty(0)
+
+    @property
+    def name(self) -> str:
+        return f"GradientSampling ({self.rule})"
+
+    def _take(self, batch: Dataset, context: Context) -> None:
+        if self.rule == "greedy":
+            # a long batch also meets its own earlier rows
+            for start in range(0, len(batch), self.compared):
+                self._greedy(batch[start : start + self.compared], context)
+        else:
+            self._cosine(batch, context)
+
+    def _greedy(self, batch: Dataset, context: Context) -> None:
+        both = self._kept_and(batch)
+        offset = len(self)
+        arrival = self._arrival_scores(both, context)
+        source = list(range(offset))  # the row that each place holds
+        scores = self.scores.tolist()
+        for row, score in enumerate(arrival.tolist(), offset):
+            if len(source) < self.capacity:
+                source.append(row)
+                scores.append(score)
+            elif score < NEUTRAL:
+                place = self._drawn(np.array(scores))
+                if self.rng.random() * (scores[place] + score) < scores[place]:
+                    source[place] = row
+                    scores[place] = score
+        self.kept = both[source]
+        self.scores = np.array(scores)
+
+    def _arrival_scores(self, both: Dataset, context: Context) -> Array:
+        """1 + the largest cosine of each row after those kept to a few of those kept."""
+        offset = len(self)
+        if not offset:
+            return np.full(len(both), NEUTRAL)
+        count = min(self.compared, offset)
+        partners = self.rng.choice(offset, count, replace=False)
+        left, right = _directions(both[np.r_[partners, np.arange(offset, len(both))]], context)
+        cosines = (left[count:] @ left[:count].T) * (right[count:] @ right[:count].T)
+        scores: Array = 1 + cosines.amax(1).cpu().numpy()
+        return scores
+
+    def _drawn(self, scores: Array) -> int:
+        """A place, drawn in proportion to its score."""
+        total = float(scores.sum())
+        if total > 0:
+            return int(self.rng.choice(len(scores), p=scores / total))
+        return int(self.rng.integers(len(scores)))
+
+    def _cosine(self, batch: Dataset, context: Context) -> None:
+        both = self._kept_and(batch)
+        rows = np.arange(len(both))
+        if len(both) > self.capacity:
+            left, right = _directions(both, context)
+            cosines = (left @ left.T) * (right @ right.T)
+            sums = cosines.sum(1)
+            while len(rows) > self.capacity:
+                worst = int(sums[torch.from_numpy(rows).to(sums.device)].argmax())
+                sums -= cosines[:, rows[worst]]
+                rows = np.delete(rows, worst)
+        self.kept = both[rows]
+        self.scores = np.full(len(rows), NEUTRAL)
+
+    def _configuration(self) -> dict[str, Any]:
+        return {**super()._configuration(), "rule": self.rule, "compared": self.compared}
+
+
+def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
+    """Factors of the gradients, scaled so that the product of their inner products is the cosine.
+
+    A zero gradient stays zero.
+    """
+    if isinstance(context.model, Observed):
+        raise InputError("GradientSampling needs the module itself; give Context(model=module).")
+    assert data.y is not None
+    observed = observe(context.model, data.x)
+    if context.classes is None and data.y.dtype.kind in "US":
+        raise InputError("y is text; give the label of each output: Context(model, classes=[…]).")
+    classes = None if context.classes is None else tuple(context.classes)
+    factors = replace(observed, classes=classes).gradient_factors(data.y)
+    left, right = (
+        part / part.norm(dim=1, keepdim=True).clamp_min(torch.finfo(part.dtype).tiny)
+        for part in factors
+    )
+    return left, right

@@ -1,0 +1,498 @@
+"""Variational continual learning with coresets (Nguyen, Li, Bui and Turner 2018), mean-field.
+
+The posterior after a task is the prior of the next. A coreset of each task is withheld from its
+training; before predicting, a copy of the posterior is refined on the coresets and thrown away.
+With one head all tasks share the outputs; with several each task has outputs of its own.
+
+Copies of one network that differ in the weight of the divergence train as one stack of matrices:
+what they share is computed once, and each trains as it would by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, check_integer, check_number
+from bicore.methods.base import Selector
+from bicore.runtime import Context
+
+#: Standard deviation of the weights before the first task.
+DEVIATION = 0.05
+#: Rows predicted at a time.
+ROWS = 5000
+#: Losses of rows, from outputs and targets.
+Losses = Callable[[Tensor, Tensor], Tensor]
+
+
+class MeanFieldLinear(nn.Module):
+    """Copies of a linear layer whose weights and biases are independent Gaussians.
+
+    Outputs are sampled by their own Gaussian (local reparameterisation): mean x μ, variance x² σ².
+
+    Parameters
+    ----------
+    inputs, outputs : int
+        The width of a row before and after.
+    copies : int
+        The number of copies.
+    prior : float
+        Standard deviation of the prior, whose mean is 0.
+
+    Examples
+    --------
+    >>> MeanFieldLinear(3, 2)(torch.zeros(1, 5, 3), samples=4).shape
+    torch.Size([4, 1, 5, 2])
+    """
+
+    def __init__(self, inputs: int, outputs: int, copies: int = 1, prior: float = 1.0) -> None:
+        super().__init__()
+        start = torch.randn(inputs + 1, outputs) * inputs**-0.5
+        self.mean = nn.Parameter(start.repeat(copies, 1, 1))
+        self.log_deviation = nn.Parameter(torch.full_like(self.mean.data, math.log(DEVIATION)))
+        self.prior_mean: Tensor
+        self.prior_log_deviation: Tensor
+        self.register_buffer("prior_mean", torch.zeros_like(self.mean.data))
+        spread = torch.full_like(self.mean.data, math.log(prior))
+        self.register_buffer("prior_log_deviation", spread)
+
+    def forward(
+        self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Sample outputs.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows (…, copies, rows, inputs), or (…, 1, rows, inputs) if all copies see the same.
+        samples : int
+            The number of draws, unless x has them in front.
+        generator : torch.Generator, optional
+            Source of the draws.
+
+        Returns
+        -------
+        Tensor
+            (samples, copies, rows, outputs).
+        """
+        x = torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
+        mean = x @ self.mean
+        variance = x.square() @ (2 * self.log_deviation).exp()
+        shape = (samples, *mean.shape[-3:])
+        noise = torch.randn(shape, generator=generator, device=mean.device, dtype=mean.dtype)
+        return mean + variance.clamp_min(1e-16).sqrt() * noise
+
+    def divergence(self) -> Tensor:
+        """KL(q ‖ prior) = Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − 1/2.
+
+        Returns
+        -------
+        Tensor
+            One number for each copy.
+        """
+        ratio = 2 * (self.log_deviation - self.prior_log_deviation)
+        gap = (self.mean - self.prior_mean).square() / (2 * self.prior_log_deviation).exp()
+        return 0.5 * (ratio.exp() + gap - 1 - ratio).sum((1, 2))
+
+    def absorb(self) -> None:
+        """Make the posterior the prior."""
+        self.prior_mean.copy_(self.mean.detach())
+        self.prior_log_deviation.copy_(self.log_deviation.detach())
+
+
+class MeanFieldNetwork(nn.Module):
+    """Copies of mean-field layers with ReLU between them, and one or several heads.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Widths, from the inputs to the outputs of a head.
+    copies : int
+        The number of copies.
+    prior : float
+        Standard deviation of the prior.
+
+    Examples
+    --------
+    >>> network = MeanFieldNetwork([6, 8, 2])
+    >>> network.add_head()
+    >>> network(torch.zeros(5, 6), samples=3, head=1).shape
+    torch.Size([3, 1, 5, 2])
+    """
+
+    def __init__(self, sizes: Sequence[int], copies: int = 1, prior: float = 1.0) -> None:
+        super().__init__()
+        pairs = list(pairwise(sizes))
+        self.last = (*pairs[-1], copies, prior)
+        self.hidden = len(pairs) - 1
+        self.layers = nn.ModuleList(MeanFieldLinear(a, b, copies, prior) for a, b in pairs)
+
+    def add_head(self) -> None:
+        """Add a last layer, at its prior."""
+        self.layers.append(MeanFieldLinear(*self.last).to(self._fields[0].mean))
+
+    def forward(
+        self,
+        x: Tensor,
+        samples: int = 1,
+        generator: torch.Generator | None = None,
+        head: int = 0,
+    ) -> Tensor:
+        """Sample outputs of rows that all copies see.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows (rows, inputs).
+        samples : int
+            The number of draws.
+        generator : torch.Generator, optional
+            Source of the draws.
+        head : int
+            The last layer to use.
+
+        Returns
+        -------
+        Tensor
+            (samples, copies, rows, outputs).
+        """
+        x = x[None]
+        for number in range(self.hidden + 1):
+            layer = self.layers[number + head * (number == self.hidden)]
+            x = layer(torch.relu(x) if number else x, samples, generator)
+        return x
+
+    def divergence(self) -> Tensor:
+        """The divergence of all layers from their priors.
+
+        Returns
+        -------
+        Tensor
+            One number for each copy.
+        """
+        return torch.stack([layer.divergence() for layer in self._fields]).sum(0)
+
+    def absorb(self) -> None:
+        """Make the posterior the prior."""
+        for layer in self._fields:
+            layer.absorb()
+
+    @property
+    def _fields(self) -> list[MeanFieldLinear]:
+        return [layer for layer in self.layers if isinstance(layer, MeanFieldLinear)]
+
+
+@dataclass(frozen=True)
+class VariationalTraining:
+    """How a posterior is fitted: the mean loss of some draws plus penalty·KL/N, by Adam.
+
+    Parameters
+    ----------
+    epochs, batch : int
+        Passes over the rows, and rows of a step.
+    rate : float
+        The step of Adam.
+    samples : int
+        Draws of the weights for each step.
+    penalties : tuple of float
+        Weights of the divergence, 1 in the evidence bound. A copy of the network trains for each.
+    fast : bool
+        Whether products on a GPU may use fewer bits.
+
+    Examples
+    --------
+    >>> VariationalTraining(epochs=5).penalties
+    (1.0,)
+    """
+
+    epochs: int = 100
+    batch: int = 256
+    rate: float = 1e-3
+    samples: int = 1
+    penalties: tuple[float, ...] = (1.0,)
+    fast: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "samples"):
+            check_integer(name, getattr(self, name))
+        check_number("rate", self.rate, above=0)
+        for penalty in self.penalties:
+            check_number("penalties", penalty, least=0)
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of every row."""
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+@dataclass(frozen=True, eq=False)
+class VariationalFit:
+    """One fit of a posterior to rows.
+
+    Parameters
+    ----------
+    network : MeanFieldNetwork
+        The network whose parameters are changed.
+    x, y : Tensor
+        Rows and targets.
+    training : VariationalTraining
+        Steps of Adam.
+    generator : torch.Generator
+        Source of all draws.
+    losses : callable
+        Losses of rows, from outputs and targets.
+    bound : bool
+        Whether the evidence bound is maximised, or the likelihood by the means alone.
+    head : int
+        The head of the network.
+
+    Examples
+    --------
+    >>> x, y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.long)
+    >>> how, generator = VariationalTraining(epochs=1), torch.Generator()
+    >>> VariationalFit(MeanFieldNetwork([3, 2]), x, y, how, generator).run()
+    """
+
+    network: MeanFieldNetwork
+    x: Tensor
+    y: Tensor
+    training: VariationalTraining
+    generator: torch.Generator
+    losses: Losses = field(default_factory=lambda: cross_entropy)
+    bound: bool = True
+    head: int = 0
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that are fitted.
+
+        Returns
+        -------
+        list of torch.nn.Parameter
+            For an optimiser.
+        """
+        if self.bound:
+            return list(self.network.parameters())
+        return [layer.mean for layer in self.network._fields]
+
+    def loss(self, rows: Tensor, noise: torch.Generator | None, penalties: Tensor) -> Tensor:
+        """Sum the objectives of the copies, none of which depends on another.
+
+        Parameters
+        ----------
+        rows : Tensor
+            Numbers of the rows of a batch.
+        noise : torch.Generator, optional
+            Source of the draws.
+        penalties : Tensor
+            The weight of the divergence of each copy.
+
+        Returns
+        -------
+        Tensor
+            A number that can be differentiated.
+        """
+        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
+        outputs = self.network(x, self.training.samples, noise, self.head)
+        times = outputs.shape[0] * outputs.shape[1]
+        targets = y.repeat(times, *[1] * (y.dim() - 1))
+        losses = self.losses(outputs.flatten(0, 2), targets).view(times, len(x)).mean(1)
+        fitted = losses.sum() / self.training.samples
+        if not self.bound:
+            return fitted
+        return fitted + penalties @ self.network.divergence() / len(self.x)
+
+    def run(self) -> None:
+        """Take all steps of Adam."""
+        optimiser = torch.optim.Adam(self.parameters(), lr=self.training.rate)
+        penalties = self.x.new_tensor(self.training.penalties)
+        drawn: dict[str, Any] = {"generator": self.generator, "device": self.generator.device}
+        for _ in range(self.training.epochs):
+            order = torch.randperm(len(self.x), **drawn).to(self.x.device)
+            for start in range(0, len(order), self.training.batch):
+                optimiser.zero_grad(set_to_none=True)
+                rows = order[start : start + self.training.batch]
+                self.loss(rows, self.generator, penalties).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+
+
+class VariationalLearner:
+    """Learn tasks in sequence: choose a coreset, train on the rest, refine on coresets to predict.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Widths of the network, from the inputs to the outputs.
+    selector : Selector, optional
+        Chooses the coreset of each task; without one nothing is withheld.
+    coreset_size : int
+        Points of a coreset.
+    training, refining : VariationalTraining, optional
+        How posteriors are fitted to tasks, and refined on coresets (default: as tasks).
+    seed : int
+        Seed for all random draws.
+    device : str
+        Where the network computes.
+    prior : float
+        Standard deviation of the prior before the first task.
+    multi_head : bool
+        Whether every task has outputs of its own; :meth:`predict` then needs the task.
+    prepare : callable, optional
+        Applied to the inputs of the network, not to those of the selector.
+
+    Examples
+    --------
+    >>> from bicore.methods import KCenter
+    >>> x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    >>> learner = VariationalLearner([3, 8, 2], KCenter(), 5, VariationalTraining(epochs=2))
+    >>> learner.add_task(x, (x[:, 0] > 0).astype(int))
+    >>> learner.predict(x).shape
+    torch.Size([1, 40, 2])
+    """
+
+    #: The class that fits; a subclass may use a faster one.
+    fit: type[VariationalFit] = VariationalFit
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        selector: Selector | None,
+        coreset_size: int = 20,
+        training: VariationalTraining | None = None,
+        refining: VariationalTraining | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+        prior: float = 1.0,
+        multi_head: bool = False,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.training = training or VariationalTraining()
+        self.refining = replace(refining or self.training, penalties=self.training.penalties)
+        self.selector = selector
+        self.coreset_size = check_integer("coreset_size", coreset_size, 0)
+        self.seed = check_integer("seed", seed, 0)
+        self.device = torch.device(device)
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.multi_head = multi_head
+        self.prepare = prepare
+        self.tasks = 0
+        self.coresets: list[tuple[Tensor, Tensor]] = []
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            network = MeanFieldNetwork(sizes, len(self.training.penalties), prior)
+        self.network = network.to(self.device)
+        self._refined: dict[int, MeanFieldNetwork] = {}
+
+    def add_task(self, x: Array, y: Array, context: Context | None = None) -> None:
+        """Fit the posterior of one more task, with its coreset withheld.
+
+        Parameters
+        ----------
+        x, y : array
+            Rows and labels, which are numbers of outputs.
+        context : Context, optional
+            For the selector.
+
+        Raises
+        ------
+        InputError
+            If the coreset leaves nothing to train on.
+        """
+        size = self.coreset_size if self.selector is not None else 0
+        if size >= len(x):
+            raise InputError(
+                f"coreset_size={size} leaves nothing of a task of {len(x)} rows to train on; "
+                f"use at most {len(x) - 1}."
+            )
+        held = np.zeros(len(x), dtype=bool)
+        if self.selector is not None and size:
+            rng = np.random.default_rng((self.seed, self.tasks))
+            coreset = self.selector.select(Dataset(x, y), size, rng=rng, context=context)
+            held[coreset.indices] = True
+        if self.multi_head and self.tasks:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(self.seed + self.tasks)
+                self.network.add_head()
+        head = self.tasks if self.multi_head else 0
+        self.coresets.append(self._tensors(x[held], y[held]))
+        self._refined = {}
+        rest = self._tensors(x[~held], y[~held])
+        # From a random mean the bound prefers the prior: the first task starts from ordinary
+        # training.
+        if self.tasks == 0:
+            self._run(self.network, *rest, self.training, bound=False, head=head)
+        self._run(self.network, *rest, self.training, head=head)
+        self.network.absorb()
+        self.tasks += 1
+
+    def _run(
+        self, network: MeanFieldNetwork, x: Tensor, y: Tensor, how: VariationalTraining, **more: Any
+    ) -> None:
+        self.fit(network, x, y, how, self.generator, **more).run()
+
+    def refined(self, task: int = 0) -> MeanFieldNetwork:
+        """A copy of the posterior refined on coresets, made once after each task.
+
+        Parameters
+        ----------
+        task : int
+            The task whose coreset is used with several heads; with one head all of them are.
+
+        Returns
+        -------
+        MeanFieldNetwork
+            The copy; the posterior itself is unchanged.
+        """
+        head = task if self.multi_head else 0
+        if head not in self._refined:
+            network = copy.deepcopy(self.network)
+            parts = [self.coresets[task]] if self.multi_head else self.coresets
+            x, y = (torch.cat(columns) for columns in zip(*parts, strict=True))
+            if len(x):
+                self._run(network, x, y, self.refining, head=head)
+            self._refined[head] = network
+        return self._refined[head]
+
+    def predict(self, x: Array, samples: int = 20, task: int = 0) -> Tensor:
+        """Class probabilities, averaged over draws of the refined posterior.
+
+        Parameters
+        ----------
+        x : array
+            Rows.
+        samples : int
+            The number of draws.
+        task : int
+            The task they belong to, with several heads.
+
+        Returns
+        -------
+        Tensor
+            (copies, rows, classes).
+        """
+        if not 0 <= task < max(self.tasks, 1):
+            raise InputError(f"task={task} must be a task that was learnt: 0 to {self.tasks - 1}.")
+        network = self.refined(task)
+        head = task if self.multi_head else 0
+        found = []
+        with torch.no_grad():
+            for part in self._inputs(x).split(ROWS):  # type: ignore[no-untyped-call]
+                drawn = [network(part, 1, self.generator, head)[0] for _ in range(samples)]
+                found.append(torch.stack(drawn).softmax(-1).mean(0))
+        return torch.cat(found, 1).cpu()
+
+    def _tensors(self, x: Array, y: Array) -> tuple[Tensor, Tensor]:
+        return self._inputs(x), torch.as_tensor(np.asarray(y), dtype=torch.long).to(self.device)
+
+    def _inputs(self, x: Array) -> Tensor:
+        rows = torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1).to(self.device)
+        return rows if self.prepare is None else self.prepare(rows)
