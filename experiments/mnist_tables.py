@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments import methods, selectors, stores, summary, variational
+from experiments.active import BatchBALDChoice
 from experiments.methods import FRESH, GSS_ROW, by_key, continual_row, coreset_row, stream_row
 from experiments.paper import PAPER, published
 from experiments.problems import (
@@ -279,7 +280,11 @@ def _imbalanced(memory: int = MEMORY) -> Sequence[StreamRow]:
 def summaries() -> list[Row]:
     rows = methods.summary_rows(MNIST_POOL, summary.MNIST)
     squared = {"choice": summary.SquaredChoice(), "reference": False}
-    return [*rows, rows[0].variant("Coreset, squared error", **squared)]
+    return [
+        *rows,
+        rows[0].variant("Coreset, squared error", **squared),
+        rows[0].variant("BatchBALD", choice=BatchBALDChoice(), reference=False),
+    ]
 
 
 @experiment("picks", "The 40 picks of figure 5 and what the paper says of them")

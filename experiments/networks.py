@@ -89,6 +89,7 @@ class ConvNet(Network):
         self.first = nn.Conv2d(1, 32, 5)
         self.second = nn.Conv2d(32, 64, 5)
         self.hidden = nn.Linear(1024, 128)
+        self.drops = nn.ModuleList(nn.Dropout(0.5) for _ in range(3))
         self.head = nn.Linear(128, outputs)
 
     @classmethod
@@ -106,12 +107,11 @@ class ConvNet(Network):
             torch.cat([self.first.weight.flatten(1), self.first.bias[:, None]], 1),
             (0, self.entries - 26),
         )
-        maps = self._reduced(F.linear(windows, weight).unflatten(1, (24, 24)).permute(0, 3, 1, 2))
-        maps = self._reduced(self.second(maps))
-        return self.head(F.dropout(F.relu(self.hidden(maps.flatten(1))), 0.5, self.training))
-
-    def _reduced(self, maps: Tensor) -> Tensor:
-        return F.max_pool2d(F.relu(F.dropout(maps, 0.5, self.training)), 2)
+        first, second, last = self.drops
+        maps = F.linear(windows, weight).unflatten(1, (24, 24)).permute(0, 3, 1, 2)
+        maps = F.max_pool2d(F.relu(first(maps)), 2)
+        maps = F.max_pool2d(F.relu(second(self.second(maps))), 2)
+        return self.head(last(F.relu(self.hidden(maps.flatten(1)))))
 
 
 #: What normalises so many channels.

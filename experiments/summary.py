@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -52,9 +53,16 @@ MNIST = Recipe(tuple(range(75, 251, 25)), 4000, 1e-7, 10, True)
 #: Six passes over sixty thousand images, whatever the size; here sixty over six thousand.
 _BATCHES = {"rate": 5e-5, "decay": 1e-4, "rows": 6000, "precision": torch.float32, "batch": 64}
 CIFAR = Recipe(tuple(range(30, 211, 30)), 60, 1e-4, 10, False, **_BATCHES)
-#: Points, their weights, and the rows they are.
-Subset = tuple[Part, np.ndarray, np.ndarray]
 Tasks, Sizes = Sequence[Task], Sequence[int]
+
+
+class Subset(NamedTuple):
+    """Points, their weights, the rows they are, and facts for the record."""
+
+    points: Part
+    weights: np.ndarray
+    rows: np.ndarray
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class Choice(ABC):
@@ -67,6 +75,10 @@ class Choice(ABC):
     def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
         """One of each size; the tasks are the pool, and everything but what is held out."""
 
+    def toy(self) -> Self:
+        """The same at a size that runs in seconds."""
+        return self
+
 
 @dataclass(frozen=True)
 class UniformChoice(Choice):
@@ -76,7 +88,7 @@ class UniformChoice(Choice):
         everything = tasks[1].train
         for size in sizes:
             rows = np.random.default_rng(job.seed).permutation(len(everything))[:size]
-            yield everything[rows], np.ones(size), rows
+            yield Subset(everything[rows], np.ones(size), rows)
 
 
 class Grown(Choice):
@@ -89,7 +101,7 @@ class Grown(Choice):
         coreset: Coreset | None = None
         for size in sizes:
             coreset = self.grown(data, size, row.recipe, job.seed, coreset)
-            yield pool[coreset.indices], coreset.weights, coreset.indices
+            yield Subset(pool[coreset.indices], coreset.weights, coreset.indices)
 
     @abstractmethod
     def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
@@ -139,7 +151,9 @@ class SummaryRow(Row):
 
     def toy(self) -> Self:
         recipe = replace(self.recipe, epochs=6, rows=0)
-        return replace(super().toy(), recipe=recipe, network=self.network.toy())
+        return replace(
+            super().toy(), recipe=recipe, network=self.network.toy(), choice=self.choice.toy()
+        )
 
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
         kind = f"{self.recipe.epochs}-" + ",".join(f"{size:g}" for size in job.values)
@@ -155,7 +169,7 @@ def run(
     sizes = sorted(int(size) for size in job.values)
     subsets = list(row.choice.subsets(row, job, tasks, sizes))
     picking = time.perf_counter() - begun
-    learners = Cohort([_learner(row, job, points, weights) for points, weights, _ in subsets])
+    learners = Cohort([learner(row, job, one.points, one.weights) for one in subsets])
     course: Course[Any] = Course(learners, checkpoint, begun=begun)
     course.resume()
     course.place.picking = picking
@@ -167,8 +181,9 @@ def run(
         **({"lambda": row.recipe.penalty} if row.choice.penalised else {}),
     }
     # a point whose weight is zero leaves
-    for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):
-        yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
+    for size, one, (test, held) in zip(sizes, subsets, found, strict=True):
+        scores = {"test": [test], "held": [held]}
+        yield float(size), {**scores, **spent, "picks": one.rows.tolist(), **one.facts}
     course.end()
 
 
@@ -186,16 +201,16 @@ def stored(
     return matrix
 
 
-def _learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Learner:
+def learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Learner:
     """The points again and again, until an epoch is long enough."""
     recipe = row.recipe
     rows = np.resize(np.arange(len(points)), max(len(points), recipe.rows))
     network = build(row.network.make, job.seed, job.device)
     how = (recipe.epochs, recipe.batch, recipe.rate, job.seed, recipe.decay, job.fast)
-    learner = Learner(network, 0.0, len(rows), 1, *how)
+    made = Learner(network, 0.0, len(rows), 1, *how)
     weight = torch.from_numpy((weights / weights.mean())[rows]).float().to(job.device)
-    learner.take(*tensors(points[rows], job.device), weight)
-    return learner
+    made.take(*tensors(points[rows], job.device), weight)
+    return made
 
 
 def _last_scores(learners: Cohort[Learner], task: Task, job: Job, epochs: int) -> list[list[float]]:

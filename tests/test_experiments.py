@@ -18,9 +18,11 @@ from torch import nn
 
 from bicore import Context, Dataset, InputError, MergeReduce, ReplayMemory
 from bicore.methods import as_selector
+from bicore.networks.observe import dropout_probabilities
 from bicore.streaming import ClassBalancedReservoir
 from experiments import __main__ as commands
 from experiments import (
+    active,
     appendix,
     cifar,
     continual,
@@ -636,10 +638,39 @@ def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
         recipe=replace(recipe, rows=20, batch=8),
         network=Architecture(lambda: ResNet18(width=2), ResNet18),
     )
-    learner = summary._learner(row, Job(0, ()), points, np.ones(7))
+    learner = summary.learner(row, Job(0, ()), points, np.ones(7))
     assert learner.sizes == [8, 8, 4]
     assert learner.y.tolist() == [*range(7), *range(7), *range(6)]
     assert learner.optimiser.param_groups[0]["weight_decay"] == 1e-4
+
+
+def test_batchbald_acquires_the_batches_that_enumeration_finds(monkeypatch):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 3))
+    rng = np.random.default_rng(1)
+    part = Part((3 * rng.normal(size=(14, 2))).astype(np.float32), np.arange(14) % 3)
+    trained = []
+    monkeypatch.setattr(
+        active.BatchBALDChoice, "_train", lambda *given: trained.append(len(given[3])) or network
+    )
+    choice = active.BatchBALDChoice(per_class=1, batch=2, draws=6)
+    found = list(choice.subsets(None, Job(3, ()), [Task(part, part, part)], [4, 7]))
+    order = found[-1].rows.tolist()
+    assert trained == [3, 5]
+    assert sorted(part.y[order[:3]]) == [0, 1, 2]
+    for labelled in trained:
+        left = np.setdiff1d(np.arange(14), order[:labelled])
+        by_draw = dropout_probabilities(network, part.x[left], 6, 3 + 1000 * labelled).numpy()
+        given = -(by_draw * np.log(by_draw)).sum(2).mean(0)  # E_ω H(y | ω)
+        one = by_draw.mean(0)
+        first = np.argmax(-(one * np.log(one)).sum(1) - given)
+        two = np.einsum("tc,tid->icd", by_draw[:, first], by_draw) / 6  # of every pair of labels
+        information = -(two * np.log(two)).sum((1, 2)) - given - given[first]
+        information[first] = -np.inf
+        pair = left[[first, np.argmax(information)]]
+        assert order[labelled : labelled + 2] == pair.tolist()
+    assert found[0].rows.tolist() == order[:4]
+    assert [labels for labels, _ in found[1].facts["acquisition"]] == [3, 5]
 
 
 def test_choices_with_fewer_seeds_do_not_win():
