@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import os
-import pydoc
 import resource
 import signal
 import subprocess
@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests import HANG
 
@@ -55,20 +57,9 @@ class Server:
         )
 
     def __call__(
-        self,
-        *words: Any,
-        cwd: Any = None,
-        input: str = "",
-        seconds: int = 0,
-        largest_file: int | None = None,
-        output: str | None = None,
-        encoding: str = "utf-8",
-        patch: dict[str, Any] | None = None,
-        without: tuple[str, ...] = (),
+        self, *words: Any, cwd: Any = None, input: str = "", seconds: int = 0
     ) -> Result:
-        """Run it; a file may have at most so many bytes, standard output goes to a path and has an
-        encoding, some names have other values, and others are not there. After so many seconds,
-        where there are any, it is killed."""
+        """Run the command; kill it after ``seconds``, if there are any."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         request = {
@@ -76,11 +67,6 @@ class Server:
             "cwd": str(cwd or Path.cwd()),
             "input": input,
             "seconds": seconds,
-            "largest_file": largest_file,
-            "output": output,
-            "encoding": encoding,
-            "patch": patch or {},
-            "without": without,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -130,6 +116,51 @@ def build_parser_once() -> None:
     typer.main.get_command(app._make_app())
 
 
+def run_command(
+    patch: pytest.MonkeyPatch,
+    words: list[str],
+    input: str,
+    largest_file: int | None = None,
+    output: str | None = None,
+    encoding: str = "utf-8",
+    replace: dict[str, Any] | None = None,
+    without: tuple[str, ...] = (),
+) -> int:
+    """Run the command in this process and return its exit code.
+
+    A file may have at most ``largest_file`` bytes, standard output goes to ``output`` in
+    ``encoding``, and some names are replaced or removed for as long as the command runs.
+    """
+    from bicore.cli.app import main
+
+    build_parser_once()
+    patch.setenv("COLUMNS", "200")
+    patch.setenv("BICORE_CACHE", os.path.abspath("cache"))  # no test finds the records of another
+    patch.delenv("BICORE_DATA", raising=False)
+    patch.setattr(sys, "argv", ["bicore", *words])
+    patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))
+    for place, value in (replace or {}).items():
+        patch.setattr(place, value)
+    for place in without:
+        patch.delattr(place)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    out = open(1 if output is None else output, "w", encoding=encoding, closefd=output is not None)
+    patch.setattr(sys, "stdout", out)
+    code: object = 0
+    try:
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, limits[1]))
+        main()
+        out.flush()
+    except SystemExit as stop:
+        code = stop.code
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with contextlib.suppress(OSError):
+            out.close()
+    return code if isinstance(code, int) else int(bool(code))
+
+
 def _serve() -> None:
     for name in SHARED:
         with contextlib.suppress(ImportError):  # of another version, or not installed
@@ -166,23 +197,13 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
     try:
         for source, target in ((given, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
-        if request["output"] is not None:
-            os.dup2(os.open(request["output"], os.O_WRONLY), 1)
         sys.stdin = os.fdopen(0, "r")
-        sys.stdout = os.fdopen(1, "w", encoding=request["encoding"])
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8")
         sys.stderr = os.fdopen(2, "w")
         signal.alarm(request["seconds"])
         os.chdir(request["cwd"])
         # no test finds the records of another
         os.environ["BICORE_CACHE"] = os.path.join(request["cwd"], "cache")
-        for place, value in request["patch"].items():
-            owner, _, name = place.rpartition(".")
-            setattr(pydoc.locate(owner), name, value)
-        for place in request["without"]:
-            owner, _, name = place.rpartition(".")
-            delattr(pydoc.locate(owner), name)
-        if request["largest_file"] is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
         sys.argv = ["bicore", *request["words"]]
         from bicore.cli.app import main
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from hypothesis import settings
 from bicore import Dataset
 from tests import HANG
 from tests.browser import Browser, chromium
-from tests.cli_server import Result, Server, build_parser_once
+from tests.cli_server import Result, Server, run_command
 from tests.helpers import blobs, line
 
 settings.register_profile("bicore", deadline=None, max_examples=10, derandomize=True)
@@ -31,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def bicore() -> Iterator[Server]:
+def process() -> Iterator[Server]:
     """The command in a process of its own for every call; its server takes seconds to start."""
     server = Server()
     yield server
@@ -49,28 +48,24 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., Result]:
-    """The command's entry point in this process and an empty folder: for what it reads and says."""
+def bicore(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Result]:
+    """The command in this process: what it reads, writes and says, and its exit code."""
 
-    def run(*words: object, input: str = "") -> Result:
-        from bicore.cli.app import main
-
-        build_parser_once()
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["bicore", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))
+    def run(*words: object, cwd: Path | None = None, input: str = "", **changes: Any) -> Result:
         capfd.readouterr()
-        code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(cwd or tmp_path)
+            code = run_command(patch, [str(word) for word in words], input, **changes)
         captured = capfd.readouterr()
-        return Result(int(str(code or 0)), captured.out, captured.err)
+        return Result(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def command(bicore: Callable[..., Result]) -> Callable[..., Result]:
+    """The command in an empty folder."""
+    return bicore
 
 
 @pytest.fixture

@@ -77,13 +77,13 @@ def test_kernel_on_a_full_disk_is_an_error_that_leaves_nothing_behind(bicore, fo
 def test_kernel_on_a_disk_that_fills_up_while_it_works_keeps_what_is_done(bicore, folder):
     """Some file systems reserve nothing: then a write fails, by a name and not by a signal."""
     rows = {"bicore.cli.kernel_matrix.ROWS": 20}
-    unreserved = {"without": ("os.posix_fallocate",), "largest_file": 12_000, "patch": rows}
+    unreserved = {"without": ("os.posix_fallocate",), "largest_file": 12_000, "replace": rows}
     result = kernel(bicore, folder, **unreserved)
     assert result.returncode == 1
     assert "File too large (.K.npy.part)" in one_line_of(result, "bicore:")
     assert (folder / ".K.npy.part").exists()
     assert not (folder / "K.npy").exists()
-    assert kernel(bicore, folder, patch=rows).returncode == 0
+    assert kernel(bicore, folder, replace=rows).returncode == 0
     assert np.load(folder / "K.npy").shape == (60, 60)
 
 
@@ -272,7 +272,7 @@ def test_what_out_could_not_take_is_kept_in_a_fallback_file(bicore, folder):
     )
     words = ["select", "t.csv", "--target", "label", *FAST, "--size", "4"]
     patch = {"bicore.sources.tables.write_rows": None}  # calling it fails, whatever the reason
-    result = bicore(*words, "--out", "picks.csv", cwd=folder, patch=patch)
+    result = bicore(*words, "--out", "picks.csv", cwd=folder, replace=patch)
     assert result.returncode == 1
     kept = re.search(r"are kept in (\S+)\.$", result.stderr.strip().splitlines()[-1])[1]
     assert Coreset.load(folder / kept).indices.tolist() == rows_in(result.stdout)
@@ -283,7 +283,7 @@ def test_what_out_could_not_take_is_kept_in_a_fallback_file(bicore, folder):
 @pytest.mark.slow
 def test_a_picture_that_fails_takes_nothing_with_it(bicore, folder):
     patch = {"bicore.report.figures.draw": None}
-    result = bicore(*SELECT, "--out", "a.npz", "--picture", "a.png", cwd=folder, patch=patch)
+    result = bicore(*SELECT, "--out", "a.npz", "--picture", "a.png", cwd=folder, replace=patch)
     assert result.returncode == 1
     assert "written: a.npz" in result.stdout
     assert "a.png could not be written" in one_line_of(result, "a.png")
@@ -310,7 +310,7 @@ def test_a_finished_selection_survives_a_full_standard_output(bicore, folder, as
 def test_what_a_stream_keeps_survives_an_out_that_fails(bicore, folder):
     words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "state"]
     result = bicore(
-        *words, "--out", "kept.npz", cwd=folder, patch={"bicore.coreset.Coreset.save": None}
+        *words, "--out", "kept.npz", cwd=folder, replace={"bicore.coreset.Coreset.save": None}
     )
     assert result.returncode == 1
     assert len(rows_in(result.stdout)) == 5
@@ -616,13 +616,13 @@ VERBS = {
     ["kernel", *(pytest.param(word, marks=pytest.mark.slow) for word in VERBS if word != "kernel")],
 )
 def test_progress_off_a_terminal_is_a_line_now_and_then(bicore, folder, word):
-    lines = progress_lines(bicore(*VERBS[word], cwd=folder, patch=AT_ONCE), word)
+    lines = progress_lines(bicore(*VERBS[word], cwd=folder, replace=AT_ONCE), word)
     assert lines
     assert any("left" in line for line in lines)
     assert not any("\r" in line for line in lines)
     for path in ("K.npy", "s/lock", *(f"s/state-{60:015d}.npz",)):
         (folder / path).unlink(missing_ok=True)
-    quiet = bicore(*VERBS[word], "--quiet", cwd=folder, patch=AT_ONCE)
+    quiet = bicore(*VERBS[word], "--quiet", cwd=folder, replace=AT_ONCE)
     assert not progress_lines(quiet, word)
     assert not progress_lines(bicore(*VERBS[word], "--force", cwd=folder), word)  # soon done
 
@@ -633,20 +633,20 @@ def test_progress_while_reading_says_how_far_it_is(bicore, folder):
     (folder / "long.csv").write_text("a,b,label\n" + "".join(lines))
     patch = AT_ONCE | {"bicore.cli.terminal.LOOK_SECONDS": 0.001}
     words = ["select", "long.csv", "--target", "label", *FAST, "--size", "20000"]
-    result = bicore(*words, cwd=folder, patch=patch)
+    result = bicore(*words, cwd=folder, replace=patch)
     assert result.returncode == 2
     assert all(
         re.match(r"reading long\.csv  \d+( s|%)", line)
         for line in progress_lines(result, "reading")
     )
     assert progress_lines(result, "reading")
-    assert not progress_lines(bicore(*words, "--quiet", cwd=folder, patch=patch), "reading")
+    assert not progress_lines(bicore(*words, "--quiet", cwd=folder, replace=patch), "reading")
 
 
 @pytest.mark.slow
 def test_progress_while_a_kernel_is_computed_for_a_selection(bicore, folder):
     words = ["select", "digits", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "1"]
-    result = bicore(*words, "--memory", "25MB", "--exact", cwd=folder, patch=AT_ONCE)
+    result = bicore(*words, "--memory", "25MB", "--exact", cwd=folder, replace=AT_ONCE)
     assert result.returncode == 0, result.stderr
     lines = progress_lines(result, "selecting")
     assert any(re.match(r"selecting preparing  \d+% of a pass", line) for line in lines)

@@ -443,7 +443,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
 
 def test_time_limit_and_uniform(bicore, folder):
     words = ["select", "data.npz", *FAST, "--size", "30", "--max-seconds", "0.000001", "--json"]
-    answer = json.loads(bicore(*words, cwd=folder, patch=LONG_GRACE).stdout)
+    answer = json.loads(bicore(*words, cwd=folder, replace=LONG_GRACE).stdout)
     assert answer["size"] == 1
     assert answer["status"] == "out of time"
     assert answer["message"] == "stopped by max_seconds after 1 of 30 points"
@@ -456,7 +456,7 @@ def test_time_limit_and_uniform(bicore, folder):
 def test_what_ended_early_is_told_by_the_file_too(bicore, folder, tmp_path):
     words = ["--method", "k-center-features", "--size", "30", "--max-seconds", "0.000001"]
     made = bicore(
-        "select", "data.npz", *words, "--out", tmp_path / "a.npz", cwd=folder, patch=LONG_GRACE
+        "select", "data.npz", *words, "--out", tmp_path / "a.npz", cwd=folder, replace=LONG_GRACE
     )
     assert made.returncode == 0, made.stderr
     assert "status: stopped by max_seconds after 1 of 30 points" in made.stdout

@@ -111,7 +111,7 @@ def test_1_a_long_text_among_the_labels_is_held_against_the_memory_limit(read, t
 
 
 @pytest.mark.slow
-def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(bicore, tmp_path):
+def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(process, tmp_path):
     """As the flights of New York are: 4000 tail numbers, 100 airports, hours of a year."""
     rows, rng = 336_000, np.random.default_rng(0)
     hours = np.datetime64("2013-01-01T05") + rng.integers(0, 8760, rows).astype("timedelta64[h]")
@@ -122,7 +122,7 @@ def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(bic
     table = pyarrow.table({f"c{place}": column for place, column in enumerate(columns)})
     pyarrow.csv.write_csv(table.append_column("y", [rng.normal(size=rows)]), tmp_path / "t.csv")
     words = ["t.csv", "--target", "y", "--memory", "1GB", "--json"]
-    result = bicore("select", *words, "--method", "uniform", "--size", "2", cwd=tmp_path)
+    result = process("select", *words, "--method", "uniform", "--size", "2", cwd=tmp_path)
     told(result, "frequency columns: c14 (4000 values", "c15 (100 values", "time columns: c17")
     assert result.peak < 10**9
 
