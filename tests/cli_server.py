@@ -56,9 +56,7 @@ class Server:
             cwd=root,
         )
 
-    def __call__(
-        self, *words: Any, cwd: Any = None, input: str = "", seconds: int = 0
-    ) -> Result:
+    def __call__(self, *words: Any, cwd: Any = None, input: str = "", seconds: int = 0) -> Result:
         """Run the command; kill it after ``seconds``, if there are any."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None

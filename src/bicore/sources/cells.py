@@ -159,11 +159,15 @@ def as_numpy(column: Any) -> Array:
 
 
 def _sample(column: Any) -> Any:
-    """Up to a hundred cells, spread over the column, without the nulls."""
+    """Up to a hundred cells, spread over the column, without the nulls, in one chunk.
+
+    pyarrow compiles a pattern anew for every chunk.
+    """
     places = np.linspace(0, len(column) - 1, min(TRIED, len(column))).astype(np.int64)
     pieces = [column.slice(place, 1) for place in places.tolist()]
     chunks = [chunk for piece in pieces for chunk in piece.chunks]
-    return arrow().chunked_array(chunks, column.type).drop_null()
+    together = arrow().chunked_array(chunks, column.type).combine_chunks()
+    return arrow().chunked_array([together], column.type).drop_null()
 
 
 def vectors(column: Any) -> Array | None:
