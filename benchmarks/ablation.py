@@ -95,7 +95,7 @@ def _selections(
             order = np.random.default_rng((seed, 1)).permutation(len(x))
             reg = None
         else:
-            coreset = select(data, size=max(SIZES), seed=seed, runtime=runtime, **options)
+            coreset = select(data, size=max(SIZES), random_state=seed, runtime=runtime, **options)
             order = coreset.indices
             reg = coreset.provenance.inner_reg
         picked[variant] = {"order": order, "reg": reg, "seconds": time.perf_counter() - start}

@@ -86,19 +86,19 @@ def _query(
     if method == "k-center":  # the labelled points are centres already
         both = Dataset(np.concatenate([x[labelled], x[left]]))
         size = len(labelled) + BATCH
-        options = {"initial": list(range(len(labelled))), "rng": seed, "context": context}
+        options = {"initial": list(range(len(labelled))), "random_state": seed, "context": context}
         chosen = as_selector("k-center-embedding").select(both, size, **options)
         return chosen.indices[len(labelled) :] - len(labelled)
     if method == "BatchBALD":
         selector = as_selector("batchbald", draws=DRAWS)
-        return selector.select(Dataset(x[left]), BATCH, rng=seed, context=context).indices
+        return selector.select(Dataset(x[left]), BATCH, random_state=seed, context=context).indices
     flat = x.reshape(len(x), -1)
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
     selector = BilevelSelector(kernel=fully_connected(), loss=loss)
     more: dict[str, Any] = {}
     if "shifts" in method:
         more = {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
-    more |= {"selector": selector, "runtime": context.runtime, "seed": seed}
+    more |= {"selector": selector, "runtime": context.runtime, "random_state": seed}
     guesses = _guesses(network, x[left])
     known = (flat[labelled], y[labelled], flat[left], BATCH)
     return query(*known, pseudo_labels=guesses, **more).indices

@@ -60,7 +60,9 @@ def _joint(seeds: int) -> list[dict[str, Any]]:
         scores: dict[str, list[float]] = {model: [] for model in selectors}
         for seed in range(seeds):
             pool, test = _split(np.asarray(x), y, seed)
-            picks = selector.select(pool, JOINT, rng=seed, context=on_cpu()).indices.tolist()
+            picks = selector.select(
+                pool, JOINT, random_state=seed, context=on_cpu()
+            ).indices.tolist()
             for model, judge in selectors.items():
                 guesses = judge.predict(pool, test.x, picks, context=on_cpu())
                 scores[model].append(_accuracy(guesses, test, pool))
@@ -118,7 +120,7 @@ def _by_size(
     scores: list[list[float]] = []
     for seed in range(seeds):
         data, test = _split(x, y, seed, pool)
-        chosen = method.select(data, max(SIZES), rng=seed, context=on_cpu()).indices
+        chosen = method.select(data, max(SIZES), random_state=seed, context=on_cpu()).indices
         sets = [chosen[:size].tolist() for size in SIZES]
         guesses = [judge.predict(data, test.x, picks, context=on_cpu()) for picks in sets]
         scores.append([score(one, test, data) for one in guesses])

@@ -105,4 +105,6 @@ def _buffer(name: str, seed: int) -> Buffer:
     if name == "reservoir":
         return Reservoir(CAPACITY, seed)
     share = HALF_LIVES[name]
-    return MomentMemory(CAPACITY, half_life=None if share is None else share * ROWS, seed=seed)
+    return MomentMemory(
+        CAPACITY, half_life=None if share is None else share * ROWS, random_state=seed
+    )

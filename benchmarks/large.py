@@ -59,7 +59,9 @@ def _job(job: tuple[str, int, int, str]) -> list[dict[str, Any]]:
     largest = (LARGEST,) if count in END_POOLS and seed < FIRST_SEEDS else ()
     for size in (*SIZES, *largest):
         began = time.process_time()
-        ways = {count: pool[select(x[pool], y[pool], size, seed=seed, runtime=runtime).indices]}
+        ways = {
+            count: pool[select(x[pool], y[pool], size, random_state=seed, runtime=runtime).indices]
+        }
         seconds = round(time.process_time() - began, 2)
         if not count:
             ways["uniform"] = rng.choice(rows, size, replace=False)

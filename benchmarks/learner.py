@@ -80,7 +80,7 @@ def _measure(case: tuple[str, str, int, bool], seed: int, arguments: Any) -> dic
     memory = MomentMemory(
         100,
         f"{features}:{width}" if width else features,
-        seed=seed,
+        random_state=seed,
         holdout=holdout,
         keep="lazy",
     )

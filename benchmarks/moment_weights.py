@@ -50,7 +50,7 @@ def _sets(folder: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 def _one(x: np.ndarray, y: np.ndarray, capacity: int, seed: int) -> dict[str, Any]:
     order = np.random.default_rng(seed).permutation(len(x))
     train, test = np.split(order, [int(SHARE * len(x))])
-    memory = MomentMemory(capacity, seed=seed)
+    memory = MomentMemory(capacity, random_state=seed)
     for start in range(0, len(train), BATCH):
         own = train[start : start + BATCH]
         memory.update(x[own], y[own])

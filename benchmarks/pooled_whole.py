@@ -152,7 +152,9 @@ class Work:
                 yield (WEIGHED, size), better
                 continue
             first: Any = order[: min(STARTS, size)].tolist() if coreset is None else coreset
-            coreset = selector.select(data, size, initial=first, rng=job.seed, context=self.context)
+            coreset = selector.select(
+                data, size, initial=first, random_state=job.seed, context=self.context
+            )
             seconds += coreset.provenance.seconds
             report(f"{job}: {size} points, {seconds:.1f} s")
             yield (job.method, size), coreset.annotated({"seconds": seconds})

@@ -245,7 +245,7 @@ def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         yield "CIFAR-10 embedding", x.astype(np.float32), y
     if (Path(folder or ".") / "MNIST").exists():
         x, y = mnist_vectors(str(folder))
-        chosen = RandomReLU(FEATURES, seed=0).fit(x[:1000])
+        chosen = RandomReLU(FEATURES, random_state=0).fit(x[:1000])
         rows = [
             chosen.features(torch.from_numpy(x[at : at + 10_000]))
             for at in range(0, len(x), 10_000)

@@ -47,12 +47,16 @@ ASIDE = {"merge-reduce": {50: 1}, "moments, gain": {50: 1}, "moments, gradient":
 PLAIN = ("moments", "reservoir", "class-balanced reservoir")
 Buffers = dict[str, Callable[[int, int], Buffer]]
 BUFFERS: Buffers = {
-    "moments": lambda capacity, seed: MomentMemory(capacity, seed=seed),
+    "moments": lambda capacity, seed: MomentMemory(capacity, random_state=seed),
     "reservoir": Reservoir,
     "class-balanced reservoir": ClassBalancedReservoir,
-    "moments, gain": lambda capacity, seed: MomentMemory(capacity, rule="gain", seed=seed),
-    "moments, gradient": lambda capacity, seed: MomentMemory(capacity, rule="gradient", seed=seed),
-    "merge-reduce": lambda capacity, seed: MergeReduce(BilevelSelector(), capacity, seed=seed),
+    "moments, gain": lambda capacity, seed: MomentMemory(capacity, rule="gain", random_state=seed),
+    "moments, gradient": lambda capacity, seed: MomentMemory(
+        capacity, rule="gradient", random_state=seed
+    ),
+    "merge-reduce": lambda capacity, seed: MergeReduce(
+        BilevelSelector(), capacity, random_state=seed
+    ),
 }
 
 

@@ -51,7 +51,7 @@ def main() -> None:
         uniform = np.random.default_rng(100 + seed).permutation(POOL)
         for size in SIZES:
             test = (x[rest], y[rest])
-            coreset = bicore.select(x[pool], y[pool], size=size, seed=seed)
+            coreset = bicore.select(x[pool], y[pool], size=size, random_state=seed)
             found[size, "bicore"].append(accuracy(x, y, pool[coreset.indices], test, seed))
             found[size, "uniform"].append(accuracy(x, y, pool[uniform[:size]], test, seed))
     table = Table(

@@ -53,7 +53,7 @@ class PicksRow(Row):
             drawn = {"candidates": min(CANDIDATES, len(pool)), "first": "random"}
             selector = _softmax(LAMBDA, kernel="cntk", **drawn)
         data = Dataset(pool.x, pool.y)
-        coreset = selector.select(data, self.memory, rng=job.seed, context=context)
+        coreset = selector.select(data, self.memory, random_state=job.seed, context=context)
         labels = pool.y[coreset.indices].tolist()
         found = {
             "picks": coreset.indices.tolist(),
@@ -100,7 +100,7 @@ def held_out_loss(
     """The loss of the proxy that knows a coreset chosen without the held-out points."""
     selector = _softmax(penalty, kernel="precomputed", first="random")
     context = on_the_host()
-    chosen = selector.select(inner, size, rng=seed, context=context)
+    chosen = selector.select(inner, size, random_state=seed, context=context)
     size = len(chosen.indices)  # nothing is added
     judged = selector.select(inner, size, initial=chosen, outer=outer, context=context)
     return float(judged.objectives[-1])

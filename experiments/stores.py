@@ -132,7 +132,9 @@ class ByMoments(Store):
     on_host: bool = True
 
     def buffer(self, room: Room) -> Buffer:
-        return MomentMemory(room.memory, self.features, self.rule, prior=self.prior, seed=room.seed)
+        return MomentMemory(
+            room.memory, self.features, self.rule, prior=self.prior, random_state=room.seed
+        )
 
     def load(self, path: Path, room: Room) -> Buffer:
         return MomentMemory.load(path)
@@ -180,7 +182,7 @@ class Refreshed(Buffer):
             assert isinstance(context.model, Network)
             features = Embedded(context.model.trunk()).unit()
             self.within = (
-                MomentMemory(self.capacity, features, prior=self.prior, seed=self.seed)
+                MomentMemory(self.capacity, features, prior=self.prior, random_state=self.seed)
                 if self.within is None
                 else self.within.with_features(features, context=context)
             )

@@ -121,7 +121,7 @@ class CrossEntropyChoice(Grown):
         starts = min(recipe.starts, size)
         drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
         first = drawn if before is None else before
-        return selector.select(data, size, initial=first, rng=seed, context=on_the_host())
+        return selector.select(data, size, initial=first, random_state=seed, context=on_the_host())
 
 
 @dataclass(frozen=True)

@@ -353,7 +353,7 @@ def test_a_state_of_another_buffer_names_it(bicore, folder):
 
 def test_buffers_by_name():
     for name, kind in BUFFERS.items():
-        assert type(as_buffer(name, 5, seed=3)) is kind
+        assert type(as_buffer(name, 5, random_state=3)) is kind
     assert as_buffer("merge-reduce", 4).slot_count == 4
     assert as_buffer("merge-reduce", 40, selector="uniform", slots=2).slot_count == 2
     for name, option, message in (

@@ -579,7 +579,7 @@ def test_several_judges_see_the_same_selections_beside_all_data_and_the_majority
     alone = as_judge("knn", 1)
     for seed in range(2):
         stage = Stage(run, seed)
-        picked = as_selector("uniform").select(stage.pool, 5, rng=seed)
+        picked = as_selector("uniform").select(stage.pool, 5, random_state=seed)
         chosen = stage.sample(picked.normalised().of(stage.pool))
         row = rows["uniform", 5, seed]
         assert list(row.measures) == ["ridge", "knn", "logistic"]
@@ -685,7 +685,7 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
     run = comparison(tmp_path, methods=("uniform", "k-center-features", "class-balanced"), seeds=1)
     pool, _ = run.pools.of(0)
     worst = np.float32(
-        pool.x[as_selector("k-center-features").select(pool, 5, rng=0).indices[0], 0]
+        pool.x[as_selector("k-center-features").select(pool, 5, random_state=0).indices[0], 0]
     )
     run.judge = Fragile("mlp", perceptron, 1)
     run.run()

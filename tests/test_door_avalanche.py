@@ -155,7 +155,7 @@ def test_selection_strategy_inside_a_parametric_buffer(host):
     assert sorted(order) == list(range(len(data)))
     x = np.stack([image.numpy().ravel() for image, *_ in data])
     y = np.array([int(label) for _, label, _ in data])
-    direct = choice.selector.select(Dataset(x, y), 30, rng=0)
+    direct = choice.selector.select(Dataset(x, y), 30, random_state=0)
     assert order[:30] == direct.indices.tolist()
 
 

@@ -104,7 +104,7 @@ def test_rehearsal_methods_run_and_remember(train):
         assert known[image.numpy().tobytes()] == int(label)
 
 
-@pytest.mark.parametrize("memory", ["moments", "reservoir", lambda n: Reservoir(n, seed=3)])
+@pytest.mark.parametrize("memory", ["moments", "reservoir", lambda n: Reservoir(n, random_state=3)])
 def test_logits_and_task_labels_stay_with_their_examples(memory):
     buffer = Buffer(30, memory=memory)
     for _, labels, plain, task in stream(200):

@@ -100,7 +100,7 @@ def test_random_transforms_repeat_and_leave_the_generator_alone():
     assert torch.equal(before, torch.get_rng_state())
     torch.manual_seed(5)
     again = select_from(Counting(noisy), 8, model=model, **OPTIONS)
-    other = select_from(Counting(noisy), 8, model=model, seed=1, **OPTIONS)
+    other = select_from(Counting(noisy), 8, model=model, random_state=1, **OPTIONS)
     assert first.indices.tolist() == again.indices.tolist() != other.indices.tolist()
 
 
@@ -273,11 +273,11 @@ def test_a_loaders_own_collate_function_is_kept():
 
 def test_weighted_sampler_draws_by_weight():
     picked = Coreset(np.array([7, 2, 5]), np.array([1.0, 0.0, 3.0]))
-    draws = list(weighted_sampler(picked, rows=10, draws=4000, seed=0))
+    draws = list(weighted_sampler(picked, rows=10, draws=4000, random_state=0))
     counts = np.bincount(draws, minlength=10)
     assert counts[[7, 5]].sum() == 4000
     assert counts[5] / 4000 == pytest.approx(0.75, abs=0.03)
-    inside = list(weighted_sampler(picked, seed=1))
+    inside = list(weighted_sampler(picked, random_state=1))
     assert len(inside) == 3
     assert set(inside) <= {0, 2}
     x, y = images(10)
@@ -369,7 +369,7 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
     for wrong in (
         {},
         {"head": "{}"},
-        {**state, "head": state["head"].replace('"seed": 0', '"seed": 1')},
+        {**state, "head": state["head"].replace('"random_state": 0', '"random_state": 1')},
     ):
         before = kept(third)
         with pytest.raises(InputError, match="state"):

@@ -999,7 +999,7 @@ def test_memories_by_moments_have_the_features_and_the_prior_of_their_row():
         "Moments, gradient, equal prior",
     }
     assert len(features) == 4
-    assert {(type(one).__name__, one.width, one.seed) for one in features.values()} == {
+    assert {(type(one).__name__, one.width, one.random_state) for one in features.values()} == {
         ("RandomReLU", 1024, 3)
     }
     for row in EXPERIMENTS["streaming-sizes"].rows():

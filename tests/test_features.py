@@ -56,17 +56,17 @@ MAPS = {
     "rows": Rows(),
     "rows, constant": Rows(constant=True),
     "relu": RandomReLU(96),
-    "relu, deep": RandomReLU(64, layers=3, seed=1),
+    "relu, deep": RandomReLU(64, layers=3, random_state=1),
     "convolutions": RandomConvolutions(64, kernel=3, pool=2),
     "pooled": RandomPooled(24, layers=2, hidden=8),
     "fourier": RandomFourier(64),
-    "laplace": RandomFourier(64, "laplace", seed=2),
+    "laplace": RandomFourier(64, "laplace", random_state=2),
     "nystrom": Nystrom(Laplace(), landmarks=16),
     "nystrom, kernels within": Nystrom(StandardisedKernel(0.5 * RBF() + Normalised(Linear())), 16),
     "standardised": Standardised(RandomReLU(48), beyond=3.0),
     "unit": Standardised(RandomReLU(48)).unit(),
     "module": Embedded(network()),
-    "auto": AutomaticFeatures(seed=3),
+    "auto": AutomaticFeatures(random_state=3),
 }
 IMAGES = drawn(40, 1, 8, 8)
 
@@ -199,7 +199,7 @@ def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
 def test_a_deep_random_network_keeps_the_scale():
     x = torch.from_numpy(drawn(50, 30) * 7)
     for width in (64, 256):
-        drawn_apart = [RandomReLU(width, layers=3, seed=seed) for seed in range(30)]
+        drawn_apart = [RandomReLU(width, layers=3, random_state=seed) for seed in range(30)]
         lengths = [float(one.fit(x.numpy())(x).square().sum(1).mean()) for one in drawn_apart]
         # Each of three layers adds the square of its shifts to that of what comes in.
         assert np.mean(lengths) == pytest.approx(4 * 49, rel=0.15)
@@ -214,7 +214,7 @@ def test_layers_are_drawn_apart():
 
 
 def test_random_convolutions_against_a_loop():
-    features = RandomConvolutions(8, kernel=3, pool=2, seed=4).fit(IMAGES)
+    features = RandomConvolutions(8, kernel=3, pool=2, random_state=4).fit(IMAGES)
     x = torch.from_numpy(IMAGES[:2])
     weights, shifts = features._draw(x)
     answers = nn.functional.conv2d(x, weights.reshape(2, 1, 3, 3), shifts[:, 0]).relu()
@@ -243,7 +243,7 @@ def test_grey_images_need_no_channel():
 
 
 def test_pooled_features_against_convolutions():
-    features = RandomPooled(12, layers=2, hidden=4, seed=3).fit(IMAGES)
+    features = RandomPooled(12, layers=2, hidden=4, random_state=3).fit(IMAGES)
     x = torch.from_numpy(IMAGES)
     first, second = features._draw(x)
     maps = nn.functional.conv2d(x, first.reshape(4, 1, 3, 3), padding=1).relu()
@@ -257,7 +257,7 @@ def test_pooled_features_are_the_kernel_on_average():
     """One network's products vary by a factor that all of them share."""
     x = torch.from_numpy(drawn(4, 2, 6, 6))
     kernel = pooled_cntk(4, "nngp")(x)
-    maps = (RandomPooled(64, 3, 64, centred=False, seed=seed) for seed in range(60))
+    maps = (RandomPooled(64, 3, 64, centred=False, random_state=seed) for seed in range(60))
     found = torch.stack([phi @ phi.T for phi in (one.fit(x.numpy())(x) for one in maps)])
     mean = found.mean(0)
     assert near(mean / kernel, torch.ones(4, 4, dtype=torch.float64), 0.1)
@@ -353,7 +353,7 @@ def test_identity_tells_what_features_depend_on():
     assert base == RandomReLU(64).fit(x)
     others = [
         RandomReLU(65).fit(x),
-        RandomReLU(64, seed=1).fit(x),
+        RandomReLU(64, random_state=1).fit(x),
         RandomReLU(64).fit(2 * x),
         RandomReLU(64).fit(x[:, :, :4]),
         base.unit(),
@@ -451,7 +451,7 @@ def test_maps_that_saw_no_rows_say_so(features):
         (lambda: RandomReLU(2.5), "width"),
         (lambda: RandomReLU(layers=0), "layers"),
         (lambda: RandomReLU(bias=-1.0), "bias"),
-        (lambda: RandomReLU(seed=-1), "seed"),
+        (lambda: RandomReLU(random_state=-1), "random_state"),
         (lambda: RandomFourier(7), "width=8"),
         (lambda: RandomFourier(kind="cosine"), "kind='cosine'"),
         (lambda: RandomFourier(gamma=0.0), "gamma=0.0"),
@@ -485,8 +485,8 @@ def test_errors_name_the_value_and_the_mend(make, words):
 
 def test_names_make_maps():
     for name in FEATURES:
-        assert isinstance(as_feature_map(name, seed=5), FeatureMap)
-    assert as_feature_map("relu", seed=5).seed == 5
+        assert isinstance(as_feature_map(name, random_state=5), FeatureMap)
+    assert as_feature_map("relu", random_state=5).random_state == 5
     assert isinstance(as_feature_map(network()), Embedded)
     features = Rows()
     assert as_feature_map(features) is features
@@ -562,11 +562,11 @@ def test_what_looks_lead_to():
         "image": RandomConvolutions,
     }
     for rows in (drawn(20, 64), SORTED_DIGITS[:20], drawn(20, 5), drawn(20, 3, 16, 16)):
-        found = AutomaticFeatures(seed=9).fit(rows)
+        found = AutomaticFeatures(random_state=9).fit(rows)
         assert type(found) is kinds[found.reason]
         assert found.unit().reason == found.reason
-        assert AutomaticFeatures(seed=9).unit().fit(rows) == found.unit()
-    assert AutomaticFeatures(seed=9).fit(SORTED_DIGITS[:20]).seed == 9
+        assert AutomaticFeatures(random_state=9).unit().fit(rows) == found.unit()
+    assert AutomaticFeatures(random_state=9).fit(SORTED_DIGITS[:20]).random_state == 9
 
 
 @pytest.mark.parametrize(

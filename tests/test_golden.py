@@ -49,7 +49,7 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name):
     options, indices, objective = GOLDEN[name]
-    coreset = select(X, Y, size=10, seed=7, method="bilevel-ntk", **options)
+    coreset = select(X, Y, size=10, random_state=7, method="bilevel-ntk", **options)
     assert coreset.indices.tolist() == indices
     assert coreset.objective == pytest.approx(objective, rel=1e-5)
     assert np.isfinite(coreset.weights).all()
@@ -87,7 +87,7 @@ def test_configurations_drawn_at_random(number):
         weight=weight,
         outer=(x[judge], y[judge]) if setting["outer"] else None,
         initial=first,
-        seed=setting["seed"],
+        random_state=setting["seed"],
         runtime=Runtime("cpu", setting["dtype"], setting["memory"], threads=1),
         method="bilevel-ntk",
         **options,

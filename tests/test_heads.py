@@ -240,7 +240,7 @@ def test_sums_on_a_device_are_those_of_arrays():
 
 def test_whitened_patches_against_a_loop():
     x = np.random.default_rng(0).random((3, 2, 9, 9))
-    features = WhitenedPatches(width=8, kernel=3, pool=2, seed=1).fit(x)
+    features = WhitenedPatches(width=8, kernel=3, pool=2, random_state=1).fit(x)
     weights, shifts = features.filters[:, :-2].astype(float), features.filters[:, -2]
     image, expected = x[1], np.zeros((2, 7, 7))
     for top in range(7):

@@ -232,7 +232,7 @@ REFUSED = {
         lambda: select(X, Y, 1, initial=[1, 2], **OK),
         r"initial holds 2 points and size=1",
     ),
-    "seed": (lambda: select(X, Y, 3, seed=-1, **OK), r"seed must be .* got -1"),
+    "seed": (lambda: select(X, Y, 3, random_state=-1, **OK), r"random_state must be .* got -1"),
     "outer shape": (
         lambda: select(X, Y, 3, outer=(X[:, :2], Y), **OK),
         r"outer set has rows of shape",

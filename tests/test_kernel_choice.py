@@ -129,7 +129,7 @@ def test_order_of_rows_and_seed_change_nothing():
     order = np.random.default_rng(0).permutation(len(data))
     first = AUTO.resolve_defaults(data, 10).kernel.choice
     assert AUTO.resolve_defaults(data[order], 10).kernel.choice == first
-    picks = [set(AUTO.select(data, 10, rng=seed).ids.tolist()) for seed in (0, 7)]
+    picks = [set(AUTO.select(data, 10, random_state=seed).ids.tolist()) for seed in (0, 7)]
     assert picks[0] == picks[1]
 
 

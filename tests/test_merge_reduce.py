@@ -91,7 +91,9 @@ def test_learnt_weights_stay_in_proportion():
     y = np.arange(40) % 2
     x = rng.normal(size=(40, 2)) + 2 * np.eye(2)[y]
     buffer = MergeReduce(learnt, 5, 1, weights="learnt").update(x, y)
-    coreset = learnt.for_classes([0, 1]).select(Dataset(x, y), 5, rng=np.random.default_rng((0, 1)))
+    coreset = learnt.for_classes([0, 1]).select(
+        Dataset(x, y), 5, random_state=np.random.default_rng((0, 1))
+    )
     np.testing.assert_allclose(
         buffer.snapshot().weights, coreset.weights * 40 / coreset.weights.sum()
     )
@@ -309,7 +311,7 @@ def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_s
         order = np.concatenate([rare, rng.choice(np.flatnonzero(y == 4), 160, replace=False)])
         buffers = {
             "merge-reduce": MergeReduce(
-                BilevelSelector(kernel="rbf", inner_reg=0.1), 30, 1, seed=seed
+                BilevelSelector(kernel="rbf", inner_reg=0.1), 30, 1, random_state=seed
             ),
             "reservoir": Reservoir(30, seed),
         }

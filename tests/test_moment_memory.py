@@ -160,7 +160,7 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
     assert set(first.snapshot().y.tolist()) == {0, 1, 2, 3}
     with pytest.raises(InputError, match=r"offset .* 600"):
         first.merge(second, offset=599)
-    other = MomentMemory(12, RandomReLU(width=48, seed=3)).update(x[:50], y[:50])
+    other = MomentMemory(12, RandomReLU(width=48, random_state=3)).update(x[:50], y[:50])
     with pytest.raises(InputError, match="features"):
         first.merge(other)
     apart = MomentMemory(12, FEATURES).update(x[:50], y[:50])

@@ -88,7 +88,7 @@ def from_dask(x, y, folder, request):
 def from_sampler(x, y, folder, request):
     if set(request) & {"quotas", "initial", "weight"}:
         pytest.skip("the sampler has no such argument")
-    request["random_state"] = request.pop("seed", 0)
+    request.setdefault("random_state", 0)
     return CoresetSampler(**request).fit(x, y).coreset_
 
 
@@ -112,7 +112,7 @@ REQUESTS = {
     "true": {"size": True},
     "zero": {"size": 0},
     "automatic size": {"size": "auto"},
-    "seed": {"size": 8, "seed": 3},
+    "random_state": {"size": 8, "random_state": 3},
     "balanced": {"size": 9, "quotas": "balanced"},
     "quotas": {"size": 8, "quotas": {0: 2, 1: 4, 2: 4}},
     "short quotas": {"size": 8, "quotas": {0: 2, 1: 1, 2: 1}},
@@ -197,12 +197,14 @@ def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monke
         bicore.select(tmp_path / "rows.npz", size=10, large="exact")
 
 
-@pytest.mark.parametrize("name", ["count", "fraction", "seed", "balanced", "prior"])
+@pytest.mark.parametrize("name", ["count", "fraction", "random_state", "balanced", "prior"])
 def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
     x, y = _wine()
     np.savez(tmp_path / "rows.npz", x=x, y=y)
     request = REQUESTS[name]
-    words = [part for key, value in request.items() for part in (f"--{key}", value)]
+    words = [
+        part for key, value in request.items() for part in ("--" + key.replace("_", "-"), value)
+    ]
     found = command("select", tmp_path / "rows.npz", *words, "--json", "--quiet")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, **request).indices.tolist()
@@ -252,7 +254,9 @@ def _table_forms(frame, folder):
 def test_m4_a_table_means_the_same_in_files_frames_and_the_command(request_, tmp_path, command):
     frame = _people()
     forms = list(_table_forms(frame, tmp_path))
-    words = [part for key, value in request_.items() for part in (f"--{key}", value)]
+    words = [
+        part for key, value in request_.items() for part in ("--" + key.replace("_", "-"), value)
+    ]
     table = tmp_path / "rows.csv"
     printed = command("select", table, "--target", "label", "--size", 8, *words, "--json")
     assert printed.returncode == 0, printed.stderr

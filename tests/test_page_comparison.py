@@ -84,7 +84,7 @@ def test_picks_are_those_of_the_first_seed_in_rows_of_the_source(run, hostile):
     rows = run.pools.rows(SEEDS[0])
     for name, found in zip(facts["methods"], picks["selections"], strict=True):
         for size, one in zip(facts["sizes"], found, strict=True):
-            chosen = run.grid.methods[name].select(pool, size, rng=SEEDS[0])
+            chosen = run.grid.methods[name].select(pool, size, random_state=SEEDS[0])
             assert [picks["rows"][at] for at in one["at"]] == rows[chosen.indices].tolist()
             assert one["weights"] is None
     # what is shown of a row is the source's, and so is its class
@@ -175,14 +175,14 @@ def test_learnt_weights_go_with_their_picks(tmp_path):
     picks = facts_of(written(run, tmp_path))["picks"]
     ((one,),) = picks["selections"]
     pool, _ = run.pools.of(0)
-    chosen = methods["weighted"].select(pool, 6, rng=0)
+    chosen = methods["weighted"].select(pool, 6, random_state=0)
     assert [picks["rows"][at] for at in one["at"]] == run.pools.rows(0)[chosen.indices].tolist()
     np.testing.assert_allclose(one["weights"], chosen.weights)
 
 
 def test_a_stream_has_neither_picks_nor_a_word_about_them(tmp_path):
     pools = make_pools(Source("blobs", blobs(90)), None, "auto", 60, 2000, 20)
-    grid = Grid({"reservoir": lambda seed: Reservoir(8, seed=seed)}, [30, 60], range(1))
+    grid = Grid({"reservoir": lambda seed: Reservoir(8, random_state=seed)}, [30, 60], range(1))
     records = Records(tmp_path / "rows.jsonl", {})
     run = StreamComparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
     run.run()

@@ -235,7 +235,7 @@ def test_a_moment_memory_of_targets_is_worth_more_than_random_rows():
     scores = []
     for seed in range(4):
         order = np.random.default_rng(seed).permutation(len(x))
-        for memory in (MomentMemory(20), Reservoir(20, seed=seed)):
+        for memory in (MomentMemory(20), Reservoir(20, random_state=seed)):
             for batch in np.array_split(order, 5):
                 memory.update(x[batch], y[batch])
             kept = memory.snapshot()

@@ -24,7 +24,7 @@ def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
     selector = BilevelSelector(
         kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learnt" else "binary"
     )
-    memory = ReplayMemory(selector, 9, weights, seed=4)
+    memory = ReplayMemory(selector, 9, weights, random_state=4)
     for number in range(2):
         memory.add_task(*task(number))
     again = ReplayMemory.load(memory.save(tmp_path / "memory.npz"), selector)
@@ -97,7 +97,9 @@ def test_every_pass_of_the_loader_has_an_order_of_its_own():
     memory.add_task(*task(0))
     first, second = (next(memory.loader())[0] for _ in range(2))
     assert not torch.equal(first, second)
-    assert torch.equal(next(memory.loader(seed=3))[0], next(memory.loader(seed=3))[0])
+    assert torch.equal(
+        next(memory.loader(random_state=3))[0], next(memory.loader(random_state=3))[0]
+    )
 
 
 def test_labels_of_another_kind_and_odd_seeds_are_refused():
@@ -106,8 +108,8 @@ def test_labels_of_another_kind_and_odd_seeds_are_refused():
     with pytest.raises(InputError, match="one kind of label"):
         memory.add_task(task(1)[0], task(1)[1].astype(str))
     for seed in (-1, 2.7, "a"):
-        with pytest.raises(InputError, match="seed"):
-            ReplayMemory(Uniform(), 20, seed=seed)
+        with pytest.raises(InputError, match="random_state"):
+            ReplayMemory(Uniform(), 20, random_state=seed)
 
 
 def test_an_interrupted_task_changes_nothing():
@@ -180,7 +182,7 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
         float(
             (w * nn.functional.cross_entropy(model(x.float()), y, reduction="none")).detach().sum()
         )
-        for x, y, w in memory.loader(3, seed=1)
+        for x, y, w in memory.loader(3, random_state=1)
     )
     assert total / len(memory) == pytest.approx(float(expected.detach()), rel=1e-5)
     memory.loss(model, nn.CrossEntropyLoss()).backward()
@@ -286,10 +288,12 @@ def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_avera
     bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
     none = [continual_accuracy(None, seed) for seed in range(seeds)]
     chosen = [
-        continual_accuracy(ReplayMemory(bilevel, 50, seed=seed), seed) for seed in range(seeds)
+        continual_accuracy(ReplayMemory(bilevel, 50, random_state=seed), seed)
+        for seed in range(seeds)
     ]
     uniform = [
-        continual_accuracy(ReplayMemory(Uniform(), 50, seed=seed), seed) for seed in range(seeds)
+        continual_accuracy(ReplayMemory(Uniform(), 50, random_state=seed), seed)
+        for seed in range(seeds)
     ]
     assert np.mean(chosen) > np.mean(none) + 0.3
     assert np.mean(chosen) > np.mean(uniform)

@@ -193,7 +193,7 @@ def test_wrong_layers_and_observations_are_refused():
 
 def test_uniform_draws_every_point_equally_often():
     counts = sum(
-        np.bincount(Uniform().select(points(*range(5)), 2, rng=seed).indices, minlength=5)
+        np.bincount(Uniform().select(points(*range(5)), 2, random_state=seed).indices, minlength=5)
         for seed in range(1000)
     )
     assert np.abs(counts - 400).max() < 5 * np.sqrt(1000 * 0.4 * 0.6)
@@ -203,11 +203,11 @@ def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points()
     labels = np.array([0] * 7 + [1] * 2 + [2])
     data = Dataset(np.arange(10.0)[:, None], labels)
     for seed in range(5):
-        order = labels[ClassBalanced().select(data, 8, rng=seed).indices]
+        order = labels[ClassBalanced().select(data, 8, random_state=seed).indices]
         assert sorted(order[:3]) == [0, 1, 2]
         assert sorted(order[3:5]) == [0, 1]
         assert order[5:].tolist() == [0, 0, 0]
-    continued = ClassBalanced().select(data, 4, initial=[0, 1], rng=0)
+    continued = ClassBalanced().select(data, 4, initial=[0, 1], random_state=0)
     assert not (labels[continued.indices[2:]] == 0).any()
 
 
@@ -291,8 +291,8 @@ def test_far_from_the_origin_distances_keep_their_digits():
         FacilityLocation(),
         Herding("features", per_class=False, normalise=False),
     ):
-        near = rule.select(Dataset(x), 8, rng=1)
-        shifted = rule.select(Dataset(x + 5000), 8, rng=1, context=far)
+        near = rule.select(Dataset(x), 8, random_state=1)
+        shifted = rule.select(Dataset(x + 5000), 8, random_state=1, context=far)
         assert near.indices.tolist() == shifted.indices.tolist()
     with pytest.raises(NumericalError, match="not finite"):
         KMeansPlusPlus().select(Dataset(x * 1e200), 3)
@@ -308,7 +308,7 @@ def test_data_weights_move_the_centre_the_means_and_the_criterion():
     spread = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     for weight, expected in (([9, 1, 9, 1.0], {0, 2}), ([1, 9, 1, 9.0], {1, 3})):
         points = InducingPoints("features", proposals=300)
-        chosen = points.select(Dataset(spread, weight=weight), 1, rng=0).indices
+        chosen = points.select(Dataset(spread, weight=weight), 1, random_state=0).indices
         assert set(chosen.tolist()) <= expected
 
 
@@ -317,7 +317,7 @@ def test_k_center_is_within_twice_the_best_radius():
     distances = np.linalg.norm(x[:, None] - x[None], axis=2)
     best = min(distances[:, list(chosen)].min(1).max() for chosen in combinations(range(12), 3))
     for seed in range(10):
-        assert KCenter().select(Dataset(x), 3, rng=seed).objective <= 2 * best + 1e-12
+        assert KCenter().select(Dataset(x), 3, random_state=seed).objective <= 2 * best + 1e-12
 
 
 @pytest.mark.slow
@@ -326,7 +326,7 @@ def test_k_means_plus_plus_draws_by_squared_distance():
     seconds = []
     draws = 600
     for seed in range(draws):
-        picked = KMeansPlusPlus().select(data, 2, rng=seed).indices
+        picked = KMeansPlusPlus().select(data, 2, random_state=seed).indices
         if picked[0] == 0:
             seconds.append(picked[1])
     share = np.mean(np.array(seconds) == 2)
@@ -336,7 +336,9 @@ def test_k_means_plus_plus_draws_by_squared_distance():
 
 def test_k_means_plus_plus_respects_weights_and_duplicates():
     heavy = Dataset(np.array([[0.0], [5.0]]), weight=[1.0, 9.0])
-    firsts = [KMeansPlusPlus().select(heavy, 1, rng=seed).indices[0] for seed in range(400)]
+    firsts = [
+        KMeansPlusPlus().select(heavy, 1, random_state=seed).indices[0] for seed in range(400)
+    ]
     assert np.mean(firsts) == pytest.approx(0.9, abs=0.05)
     assert sorted(KMeansPlusPlus().select(points(2, 2, 2), 3).indices.tolist()) == [0, 1, 2]
 
@@ -352,8 +354,8 @@ def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
     explicit = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
     data = Dataset(rng.normal(size=(9, 1)), y)
     for rule in (KCenter, KMeansPlusPlus, FacilityLocation):
-        over = rule("gradients").select(data, 5, rng=3, context=context).indices
-        plain = rule("features").select(Dataset(explicit, y), 5, rng=3).indices
+        over = rule("gradients").select(data, 5, random_state=3, context=context).indices
+        plain = rule("features").select(Dataset(explicit, y), 5, random_state=3).indices
         assert over.tolist() == plain.tolist()
 
 
@@ -430,9 +432,17 @@ def trace(kernel, chosen) -> float:
 def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
     x = np.random.default_rng(2).normal(size=(25, 6))
     kernel = x @ x.T
-    start = InducingPoints("features", proposals=0).select(Dataset(x), 4, rng=1).indices.tolist()
-    final = InducingPoints("features", proposals=800).select(Dataset(x), 4, rng=1).indices.tolist()
-    assert sorted(start) == sorted(Uniform().select(Dataset(x), 4, rng=1).indices.tolist())
+    start = (
+        InducingPoints("features", proposals=0)
+        .select(Dataset(x), 4, random_state=1)
+        .indices.tolist()
+    )
+    final = (
+        InducingPoints("features", proposals=800)
+        .select(Dataset(x), 4, random_state=1)
+        .indices.tolist()
+    )
+    assert sorted(start) == sorted(Uniform().select(Dataset(x), 4, random_state=1).indices.tolist())
     assert trace(kernel, final) < trace(kernel, start)
     for leaving in range(4):
         for joining in set(range(25)) - set(final):
@@ -444,10 +454,12 @@ def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
 
 def test_inducing_points_keep_those_given_and_depend_on_the_seed():
     data = Dataset(np.random.default_rng(3).normal(size=(40, 6)))
-    picked = InducingPoints("features", proposals=200).select(data, 5, initial=[7, 3], rng=0)
+    picked = InducingPoints("features", proposals=200).select(
+        data, 5, initial=[7, 3], random_state=0
+    )
     assert picked.indices[:2].tolist() == [7, 3]
     drawn = InducingPoints("features", proposals=0)
-    several = {frozenset(drawn.select(data, 5, rng=seed).indices) for seed in range(5)}
+    several = {frozenset(drawn.select(data, 5, random_state=seed).indices) for seed in range(5)}
     assert len(several) == 5
 
 
@@ -809,7 +821,7 @@ def test_classes_in_turn_are_other_points_with_another_seed(shuffled):
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(60) if shuffled else np.arange(60)
         data = Dataset(np.zeros((60, 1)), np.arange(60)[order] % 3)
-        found.add(tuple(sorted(order[ClassBalanced().select(data, 6, rng=seed).indices])))
+        found.add(tuple(sorted(order[ClassBalanced().select(data, 6, random_state=seed).indices])))
     assert len(found) == 5
 
 

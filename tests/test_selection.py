@@ -45,19 +45,19 @@ OPTIONS = {
 def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
     data = blobs(80)
     selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
-    small = selector.select(data, 8, rng=4)
-    large = selector.select(data, 20, rng=4)
+    small = selector.select(data, 8, random_state=4)
+    large = selector.select(data, 20, random_state=4)
     assert large.prefix(8).indices.tolist() == small.indices.tolist()
     fallen = large.provenance.empty_objective - large.objective
     assert len(large.gains) == 20
     assert large.gains.sum() == pytest.approx(fallen)
-    continued = selector.select(data, 20, rng=4, initial=small)
+    continued = selector.select(data, 20, random_state=4, initial=small)
     assert continued.indices.tolist() == large.indices.tolist()
     np.testing.assert_allclose(continued.objectives, large.objectives, rtol=1e-6)
-    by_rows = selector.select(data, 20, rng=4, initial=small.indices)
+    by_rows = selector.select(data, 20, random_state=4, initial=small.indices)
     assert by_rows.indices.tolist() == large.indices.tolist()
     # the engine that went on tells what a fit of its own finds
-    fresh = selector.select(data, 20, rng=4, initial=large.indices)
+    fresh = selector.select(data, 20, random_state=4, initial=large.indices)
     assert fresh.objective == pytest.approx(large.objective, rel=1e-6)
 
 
@@ -418,7 +418,7 @@ def test_progress_line_is_rewritten_and_removed(capsys, monkeypatch):
 def test_random_first_point_follows_the_seed():
     data = blobs(60)
     firsts = {
-        select(data, size=1, kernel="rbf", inner_reg=0.1, first="random", seed=s).indices[0]
+        select(data, size=1, kernel="rbf", inner_reg=0.1, first="random", random_state=s).indices[0]
         for s in range(20)
     }
     assert len(firsts) > 5

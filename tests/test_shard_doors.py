@@ -75,7 +75,7 @@ class TestLibrary:
             found = library.select(source, 5, kernel="rbf", strategy="greedy", passes="auto")
         assert "random features" in found.provenance.notes[0]
         laplace = features_for(library.Laplace(0.5), seed=3)[0]
-        assert (laplace.kind, laplace.gamma, laplace.seed) == ("laplace", 0.5, 3)
+        assert (laplace.kind, laplace.gamma, laplace.random_state) == ("laplace", 0.5, 3)
         assert type(features_for("ntk", 0)[0]) is RandomReLU
         with pytest.warns(LargeDataWarning, match="landmarks"):
             library.select(source, 5, kernel="polynomial", strategy="greedy", passes="auto")

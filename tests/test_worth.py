@@ -268,7 +268,7 @@ def test_the_same_seeds_give_the_same_answer_by_any_name():
     found = bicore.worth(data, 8, **options)
     assert [one.baseline for one in found.baselines] == ["uniform", "class-balanced"]
     assert bicore.worth(named, 8, **options) == found
-    assert bicore.worth(data, 8, seed=4, **options) != found
+    assert bicore.worth(data, 8, random_state=4, **options) != found
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def replay(
 ) -> Picks:
     """Tasks of two classes each (the first ones of three if the number is odd), in an order that
     the seed draws; earlier tasks shrink as the library has it."""
-    memory = ReplayMemory(as_selector(name, **options), capacity, seed=seed)
+    memory = ReplayMemory(as_selector(name, **options), capacity, random_state=seed)
     assert data.y is not None
     order = _class_order(data.y, seed)
     tasks = [
@@ -71,7 +71,7 @@ def stream(
     if name in BUFFERS:
         buffer = BUFFERS[name](capacity, seed)
     else:
-        buffer = MergeReduce(as_selector(name, **options), capacity, slots=1, seed=seed)
+        buffer = MergeReduce(as_selector(name, **options), capacity, slots=1, random_state=seed)
     assert data.y is not None
     place = np.argsort(_class_order(data.y, seed))
     codes = np.unique(data.y, return_inverse=True)[1]

@@ -22,6 +22,14 @@ MODULES = {
     "bicore.selectors": "bicore.methods",
     "bicore.shards.sources": "bicore.sources",
 }
+#: Names of fields in files of version 0.2.
+FIELDS = {"seed": "random_state"}
+OLD_FIELDS = {new: old for old, new in FIELDS.items()}
+
+
+def rename_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a saved configuration under their present names."""
+    return {FIELDS.get(name, name): value for name, value in fields.items()}
 
 
 def warn(old: str, new: str, level: int = 3) -> None:

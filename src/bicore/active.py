@@ -32,7 +32,7 @@ def query(
     selector: BilevelSelector | None = None,
     landmarks: int | None = None,
     augmentations: Sequence[Transformation] = (),
-    seed: int = 0,
+    random_state: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
     """Select the points of a pool to label next.
@@ -56,7 +56,7 @@ def query(
     augmentations : sequence of callable
         Transformations of a point, such as ``bicore.kernels.shifts(1)``; the kernel is averaged
         over them.
-    seed : int
+    random_state : int
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
@@ -87,7 +87,7 @@ def query(
             f"{pool.shape[1:]}; they must match."
         )
     wanted = check_integer("batch_size", batch_size, most=len(pool))
-    chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, seed)
+    chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, random_state)
     context = Context(runtime=runtime or Runtime())
     if pseudo_labels is not None:
         given = pseudo_labels(pool) if callable(pseudo_labels) else pseudo_labels
@@ -95,10 +95,14 @@ def query(
     elif known.dtype.kind != "f" and len(np.unique(known)) < 2:
         raise InputError("y_labelled has a single class; label more, or give pseudo_labels.")
     else:
-        guesses = chooser.predict(Dataset(labelled, known), pool, seed=seed, context=context)
+        guesses = chooser.predict(
+            Dataset(labelled, known), pool, random_state=random_state, context=context
+        )
     both = join_pool(labelled, known, pool, guesses)
     begun = list(range(len(labelled)))
-    coreset = chooser.select(both, len(begun) + wanted, initial=begun, rng=seed, context=context)
+    coreset = chooser.select(
+        both, len(begun) + wanted, initial=begun, random_state=random_state, context=context
+    )
     return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
 

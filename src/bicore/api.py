@@ -42,7 +42,7 @@ def select(
     weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: Any = None,
@@ -74,7 +74,7 @@ def select(
     initial : Coreset or sequence of int
         Points to start from. A coreset keeps the kernel that was chosen for it; with row numbers
         the kernel is chosen again, for the new size.
-    seed : int or numpy.random.Generator
+    random_state : int or numpy.random.Generator
         Of whatever is drawn at random.
     runtime : Runtime, optional
         Device, precision, memory, threads, progress, time limit.
@@ -134,7 +134,7 @@ def select(
         parts = RowsInParts(x, y, weight, outer, options)
         if parts.in_passes:
             others = {"method": method, "model": model, "tolerance": tolerance}
-            return parts.select(size, initial, seed, runtime, wanted, **others)
+            return parts.select(size, initial, random_state, runtime, wanted, **others)
         x, outer, options, notes = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
@@ -145,7 +145,7 @@ def select(
     refuse_tolerance(size, tolerance)
     judge = _outer(outer)
     if not len(initial) and _takes_all(selector, data, size):
-        return _take_all(data, seed, notes)
+        return _take_all(data, random_state, notes)
     selector, replaced = make_feasible(selector, data, wanted)
     notes += replaced
     for note in replaced:
@@ -153,7 +153,7 @@ def select(
     more: dict[str, Any] = {
         "outer": judge,
         "initial": initial,
-        "rng": seed,
+        "random_state": random_state,
         "context": Context(model, runtime),
     }
     if size == "auto":
@@ -239,7 +239,7 @@ def reweight(
     weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
     start: Any = None,
-    seed: int = 0,
+    random_state: int = 0,
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Coreset:
@@ -257,7 +257,7 @@ def reweight(
         A separate set on which the objective is measured.
     start : array, optional
         Weights to start from; 1 by default.
-    seed : int
+    random_state : int
         Of an automatic regulariser.
     runtime : Runtime, optional
         Device and limits.
@@ -286,7 +286,7 @@ def reweight(
         indices,
         outer=judge,
         start=start,
-        seed=seed,
+        random_state=random_state,
         context=Context(runtime=runtime or Runtime()),
     )
 
@@ -298,7 +298,7 @@ def influence(
     *,
     weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Array:
@@ -314,7 +314,7 @@ def influence(
         How much each row counts in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
-    seed : int
+    random_state : int
         Of an automatic regulariser.
     runtime : Runtime, optional
         Device and limits.
@@ -341,7 +341,7 @@ def influence(
         data,
         coreset,
         outer=judge,
-        seed=seed,
+        random_state=random_state,
         context=Context(runtime=runtime or Runtime()),
     )
 
@@ -380,7 +380,10 @@ def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, 
     coreset = Coreset(np.arange(len(data)), ids=data.ids)
     order = "in the given order"
     if targets.classes is not None and len(targets.classes) > 1:
-        coreset, order = ClassBalanced().select(data, len(data), rng=seed), "classes take turns"
+        coreset, order = (
+            ClassBalanced().select(data, len(data), random_state=seed),
+            "classes take turns",
+        )
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
     every = (*notes, f"size: all rows, {order}; none were compared")
     return coreset.annotated({**known, "notes": every})

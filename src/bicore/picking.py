@@ -96,13 +96,13 @@ def as_relative(value: Any) -> Any:
         raise InputError(f"inner_reg={value!r} must be such as 'relative:0.01'.") from None
 
 
-def as_seed(rng: int | np.random.Generator) -> int:
+def as_seed(random_state: int | np.random.Generator) -> int:
     """One number from which every step derives its own generator, so that a run can be continued
     at any step."""
-    if isinstance(rng, np.random.Generator):
-        drawn: int = rng.integers(2**62).item()
+    if isinstance(random_state, np.random.Generator):
+        drawn: int = random_state.integers(2**62).item()
         return drawn
-    return check_integer("seed", rng, 0, fix="or give a NumPy generator")
+    return check_integer("random_state", random_state, 0, fix="or give a NumPy generator")
 
 
 def step_rng(seed: int, step: int) -> np.random.Generator:

@@ -170,7 +170,7 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
         },
     }.items():
         coreset = NetworkSelector(inner_reg=0.05, **options).select(
-            given, 6, rng=1, context=Context(network())
+            given, 6, random_state=1, context=Context(network())
         )
         assert len(set(coreset.indices.tolist())) == 6
         scores[name] = coreset.objectives[-1]

@@ -188,9 +188,9 @@ def test_the_papers_recipe_is_a_combination_of_these():
         **options, inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, euclidean=True)
     )
     told = recipe.select(
-        data, 10, rng=3, context=Context(runtime=Runtime(device="cpu", dtype="float32"))
+        data, 10, random_state=3, context=Context(runtime=Runtime(device="cpu", dtype="float32"))
     )
-    exact = BilevelSelector(**options).select(data, 10, rng=3)
+    exact = BilevelSelector(**options).select(data, 10, random_state=3)
     assert told.objective == pytest.approx(exact.objective, rel=0.15)
     assert told.details["effort"]["inner_iterations"] > 10
     assert np.intersect1d(told.indices, exact.indices).size >= 6

@@ -40,27 +40,29 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
         "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, rule="cosine"),
     },
     MomentMemory: {
-        "moments": lambda capacity, seed: MomentMemory(capacity, RELU, seed=seed),
+        "moments": lambda capacity, seed: MomentMemory(capacity, RELU, random_state=seed),
         "moments, rows": lambda capacity, seed: MomentMemory(
-            capacity, "rows", "gain", half_life=100.0, seed=seed
+            capacity, "rows", "gain", half_life=100.0, random_state=seed
         ),
         "moments, equal prior": lambda capacity, seed: MomentMemory(
-            capacity, RELU, "gradient", prior="equal", seed=seed
+            capacity, RELU, "gradient", prior="equal", random_state=seed
         ),
     },
     MergeReduce: {
         "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(
-            BILEVEL, capacity, min(3, capacity), seed=seed
+            BILEVEL, capacity, min(3, capacity), random_state=seed
         ),
-        "merge-reduce, 1 slot": lambda capacity, seed: MergeReduce(BILEVEL, capacity, 1, seed=seed),
+        "merge-reduce, 1 slot": lambda capacity, seed: MergeReduce(
+            BILEVEL, capacity, 1, random_state=seed
+        ),
         "merge-reduce, learnt": lambda capacity, seed: MergeReduce(
             LEARNT, capacity, min(2, capacity), "learnt", seed
         ),
         "merge-reduce, no labels": lambda capacity, seed: MergeReduce(
-            KCenter(), capacity, min(2, capacity), seed=seed
+            KCenter(), capacity, min(2, capacity), random_state=seed
         ),
         "merge-reduce, model": lambda capacity, seed: MergeReduce(
-            Herding(), capacity, min(2, capacity), seed=seed
+            Herding(), capacity, min(2, capacity), random_state=seed
         ),
     },
 }

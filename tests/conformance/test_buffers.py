@@ -246,7 +246,7 @@ def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
     for wrong in (0, -1, 2.5, True):
         with pytest.raises(InputError, match="capacity"):
             make(wrong, 0)
-    with pytest.raises(InputError, match="seed"):
+    with pytest.raises(InputError, match="random_state"):
         make(3, -1)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     with pytest.raises(InputError, match="not a state file"):
@@ -315,11 +315,11 @@ def test_buffers_say_in_what_they_were_built_differently(named):
     _, make = named
     own = make(CAPACITY, 0)
     assert own.unlike(fed(make, *stream(12))) == []
-    assert own.unlike(make(CAPACITY + 1, 2)) == ["capacity", "seed"]
+    assert own.unlike(make(CAPACITY + 1, 2)) == ["capacity", "random_state"]
     for kind, configurations in CONFIGURATIONS.items():
         other = next(iter(configurations.values()))(CAPACITY, 1)
         if kind is not type(own):
-            assert own.unlike(other)[:2] == ["buffer", "seed"]
+            assert own.unlike(other)[:2] == ["buffer", "random_state"]
 
 
 def logits(x: np.ndarray) -> np.ndarray:

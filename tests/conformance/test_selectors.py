@@ -51,7 +51,7 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
     data = data_of(seed)
-    coreset = CASES[name].select(data, size, rng=seed, context=MODEL)
+    coreset = CASES[name].select(data, size, random_state=seed, context=MODEL)
     assert len(np.unique(coreset.indices)) == len(coreset)
     assert ((coreset.indices >= 0) & (coreset.indices < len(data))).all()
     assert (coreset.weights >= 0).all()
@@ -70,10 +70,10 @@ def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touche
     before = [column.copy() for column in (data.x, data.y, data.weight, data.ids)]
     np.random.seed(3)
     torch.manual_seed(3)
-    first = selector.select(data, SIZE, rng=5, context=MODEL)
+    first = selector.select(data, SIZE, random_state=5, context=MODEL)
     state = np.random.get_state()[1].copy()
     tensor_state = torch.get_rng_state()
-    second = selector.select(data, SIZE, rng=5, context=MODEL)
+    second = selector.select(data, SIZE, random_state=5, context=MODEL)
     np.testing.assert_array_equal(state, np.random.get_state()[1])
     assert torch.equal(tensor_state, torch.get_rng_state())
     np.testing.assert_array_equal(first.indices, second.indices)
@@ -82,7 +82,9 @@ def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touche
         np.testing.assert_array_equal(column, old)
     if name in CHANCE:
         drawn = [
-            selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL).indices
+            selector.select(
+                data, SIZE, random_state=np.random.default_rng(8), context=MODEL
+            ).indices
             for _ in range(2)
         ]
         np.testing.assert_array_equal(*drawn)
@@ -93,11 +95,11 @@ def test_prefixes_are_nested(named):
     if name in CORRECTED or not selector.ordered:
         pytest.skip("a point may leave again, or the definition gives no order")
     data = data_of(2)
-    large = selector.select(data, 9, rng=0, context=MODEL)
+    large = selector.select(data, 9, random_state=0, context=MODEL)
     for size in (1, 5):
         assert (
             large.prefix(size).indices.tolist()
-            == selector.select(data, size, rng=0, context=MODEL).indices.tolist()
+            == selector.select(data, size, random_state=0, context=MODEL).indices.tolist()
         )
 
 
@@ -107,12 +109,12 @@ def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
     weight = data.weight.copy()
     weight[5:15] = 0
     masked = Dataset(data.x, data.y, weight, data.ids)
-    picked = selector.select(masked, SIZE, rng=0, context=MODEL)
+    picked = selector.select(masked, SIZE, random_state=0, context=MODEL)
     assert not np.isin(picked.indices, np.arange(5, 15)).any()
     if name in FITTED:
         return
     kept = np.flatnonzero(weight > 0)
-    alone = selector.select(masked[kept], SIZE, rng=0, context=MODEL)
+    alone = selector.select(masked[kept], SIZE, random_state=0, context=MODEL)
     assert picked.ids.tolist() == alone.ids.tolist()
 
 
@@ -120,8 +122,8 @@ def test_row_order_does_not_matter(named):
     name, selector = named
     data = data_of(0)
     order = np.random.default_rng(50).permutation(len(data))
-    plain = selector.select(data, SIZE, rng=0, context=MODEL)
-    shuffled = selector.select(data[order], SIZE, rng=0, context=MODEL)
+    plain = selector.select(data, SIZE, random_state=0, context=MODEL)
+    shuffled = selector.select(data[order], SIZE, random_state=0, context=MODEL)
     assert plain.ids.tolist() == shuffled.ids.tolist()
     if plain.objective is not None:
         # Learnt weights stop on a flat floor: rounding moves them along it, not up.
@@ -141,7 +143,7 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(named):
         np.repeat(data.weight, 2),
         np.r_[np.arange(60)][::-1],
     )
-    picked = selector.select(doubled, 10, rng=0, context=MODEL)
+    picked = selector.select(doubled, 10, random_state=0, context=MODEL)
     seen: set[int] = set()
     for row, ident in zip(picked.indices, picked.ids, strict=True):
         twin = row ^ 1
@@ -153,9 +155,9 @@ def test_float32_agrees_with_float64(named):
     name, selector = named
     data = data_of(6)
     single = selector.select(
-        data, SIZE, rng=0, context=Context(MODEL.model, Runtime(dtype="float32"))
+        data, SIZE, random_state=0, context=Context(MODEL.model, Runtime(dtype="float32"))
     )
-    double = selector.select(data, SIZE, rng=0, context=MODEL)
+    double = selector.select(data, SIZE, random_state=0, context=MODEL)
     assert len(np.intersect1d(single.indices, double.indices)) >= SIZE - 1
     if double.objective is not None and name != "squared, learnt":
         assert single.objective == pytest.approx(double.objective, rel=2e-2)
@@ -174,16 +176,16 @@ def test_given_points_come_first_and_are_continued(named):
     name, selector = named
     data = data_of(8)
     if name in CORRECTED:
-        started = selector.select(data, SIZE, initial=[3, 11], rng=0, context=MODEL)
+        started = selector.select(data, SIZE, initial=[3, 11], random_state=0, context=MODEL)
         assert len(np.unique(started.indices)) == len(started)
         return
-    started = selector.select(data, SIZE, initial=[3, 11], rng=0, context=MODEL)
+    started = selector.select(data, SIZE, initial=[3, 11], random_state=0, context=MODEL)
     assert started.indices[:2].tolist() == [3, 11]
     assert len(np.unique(started.indices)) == SIZE
     if selector.ordered and name not in CHANCE | {"facility location, predictions"}:
-        whole = selector.select(data, SIZE, rng=0, context=MODEL)
+        whole = selector.select(data, SIZE, random_state=0, context=MODEL)
         continued = selector.select(
-            data, SIZE, initial=whole.indices[:4].tolist(), rng=0, context=MODEL
+            data, SIZE, initial=whole.indices[:4].tolist(), random_state=0, context=MODEL
         )
         assert continued.indices.tolist() == whole.indices.tolist()
 
@@ -213,14 +215,14 @@ def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(named):
     module = network()
     module[2].eval()
     modes = [part.training for part in module.modules()]
-    direct = selector.select(data, SIZE, rng=0, context=Context(module))
+    direct = selector.select(data, SIZE, random_state=0, context=Context(module))
     assert [part.training for part in module.modules()] == modes
     assert all(parameter.grad is None for parameter in module.parameters())
     if selector.fits_model:
         with pytest.raises(InputError, match="needs the module itself"):
             selector.select(data, SIZE, context=Context(observe(module, data.x)))
         return
-    again = selector.select(data, SIZE, rng=0, context=Context(observe(module, data.x)))
+    again = selector.select(data, SIZE, random_state=0, context=Context(observe(module, data.x)))
     assert again.indices.tolist() == direct.indices.tolist()
 
 
@@ -228,9 +230,11 @@ def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(named):
 def test_gpu_and_cpu_agree(named):
     name, selector = named
     data = data_of(7)
-    here = selector.select(data, SIZE, rng=0, context=Context(network(), Runtime(device="cpu")))
+    here = selector.select(
+        data, SIZE, random_state=0, context=Context(network(), Runtime(device="cpu"))
+    )
     there = selector.select(
-        data, SIZE, rng=0, context=Context(network().cuda(), Runtime(device="cuda"))
+        data, SIZE, random_state=0, context=Context(network().cuda(), Runtime(device="cuda"))
     )
     assert here.indices.tolist() == there.indices.tolist()
     if name in CORRECTED and here.objective is not None:

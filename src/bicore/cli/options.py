@@ -49,7 +49,7 @@ def option(
 ) -> Any:
     """A field of a group: an option with its help and default."""
     panel = ADVANCED if advanced else None
-    info = typer.Option(*filter(None, [name]), help=words, metavar=metavar, rich_help_panel=panel)
+    info = typer.Option(*name.split(), help=words, metavar=metavar, rich_help_panel=panel)
     return field(default=default, metadata={"info": info})
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ENDINGS = (".npy", ".npz", ".parquet", ".pq")
 OF_PARTS = ("outer", "passes", "state", "dask", "skip_bad")
 #: Arguments of :func:`bicore.select` that are no options of a method.
-OF_SELECT = ("size", "method", "seed", "large", "initial", "tolerance", *OF_PARTS)
+OF_SELECT = ("size", "method", "random_state", "large", "initial", "tolerance", *OF_PARTS)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class Method:
         "Largest number of points of each class, LABEL=COUNT,…; or balanced: equally many.",
         "QUOTAS",
     )
-    seed: int = option("Seed for all random draws.", default=0)
+    random_state: int = option(
+        "Seed for all random draws.", default=0, name="--random-state --seed"
+    )
 
 
 @dataclass(frozen=True)
@@ -358,7 +360,7 @@ def _estimate(rows: Rows, options: dict[str, Any], runtime: Runtime, output: Out
     from bicore import api
 
     _, arguments = _open(rows, options, runtime, output)
-    for name in ("seed", "initial", "tolerance", "state", "dask"):
+    for name in ("random_state", "initial", "tolerance", "state", "dask"):
         arguments.pop(name, None)
     found = api.estimate(**arguments, runtime=runtime)
     if output.json:

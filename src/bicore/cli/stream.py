@@ -57,7 +57,9 @@ class Memory:
         "skipped.",
         "--append",
     )
-    seed: int = option("Seed for all random draws.", default=0)
+    random_state: int = option(
+        "Seed for all random draws.", default=0, name="--random-state --seed"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def stream(
     check_output(output.head, output.force, (".npz",), "--head")
     check_integer("--batch", memory.batch)
     check_integer("--every", memory.every)
-    fresh = make_buffer(memory.buffer, memory.capacity, memory.seed, **vars(options))
+    fresh = make_buffer(memory.buffer, memory.capacity, memory.random_state, **vars(options))
     context = Context(runtime=limits.runtime(progress=False))
     flow = _open(data, memory, limits, output.quiet)
     check_head(output.head, output.merge, memory.buffer, flow.scale)
@@ -403,7 +405,7 @@ def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
     provenance = Provenance(
         method=run.buffer.name,
         rows=run.flow.rows if run.flow.rows is not None else run.buffer.position,
-        seed=run.buffer.seed,
+        seed=run.buffer.random_state,
         seconds=seconds,
         fingerprint=run.flow.fingerprint(),
         notes=(*run.flow.notes, *run.flow.later, f"To make it again: {command()}"),

@@ -55,7 +55,9 @@ class Evaluation:
     )
     judge: str | None = option(f"Evaluation model: {', '.join(JUDGES)}.", "NAME")
     seeds: int = option("Number of repetitions, at least 2.", "N", default=SEEDS)
-    seed: int = option("Seed of the first repetition.", default=0)
+    random_state: int = option(
+        "Seed of the first repetition.", default=0, name="--random-state --seed"
+    )
     most: int = option("Size of the largest random sample.", "N", default=MOST)
 
 
@@ -98,7 +100,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
         )
     if not output.quiet:
         tell(f"{source.name}: {len(source.data)} points")
-    named = ("method", "judge", "seeds", "seed", "most", "task", "reference")
+    named = ("method", "judge", "seeds", "random_state", "most", "task", "reference")
     options = {name: getattr(evaluation, name) for name in named}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
         options["kernel"] = evaluation.kernel

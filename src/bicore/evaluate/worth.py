@@ -648,7 +648,7 @@ class Appraisal:
         Rows that the selection did not see.
     judge : str or Judge, optional
         The evaluation model.
-    seeds, seed : int
+    seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
         The largest random sample.
@@ -683,7 +683,7 @@ class Appraisal:
         test: Dataset | None = None,
         judge: str | Judge | None = None,
         seeds: int = SEEDS,
-        seed: int = 0,
+        random_state: int = 0,
         most: int = MOST,
         task: str = "auto",
         runtime: Runtime | None = None,
@@ -693,7 +693,7 @@ class Appraisal:
         **options: Any,
     ) -> None:
         check_integer("seeds", seeds, 2)
-        check_integer("seed", seed, 0)
+        check_integer("random_state", random_state, 0)
         check_integer("most", most)
         source = data if isinstance(data, Source) else Source("data", data)
         data = source.data
@@ -707,7 +707,7 @@ class Appraisal:
         self.large = as_option("large", large, Large)
         self.coreset = _given_coreset(chosen, data, self.has_test, self.selector)
         self.size = _size_of(chosen, len(data)) if self.coreset is None else len(chosen)
-        numbers = range(seed, seed + seeds)
+        numbers = range(random_state, random_state + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
         self.most = self._largest(most)
         self.simple = as_selector(SIMPLE)
@@ -846,7 +846,7 @@ class Appraisal:
             pool, context = split.pool[:], Context(runtime=runtime)
             if not self.selections:
                 self._choose_approximation(pool, context)
-            found = self.selector.select(pool, self.size, rng=seed, context=context)
+            found = self.selector.select(pool, self.size, random_state=seed, context=context)
             if found.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a partial selection is not evaluated
             self.selections[seed] = found
@@ -889,13 +889,13 @@ class Appraisal:
         assert data.y is not None
         rows = Dataset(np.zeros((len(places), 1)), data.y[places], data.weights[places])
         rng = np.random.default_rng((split.seed, stream))
-        return selector.select(rows, self.most, rng=rng).indices
+        return selector.select(rows, self.most, random_state=rng).indices
 
     def _select_simple(self, name: str, size: int, split: Split) -> Array:
         pool = split.pool[:]
         selector, _ = make_feasible(self.simple, pool, Large.APPROXIMATE)
         context = Context(runtime=replace(self.runtime, progress=False))
-        return selector.select(pool, size, rng=split.seed, context=context).indices
+        return selector.select(pool, size, random_state=split.seed, context=context).indices
 
     def _chosen_score(self, split: Split) -> float:
         picked = self.picked(split).normalised()
@@ -1017,7 +1017,7 @@ def worth(
     test: tuple[Any, Any] | Dataset | None = None,
     judge: str | Judge | None = None,
     seeds: int = SEEDS,
-    seed: int = 0,
+    random_state: int = 0,
     most: int = MOST,
     weight: Any = None,
     task: str = "auto",
@@ -1049,7 +1049,7 @@ def worth(
     judge : str or Judge, optional
         The evaluation model: a name of ``bicore.evaluate.JUDGES``, or an object; by default
         logistic regression, ridge regression for targets.
-    seeds, seed : int
+    seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
         The largest random sample.
@@ -1100,7 +1100,7 @@ def worth(
         test=Dataset(*test) if isinstance(test, (tuple, list)) else test,
         judge=judge,
         seeds=seeds,
-        seed=seed,
+        random_state=random_state,
         most=most,
         task=task,
         runtime=runtime,

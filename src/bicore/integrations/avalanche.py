@@ -58,7 +58,7 @@ class CoresetSelection:
         The layer whose output is the embedding; see :func:`bicore.integrations.torch.select_from`.
     batch_size : int
         Rows per batch.
-    seed : int
+    random_state : int
         Seed for all random draws.
     **options
         Parameters of the method.
@@ -82,13 +82,13 @@ class CoresetSelection:
         model: Any = None,
         layer: str | None = None,
         batch_size: int = BATCH,
-        seed: int = 0,
+        random_state: int = 0,
         **options: Any,
     ) -> None:
         _host()
         self.size = size
         self.selector = as_selector(method, **options).for_memory()
-        self.seed = seed
+        self.random_state = random_state
         self._rows = _Rows(model, layer, batch_size)
 
     def make_sorted_indices(self, strategy: Any, data: Any) -> list[int]:
@@ -112,7 +112,9 @@ class CoresetSelection:
         if single and type(selector) is BilevelSelector:
             selector = Reconstruction()
         count = min(self.size, len(rows))
-        chosen = selector.select(rows, count, rng=self.seed, context=context).indices
+        chosen = selector.select(
+            rows, count, random_state=self.random_state, context=context
+        ).indices
         return [*chosen.tolist(), *np.setdiff1d(np.arange(len(rows)), chosen).tolist()]
 
 

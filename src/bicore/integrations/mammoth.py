@@ -47,7 +47,7 @@ class Buffer:
         Device of the returned tensors.
     memory : str or callable
         A name of ``bicore.streaming.BUFFERS``, or a function from a capacity to a buffer.
-    seed : int
+    random_state : int
         Seed of the draws of :meth:`get_data`.
 
     Raises
@@ -76,12 +76,12 @@ class Buffer:
         device: Device = "cpu",
         *,
         memory: str | Callable[[int], Memory] = "moments",
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
         self.buffer_size = check_integer("buffer_size", buffer_size)
         self.device = torch.device(device)
         self._make = memory if callable(memory) else lambda capacity: as_buffer(memory, capacity)
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(random_state)
         self.empty()
 
     def empty(self) -> None:

@@ -114,7 +114,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         # missing labels make floats of integers, so classes are given by codes
         labels = y.astype(np.float64) if regression else np.unique(y, return_inverse=True)[1]
         begun = list(range(len(x)))
-        more: dict[str, Any] = {"seed": seed, "context": context}
+        more: dict[str, Any] = {"random_state": seed, "context": context}
         if len(np.unique(labels)) >= (1 if regression else 2):
             guesses = selector.predict(Dataset(x, labels), pool, **more)
             data = judged = join_pool(x, labels, pool, guesses)
@@ -124,7 +124,9 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
             chooser = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
             selector, judged, _ = chooser.as_bilevel(data)
         size = len(x) + count
-        found = chooser.select(data, size, initial=begun, rng=seed, context=context).indices
+        found = chooser.select(
+            data, size, initial=begun, random_state=seed, context=context
+        ).indices
         places = found[found >= len(x)] - len(x)
 
         def utilities() -> Array:

@@ -179,7 +179,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
             data,
             size=size,
             method=self.method,
-            seed=as_seed(self.random_state),
+            random_state=as_seed(self.random_state),
             runtime=self.runtime,
             **options,
         )

@@ -47,7 +47,7 @@ def select_from(
     batch_size: int | None = None,
     workers: int | None = None,
     folder: str | os.PathLike[str] | None = None,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     **options: Any,
@@ -82,7 +82,7 @@ def select_from(
     folder : path, optional
         Folder for shards of the embeddings, as :func:`bicore.shards.embedded` writes them: for
         more rows than fit in memory, or to embed once.
-    seed : int or numpy.random.Generator
+    random_state : int or numpy.random.Generator
         Seed of the selection, and of transforms of the data set that draw with torch.
     runtime : Runtime, optional
         Limits of embedding and selecting together.
@@ -117,7 +117,7 @@ def select_from(
     """
     if layer is not None and model is None:
         raise InputError(f"layer={layer!r} needs a model; give model= as well.")
-    number = as_seed(seed)
+    number = as_seed(random_state)
     sight = Sight(model, layer, runtime or Runtime(), Clock((runtime or Runtime()).max_seconds))
     fields = Fields(x, y, weight)
     reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
@@ -134,7 +134,7 @@ def select_from(
         rows,
         size=size,
         outer=None if outer is None else sight.rows(open_data(outer, fields, **reading)),
-        seed=number,
+        random_state=number,
         runtime=sight.remaining(),
         method=method,
         model=seen,
@@ -266,7 +266,11 @@ class _Vectors(torch.nn.Module):
 
 
 def weighted_sampler(
-    coreset: Coreset, rows: int | None = None, *, draws: int | None = None, seed: int | None = None
+    coreset: Coreset,
+    rows: int | None = None,
+    *,
+    draws: int | None = None,
+    random_state: int | None = None,
 ) -> WeightedRandomSampler:
     """Draw the points of a coreset with replacement, in proportion to their weights.
 
@@ -282,7 +286,7 @@ def weighted_sampler(
         ``torch.utils.data.Subset(dataset, coreset.indices)`` or a :class:`WeightedSubset`.
     draws : int, optional
         Points of one pass; default: the size of the coreset.
-    seed : int, optional
+    random_state : int, optional
         Seed of the draws; default: torch's generator.
 
     Returns
@@ -298,7 +302,7 @@ def weighted_sampler(
     Examples
     --------
     >>> picked = Coreset(np.array([4, 2]), np.array([1.0, 3.0]))
-    >>> set(weighted_sampler(picked, rows=6, draws=50, seed=0)) == {2, 4}
+    >>> set(weighted_sampler(picked, rows=6, draws=50, random_state=0)) == {2, 4}
     True
     """
     weights = coreset.normalised().weights
@@ -308,7 +312,7 @@ def weighted_sampler(
         whole = np.zeros(rows)
         whole[coreset.indices] = weights
         weights = whole
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    generator = None if random_state is None else torch.Generator().manual_seed(random_state)
     count = len(coreset) if draws is None else draws
     return WeightedRandomSampler(weights.tolist(), count, replacement=True, generator=generator)
 

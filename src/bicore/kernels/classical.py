@@ -379,7 +379,7 @@ class Nystrom(Wrapper):
         The kernel that is approximated.
     landmarks : int
         How many rows are drawn from the data.
-    seed : int
+    random_state : int
         Of that draw.
     _rows, _root : Tensor
         Z and K_ZZ^{−½} once the kernel is fitted; not for callers.
@@ -399,7 +399,7 @@ class Nystrom(Wrapper):
     """
 
     landmarks: int = 500
-    seed: int = 0
+    random_state: int = 0
     _rows: Tensor | None = field(default=None, repr=False)
     _root: Tensor | None = field(default=None, repr=False)
 
@@ -415,7 +415,9 @@ class Nystrom(Wrapper):
             return self
         base = self.kernel.fitted(x)
         count = min(self.landmarks, len(x))
-        picked = np.sort(np.random.default_rng(self.seed).choice(len(x), count, replace=False))
+        picked = np.sort(
+            np.random.default_rng(self.random_state).choice(len(x), count, replace=False)
+        )
         rows = as_doubles(x[picked])
         values, vectors = torch.linalg.eigh(base.gram(rows))
         kept = values > NYSTROM_CUTOFF * values.max()

@@ -170,7 +170,7 @@ class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
-        rng: int | np.random.Generator = 0,
+        random_state: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
         """Select a coreset.
@@ -185,7 +185,7 @@ class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
             A separate set on which the outer objective is measured; default: ``data``.
         initial : Coreset or sequence of int
             First points: a coreset of the same data, or row numbers.
-        rng : int or numpy.random.Generator
+        random_state : int or numpy.random.Generator
             Seed for all random draws.
         context : Context, optional
             Device, limits, and the current model if one is needed.
@@ -209,7 +209,7 @@ class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
         >>> len(Uniform().select(Dataset([[0.0], [1.0], [2.0]]), 2))
         2
         """
-        return self._select(self._request(data, size, outer, initial, rng, context))
+        return self._select(self._request(data, size, outer, initial, random_state, context))
 
     def _request(
         self,
@@ -217,7 +217,7 @@ class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
         size: int | float,
         outer: Dataset | None,
         initial: Coreset | Sequence[int],
-        rng: int | np.random.Generator,
+        random_state: int | np.random.Generator,
         context: Context | None,
     ) -> Request:
         """Check the arguments of a selection."""
@@ -229,7 +229,7 @@ class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
         clock = Clock(context.runtime.max_seconds)
-        return Request(data, count, outer, start, as_seed(rng), context, clock)
+        return Request(data, count, outer, start, as_seed(random_state), context, clock)
 
     def _select(self, request: Request) -> Coreset:
         """Select with checked arguments."""

@@ -664,7 +664,7 @@ class BilevelSelector(Selector):
         *,
         outer: Dataset | None = None,
         start: Any = None,
-        seed: int = 0,
+        random_state: int = 0,
         context: Context | None = None,
     ) -> Coreset:
         """Optimise the weights of given points.
@@ -679,7 +679,7 @@ class BilevelSelector(Selector):
             A separate set on which the outer objective is measured.
         start : array, optional
             Initial weights, one per point; default: 1.
-        seed : int
+        random_state : int
             Seed for all random draws.
         context : Context, optional
             Device and limits.
@@ -700,8 +700,8 @@ class BilevelSelector(Selector):
         clock = Clock(runtime.max_seconds)
         points = weighted_points(data, indices, start)
         with runtime.applied(), clock.running():
-            prepared, engine = self._fit(data, outer, points, seed, runtime)
-            provenance = self._provenance(prepared, seed, clock)
+            prepared, engine = self._fit(data, outer, points, random_state, runtime)
+            provenance = self._provenance(prepared, random_state, clock)
             details = {"weights": "learnt", "start_objective": engine.objective}
             self.optimiser.optimise(optimised(engine), final=True, clock=clock)
             prepared = replace(prepared, problem=engine.problem)
@@ -724,7 +724,7 @@ class BilevelSelector(Selector):
         coreset: Coreset | Sequence[int],
         *,
         outer: Dataset | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         context: Context | None = None,
     ) -> Array:
         """Compute how much more weight on each point would help the model fitted on a coreset.
@@ -737,7 +737,7 @@ class BilevelSelector(Selector):
             The points on which the model is fitted.
         outer : Dataset, optional
             A separate set on which the outer objective is measured.
-        seed : int
+        random_state : int
             Seed for all random draws.
         context : Context, optional
             Device and limits.
@@ -750,7 +750,7 @@ class BilevelSelector(Selector):
         runtime = (context or Context()).runtime
         start = as_start(coreset, data, len(data), "coreset", continues=False)
         with runtime.applied(), Clock(runtime.max_seconds).running():
-            _, engine = self._fit(data, outer, start, seed, runtime)
+            _, engine = self._fit(data, outer, start, random_state, runtime)
             result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
             return result
 
@@ -760,7 +760,7 @@ class BilevelSelector(Selector):
         x: Any,
         coreset: Coreset | Sequence[int] | None = None,
         *,
-        seed: int = 0,
+        random_state: int = 0,
         context: Context | None = None,
     ) -> Array:
         """Predict other points by the proxy fitted on a coreset, or on all data.
@@ -773,7 +773,7 @@ class BilevelSelector(Selector):
             Rows to predict.
         coreset : Coreset or sequence of int, optional
             The points on which the model is fitted; default: all of ``data``.
-        seed : int
+        random_state : int
             Seed for all random draws.
         context : Context, optional
             Device and limits.
@@ -804,7 +804,7 @@ class BilevelSelector(Selector):
         # The rows are an outer set with arbitrary labels, which predictions do not use.
         unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
         with runtime.applied(), Clock(runtime.max_seconds).running():
-            prepared, engine = self._fit(data, unknown, start, seed, runtime)
+            prepared, engine = self._fit(data, unknown, start, random_state, runtime)
             return prepared.decoded(engine.predictions)
 
 
@@ -820,7 +820,7 @@ def trusted(
     selector: BilevelSelector | None = None,
     folds: int = 5,
     *,
-    rng: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Dataset:
     """Set the weight of suspect labels to 0, by cross-validation.
@@ -837,7 +837,7 @@ def trusted(
         Kernel, loss and regulariser of the proxy.
     folds : int
         Number of folds.
-    rng : int or numpy.random.Generator
+    random_state : int or numpy.random.Generator
         Seed of the split.
     context : Context, optional
         Device and limits.
@@ -874,10 +874,10 @@ def trusted(
     chooser = chooser.for_classes(np.unique(labels).tolist())
     chooser = chooser.resolve_defaults(data, len(by_id))  # one kernel for all folds
     weights = np.array(data.weights, dtype=np.float64)
-    seed = as_seed(rng)
+    seed = as_seed(random_state)
     for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):
         rest = by_id[~np.isin(by_id, part)]
-        guesses = chooser.predict(data[rest], data.x[part], seed=seed, context=context)
+        guesses = chooser.predict(data[rest], data.x[part], random_state=seed, context=context)
         weights[part[guesses != labels[part]]] = 0
     if not (weights > 0).any():
         raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")

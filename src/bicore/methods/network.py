@@ -139,7 +139,7 @@ class NetworkSelector(PlainSelector):
         size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
-        rng: int | np.random.Generator = 0,
+        random_state: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
         """Select from a torch ``DataLoader``, whose inputs are never all in memory.
@@ -154,7 +154,7 @@ class NetworkSelector(PlainSelector):
             Number of points, or a fraction of the rows if a float up to 1.
         initial : Coreset or sequence of int
             First points; rows are numbered as in ``loader.dataset``.
-        rng : int or numpy.random.Generator
+        random_state : int or numpy.random.Generator
             Seed for all random draws.
         context : Context
             With the network in ``context.model``.
@@ -171,7 +171,7 @@ class NetworkSelector(PlainSelector):
         """
         labels = _read_labels(loader)
         data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number
-        request = self._request(data, size, None, initial, rng, context)
+        request = self._request(data, size, None, initial, random_state, context)
         return self._run(request, partial(self._grow, loader=loader))
 
     def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:

@@ -261,13 +261,13 @@ def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:
     if isinstance(found, Linear):
         return Rows(), ""
     if isinstance(kernel, str) and kernel.lower() in ("ntk", "nngp"):
-        features = RandomReLU(seed=seed)
+        features = RandomReLU(random_state=seed)
     elif isinstance(found, RBF):
-        features = RandomFourier(gamma=found.gamma, seed=seed)
+        features = RandomFourier(gamma=found.gamma, random_state=seed)
     elif isinstance(found, Laplace):
-        features = RandomFourier(kind="laplace", gamma=found.gamma, seed=seed)
+        features = RandomFourier(kind="laplace", gamma=found.gamma, random_state=seed)
     else:
-        features = Nystrom(found, seed=seed)
+        features = Nystrom(found, random_state=seed)
         count = f"{features.landmarks} landmarks among the first rows"
     if not isinstance(features, Nystrom):
         count = f"{features.width} random features"

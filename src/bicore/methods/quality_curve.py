@@ -88,7 +88,7 @@ def quality_curve(
     tolerance: float | None = None,
     held_out: float = 0.2,
     outer: Dataset | None = None,
-    rng: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> QualityCurve:
     """Measure the held-out loss along one nested run, point by point with weights of 1.
@@ -111,7 +111,7 @@ def quality_curve(
         Share of the points to hold out if there is no outer set.
     outer : Dataset, optional
         Points on which the loss is measured, with labels or targets.
-    rng : int or numpy.random.Generator
+    random_state : int or numpy.random.Generator
         Seed of the split and of the run.
     context : Context, optional
         Device and limits.
@@ -139,7 +139,7 @@ def quality_curve(
         raise InputError(
             "a precomputed matrix cannot be split; give x and a kernel, or an outer set."
         )
-    seed = as_seed(rng)
+    seed = as_seed(random_state)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
     part, judge = data, outer
@@ -153,7 +153,12 @@ def quality_curve(
     coreset: Coreset | Sequence[int] = ()
     while True:
         coreset = nested.select(
-            part, size, outer=outer, initial=coreset, rng=seed, context=context.within(clock)
+            part,
+            size,
+            outer=outer,
+            initial=coreset,
+            random_state=seed,
+            context=context.within(clock),
         )
         curve = _measure(nested, part, judge, coreset, seed, context.runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
@@ -170,15 +175,15 @@ def select_smallest(
     *,
     outer: Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
-    rng: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Coreset:
     """Select the smallest coreset within ``tolerance`` of the full model (``size="auto"``).
 
     A quality curve of the selector's own model gives the size, on the outer set if there is one.
     """
-    seed = as_seed(rng)
-    more: dict[str, Any] = {"outer": outer, "initial": initial, "rng": seed}
+    seed = as_seed(random_state)
+    more: dict[str, Any] = {"outer": outer, "initial": initial, "random_state": seed}
     tolerance = TOLERANCE if tolerance is None else tolerance
     check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
     context = context or Context()
@@ -188,7 +193,7 @@ def select_smallest(
         known = selector.resolve_defaults(data, min(UNKNOWN_SIZE, len(data)), continued(initial))
     chooser, predicted, judge = known.as_bilevel(data, outer)
     curve = quality_curve(
-        chooser, predicted, tolerance=tolerance, outer=judge, rng=seed, context=context
+        chooser, predicted, tolerance=tolerance, outer=judge, random_state=seed, context=context
     )
     found = curve.smallest(tolerance)
     if found is None:

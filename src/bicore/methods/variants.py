@@ -271,7 +271,7 @@ class Reconstruction(Selector):
             request.size,
             outer=judge,
             initial=begun,
-            rng=request.seed,
+            random_state=request.seed,
             context=request.context.within(request.clock),
         )
         assert predicted.y is not None

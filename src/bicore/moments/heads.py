@@ -162,7 +162,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         tenth of the rows, and the model uses all of them.
     prior : {"stream", "equal"} or mapping
         How much each class counts: as it came, the same, or shares by label.
-    seed : int
+    random_state : int
         Seed for random features.
 
     Attributes
@@ -183,12 +183,16 @@ class Head(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, features: Any = "auto", alpha: Any = "auto", prior: Any = "stream", seed: int = 0
+        self,
+        features: Any = "auto",
+        alpha: Any = "auto",
+        prior: Any = "stream",
+        random_state: int = 0,
     ) -> None:
         self.features = features
         self.alpha = alpha
         self.prior = prior
-        self.seed = seed
+        self.random_state = random_state
 
     def fit(self, x: Any, y: Any) -> Self:
         """Fit the head to rows, in one pass.
@@ -211,7 +215,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             If rows or labels are invalid.
         """
         rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
-        fitted = as_feature_map(self.features, self.seed).fit(rows)
+        fitted = as_feature_map(self.features, self.random_state).fit(rows)
         classes: tuple[Any, ...] | None = ()
         if not isinstance(self, ClassifierMixin):
             goals, classes = read_targets(goals, Task.REGRESSION).values, None
@@ -368,7 +372,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : {"stream", "equal"} or mapping
         How much each class counts: as it came, the same, or shares by label.
-    seed : int
+    random_state : int
         Seed for random features.
 
     Attributes
@@ -453,7 +457,7 @@ class HeadRegressor(RegressorMixin, Head):  # type: ignore[misc]
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : "stream"
         Every row counts as it came.
-    seed : int
+    random_state : int
         Seed for random features.
 
     Examples

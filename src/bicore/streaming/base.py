@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from bicore._deprecated import rename_fields
 from bicore.data import Array, Dataset, as_tensor, of_mean_one
 from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
 from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix, write_state
@@ -40,7 +41,7 @@ class Memory(ABC):
     ----------
     capacity : int
         The most rows that are ever kept.
-    seed : int
+    random_state : int
         Seed for all random draws.
 
     Raises
@@ -52,10 +53,10 @@ class Memory(ABC):
     #: The name in state files of memories that share the files of another class.
     _file_kind: ClassVar[str] = ""
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: int = 0) -> None:
         self.capacity = check_integer("capacity", capacity)
-        self.seed = check_integer("seed", seed, 0)
-        self.rng = np.random.default_rng(self.seed)
+        self.random_state = check_integer("random_state", random_state, 0)
+        self.rng = np.random.default_rng(self.random_state)
         self._passes = 0
         #: The rows on the device and in the precision of the last model.
         self._cast: tuple[Tensor, Tensor, Tensor] | None = None
@@ -78,7 +79,7 @@ class Memory(ABC):
 
     def _configuration(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON holds them."""
-        return {"capacity": self.capacity, "seed": self.seed}
+        return {"capacity": self.capacity, "random_state": self.random_state}
 
     def __len__(self) -> int:
         """The number of rows kept."""
@@ -262,7 +263,7 @@ class Memory(ABC):
         *,
         shuffle: bool = True,
         transform: Transform | None = None,
-        seed: int | None = None,
+        random_state: int | None = None,
         extra: Sequence[str] = (),
     ) -> Iterator[tuple[Tensor, ...]]:
         """Iterate once over the kept rows in batches.
@@ -272,10 +273,10 @@ class Memory(ABC):
         batch_size : int, optional
             Rows per batch (default: all).
         shuffle : bool
-            Whether the order is random: another one at each call, unless ``seed`` is given.
+            Whether the order is random: another one at each call, unless ``random_state`` is given.
         transform : callable, optional
             Augments each batch of features.
-        seed : int, optional
+        random_state : int, optional
             Seed for the order.
         extra : sequence of str
             Names of extra columns, which follow the weights in every batch.
@@ -292,7 +293,9 @@ class Memory(ABC):
         """
         x, *others = *self.tensors(), *(self.extra(name) for name in extra)
         self._passes += 1
-        rng = np.random.default_rng((self.seed, self._passes) if seed is None else seed)
+        rng = np.random.default_rng(
+            (self.random_state, self._passes) if random_state is None else random_state
+        )
         order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
         size = len(x) if batch_size is None else check_integer("batch_size", batch_size)
         for start in range(0, len(x), size):
@@ -492,7 +495,9 @@ class SelectingMemory(Memory):
         selector = self.selector.for_classes(classes) if classes else self.selector
         seen = rows.with_columns(extra=None)
         rng = np.random.default_rng(seed)
-        return require_complete(selector.select(seen, size, rng=rng, context=context)).of(rows)
+        return require_complete(selector.select(seen, size, random_state=rng, context=context)).of(
+            rows
+        )
 
     def _configuration(self) -> dict[str, Any]:
         own = {"weights": self.weighting.value, "selector": fingerprint(self.selector)}
@@ -543,8 +548,8 @@ def _as_memory_selector(selector: Any) -> Selector:
 def _configuration_of(head: Mapping[str, Any]) -> dict[str, Any]:
     """The constructor's arguments in a state; earlier replay memories kept them in two places."""
     if "options" in head:
-        return {**head["options"], "selector": head["selector"]}
-    return dict(head["configuration"])
+        return rename_fields({**head["options"], "selector": head["selector"]})
+    return rename_fields(head["configuration"])
 
 
 def store_columns(rows: Dataset, part: str = "") -> dict[str, Array]:

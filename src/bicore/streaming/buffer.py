@@ -37,13 +37,13 @@ class Buffer(Memory):
     ----------
     capacity : int
         The most rows that are ever kept.
-    seed : int
+    random_state : int
         Seed for all random draws; :meth:`save` also writes the state of the generator.
 
     Raises
     ------
     InputError
-        If ``capacity`` or ``seed`` is no integer in its range.
+        If ``capacity`` or ``random_state`` is no integer in its range.
 
     Examples
     --------
@@ -62,8 +62,8 @@ class Buffer(Memory):
     #: Attributes that a subclass adds to the state: JSON values or arrays.
     _own_state: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
-        super().__init__(capacity, seed)
+    def __init__(self, capacity: int, random_state: int = 0) -> None:
+        super().__init__(capacity, random_state)
         self.kept: Dataset | None = None
         #: Rows seen, those of them with a positive weight, and the sum of their weights.
         self.position = 0
@@ -321,7 +321,7 @@ class MergingBuffer(Buffer):
 
     def _differences(self, other: Self) -> list[str]:
         """The parameters that prevent a merge."""
-        return [name for name in self.unlike(other) if name != "seed"]
+        return [name for name in self.unlike(other) if name != "random_state"]
 
     @abstractmethod
     def _absorb(self, other: Self, moved: int, context: Context) -> None:

@@ -55,7 +55,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     weights : {"equal", "learnt"}
         Rows of a slot share its weight equally (the paper), or in proportion to the weights the
         selector learnt.
-    seed : int
+    random_state : int
         Seed for the selections.
 
     Raises
@@ -81,9 +81,9 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         capacity: int,
         slots: int = 1,
         weights: str = "equal",
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
-        super().__init__(capacity, seed)
+        super().__init__(capacity, random_state)
         self._set_selector(selector, weights)
         self.slot_count = check_integer("slots", slots, 1, self.capacity)
         self.needs_labels = selector.needs_labels
@@ -156,7 +156,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         if len(rows) <= self.slot_size:
             return rows
         total = float(rows.weights.sum())
-        seed = (self.seed, self.reductions)
+        seed = (self.random_state, self.reductions)
         picked = self._select(rows, self.slot_size, self.classes, seed, context)
         shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))
         return picked.with_columns(weight=shares * (total / shares.sum()))

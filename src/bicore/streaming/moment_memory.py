@@ -109,7 +109,7 @@ class MomentMemory(MergingBuffer):
         How much each class counts: as it came, the same, or shares by label.
     half_life : float, optional
         Half-life of a row's weight in the moments, in rows: for streams that drift.
-    seed : int
+    random_state : int
         Seed for random features.
     per_class : bool
         Keep second moments for each class, C·p² numbers: :meth:`forget_class` needs them, and the
@@ -166,12 +166,12 @@ class MomentMemory(MergingBuffer):
         inner_reg: float | str = "auto",
         prior: Prior = "stream",
         half_life: float | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         per_class: bool = False,
         holdout: bool = True,
         keep: str = "always",
     ) -> None:
-        super().__init__(capacity, seed)
+        super().__init__(capacity, random_state)
         for name, value in (("per_class", per_class), ("holdout", holdout)):
             check_type(name, value, bool, "True or False")
         self.per_class, self.holdout = per_class, holdout
@@ -184,7 +184,7 @@ class MomentMemory(MergingBuffer):
         self.prior = _as_prior(prior)
         self.needs_labels = self.needs_classes = self.prior != "stream"
         self.half_life = as_half_life(half_life)
-        self.map = as_feature_map(features, seed=self.seed)
+        self.map = as_feature_map(features, random_state=self.random_state)
         self._stored_map = map_to_state(self.map)  # fails now and not when the memory is saved
         self._clear_fit()
         #: Of classes, as the objective counts them; and the mean of centred targets.
@@ -322,7 +322,7 @@ class MomentMemory(MergingBuffer):
         )
         self._set_moments(empty, empty if self.holdout and targets is not None else None)
         if targets is None:
-            rng = np.random.default_rng(self.seed)
+            rng = np.random.default_rng(self.random_state)
             start = rng.normal(size=(width, min(DIRECTIONS, width)))
             self._directions = np.linalg.qr(start)[0]
 
@@ -473,7 +473,7 @@ class MomentMemory(MergingBuffer):
             self.inner_reg or "auto",
             self.prior,
             None,
-            self.seed,
+            self.random_state,
             self.per_class,
             self.holdout,
             self.keep,
@@ -803,7 +803,7 @@ class MomentMemory(MergingBuffer):
         if given is None:
             features = map_from_state(known, strip_prefix("given.", arrays))
         else:
-            features = as_feature_map(given, configuration["seed"])
+            features = as_feature_map(given, configuration["random_state"])
             if features.identity != known["identity"]:
                 raise InputError(
                     f"features={features.identity} are not those of the file, "

@@ -32,7 +32,7 @@ class Prototypes(Buffer):
     ----------
     capacity : int
         The most prototypes that are ever kept.
-    seed : int
+    random_state : int
         Not used: nothing is drawn.
 
     Examples
@@ -45,8 +45,8 @@ class Prototypes(Buffer):
     needs_classes = True
     _own_state = ("order",)
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
-        super().__init__(capacity, seed)
+    def __init__(self, capacity: int, random_state: int = 0) -> None:
+        super().__init__(capacity, random_state)
         self.order: list[Any] = []  # classes in the order they were first seen
         # The distances between the prototypes kept are changed in place: an update takes them out
         # first, so that they are computed again after one that fails.

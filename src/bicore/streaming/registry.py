@@ -29,7 +29,7 @@ BUFFERS: dict[str, type[Buffer]] = {
 }
 
 
-def as_buffer(name: str, capacity: int, seed: int = 0, **options: Any) -> Buffer:
+def as_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -> Buffer:
     """Make a buffer by its name.
 
     Parameters
@@ -39,7 +39,7 @@ def as_buffer(name: str, capacity: int, seed: int = 0, **options: Any) -> Buffer
         gradient-sampling.
     capacity : int
         The most rows that are ever kept.
-    seed : int
+    random_state : int
         Seed for all random draws.
     **options
         Further parameters of that buffer. The selector of merge-reduce may be a name (default:
@@ -72,7 +72,7 @@ def as_buffer(name: str, capacity: int, seed: int = 0, **options: Any) -> Buffer
         slots = min(SLOTS, check_integer("capacity", capacity))
         options = {"slots": slots, **options}
         options["selector"] = as_selector(options.get("selector", "bilevel"))
-    return BUFFERS[name](capacity=capacity, seed=seed, **options)
+    return BUFFERS[name](capacity=capacity, random_state=random_state, **options)
 
 
 def load_state(path: Path, name: str, like: Buffer) -> Buffer:

@@ -34,8 +34,8 @@ TASK = "task"
 class TaskMemory(Memory):
     """Rows of the tasks seen so far."""
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
-        super().__init__(capacity, seed)
+    def __init__(self, capacity: int, random_state: int = 0) -> None:
+        super().__init__(capacity, random_state)
         self.tasks: list[Dataset] = []
 
     def add_task(
@@ -108,7 +108,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     weights : {"equal", "learnt"}
         Rows of a task count equally (the paper), or in proportion to the weights the selector
         learnt.
-    seed : int
+    random_state : int
         Seed for the selections.
 
     Raises
@@ -133,9 +133,9 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     """
 
     def __init__(
-        self, selector: Selector, capacity: int, weights: str = "equal", seed: int = 0
+        self, selector: Selector, capacity: int, weights: str = "equal", random_state: int = 0
     ) -> None:
-        super().__init__(capacity, seed)
+        super().__init__(capacity, random_state)
         self._set_selector(selector, weights)
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             parts = (*self.tasks, data)
             labels = [label for part in parts for label in list_classes(part, self.selector)]
             classes = list(dict.fromkeys(labels))
-            rows = self._select(data, share, classes, (self.seed, number, share), context)
+            rows = self._select(data, share, classes, (self.random_state, number, share), context)
         learnt = self.weighting is Weighting.LEARNT
         return rows.with_columns(weight=rows.weights if learnt else np.ones(len(rows)))
 
@@ -211,7 +211,7 @@ class JointReplay(TaskMemory):
         Regulariser of the regression as a share of the mean of ‖φ‖².
     prior : {"stream", "equal"} or mapping
         How much each class counts.
-    seed : int
+    random_state : int
         Seed for random features, and for the order of :meth:`loader`.
 
     Raises
@@ -240,10 +240,12 @@ class JointReplay(TaskMemory):
         rule: str = "elimination",
         inner_reg: float | str = "auto",
         prior: Prior = "stream",
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
-        super().__init__(capacity, seed)
-        self.memory = MomentMemory(capacity, features, rule, inner_reg, prior, seed=seed)
+        super().__init__(capacity, random_state)
+        self.memory = MomentMemory(
+            capacity, features, rule, inner_reg, prior, random_state=random_state
+        )
 
     def __repr__(self) -> str:
         return f"JointReplay({len(self)} of {self.capacity} rows kept, {self._count} tasks)"
@@ -318,7 +320,7 @@ class JointReplay(TaskMemory):
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
-        found = cls(configuration["capacity"], seed=configuration["seed"])
+        found = cls(configuration["capacity"], random_state=configuration["random_state"])
         found.memory = MomentMemory._from_configuration(configuration, arrays, given)
         return found
 

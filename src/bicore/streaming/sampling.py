@@ -36,7 +36,7 @@ class Reservoir(Buffer):
     ----------
     capacity : int
         The most rows that are ever kept.
-    seed : int
+    random_state : int
         Seed for all random draws.
 
     Examples
@@ -48,8 +48,8 @@ class Reservoir(Buffer):
 
     _own_state = ("threshold", "priorities")
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
-        super().__init__(capacity, seed)
+    def __init__(self, capacity: int, random_state: int = 0) -> None:
+        super().__init__(capacity, random_state)
         self.priorities = np.empty(0)
         self.threshold = 0.0
 
@@ -88,7 +88,7 @@ class ClassBalancedReservoir(Buffer):
     ----------
     capacity : int
         The most rows that are ever kept.
-    seed : int
+    random_state : int
         Seed for all random draws.
 
     Examples
@@ -100,8 +100,8 @@ class ClassBalancedReservoir(Buffer):
 
     needs_labels = needs_classes = True
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
-        super().__init__(capacity, seed)
+    def __init__(self, capacity: int, random_state: int = 0) -> None:
+        super().__init__(capacity, random_state)
         self.class_seen: dict[Any, float] = {}
         self.class_rows: dict[Any, int] = {}
         self.full: set[Any] = set()
@@ -188,7 +188,7 @@ class GradientSampling(Buffer):
     ----------
     capacity : int
         The most rows that are ever kept.
-    seed : int
+    random_state : int
         Seed for all random draws.
     rule : {"greedy", "cosine"}
         Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept
@@ -217,9 +217,9 @@ class GradientSampling(Buffer):
     _own_state = ("scores",)
 
     def __init__(
-        self, capacity: int, seed: int = 0, rule: str = "greedy", compared: int = 10
+        self, capacity: int, random_state: int = 0, rule: str = "greedy", compared: int = 10
     ) -> None:
-        super().__init__(capacity, seed)
+        super().__init__(capacity, random_state)
         if rule not in RULES:
             raise unknown_name("rule", rule, RULES)
         self.rule = rule

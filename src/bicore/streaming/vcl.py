@@ -338,7 +338,7 @@ class VariationalLearner:
         Points of a coreset.
     training, refining : VariationalTraining, optional
         How posteriors are fitted to tasks, and refined on coresets (default: as tasks).
-    seed : int
+    random_state : int
         Seed for all random draws.
     device : str
         Where the network computes.
@@ -369,7 +369,7 @@ class VariationalLearner:
         coreset_size: int = 20,
         training: VariationalTraining | None = None,
         refining: VariationalTraining | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         device: str = "cpu",
         prior: float = 1.0,
         multi_head: bool = False,
@@ -379,15 +379,15 @@ class VariationalLearner:
         self.refining = replace(refining or self.training, penalties=self.training.penalties)
         self.selector = selector
         self.coreset_size = check_integer("coreset_size", coreset_size, 0)
-        self.seed = check_integer("seed", seed, 0)
+        self.random_state = check_integer("random_state", random_state, 0)
         self.device = torch.device(device)
-        self.generator = torch.Generator(device).manual_seed(seed)
+        self.generator = torch.Generator(device).manual_seed(random_state)
         self.multi_head = multi_head
         self.prepare = prepare
         self.tasks = 0
         self.coresets: list[tuple[Tensor, Tensor]] = []
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+            torch.default_generator.manual_seed(random_state)
             network = MeanFieldNetwork(sizes, len(self.training.penalties), prior)
         self.network = network.to(self.device)
         self._refined: dict[int, MeanFieldNetwork] = {}
@@ -415,12 +415,12 @@ class VariationalLearner:
             )
         held = np.zeros(len(x), dtype=bool)
         if self.selector is not None and size:
-            rng = np.random.default_rng((self.seed, self.tasks))
-            coreset = self.selector.select(Dataset(x, y), size, rng=rng, context=context)
+            rng = np.random.default_rng((self.random_state, self.tasks))
+            coreset = self.selector.select(Dataset(x, y), size, random_state=rng, context=context)
             held[coreset.indices] = True
         if self.multi_head and self.tasks:
             with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(self.seed + self.tasks)
+                torch.default_generator.manual_seed(self.random_state + self.tasks)
                 self.network.add_head()
         head = self.tasks if self.multi_head else 0
         self.coresets.append(self._tensors(x[held], y[held]))

@@ -31,7 +31,7 @@ class Uniform(PlainSelector):
     Examples
     --------
     >>> from bicore import Dataset
-    >>> len(Uniform().select(Dataset(np.eye(5)), 3, rng=1))
+    >>> len(Uniform().select(Dataset(np.eye(5)), 3, random_state=1))
     3
     """
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bicore._deprecated import OLD_FIELDS
 from bicore.data import Array, as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_integer, check_number
 from bicore.files import fingerprint
@@ -187,7 +188,8 @@ class FeatureMap(ABC):
 
     def _identity(self) -> str:
         names = [one.name for one in dataclasses.fields(self) if one.compare]
-        values = {name: getattr(self, name) for name in names}
+        # By the names of version 0.2: the identity of a map in a file does not change.
+        values = {OLD_FIELDS.get(name, name): getattr(self, name) for name in names}
         inner = {name: getattr(value, "identity", value) for name, value in values.items()}
         return f"{type(self).__name__}:{fingerprint(inner)}"
 
@@ -338,7 +340,7 @@ class ShapedMap(FeatureMap):
 
     def __post_init__(self) -> None:
         for name in self._integers:
-            least = 0 if name == "seed" else 1
+            least = 0 if name == "random_state" else 1
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
         for name in self._sizes:
             object.__setattr__(self, name, check_number(name, getattr(self, name), least=0))

@@ -270,7 +270,7 @@ class RandomReLU(ShapedMap):
         The number of such layers, all of that width.
     bias : float
         The standard deviation of b, in units of a typical entry of the first rows.
-    seed : int
+    random_state : int
         Seed for W and b.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
@@ -297,10 +297,10 @@ class RandomReLU(ShapedMap):
     width: int = 1024
     layers: int = 1
     bias: float = 1.0
-    seed: int = 0
+    random_state: int = 0
     scale: float | None = field(default=None, kw_only=True)
 
-    _integers = ("width", "layers", "seed")
+    _integers = ("width", "layers", "random_state")
     _sizes = ("bias",)
 
     def _fit(self, rows: Array) -> FeatureMap:
@@ -318,7 +318,7 @@ class RandomReLU(ShapedMap):
         """Draw Wᵀ and b of a layer."""
         columns = self._columns if layer == 0 else self.width
         shift = RELU_GAIN * self.bias * self._fitted("scale")
-        drawn = _draw_layer(self.seed, layer, columns, self.width, shift)
+        drawn = _draw_layer(self.random_state, layer, columns, self.width, shift)
         return to_tensor(drawn[0], like), to_tensor(drawn[1], like)
 
 
@@ -356,7 +356,7 @@ class RandomConvolutions(_ImageMap):
         The parts of an image along a side.
     bias : float
         The standard deviation of the shifts, in units of a typical entry of the first rows.
-    seed : int
+    random_state : int
         Seed for filters and shifts.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
@@ -383,10 +383,10 @@ class RandomConvolutions(_ImageMap):
     kernel: int = 5
     pool: int = 4
     bias: float = 1.0
-    seed: int = 0
+    random_state: int = 0
     scale: float | None = field(default=None, kw_only=True)
 
-    _integers = ("width", "kernel", "pool", "seed")
+    _integers = ("width", "kernel", "pool", "random_state")
     _sizes = ("bias",)
 
     def __post_init__(self) -> None:
@@ -424,7 +424,7 @@ class RandomConvolutions(_ImageMap):
         """Draw the filters, one per row, and their shifts."""
         entries = self._image[0] * self.kernel**2
         shift = RELU_GAIN * self.bias * self._fitted("scale")
-        drawn = _draw_layer(self.seed, 0, entries, self._filters, shift)
+        drawn = _draw_layer(self.random_state, 0, entries, self._filters, shift)
         return to_tensor(drawn[0].T, like), to_tensor(drawn[1][:, None], like)
 
 
@@ -444,7 +444,7 @@ class WhitenedPatches(_ImageMap):
         The side of a patch.
     pool : int
         The parts of an image along a side.
-    seed : int
+    random_state : int
         Seed for the choice of patches.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
@@ -470,10 +470,10 @@ class WhitenedPatches(_ImageMap):
     width: int = 1024
     kernel: int = 6
     pool: int = 2
-    seed: int = 0
+    random_state: int = 0
     filters: Array | None = field(default=None, kw_only=True, repr=False)
 
-    _integers = ("width", "kernel", "pool", "seed")
+    _integers = ("width", "kernel", "pool", "random_state")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -503,7 +503,7 @@ class WhitenedPatches(_ImageMap):
         images = rows[:PATCH_IMAGES].reshape(-1, *self._image)
         shape = (len(images), *(side - self.kernel + 1 for side in self._image[1:]))
         count = max(PATCHES, self.width // self.pool**2)
-        places = step_rng(self.seed, 0).integers(0, shape, (count, 3))
+        places = step_rng(self.random_state, 0).integers(0, shape, (count, 3))
         size = self.kernel
         found = [
             images[image, :, top : top + size, left : left + size].ravel()
@@ -555,7 +555,7 @@ class RandomPooled(_ImageMap):
         Filters of each of the other layers.
     centred : bool
         Whether the mean over the first rows is subtracted.
-    seed : int
+    random_state : int
         Seed for the filters.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
@@ -582,10 +582,10 @@ class RandomPooled(_ImageMap):
     layers: int = 5
     hidden: int = 128
     centred: bool = True
-    seed: int = 0
+    random_state: int = 0
     mean: Array | None = field(default=None, kw_only=True, repr=False)
 
-    _integers = ("width", "layers", "hidden", "seed")
+    _integers = ("width", "layers", "hidden", "random_state")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -621,7 +621,7 @@ class RandomPooled(_ImageMap):
             outputs = self.width if layer == self.layers - 1 else self.hidden
             gain = 1.0 if layer == 0 else RELU_GAIN
             entries = SIDE**2 * inputs
-            drawn = step_rng(self.seed, layer).standard_normal((outputs, entries))
+            drawn = step_rng(self.random_state, layer).standard_normal((outputs, entries))
             found.append(to_tensor(drawn * (gain * entries**-0.5), like))
             inputs = outputs
         return found
@@ -645,7 +645,7 @@ class RandomFourier(ShapedMap):
         The kernel.
     gamma : float, optional
         The kernel's γ; by default its median heuristic on the first rows.
-    seed : int
+    random_state : int
         Seed for the frequencies.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
@@ -670,9 +670,9 @@ class RandomFourier(ShapedMap):
     width: int = 1024
     kind: str = "rbf"
     gamma: float | None = None
-    seed: int = 0
+    random_state: int = 0
 
-    _integers = ("width", "seed")
+    _integers = ("width", "random_state")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -698,7 +698,7 @@ class RandomFourier(ShapedMap):
 
     def _draw(self, like: Tensor) -> Tensor:
         """Draw the frequencies, one per column."""
-        rng = step_rng(self.seed, 0)
+        rng = step_rng(self.random_state, 0)
         shape = (self._columns, self.width // 2)
         if self.kind == "laplace":
             return to_tensor(rng.standard_cauchy(shape) * self._fitted("gamma"), like)
@@ -718,7 +718,7 @@ class Nystrom(ShapedMap):
         The kernel; it is fitted to the first rows.
     landmarks : int
         The most rows that are drawn.
-    seed : int
+    random_state : int
         Seed for that draw.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
@@ -745,11 +745,11 @@ class Nystrom(ShapedMap):
 
     kernel: Kernel = field(default_factory=Laplace)
     landmarks: int = 512
-    seed: int = 0
+    random_state: int = 0
     rows: Array | None = field(default=None, kw_only=True, repr=False)
     root: Array | None = field(default=None, kw_only=True, repr=False)
 
-    _integers = ("landmarks", "seed")
+    _integers = ("landmarks", "random_state")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -766,7 +766,7 @@ class Nystrom(ShapedMap):
     def _fit(self, rows: Array) -> FeatureMap:
         kernel = self.kernel.fitted(rows)
         count = min(self.landmarks, len(rows))
-        picked = np.sort(step_rng(self.seed, 0).choice(len(rows), count, replace=False))
+        picked = np.sort(step_rng(self.random_state, 0).choice(len(rows), count, replace=False))
         landmarks = np.array(rows[picked], dtype=np.float64)
         with torch.no_grad():
             values, vectors = torch.linalg.eigh(kernel.gram(torch.from_numpy(landmarks)))

@@ -65,7 +65,7 @@ class AutomaticFeatures(FeatureMap):
 
     Parameters
     ----------
-    seed : int
+    random_state : int
         Seed for all random draws.
     reason : str, optional
         Of the fitted map only.
@@ -81,10 +81,12 @@ class AutomaticFeatures(FeatureMap):
     'table'
     """
 
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", check_integer("seed", self.seed, 0))
+        object.__setattr__(
+            self, "random_state", check_integer("random_state", self.random_state, 0)
+        )
 
     @property
     def width(self) -> int:
@@ -97,10 +99,10 @@ class AutomaticFeatures(FeatureMap):
         rows = as_features(x, "x")
         reason = _kind_of_rows(rows)
         chosen: dict[str, FeatureMap] = {
-            "image": RandomConvolutions(seed=self.seed),
+            "image": RandomConvolutions(random_state=self.random_state),
             "embedding": Rows(),
-            "pixels": RandomReLU(seed=self.seed),
-            "table": Standardised(RandomReLU(seed=self.seed), beyond=FAR),
+            "pixels": RandomReLU(random_state=self.random_state),
+            "table": Standardised(RandomReLU(random_state=self.random_state), beyond=FAR),
         }
         return replace(chosen[reason], reason=reason).fit(rows)
 
@@ -153,7 +155,7 @@ def _has_similar_spreads(rows: Array) -> bool:
 #: A map by its name, made from a seed.
 FEATURES: dict[str, Callable[..., FeatureMap]] = {
     "auto": AutomaticFeatures,
-    "rows": lambda seed: Rows(),
+    "rows": lambda random_state: Rows(),
     "relu": RandomReLU,
     "convolutions": RandomConvolutions,
     "patches": WhitenedPatches,
@@ -166,7 +168,7 @@ FEATURES: dict[str, Callable[..., FeatureMap]] = {
 WITH_WIDTH = ("relu", "convolutions", "patches", "pooled", "fourier", "laplace")
 
 
-def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
+def as_feature_map(value: Any, random_state: int = 0) -> FeatureMap:
     """Make a feature map from its name or from a module.
 
     Parameters
@@ -174,7 +176,7 @@ def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
     value : str, FeatureMap or torch.nn.Module
         A name of ``FEATURES``, also with a width behind it ("relu:512"); a map; or a module whose
         embedding is used.
-    seed : int
+    random_state : int
         Seed for the random draws of a map made here.
 
     Returns
@@ -190,7 +192,7 @@ def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
     Examples
     --------
     >>> from bicore.moments.features import as_feature_map
-    >>> as_feature_map("relu", seed=3).seed, as_feature_map("relu:512").width
+    >>> as_feature_map("relu", random_state=3).random_state, as_feature_map("relu:512").width
     (3, 512)
     """
     if isinstance(value, FeatureMap):
@@ -206,9 +208,9 @@ def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
     if name not in FEATURES:
         raise unknown_name("features", value, FEATURES)
     if not colon:
-        return FEATURES[name](seed=seed)
+        return FEATURES[name](random_state=random_state)
     if name not in WITH_WIDTH or not width.isdigit():
         raise InputError(
             f"features={value!r}: only {', '.join(WITH_WIDTH)} take a width, such as 'relu:512'."
         )
-    return FEATURES[name](width=int(width), seed=seed)
+    return FEATURES[name](width=int(width), random_state=random_state)

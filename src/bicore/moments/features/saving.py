@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from bicore import kernels
+from bicore._deprecated import rename_fields
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels.base import Product, Scaled, Sum
@@ -66,8 +67,8 @@ def map_to_state(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]
     Examples
     --------
     >>> from bicore.moments.features import RandomReLU, map_from_state, map_to_state
-    >>> values, arrays = map_to_state(RandomReLU(width=64, seed=7))
-    >>> map_from_state(values, arrays).seed, arrays
+    >>> values, arrays = map_to_state(RandomReLU(width=64, random_state=7))
+    >>> map_from_state(values, arrays).random_state, arrays
     (7, {})
     """
     arrays: dict[str, Array] = {}
@@ -189,7 +190,7 @@ def _decode(value: Any, arrays: Mapping[str, Array], given: FeatureMap | None) -
         )
     fields = {
         name: getattr(custom, name) if part == _OMITTED else _decode(part, arrays, given)
-        for name, part in value["fields"].items()
+        for name, part in rename_fields(value["fields"]).items()
     }
     if made is Embedded:
         fields["digest"] = None  # computed from the weights of the given network
