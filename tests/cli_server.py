@@ -142,7 +142,7 @@ def run_command(
     for place in without:
         patch.delattr(place)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    out = open(1 if output is None else output, "w", encoding=encoding, closefd=output is not None)
+    out = open(1 if output is None else output, "w", encoding=encoding, closefd=output is not None)  # noqa: SIM115
     patch.setattr(sys, "stdout", out)
     code: object = 0
     try:

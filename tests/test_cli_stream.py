@@ -81,7 +81,7 @@ from bicore.cli.app import main
 main()
 """
 #: Function calls of about twenty rows, and of most of the start (imports included).
-CALLS_AT_WORK, CALLS_AT_START = 80_000, 2_000_000
+CALLS_AT_WORK, CALLS_AT_START = 60_000, 2_000_000
 
 
 def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
@@ -89,7 +89,7 @@ def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
     interrupted, bit for bit."""
     words = ["stream", "data.npz", "--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
     words += ["--batch", "1", "--every", "1", "--kernel", "rbf", "--inner-reg", "0.1"]
-    words += ["--limit", str(60 * (kills + 1)), "--quiet", "--state"]
+    words += ["--limit", str(40 * (kills + 1)), "--quiet", "--state"]
     rng = np.random.default_rng(seed)
     for kill in range(1, kills + 1):
         at_work = kill % 5 > 0

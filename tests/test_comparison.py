@@ -38,6 +38,7 @@ from bicore.networks.observe import as_module
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from tests.helpers import blobs
+from tests.marks import except_slow, few
 
 
 def sample(data, rows=slice(None), weight=None) -> Sample:
@@ -56,7 +57,10 @@ TABLES = ["ridge", "logistic", "forest", "boosting", "knn"]
 
 @pytest.mark.parametrize(
     "judge",
-    [as_judge("mlp", 100), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
+    except_slow(
+        [as_judge("mlp", 60), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
+        [as_judge("forest", 1)],
+    ),
     ids=lambda judge: judge.name,
 )
 def test_judges_learn(judge):
@@ -193,7 +197,7 @@ def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
         assert judge.predictions([alone], test, 5, seed=0)[0].argmax(1).tolist() == [2] * 24
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", except_slow(TABLES, ["forest"]))
 def test_several_targets_and_few_points(name):
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.normal(size=(40, 3))).float()
@@ -319,10 +323,11 @@ def test_the_smallest_detectable_difference_is_found_with_the_chance_stated():
     found = 0
     from scipy.stats import t
 
+    bound = t.ppf(0.975, size - 1)
     for _ in range(2000):
         differences = rng.normal(delta, spread, size)
         error = differences.std(ddof=1) / np.sqrt(size)
-        found += abs(differences.mean()) > t.ppf(0.975, size - 1) * error
+        found += abs(differences.mean()) > bound * error
     assert found / 2000 == pytest.approx(0.8, abs=0.03)
 
 
@@ -499,7 +504,7 @@ def comparison(
     )
 
 
-@pytest.mark.parametrize("judge", ["ridge", pytest.param("mlp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("judge", few(["ridge", "mlp"]))
 def test_a_grid_fills_every_cell_and_an_interrupted_one_goes_on_to_the_same_rows(tmp_path, judge):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -650,7 +655,7 @@ class Refitting(PlainSelector):
         growth.take_all((-losses.detach()).argsort().tolist())
 
 
-@pytest.mark.parametrize("judge", ["ridge", "mlp"])
+@pytest.mark.parametrize("judge", few(["ridge", "mlp"]))
 def test_a_method_that_fits_the_model_is_given_the_module_itself(tmp_path, judge):
     run = comparison(tmp_path, methods=("icarl",), judge=judge)
     run.grid = replace(run.grid, methods={**run.grid.methods, "refitting": Refitting()})

@@ -14,10 +14,11 @@ import torch
 from benchmarks.pages import slug
 from bicore import sources
 from tests import HANG
+from tests.marks import except_slow
 
 ROOT = Path(__file__).parents[1]
-#: Digits that the code of the longest pages, and of the first ones, is run with.
-FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 400)
+#: Digits that the code of a page is run with, in place of all.
+ROWS = 400
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLES = sorted((ROOT / "docs" / "tables").glob("*.md"))
 NAMED = {page.name: page for page in PAGES}
@@ -46,11 +47,10 @@ def commands(block, folder):
 
 
 def run_blocks(page, bicore, folder, monkeypatch):
-    """In their order, as they are written; some pages with the first digits in place of all,
-    commands with fewer, or with none where there is no command."""
+    """In their order, as they are written, with the first digits in place of all; commands with
+    fewer, or none where there is no command."""
     x, y = sources.digits()
-    rows = FEWER.get(page.name)
-    monkeypatch.setattr(sources, "digits", lambda: (x[:rows], y[:rows]))
+    monkeypatch.setattr(sources, "digits", lambda: (x[:ROWS], y[:ROWS]))
     monkeypatch.chdir(folder)
     namespace: dict = {}
     run = 0
@@ -67,7 +67,7 @@ def run_blocks(page, bicore, folder, monkeypatch):
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in COMMANDS],
+    except_slow(COMMANDS, LONG),
 )
 def test_blocks_and_commands_run(page, bicore, tmp_path, monkeypatch):
     run = run_blocks(NAMED[page], bicore, tmp_path, monkeypatch)
@@ -76,11 +76,7 @@ def test_blocks_and_commands_run(page, bicore, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in LONG))
-        for name in NAMED
-        if name not in COMMANDS
-    ],
+    except_slow([name for name in NAMED if name not in COMMANDS], LONG),
 )
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     run_blocks(NAMED[page], None, tmp_path, monkeypatch)

@@ -1,13 +1,11 @@
 """The reproduction: tasks as the paper has them, rehearsal, tables, and every experiment end to end
 at toy size."""
 
-import ast
 import json
 import multiprocessing
 import re
 import subprocess
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,24 +18,19 @@ from bicore import Context, Dataset, InputError, MergeReduce, ReplayMemory
 from bicore.methods import as_selector
 from bicore.networks.observe import dropout_probabilities
 from bicore.streaming import ClassBalancedReservoir
-from experiments import __main__ as commands
 from experiments import (
     active,
     appendix,
     cifar,
     continual,
     selections,
-    selectors,
     streaming,
     summary,
-    training,
-    variational,
 )
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
-from experiments.cifar_tables import BETA_EPOCHS, NORMALISED_EPOCHS, every_plan
-from experiments.continual import started
+from experiments.cifar_tables import every_plan
 from experiments.courses import Checkpoint
 from experiments.methods import continual_row, stream_row, summary_rows
 from experiments.networks import (
@@ -49,10 +42,9 @@ from experiments.networks import (
     grouped,
 )
 from experiments.paper import PAPER
-from experiments.problems import MNIST_POOL, PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST, Data
+from experiments.problems import MNIST_POOL, PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST
 from experiments.records import RecordError, Records, TornLine
 from experiments.rows import Job
-from experiments.running import Order
 from experiments.selectors import (
     RBF_CORESET,
     UNIFORM,
@@ -72,34 +64,17 @@ from experiments.stores import (
     Room,
     Slots,
 )
-from experiments.streaming import BATCHES, Optimiser, Weighting
-from experiments.tables import cell_table, cells, progress, read_runs, table
+from experiments.streaming import Optimiser, Weighting
+from experiments.tables import cells, read_runs, table
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
+from tests.marks import diagonal, except_slow, few
 
 SOURCE = Path(__file__).parents[1] / "experiments"
-PUBLIC = {
-    "bicore",
-    "bicore.bilevel",
-    "bicore.kernels",
-    "bicore.networks.observe",
-    "bicore.methods",
-    "bicore.sources",
-    "bicore.streaming",
-    "bicore.moments.features",
-}
 
 
 KEY = {"dataset": "SplitMNIST", "method": "CBRS", "memory": 100, "beta": 1.0, "seed": 0}
 RESULT = {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
-
-
-def test_only_public_names_are_used():
-    for path in SOURCE.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bicore"):
-                assert node.module in PUBLIC, f"{path.name} imports {node.module}"
-                assert not any(alias.name.startswith("_") for alias in node.names)
 
 
 def everything():
@@ -295,11 +270,14 @@ def flowing(store, memory, **facts):
 
 @pytest.mark.parametrize(
     ("picker", "jointly"),
-    [
-        *((picker, None) for picker in (UNIFORM, NOISY, RBF_CORESET)),
-        *((picker, None) for picker in (ByEmbedding(), ByDirections())),
-        (None, ByMoments()),
-    ],
+    few(
+        [
+            (RBF_CORESET, None),
+            (None, ByMoments()),
+            *((picker, None) for picker in (UNIFORM, NOISY, ByEmbedding(), ByDirections())),
+        ],
+        2,
+    ),
     ids=repr,
 )
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(
@@ -311,8 +289,7 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
     check_resumed(continual, row, Job(0, [0.1, 10.0]), made, Cut(tmp_path / "state", 2, left=3))
 
 
-@pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize("cuts", [1, 2])
+@pytest.mark.parametrize(("at_end", "cuts"), diagonal([False, True], [1, 2], 2))
 def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_numbers(
     at_end, cuts, tmp_path, monkeypatch
 ):
@@ -442,23 +419,6 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert "**50.00**" in table("cifar-betas", read_runs("cifar-betas", tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("experiment", "key", "steps", "slots", "optimiser"),
-    [
-        ("cifar-imbalanced", "Coreset", 150, 1, Optimiser.FRESH),
-        ("cifar-imbalanced", "Coreset, one optimiser", 150, 1, Optimiser.LASTING),
-        ("cifar-streaming", "Streaming coreset", 40, 10, Optimiser.FRESH),
-        ("cifar-stream-betas", "Coreset", 50, 1, Optimiser.FRESH),
-        ("streaming", "Streaming coreset", 40, 10, Optimiser.LASTING),
-        ("streaming-fresh", "Streaming coreset, fresh optimiser", 40, 10, Optimiser.FRESH),
-    ],
-)
-def test_streams_are_those_of_the_protocol(experiment, key, steps, slots, optimiser):
-    row = row_of(experiment, key)
-    assert (row.steps, row.slots, row.optimiser) == (steps, slots, optimiser)
-    assert (row.batch, row.penalty) == (125, 1e-3)
-
-
 def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_weights():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], [20, 180])
@@ -538,25 +498,6 @@ def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(optimiser):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
-def test_a_kept_network_of_the_first_task_is_made_once_and_changes_no_number(tmp_path, monkeypatch):
-    train, test = load(None)
-    made = split(train, test[:60], 2, 40)
-    trained = []
-    monkeypatch.setattr(
-        Learner, "epoch", lambda self, epoch=Learner.epoch: trained.append(1) or epoch(self)
-    )
-    found = []
-    for start, epochs in ((None, 12), (tmp_path / "start.pt", 12), (tmp_path / "start.pt", 6)):
-        torch.manual_seed(0)
-        trained.clear()
-        checkpoint = Checkpoint(tmp_path / "state", 100, start)
-        results = dict(continual.run(learning(UNIFORM), Job(0, [1.0]), made, checkpoint))
-        assert len(trained) == epochs
-        found.append(results[1.0]["test"])
-        continual.started.cache_clear()
-    assert found[0] == found[1] == found[2]
-
-
 def test_recalibrated_statistics_are_those_of_the_memory():
     network = ResNet18(width=4, norm=nn.BatchNorm2d)
     x = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -568,26 +509,6 @@ def test_recalibrated_statistics_are_those_of_the_memory():
     torch.testing.assert_close(network.norm.running_mean, maps.mean((0, 2, 3)), atol=1e-6, rtol=0)
     torch.testing.assert_close(network.norm.running_var, maps.var((0, 2, 3)))
     assert network.norm.momentum == 0.1
-
-
-def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
-    rows = {row.key: row for row in EXPERIMENTS["cifar-normalised"].rows()}
-    trained = rows["Coreset, BatchNorm"]
-    again = {"test": [0.4], "held": [0.3]}
-    result = {"test": [0.2], "held": [0.1], "seconds": 1.0, "quick": False, "recalibrated": again}
-    Records("cifar-normalised", tmp_path).write(trained.configuration(0, 10.0), result)
-    found = {
-        cell.row.key: (cell.mean, cell.row.normalised)
-        for cell in cells("cifar-normalised", read_runs("cifar-normalised", tmp_path))
-    }
-    assert found == {
-        "Coreset, BatchNorm": (20.0, "BatchNorm"),
-        "Coreset, BatchNorm recalibrated": (40.0, "BatchNorm recalibrated"),
-    }
-    # one run of four rows with one β and three with four; what is measured twice counts once
-    assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), 16)
-    found = appendix._cost(read_runs("cifar-normalised", tmp_path))
-    assert found.startswith("0.0 minutes")
 
 
 def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batches():
@@ -609,39 +530,6 @@ def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batche
     with pytest.raises(InputError):
         buffer.update(part.x[:, :, :5], part.y, context=context_of("cpu", network))
     assert (buffer.batches, buffer.within) == before
-
-
-def test_the_residual_network_is_post_activation_with_plain_shortcuts():
-    network = build(lambda: ResNet18(width=4), 0, "cpu").double()
-    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)).double()
-    convolve = nn.functional.conv2d
-    maps = convolve(x, network.stem.weight, padding=1).relu()
-    for number, block in enumerate(network.blocks):
-        stride = 2 if number in (2, 4, 6) else 1
-        inner = convolve(maps, block.first.weight, stride=stride, padding=1).relu()
-        beside = convolve(maps, block.shortcut[0].weight, stride=2) if stride == 2 else maps
-        maps = (convolve(inner, block.second.weight, padding=1) + beside).relu()
-    expected = nn.functional.linear(
-        nn.functional.avg_pool2d(maps, 4).flatten(1), network.head.weight, network.head.bias
-    )
-    torch.testing.assert_close(network(x), expected)
-
-
-def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
-    recipe = summary.CIFAR
-    assert (recipe.rows * recipe.epochs, recipe.batch) == (360_000, 64)
-    assert (recipe.rate, recipe.decay) == (5e-5, 1e-4)
-    rng = np.random.default_rng(0)
-    points = Part(rng.normal(size=(7, 3, 32, 32)).astype(np.float32), np.arange(7))
-    row = replace(
-        row_of("cifar-summary", "Uniform"),
-        recipe=replace(recipe, rows=20, batch=8),
-        network=Architecture(lambda: ResNet18(width=2), ResNet18),
-    )
-    learner = summary.learner(row, Job(0, ()), points, np.ones(7))
-    assert learner.sizes == [8, 8, 4]
-    assert learner.y.tolist() == [*range(7), *range(7), *range(6)]
-    assert learner.optimiser.param_groups[0]["weight_decay"] == 1e-4
 
 
 def test_batchbald_acquires_the_batches_that_enumeration_finds(monkeypatch):
@@ -682,47 +570,6 @@ def test_choices_with_fewer_seeds_do_not_win():
     mixed = [{**one, "lambda": 1e-3 if one["seed"] else 1e-4} for one in given]
     with pytest.raises(RecordError, match="several λ"):
         cells("continual", mixed)
-
-
-def test_one_seed_has_no_spread():
-    (cell,) = cells("continual", [record("Coreset", 100.0, 0, 0.5, 0.9)])
-    assert "| 50.00 |" in cell_table([cell])
-    (cell,) = cells(
-        "continual", [record("Coreset", 100.0, seed, 0.5 + seed / 100, 0.9) for seed in range(2)]
-    )
-    assert "| 50.50 ± 0.50 |" in cell_table([cell])
-
-
-@pytest.mark.slow
-def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
-    seen = {}
-    monkeypatch.setattr(
-        selectors,
-        "as_selector",
-        lambda word, **options: seen.update({word: options}) or as_selector(word, **options),
-    )
-    monkeypatch.setattr(cifar, "_chosen", lambda: {"continual": {"Gradient matching": 7.0}})
-    row = row_of("cifar-continual", "Gradient matching, normalised")
-    assert row.betas == (7.0,)
-    assert all(one.key != row.key for one in EXPERIMENTS["cifar-betas"].rows())
-    toy = replace(row.toy(), memory=8)
-    next(iter(toy.run(Job(0, [7.0]), Data(None, True).tasks(toy.problem))))
-    assert seen == {"gradient-matching": {"normalise": True}}
-
-
-def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 4))
-    y = np.arange(60) % 2
-    x[:, 0] += 3 * y
-    inner = Dataset(x[:40] @ x[:40].T, y[:40])
-    outer = Dataset(x[40:] @ x[:40].T, y[40:])
-    told = {value: selections.held_out_loss(inner, outer, value, 8) for value in (1e-3, 1e3)}
-    assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
-    assert told[1e-3] < told[1e3]
-    # the coreset never saw them: only its judgement changes
-    wrong = Dataset(outer.x, 1 - np.asarray(outer.y))
-    assert selections.held_out_loss(inner, wrong, 1e-3, 8) > 1
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
@@ -877,43 +724,6 @@ def test_a_joint_memory_is_rehearsed_equally_as_much_as_there_are_tasks(monkeypa
     assert set(rehearsed[-1].y.tolist()) - {4, 5}  # of earlier tasks too
 
 
-def test_every_long_run_is_kept_in_a_folder_of_its_own(tmp_path, monkeypatch):
-    """But those that look for λ, which train no network, and those whose features are those of
-    networks in training, which no file holds. More than once a task, however short."""
-    monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path))
-    seen = []
-
-    def caught(row, job, tasks, checkpoint):
-        seen.append(checkpoint)
-        return iter(())
-
-    for module in (continual, streaming, summary):
-        monkeypatch.setattr(module, "run", caught)
-    names = [name for name in EXPERIMENTS if name.startswith("cifar-") and name != "cifar-penalty"]
-    runs = [
-        (name, row, seed)
-        for name in names
-        for seed in EXPERIMENTS[name].seeds(2)
-        for row in EXPERIMENTS[name].rows()
-        if row.source is None
-    ]
-    for _, row, seed in runs:
-        row.run(Job(seed, row.trials.values), [])
-    assert len(seen) == len(runs) > 100
-    networks = [isinstance(getattr(row, "store", None), ByNetwork) for _, row, _ in runs]
-    assert [one is None for one in seen] == networks
-    kept = [(one, *run) for one, run in zip(seen, runs, strict=True) if one is not None]
-    assert {one.folder.parent for one, *_ in kept} == {tmp_path}  # "w/o" is no folder
-    assert len({one.folder for one, *_ in kept}) == len(kept)
-    every = {one.every for one, _, row, _ in kept if row.problem == SPLIT_CIFAR}
-    epochs = (BETA_EPOCHS, training.EPOCHS, NORMALISED_EPOCHS, NORMALISED_EPOCHS // 2)
-    assert every == {*(number // 4 for number in epochs), BATCHES}
-    # of the tables, of those that look for β, of the normalised network; and of two kinds of
-    # normalisation at two lengths
-    tables = ("cifar-continual", "cifar-betas", "cifar-normalised")
-    assert len({one.start for one, name, _, seed in kept if name in tables and seed == 0}) == 7
-
-
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     train, test = load(None)
     task = Task(train[:200], test[:60], train[200:260])
@@ -925,36 +735,10 @@ def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     assert place["epochs"] == 2
 
 
-def test_runs_in_float32_are_compared_with_the_same_runs(tmp_path):
-    assert appendix._precision("continual", tmp_path) == ""
-    told = []
-    for seed, exact in enumerate((0.51, 0.53)):
-        for name, tested in (("continual", 0.5), ("continual-float32", exact)):
-            result = {**RESULT, "test": [tested], "precision": "bfloat16"}
-            Records(name, tmp_path).write({**KEY, "method": "Coreset", "seed": seed}, result)
-        told.append(appendix._precision("continual", tmp_path))
-    assert "+1.00 points" in told[0]
-    assert "2 of these runs: +2.00 points" in told[1]
-
-
 def test_records_of_rows_that_are_no_more_are_not_shown(tmp_path):
     for method in ("Coreset", "Coreset of old"):
         Records("continual", tmp_path).write({**KEY, "method": method}, RESULT)
     assert [one["method"] for one in read_runs("continual", tmp_path)] == ["Coreset"]
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_float32_is_kept_to_when_a_network_is_judged(fast, monkeypatch):
-    class Seen(nn.Module):
-        def forward(self, x):
-            switches.append(torch.backends.cudnn.allow_tf32)
-            return x.flatten(1)[:, :2]
-
-    switches = []
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    accuracy(Seen(), [Part(np.zeros((3, 1, 2, 2), np.float32), np.zeros(3))], "cpu", fast)
-    assert switches == [fast]
-    assert torch.backends.cudnn.allow_tf32
 
 
 #: Those whose parts the others go through as well.
@@ -962,7 +746,7 @@ LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endsw
 # What others show too: memory sizes, a row on CIFAR-10, tests/test_vcl.py, and buffers by themselves.
 LONGER |= {"continual", "vcl", "summary", "streaming", "imbalanced"}
 LONGER |= {"streaming-sizes", "streaming-fresh-sizes", "imbalanced-sizes", "memory", "traps"}
-LONGER |= {"imbalanced-fresh-sizes"}
+LONGER |= {"imbalanced-fresh-sizes", "picks", "proxy"}
 
 
 @pytest.mark.slow
@@ -974,54 +758,9 @@ def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
     assert "| SplitCIFAR-10 | Coreset |" in capsys.readouterr().out
 
 
-def test_memories_by_moments_run_at_toy_size_in_several_tables_of_one_command(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.delenv("BICORE_DATA", raising=False)
-    torch.set_num_threads(1)
-    only = "Moments, elimination;Joint moments, elimination"
-    words = ["--quick", "--only", only, "--records", str(tmp_path)]
-    assert main(["run", "imbalanced", "continual", *words]) == 0
-    shown = capsys.readouterr().out
-    for data, row in (("Split", "Moments"), ("Split", "Joint moments"), ("Perm", "Joint moments")):
-        assert f"| {data}MNIST | {row}, elimination |" in shown
-
-
-def test_memories_by_moments_have_the_features_and_the_prior_of_their_row():
-    features = {
-        (key, row.store.prior): row.store.buffer(row.room(Job(3, [1.0]))).map
-        for row in EXPERIMENTS["imbalanced"].rows()
-        if isinstance(row.store, ByMoments)
-        for key in [row.key]
-    }
-    assert {key for key, prior in features if prior == "equal"} == {
-        "Moments, elimination, equal prior",
-        "Moments, gradient, equal prior",
-    }
-    assert len(features) == 4
-    assert {(type(one).__name__, one.width, one.random_state) for one in features.values()} == {
-        ("RandomReLU", 1024, 3)
-    }
-    for row in EXPERIMENTS["streaming-sizes"].rows():
-        if isinstance(row.store, ByMoments):
-            assert row.weighting is Weighting.EQUAL
-            assert row.store.place("cuda") == "cpu"
-            assert (row.source is None) == (row.memory != 100)
-
-
-def test_what_other_tables_hold_is_not_run_again_at_other_sizes(tmp_path):
-    key = {**KEY, "method": "Streaming reservoir sampling", "memory": 50}
-    Records("memory", tmp_path).write(key, RESULT)
-    (cell,) = cells("streaming-sizes", read_runs("streaming-sizes", tmp_path))
-    assert (cell.title, cell.memory) == ("Reservoir sampling", 50)
-    assert progress("streaming-sizes", tmp_path)[0] == 1
-    waiting = [row for row in EXPERIMENTS["streaming-sizes"].rows() if row.source is None]
-    assert len(waiting) == 24
-
-
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in EXPERIMENTS],
+    except_slow(EXPERIMENTS, LONGER),
 )
 def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
     name, tmp_path, capsys, monkeypatch
@@ -1072,20 +811,6 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
     assert len(list(records.all())) == 2
 
 
-def test_the_first_task_is_the_same_whether_or_not_it_was_made_before():
-    given, test = load(None)
-    task = Task(given[:30], given[30:40], test[:10])
-    found = []
-    for seed in (1, 2, 2):  # the state of the global generator plays no part, and is left alone
-        torch.manual_seed(seed)
-        before = torch.get_rng_state()
-        started.cache_clear()
-        found.append(started(FullyConnected, 0, task, "cpu", 2))
-        assert torch.equal(before, torch.get_rng_state())
-    for name, value in found[0].items():
-        assert torch.equal(value, found[1][name])
-
-
 def test_of_what_a_row_tries_some_values_are_run(tmp_path, monkeypatch):
     def run(row, job, tasks):
         for value in job.values:
@@ -1115,21 +840,6 @@ def test_a_value_that_no_row_tries_and_a_row_that_is_not_there_are_refused(
     assert main(["run", *words, "--quick", "--records", str(tmp_path), "--workers", "2"]) == 2
     assert re.search(f"--{refusal}", capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_value_of_one_row_of_several_experiments_is_none_of_the_others(tmp_path):
-    order = Order(("continual", "summary"), tmp_path, values=(100.0, 250.0))
-    assert order.tried(row_of("continual", "Coreset")) == (100.0,)
-    assert order.tried(row_of("continual", "Training w/o replay")) == ()
-    assert order.tried(row_of("summary", "Uniform")) == (100.0, 250.0)
-
-
-def test_workers_are_told_which_values_to_run(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(commands, "shared", lambda words, workers: told.extend(words) or 0)
-    words = ["run", "summary", "--quick", "--records", str(tmp_path), "--tried", "14"]
-    assert main([*words, "--workers", "2"]) == 0
-    assert float(told[told.index("--tried") + 1]) == 14
 
 
 def test_a_killed_worker_is_a_failure(monkeypatch, tmp_path, capsys):
@@ -1198,17 +908,6 @@ def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["imbalanced.jsonl"]
 
 
-def test_records_have_the_order_of_numbers(tmp_path):
-    records = Records("vcl", tmp_path)
-    for penalty in (0.3, 0.001, 10.0, 1.0):
-        records.write(
-            {"dataset": "A", "method": "B", "memory": 20, "penalty": penalty, "seed": 0}, {}
-        )
-    records.write({"dataset": "A", "method": "B", "memory": 9, "seed": 0}, {})
-    found = [(one["memory"], one.get("penalty")) for one in records.all()]
-    assert found == [(9, None), (20, 0.001), (20, 0.3), (20, 1.0), (20, 10.0)]
-
-
 @pytest.mark.parametrize("cut", [1, 40, -1])
 def test_a_torn_line_is_named_and_passed_over_and_what_follows_it_is_kept(cut, tmp_path, capfd):
     records = Records("imbalanced", tmp_path)
@@ -1253,7 +952,7 @@ def record_many(folder, who, count):
 
 
 def test_several_processes_record_and_tidy_up_at_the_same_time(tmp_path):
-    count = 16
+    count = 5
     forked = multiprocessing.get_context("fork")
     writers = [forked.Process(target=record_many, args=(tmp_path, who, count)) for who in range(4)]
     for writer in writers:
@@ -1319,56 +1018,6 @@ def test_the_records_that_are_kept_are_in_order_and_of_known_experiments():
         kept = [json.loads(line) for line in path.open()]
         assert kept == list(records.all())
         assert {record["experiment"] for record in kept} == {path.stem}
-
-
-def test_titles_decide_nothing(monkeypatch):
-    """With every row under another title the same runs are made, found and compared."""
-
-    def facts():
-        return {
-            name: [replace(row, title="") for row in experiment.rows()]
-            for name, experiment in EXPERIMENTS.items()
-        }
-
-    def states(seen):
-        for name in EXPERIMENTS:
-            for row in EXPERIMENTS[name].rows():
-                for one in (row, row.toy()):
-                    one.run(Job(0, one.trials.values), [])
-        return [(replace(row, title=""), job, place) for row, job, place in seen]
-
-    def caught():
-        seen = []
-        rows = (selections.PenaltyRow, selections.PicksRow, selections.RuntimeRow)
-        for place in (continual, streaming, summary, variational, *rows):
-            monkeypatch.setattr(
-                place,
-                "run",
-                lambda row, job, tasks, place=None: seen.append((row, job, place)) or iter(()),
-            )
-        return states(seen)
-
-    plain = (facts(), caught(), {name: progress(name) for name in ("continual", "cifar-proxy")})
-    told = marked("continual")
-    assert set("↓≈") <= set("".join(told))
-    numbers = iter(range(10**6))
-
-    def renamed(rows):
-        return [replace(row, title=f"Row {next(numbers)}, train at the end") for row in rows()]
-
-    for name, experiment in EXPERIMENTS.items():
-        monkeypatch.setitem(
-            EXPERIMENTS, name, replace(experiment, rows=partial(renamed, experiment.rows))
-        )
-    again = (facts(), caught(), {name: progress(name) for name in ("continual", "cifar-proxy")})
-    assert again == plain
-    assert marked("continual") == told
-
-
-def marked(name):
-    """The marks of an experiment's rows."""
-    found = cells(name, read_runs(name))
-    return [appendix._marks(found, cell) for cell in found]
 
 
 def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():

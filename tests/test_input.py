@@ -25,6 +25,7 @@ from bicore.files import fingerprint
 from bicore.runtime import human_bytes, parse_bytes
 from bicore.sources import digits
 from tests.helpers import blobs, line
+from tests.marks import diagonal
 
 X = blobs().x
 Y = blobs().y
@@ -433,15 +434,17 @@ def test_a_data_set_may_be_followed_by_the_size():
     ] == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("kernel", ["ntk", "rbf", "linear", "polynomial", "laplace"])
-@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+KERNELS = ["ntk", "rbf", "linear", "polynomial", "laplace"]
+
+
+@pytest.mark.parametrize(("kernel", "loss"), diagonal(KERNELS, ["squared", "cross-entropy"], 2))
 def test_all_defaults_run_in_float32(kernel, loss):
     x, y = digits()
     coreset = select(
-        x[:300], y[:300], 20, kernel=kernel, loss=loss, runtime=Runtime(dtype="float32")
+        x[:150], y[:150], 12, kernel=kernel, loss=loss, runtime=Runtime(dtype="float32")
     )
     double = select(
-        x[:300], y[:300], 20, kernel=kernel, loss=loss, inner_reg=coreset.provenance.inner_reg
+        x[:150], y[:150], 12, kernel=kernel, loss=loss, inner_reg=coreset.provenance.inner_reg
     )
     assert coreset.objective == pytest.approx(double.objective, rel=0.1)
 

@@ -44,6 +44,7 @@ from bicore.methods import (
 from bicore.methods.registry import as_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime import Clock, TimeOver, checkpoint
+from tests.marks import diagonal, except_slow
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
 AFTER = 12
@@ -131,7 +132,7 @@ QUICK = (
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES],
+    except_slow(CASES, set(CASES) - set(QUICK)),
 )
 def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
     selector = CASES[name]
@@ -214,8 +215,9 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
         assert "exchanges" not in part.details
 
 
-@pytest.mark.parametrize("kernel", [RBF(0.2), bicore.Linear()], ids=["blocked", "features"])
-@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize(
+    ("kernel", "loss"), diagonal([RBF(0.2), bicore.Linear()], ["squared", "cross-entropy"], 2)
+)
 def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeypatch):
     seen = []
     plain = RBF.evaluate

@@ -11,6 +11,7 @@ from sklearn.datasets import load_diabetes, load_wine
 import bicore
 from bicore import BicoreError, Dataset
 from bicore.integrations.sklearn import CoresetSampler
+from tests.marks import diagonal, few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
 
@@ -136,6 +137,10 @@ def _answer(route, x, y, folder, request):
     return found.indices.tolist(), found.weights.tolist(), found.objectives.tolist(), found.status
 
 
+def show(value):
+    return value.__name__[5:] if callable(value) else value
+
+
 EXPECTED = {}
 
 
@@ -151,8 +156,7 @@ def _assert_same(route, x, y, folder, request, case):
         np.testing.assert_allclose(found[2], expected[2], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__[5:])
+@pytest.mark.parametrize(("route", "name"), diagonal(ROUTES, REQUESTS, 4), ids=show)
 def test_a_request_means_the_same_everywhere(route, name, tmp_path):
     _assert_same(route, *_wine(), tmp_path, REQUESTS[name], name)
 
@@ -166,14 +170,13 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("kind", LABELS)
-@pytest.mark.parametrize("route", ROUTES[:-1], ids=lambda route: route.__name__[5:])
+@pytest.mark.parametrize(("route", "kind"), diagonal(ROUTES[:-1], LABELS, 3), ids=show)
 def test_labels_of_any_kind_mean_the_same_everywhere(route, kind, tmp_path):
     x, y = _wine()
     _assert_same(route, x, LABELS[kind](y), tmp_path, {"size": 6}, f"labels: {kind}")
 
 
-@pytest.mark.parametrize("route", ROUTES[:-1], ids=lambda route: route.__name__[5:])
+@pytest.mark.parametrize("route", few(ROUTES[:-1], 5), ids=show)
 def test_duplicate_rows_and_targets_mean_the_same_everywhere(route, tmp_path):
     x, y = load_diabetes(return_X_y=True)
     x, y = np.concatenate([x[:60], x[:60]]), np.concatenate([y[:60], y[:60]])
@@ -197,7 +200,7 @@ def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monke
         bicore.select(tmp_path / "rows.npz", size=10, large="exact")
 
 
-@pytest.mark.parametrize("name", ["count", "fraction", "random_state", "balanced", "prior"])
+@pytest.mark.parametrize("name", few(["balanced", "fraction", "count", "prior"], 2))
 def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
     x, y = _wine()
     np.savez(tmp_path / "rows.npz", x=x, y=y)
@@ -250,7 +253,7 @@ def _table_forms(frame, folder):
     yield pyarrow.Table.from_pandas(frame), {"y": "label"}
 
 
-@pytest.mark.parametrize("request_", [{}, {"kernel": "linear"}, {"method": "class-balanced"}])
+@pytest.mark.parametrize("request_", few([{}, {"kernel": "linear"}, {"method": "class-balanced"}]))
 def test_m4_a_table_means_the_same_in_files_frames_and_the_command(request_, tmp_path, command):
     frame = _people()
     forms = list(_table_forms(frame, tmp_path))
@@ -291,7 +294,7 @@ def _text_frame(pandas):
     return pandas.DataFrame({"word": ["a", "b"] * 60})
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16"])
+@pytest.mark.parametrize("dtype", few(["uint8", "bool", "int16"]))
 def test_integers_in_a_file_have_the_precision_of_the_array(dtype, tmp_path):
     x, y = _wine()
     x = (x * 3 % 200).astype(dtype)

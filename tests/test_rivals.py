@@ -194,9 +194,9 @@ def test_wrong_layers_and_observations_are_refused():
 def test_uniform_draws_every_point_equally_often():
     counts = sum(
         np.bincount(Uniform().select(points(*range(5)), 2, random_state=seed).indices, minlength=5)
-        for seed in range(1000)
+        for seed in range(300)
     )
-    assert np.abs(counts - 400).max() < 5 * np.sqrt(1000 * 0.4 * 0.6)
+    assert np.abs(counts - 120).max() < 5 * np.sqrt(300 * 0.4 * 0.6)
 
 
 def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points():
@@ -336,10 +336,8 @@ def test_k_means_plus_plus_draws_by_squared_distance():
 
 def test_k_means_plus_plus_respects_weights_and_duplicates():
     heavy = Dataset(np.array([[0.0], [5.0]]), weight=[1.0, 9.0])
-    firsts = [
-        KMeansPlusPlus().select(heavy, 1, random_state=seed).indices[0] for seed in range(400)
-    ]
-    assert np.mean(firsts) == pytest.approx(0.9, abs=0.05)
+    firsts = [KMeansPlusPlus().select(heavy, 1, random_state=seed).indices[0] for seed in range(150)]
+    assert np.mean(firsts) == pytest.approx(0.9, abs=0.08)
     assert sorted(KMeansPlusPlus().select(points(2, 2, 2), 3).indices.tolist()) == [0, 1, 2]
 
 
@@ -432,16 +430,8 @@ def trace(kernel, chosen) -> float:
 def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
     x = np.random.default_rng(2).normal(size=(25, 6))
     kernel = x @ x.T
-    start = (
-        InducingPoints("features", proposals=0)
-        .select(Dataset(x), 4, random_state=1)
-        .indices.tolist()
-    )
-    final = (
-        InducingPoints("features", proposals=800)
-        .select(Dataset(x), 4, random_state=1)
-        .indices.tolist()
-    )
+    start = InducingPoints("features", proposals=0).select(Dataset(x), 4, random_state=1).indices.tolist()
+    final = InducingPoints("features", proposals=400).select(Dataset(x), 4, random_state=1).indices.tolist()
     assert sorted(start) == sorted(Uniform().select(Dataset(x), 4, random_state=1).indices.tolist())
     assert trace(kernel, final) < trace(kernel, start)
     for leaving in range(4):
@@ -550,7 +540,7 @@ def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_
 
 @pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
 def test_points_without_a_gradient_are_never_taken(form):
-    for seed in range(30):
+    for seed in range(6):
         x = np.r_[np.zeros((2, 2)), np.random.default_rng(seed).normal(size=(4, 2))]
         picked = GradientMatching("features", weighting=form).select(Dataset(x), 6)
         assert (picked.weights > 0).all()
@@ -626,10 +616,10 @@ def test_batchbald_takes_the_most_informative_point_each_time_and_counts_those_g
 def test_long_batches_do_not_underflow():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 3))
-    data = Dataset(np.random.default_rng(0).normal(size=(300, 2)) * 3)
-    picked = BatchBALD(draws=8, configurations=50).select(data, 250, context=Context(model=module))
+    data = Dataset(np.random.default_rng(0).normal(size=(120, 2)) * 3)
+    picked = BatchBALD(draws=8, configurations=50).select(data, 100, context=Context(model=module))
     assert np.isfinite(picked.objectives).all()
-    assert len(np.unique(picked.indices)) == 250
+    assert len(np.unique(picked.indices)) == 100
     with pytest.raises(InputError, match=r"no nn\.Dropout"):
         BatchBALD().select(data, 3, context=Context(model=nn.Linear(2, 3)))
 

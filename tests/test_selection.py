@@ -28,6 +28,7 @@ from bicore.picking import lowest
 from bicore.sources import digits
 from bicore.streaming import Reservoir
 from tests.helpers import HUBER, ON_CPU, blobs, gains, gradients, line, softmax_loss, state_of
+from tests.marks import diagonal, few
 
 #: Options that leave nothing to be found out.
 PLAIN = {"kernel": "rbf", "inner_reg": 0.1}
@@ -440,7 +441,7 @@ def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
     assert explicit.indices.tolist() == two.indices.tolist()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", few([0, 1]))
 def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
     """The regret of the rule on a held-out judge: fits on fresh random subsets, a fine grid of ρ."""
     data = blobs(150, seed=seed)
@@ -533,8 +534,7 @@ WEIGHED = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", WEIGHED)
+@pytest.mark.parametrize(("dtype", "name"), diagonal(["float64", "float32"], WEIGHED, 2))
 def test_the_unit_of_the_weights_changes_nothing(name, dtype):
     x, y = (part[:100] for part in digits())
     weight = np.random.default_rng(0).uniform(0.1, 1, 100)

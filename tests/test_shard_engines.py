@@ -22,6 +22,7 @@ from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
 from bicore.sources import ArrayShards, NpyShards
 from bicore.sources.opening import open_shards
+from tests.marks import diagonal
 
 
 def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
@@ -42,29 +43,22 @@ def both(source, size, card=None, **options):
 class TestCard:
     @pytest.mark.parametrize(
         ("dtype", "classes"),
-        [
-            (np.float16, 10),
-            (np.float64, 3),
-            *(
-                pytest.param(*other, marks=pytest.mark.slow)
-                for other in [(np.float16, 3), (np.float32, 3), (np.float32, 10), (np.float64, 10)]
-            ),
-        ],
+        diagonal([np.float16, np.float32, np.float64], [3, 10], 3),
     )
     def test_its_picks_are_those_of_the_host(self, dtype, classes):
         x, y = rows(dtype=dtype, classes=classes)
-        both(ArrayShards(x, y, part_rows=250), 30)
-        both(ArrayShards(x, y, part_rows=250), 12, passes="exact", rule="gradient")
-        both(ArrayShards(x, y, part_rows=250), 12, passes="exact", quotas={1: 3})
+        both(ArrayShards(x, y, part_rows=250), 16)
+        both(ArrayShards(x, y, part_rows=250), 8, passes="exact", rule="gradient")
+        both(ArrayShards(x, y, part_rows=250), 8, passes="exact", quotas={1: 3})
 
     def test_targets_weights_priors_and_maps_too(self):
         x, y = rows()
         weight = np.random.default_rng(1).integers(0, 3, len(x)).astype(float)
-        both(ArrayShards(x, y, weight, part_rows=250), 15)
-        both(ArrayShards(x, y, part_rows=250), 15, prior="equal", features=Rows())
-        both(ArrayShards(x, y, part_rows=250), 15, features=RandomReLU(20))
+        both(ArrayShards(x, y, weight, part_rows=250), 8)
+        both(ArrayShards(x, y, part_rows=250), 8, prior="equal", features=Rows())
+        both(ArrayShards(x, y, part_rows=250), 8, features=RandomReLU(20))
         targets = np.stack([x[:, 0] ** 2, x[:, 1]], 1).astype(np.float64)
-        both(ArrayShards(x, targets, part_rows=250), 15)
+        both(ArrayShards(x, targets, part_rows=250), 8)
 
     def test_rows_that_are_not_finite_are_set_aside_or_named(self):
         x, y = rows()

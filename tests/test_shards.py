@@ -16,6 +16,7 @@ from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import Progress
 from bicore.sources import ArrayShards, NpyShards
+from tests.marks import few
 
 
 def rows(n=600, width=8, classes=3, seed=0, dtype=np.float64):
@@ -158,17 +159,17 @@ class TestSelection:
             assert found.details["certain"] == 12
 
     def test_the_default_is_near_the_exact_gains(self):
-        x, y = rows(2000)
-        found = chosen(x, y, 60, exchange=False, shortlist=500)
+        x, y = rows(1000)
+        found = chosen(x, y, 30, exchange=False, shortlist=300)
         inner = found.provenance.inner_reg
         plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
-        assert found.objective <= 1.005 * plain.select(Dataset(x, y), 60).objective
+        assert found.objective <= 1.005 * plain.select(Dataset(x, y), 30).objective
         assert found.details["passes"] < 40
-        better = chosen(x, y, 60, shortlist=500)
+        better = chosen(x, y, 30, shortlist=300)
         assert better.objective < found.objective
         assert "exchanges" in better.provenance.notes[0]
 
-    @pytest.mark.parametrize("dtype", [np.float16, np.float32])
+    @pytest.mark.parametrize("dtype", few([np.float16, np.float32]))
     def test_parts_and_workers_change_nothing(self, dtype, tmp_path):
         x, y = rows(dtype=dtype)
         np.save(tmp_path / "x.npy", x)
@@ -245,7 +246,7 @@ class TestSelection:
         assert "exchanges" in found.provenance.notes[0]
         assert not set(begun) <= set(chosen(x, y, 10).indices.tolist())
 
-    @pytest.mark.parametrize("rule", ["gradient", "gain"])
+    @pytest.mark.parametrize("rule", few(["gain", "gradient"]))
     def test_quotas_are_those_in_memory(self, rule):
         x, y = rows()
         y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)  # fifteen rows of the last class

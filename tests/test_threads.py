@@ -11,6 +11,7 @@ import bicore
 from bicore import RBF, Dataset, Runtime
 from bicore.methods import NetworkSelector
 from bicore.runtime import Context, narrow, threads, wide
+from tests.marks import diagonal
 
 
 @pytest.fixture
@@ -58,8 +59,9 @@ def test_an_error_puts_the_old_numbers_back(several):
     assert libraries() == before
 
 
-@pytest.mark.parametrize("asked", [1, 2, None])
-@pytest.mark.parametrize("call", ["select", "reweight", "influence"])
+@pytest.mark.parametrize(
+    ("asked", "call"), diagonal([2, None, 1], ["select", "reweight", "influence"], 3)
+)
 def test_calls_run_on_one_thread_and_large_products_on_those_asked_for(
     asked, call, several, monkeypatch
 ):

@@ -14,6 +14,7 @@ import bicore
 from bicore import BilevelSelector, Dataset, LargeDataWarning, Runtime
 from bicore.data import read_targets
 from bicore.methods import sampling
+from tests.marks import diagonal
 
 
 def gaussians(seed, share, n=240):
@@ -23,8 +24,7 @@ def gaussians(seed, share, n=240):
     return (x - x.mean(0)) / x.std(0), y
 
 
-@pytest.mark.parametrize("kernel", ["auto", "linear"])
-@pytest.mark.parametrize("share", [0.5, 0.3, 0.1])
+@pytest.mark.parametrize(("share", "kernel"), diagonal([0.1, 0.3, 0.5], ["auto", "linear"], 3))
 def test_d1_no_answer_is_of_one_class(share, kernel):
     for seed in range(2):
         x, y = gaussians(seed, share)

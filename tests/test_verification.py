@@ -426,7 +426,7 @@ def in_every_way(test):
     return test
 
 
-@settings(max_examples=4, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @in_every_way
 # Each of these reported what was not so.
 @example(PLAIN)

@@ -12,6 +12,7 @@ from bicore.errors import InputError
 from bicore.methods import Batches
 from bicore.sources import digits
 from tests.helpers import blobs, state_of
+from tests.marks import few
 
 #: Two objectives within this share are the same.
 SHARE = 1e-6
@@ -72,7 +73,7 @@ def check(seed, **more):
     assert learnt <= final * (1 + SHARE)
 
 
-@pytest.mark.parametrize("seed", CHEAP)
+@pytest.mark.parametrize("seed", few(CHEAP, 2))
 def test_learnt_weights_never_end_above_final_ones_nor_those_above_binary_ones(seed):
     check(seed)
 

@@ -8,11 +8,12 @@ from bicore import RBF, BilevelSelector, Coreset, Dataset, InputError, reweight,
 from bicore.bilevel import Adam, ProjectedGradient
 from bicore.coreset import Status
 from tests.helpers import blobs, line, state_of
+from tests.marks import few
 
 
 @pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam(), Adam(rate=5.0)])
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few(range(3)))
 def test_reweighting_never_ends_worse(optimiser, loss, seed):
     data = blobs(50, seed=seed)
     rng = np.random.default_rng(seed)

@@ -21,12 +21,13 @@ from tests.conformance.buffers import (
     loaded,
 )
 from tests.conformance.selectors import network
+from tests.marks import except_slow
 
 MODEL = Context(model=network())
 CAPACITY = 6
 #: Weights that are learnt anew at every merge: seconds.
 SLOW = {"merge-reduce, learnt"}
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
+NAMES = except_slow(CASES, SLOW)
 
 
 def test_every_buffer_is_in_the_battery():
@@ -38,7 +39,7 @@ def named(request):
     return request.param, CASES[request.param]
 
 
-def stream(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def stream(seed: int, n: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     y = rng.choice(3, size=n, p=[0.7, 0.2, 0.1])
     return (
@@ -67,7 +68,7 @@ def same(first, second) -> None:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(0, 13), min_size=1, max_size=8))
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, seed, sizes):
@@ -265,8 +266,8 @@ def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
     rng = np.random.default_rng(0)
     # where the archive's reader raises the most kinds of errors
     directory = whole.index(b"PK\x01\x02")
-    places = [(int(place), int(rng.integers(8))) for place in rng.integers(len(whole), size=20)]
-    places += [(place, bit) for place in range(directory, directory + 20) for bit in (0, 3, 6)]
+    places = [(int(place), int(rng.integers(8))) for place in rng.integers(len(whole), size=10)]
+    places += [(place, place % 8) for place in range(directory, directory + 20)]
     for place, bit in places:
         damaged = bytearray(whole)
         damaged[place] ^= 1 << bit

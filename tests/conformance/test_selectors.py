@@ -21,11 +21,13 @@ from tests.conformance.selectors import (
     found,
     network,
 )
+from tests.marks import except_slow
 
 SIZE = 7
 #: Weights that are learnt anew for every point, and a network that is trained for each: seconds.
 SLOW = {"squared, learnt", "network"}
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
+#: Looked at in one test here, in all of them by ``make test-all``: a network, and fits of weights.
+LONG = {*SLOW, "network, candidates", "squared, simplex", "v-design, certified"}
 MODEL = Context(model=network())
 
 
@@ -33,9 +35,14 @@ def test_every_selector_is_in_the_battery():
     assert set(found()) == set(CONFIGURATIONS)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=except_slow(CASES, LONG))
 def named(request):
     return request.param, CASES[request.param]
+
+
+ORDERED = [name for name in CASES if CASES[name].ordered and name not in CORRECTED]
+STEADY = [name for name in CASES if name not in DRAWS | CHANCE | CORRECTED]
+MODELLED = [name for name in CASES if CASES[name].needs_model]
 
 
 def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
@@ -46,9 +53,9 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
     return Dataset(x, y, rng.uniform(0.5, 2, n), rng.permutation(n) + 1000)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 9))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", except_slow(CASES, SLOW))
 def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
     data = data_of(seed)
     coreset = CASES[name].select(data, size, random_state=seed, context=MODEL)
@@ -90,10 +97,9 @@ def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touche
         np.testing.assert_array_equal(*drawn)
 
 
-def test_prefixes_are_nested(named):
-    name, selector = named
-    if name in CORRECTED or not selector.ordered:
-        pytest.skip("a point may leave again, or the definition gives no order")
+@pytest.mark.parametrize("name", except_slow(ORDERED, LONG))
+def test_prefixes_are_nested(name):
+    selector = CASES[name]
     data = data_of(2)
     large = selector.select(data, 9, random_state=0, context=MODEL)
     for size in (1, 5):
@@ -132,10 +138,8 @@ def test_row_order_does_not_matter(named):
         )
 
 
-def test_of_two_equal_rows_the_smaller_id_comes_first(named):
-    name, selector = named
-    if name in DRAWS | CHANCE | CORRECTED:
-        pytest.skip("draws rows, or drops one of two equal rows")
+@pytest.mark.parametrize("name", except_slow(STEADY, LONG))
+def test_of_two_equal_rows_the_smaller_id_comes_first(name):
     data = data_of(4)
     doubled = Dataset(
         np.repeat(data.x, 2, axis=0),
@@ -143,7 +147,7 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(named):
         np.repeat(data.weight, 2),
         np.r_[np.arange(60)][::-1],
     )
-    picked = selector.select(doubled, 10, random_state=0, context=MODEL)
+    picked = CASES[name].select(doubled, 10, random_state=0, context=MODEL)
     seen: set[int] = set()
     for row, ident in zip(picked.indices, picked.ids, strict=True):
         twin = row ^ 1
@@ -207,10 +211,9 @@ def test_what_is_needed_and_missing_is_named_before_work(named):
         assert len(selector.select(Dataset(data.x), 3, context=MODEL)) == 3
 
 
-def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(named):
-    _, selector = named
-    if not selector.needs_model:
-        pytest.skip("needs no model")
+@pytest.mark.parametrize("name", except_slow(MODELLED, LONG))
+def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(name):
+    selector = CASES[name]
     data = data_of(1)
     module = network()
     module[2].eval()
@@ -227,18 +230,17 @@ def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(named):
 
 
 @pytest.mark.gpu
-def test_gpu_and_cpu_agree(named):
-    name, selector = named
+def test_gpu_and_cpu_agree():
     data = data_of(7)
-    here = selector.select(
-        data, SIZE, random_state=0, context=Context(network(), Runtime(device="cpu"))
-    )
-    there = selector.select(
-        data, SIZE, random_state=0, context=Context(network().cuda(), Runtime(device="cuda"))
-    )
-    assert here.indices.tolist() == there.indices.tolist()
-    if name in CORRECTED and here.objective is not None:
-        # learnt weights stop on a flat floor
-        assert here.objective == pytest.approx(there.objective, rel=1e-3)
-    else:
-        np.testing.assert_allclose(here.weights, there.weights, rtol=1e-5, atol=1e-7)
+    on_cpu = Context(network(), Runtime(device="cpu"))
+    on_gpu = Context(network().cuda(), Runtime(device="cuda"))
+    for name, selector in CASES.items():
+        here, there = (
+            selector.select(data, SIZE, random_state=0, context=where) for where in (on_cpu, on_gpu)
+        )
+        assert here.indices.tolist() == there.indices.tolist(), name
+        if name in CORRECTED and here.objective is not None:
+            # learnt weights stop on a flat floor
+            assert here.objective == pytest.approx(there.objective, rel=1e-3), name
+        else:
+            np.testing.assert_allclose(here.weights, there.weights, rtol=1e-5, atol=1e-7)
