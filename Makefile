@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Types are looked at while the first tests run: one core would wait.
 test: lint
-	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; wait $$types && exit $$tests
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist worksteal -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
 test-all: lint types $(VENV)/.doors
 	$(BIN)/pytest -n 2
@@ -29,7 +29,7 @@ test-all: lint types $(VENV)/.doors
 # No test may depend on speed.
 test-busy: $(INSTALLED)
 	(while :; do :; done) & first=$$!; (while :; do :; done) & second=$$!; trap "kill $$first $$second" EXIT; \
-	for run in 1 2 3 4 5; do $(BIN)/pytest -n 2 --dist loadfile -m "not slow" || exit 1; done
+	for run in 1 2 3 4 5; do $(BIN)/pytest -n 2 --dist worksteal -m "not slow" || exit 1; done
 
 $(VENV)/.doors: $(INSTALLED)
 	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[doors,dask]"
@@ -71,7 +71,7 @@ test-lowest:
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
 	.venv-lowest/bin/pip install -q --no-compile -c .venv-lowest/lowest.txt -e ".[all]" pytest pytest-xdist hypothesis pandas numpydoc
-	.venv-lowest/bin/pytest -n 2 --dist loadfile -m "not slow"
+	.venv-lowest/bin/pytest -n 2 --dist worksteal -m "not slow"
 
 test-3.13:
 	$(MAKE) test VENV=.venv-3.13 PYTHON=python3.13

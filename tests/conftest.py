@@ -7,22 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import settings
 
-from bicore import Dataset
 from tests import HANG
 from tests.browser import Browser, chromium
 from tests.cli_server import Result, Server, run_command
-from tests.helpers import blobs, line
 
-settings.register_profile("bicore", deadline=None, max_examples=10, derandomize=True)
-settings.load_profile("bicore")
-torch.set_num_threads(1)  # the tests run in two processes
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare a process that runs tests; one that only hands them out needs no imports."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    import torch
+    from hypothesis import settings
+
+    settings.register_profile("bicore", deadline=None, max_examples=10, derandomize=True)
+    settings.load_profile("bicore")
+    torch.set_num_threads(1)  # the tests run in two processes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need a GPU are skipped where there is none."""
+    """Skip tests that need a GPU if there is none."""
+    import torch
+
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:
@@ -79,13 +85,3 @@ def few_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let large data begin at a tenth of the rows, so that their tests take a tenth of the time."""
     monkeypatch.setattr("bicore.methods.bilevel.EXACT_ROWS", 500)
     monkeypatch.setattr("bicore.methods.sampling.CANDIDATES", 400)
-
-
-@pytest.fixture
-def classes_data() -> Dataset:
-    return blobs()
-
-
-@pytest.fixture
-def regression_data() -> Dataset:
-    return line()

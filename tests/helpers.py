@@ -96,10 +96,6 @@ ON_CPU = Context(runtime=Runtime("cpu"))
 HUBER = CustomLoss(pseudo_huber, name="pseudo-huber")
 
 
-def central_difference(function: Any, place: float, step: float) -> float:
-    return float((function(place + step) - function(place - step)) / (2 * step))
-
-
 def kernel_ridge(
     gram: np.ndarray, targets: np.ndarray, weights: np.ndarray, rho: float
 ) -> np.ndarray:

@@ -7,15 +7,12 @@ import pytest
 import torch
 
 from benchmarks import comparison_embedding
-from benchmarks.common import write_record
-from benchmarks.comparison_embedding import PARTS, Part, run
+from benchmarks.comparison_embedding import Part, run
 from benchmarks.comparison_page import complete_seeds
 from bicore import Linear
-from bicore.errors import InputError
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import Row
 from bicore.evaluate.samples import Sample, as_sample
-from bicore.methods.registry import METHODS
 
 
 @pytest.fixture
@@ -61,28 +58,6 @@ def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
     assert "uniform, 4 points, seed 0" not in capsys.readouterr().err
     run(asked(folder))
     assert capsys.readouterr().err == ""
-
-
-def test_where_there_are_no_rows_it_goes_on_from_the_record(folder, monkeypatch, capsys):
-    made = run(asked(folder))
-    write_record("comparison_embedding", made, folder / "records")
-    monkeypatch.setattr(comparison_embedding, "read_record", lambda name: made)
-    capsys.readouterr()
-    again = run(asked(folder, rows=str(folder / "other.jsonl")))
-    assert again["parts"] == made["parts"]
-    assert capsys.readouterr().err == ""
-
-
-def test_methods_that_are_not_known_are_named(folder):
-    with pytest.raises(InputError, match="k-center-of-mass"):
-        run(asked(folder, methods="uniform,k-center-of-mass"))
-
-
-def test_every_method_stands_in_the_comparison_and_fractions_are_deepcores():
-    assert set(PARTS["pools"].methods) == set(METHODS)
-    assert {"v-design", "a-design", "reconstruction"} <= set(PARTS["pools"].of(250, list(METHODS)))
-    assert list(PARTS["fractions"].sizes) == [50, 250, 500, 2500, 5000]
-    assert "batchbald" not in PARTS["pools"].of(250, list(METHODS))
 
 
 def test_only_whole_seeds_are_told():

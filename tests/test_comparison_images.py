@@ -9,16 +9,12 @@ import pytest
 import torch
 
 from benchmarks import comparison_images, comparison_page
-from benchmarks.common import write_record
-from benchmarks.comparison_images import Protocol, image_pools, run
-from benchmarks.pages import read_record
+from benchmarks.comparison_images import Protocol, run
 from benchmarks.residual_judge import ResidualJudge
 from bicore.errors import InputError, NumericalError
 from bicore.evaluate.comparison import WHOLE
-from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Row
 from bicore.evaluate.samples import Sample
-from bicore.sources.opening import open_source, open_test
 from experiments.networks import ResNet18
 
 SMALL = partial(ResNet18, width=4)
@@ -90,32 +86,6 @@ def test_the_judge_learns_and_says_the_same_whatever_stands_beside_a_selection()
     assert not torch.allclose(other, alone, atol=1e-3)
 
 
-def test_weights_count_as_often_as_they_say():
-    """A point of weight zero might as well have any label."""
-    points, test = sample(8), sample(6, 2)
-    weight = torch.tensor([0.0, 2.0] * 4)
-    judge = ResidualJudge(3, make=SMALL)
-    given = Sample(points.x, points.y, weight)
-    turned = Sample(points.x, torch.where(weight == 0, 1 - points.y, points.y), weight)
-    plain, other, unweighted = judge.predictions([given, turned, points], test, 2, seed=0)
-    assert torch.equal(plain, other)
-    assert not torch.equal(plain, unweighted)
-
-
-def test_the_network_that_methods_look_at_is_trained_in_batches_and_stays_as_it_is(monkeypatch):
-    monkeypatch.setattr("benchmarks.residual_judge.BATCH", 8)
-    points, test = sample(20), sample(6, 2)
-    judge = ResidualJudge(7, make=SMALL)
-    module = judge.module(points, 2, seed=0)
-    with torch.no_grad():
-        said = module(test.x)
-    assert not module.training
-    judge.predictions([sample(20, 1)], test, 2, seed=0)
-    with torch.no_grad():
-        assert torch.equal(module(test.x), said)
-    assert judge.trained([points], 2, 0).learners[0].turn.item() == 9  # three passes of three
-
-
 def test_the_judge_refuses_what_it_cannot_read_and_tells_of_a_breakdown():
     judge = ResidualJudge(2, make=SMALL)
     with pytest.raises(InputError, match=r"resnet18 needs images of shape \(3, 32, 32\)"):
@@ -125,15 +95,6 @@ def test_the_judge_refuses_what_it_cannot_read_and_tells_of_a_breakdown():
     with pytest.raises(NumericalError, match="diverged"):
         judge.predictions([wild], points, 2, seed=0)
     assert torch.isfinite(judge.predictions([points], points, 2, seed=0)[0]).all()
-
-
-def test_pools_are_those_of_the_source(folder):
-    own = image_pools(str(folder), 20)
-    source = open_source("cifar10", folder=str(folder), later=True)
-    usual = make_pools(source, open_test("cifar10", str(folder)).data, "auto", 20, 20, None)
-    for mine, theirs in zip(own.of(3), usual.of(3), strict=True):
-        assert np.array_equal(mine.x, theirs.x)
-        assert np.array_equal(mine.y, theirs.y)
 
 
 def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
@@ -148,25 +109,6 @@ def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
     assert whole["failed"] == {}
     assert whole["settings"]["test"] == 6
     assert [path.name for path in folder.glob("rows*")] == ["rows.jsonl"]
-
-
-def test_where_there_are_no_rows_it_goes_on_from_a_record_of_the_same_settings(
-    folder, monkeypatch, capsys
-):
-    made = run(asked(folder))
-    write_record("comparison_images", made, folder / "records")
-    monkeypatch.setattr(comparison_images, "read_record", lambda name: made)
-    capsys.readouterr()
-    again = run(asked(folder, rows=str(folder / "other.jsonl")))
-    assert again["rows"] == made["rows"]
-    assert capsys.readouterr().err == ""
-    made["settings"] = made["settings"] | {"steps": 3}
-    assert run(asked(folder, rows=str(folder / "third.jsonl"), minutes=1e-9))["rows"] == []
-
-
-def test_methods_that_are_not_known_are_named(folder):
-    with pytest.raises(InputError, match="k-center-of-mass"):
-        run(asked(folder, methods="uniform,k-center-of-mass"))
 
 
 def made_up(seeds=3, sizes=(50, 100)):
@@ -197,17 +139,3 @@ def test_the_page_compares_methods_on_images_with_chance():
     assert "| method | 50 points, 3 seeds | 100 points, 3 seeds |" in table
     assert "| **bilevel** | 40.10 ± 0.06 ≈↑ | 40.10 ± 0.06 ≈↑ | 4 of 6 | 6 of 6 |" in table
     assert "| uniform | 36.77 ± 6.72 ·≈ | 36.77 ± 6.72 ·≈ |  | 2 of 6 |" in table
-
-
-def test_the_record_is_of_the_protocol_that_the_benchmark_has():
-    assert read_record("comparison_images")["settings"] == Protocol(device="cuda").settings
-
-
-@pytest.mark.slow
-def test_processes_make_what_one_makes(folder):
-    alone = run(asked(folder, seeds=2))
-    shared = run(asked(folder, seeds=2, workers=2, rows=str(folder / "shared.jsonl")))
-    assert cells(shared) == cells(alone)
-    for one, other in zip(shared["rows"], alone["rows"], strict=True):
-        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.2)
-    assert [path.name for path in folder.glob("shared*")] == ["shared.jsonl"]

@@ -4,7 +4,6 @@ at toy size."""
 import json
 import multiprocessing
 import re
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from bicore.streaming import ClassBalancedReservoir
 from experiments import (
     active,
     appendix,
-    cifar,
     continual,
     selections,
     streaming,
@@ -29,8 +27,6 @@ from experiments import (
 )
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
-from experiments.cifar import Table
-from experiments.cifar_tables import every_plan
 from experiments.courses import Checkpoint
 from experiments.methods import continual_row, stream_row, summary_rows
 from experiments.networks import (
@@ -42,7 +38,7 @@ from experiments.networks import (
     grouped,
 )
 from experiments.paper import PAPER
-from experiments.problems import MNIST_POOL, PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST
+from experiments.problems import MNIST_POOL, SPLIT_MNIST
 from experiments.records import RecordError, Records, TornLine
 from experiments.rows import Job
 from experiments.selectors import (
@@ -51,7 +47,6 @@ from experiments.selectors import (
     ByDirections,
     ByEmbedding,
     Named,
-    Noisy,
     OverEmbedding,
     context_of,
 )
@@ -65,9 +60,9 @@ from experiments.stores import (
     Slots,
 )
 from experiments.streaming import Optimiser, Weighting
-from experiments.tables import cells, read_runs, table
+from experiments.tables import cells, read_runs
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
-from experiments.training import Cohort, Learner, Memory, accuracy, build, products
+from experiments.training import Cohort, Learner, Memory, build, products
 from tests.marks import diagonal, except_slow, few
 
 SOURCE = Path(__file__).parents[1] / "experiments"
@@ -353,70 +348,8 @@ def test_directions_of_an_embedding_have_no_length():
     np.testing.assert_allclose(found[1], found[0] / lengths[:, None])
 
 
-def plan(table, key):
-    """How a row on CIFAR-10 finds its β."""
-    (found,) = (one for one in every_plan() if (one.table, one.row.key) == (Table(table), key))
-    return found
-
-
 def row_of(experiment, key):
     return next(row for row in EXPERIMENTS[experiment].rows() if row.key == key)
-
-
-def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "chosen.json")
-    assert np.isnan(plan("continual", "Coreset").beta)
-    assert plan("continual", "Coreset, λ by the proxy").penalty == 1e-3
-    assert main(["choose", "--records", str(tmp_path)]) == 2
-    (tmp_path / "data" / "cifar-10-batches-py").mkdir(parents=True)  # nothing in it is read
-    words = ["run", "cifar-continual", "--data", str(tmp_path / "data"), "--only", "Coreset"]
-    assert main([*words, "--records", str(tmp_path)]) == 1
-    assert "Coreset, seed 0: it has no β yet" in capsys.readouterr().err
-
-    def tell(experiment, method, beta, held, tested):
-        key = {**KEY, "dataset": SPLIT_CIFAR.name, "method": method, "memory": 200, "beta": beta}
-        Records(experiment, tmp_path).write(key, {**RESULT, "test": [tested], "held": [held]})
-
-    for beta in cifar.EVERY:
-        tell("cifar-betas", "Coreset", beta, 0.5 - 0.01 * abs(beta - 1), 0.01 * beta)
-        tell("cifar-stream-betas", "CBRS", beta, 0.001 * beta if beta <= 100 else 0, 0.1)
-        tell("cifar-stream-betas", "Streaming coreset", beta, 0.4 - 0.01 * abs(beta - 10), 0.1)
-    tell("cifar-stream-betas", "Reservoir", 1.0, 0.9, 0.9)  # of several
-    for value, loss in ((1e-4, 0.7), (1e-2, 0.6)):
-        key = {
-            "dataset": SPLIT_CIFAR.name,
-            "method": "Coreset",
-            "memory": 100,
-            "penalty": value,
-            "seed": 0,
-        }
-        Records("cifar-penalty", tmp_path).write(
-            key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False}
-        )
-    assert main(["choose", "--records", str(tmp_path)]) == 0
-    embedding = plan("continual", "Coreset, normalised network, its embedding as the proxy")
-    assert plan("continual", "Coreset, λ by the proxy").penalty == 1e-2
-    assert plan("continual", "Coreset").penalty == 1e-3
-    assert plan("continual", "Coreset").beta == 1
-    assert embedding.beta == 1
-    assert np.isnan(plan("continual", "Uniform sampling").beta)
-    assert plan("imbalanced", "CBRS").beta == 100
-    assert np.isnan(plan("imbalanced", "Reservoir").beta)
-    assert plan("streaming", "Streaming coreset").beta == 10
-    assert np.isnan(plan("streaming", "Streaming coreset RBF").beta)
-    assert plan("continual", "Uniform sampling, train at the end").searched == ()
-    # published: 1
-    assert plan("continual", "FRCL's selection").searched == (0.1, 1.0, 10.0, 100.0)
-    # published: 100
-    assert plan("continual", "k-means of grads").searched == (1.0, 10.0, 100.0, 1000.0)
-    assert plan("streaming", "Reservoir sampling").searched == (1.0, 10.0, 100.0)
-    assert plan("continual", "Coreset").build().betas == (1.0, 100.0)
-    assert plan("imbalanced", "CBRS").build().betas == (100.0,)
-    assert embedding.searched == ()
-    assert "| Coreset | 0.01 | 0.5500 |" in table(
-        "cifar-penalty", read_runs("cifar-penalty", tmp_path)
-    )
-    assert "**50.00**" in table("cifar-betas", read_runs("cifar-betas", tmp_path))
 
 
 def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_weights():
@@ -441,61 +374,6 @@ def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_w
     waiting.update(x[:50], y[:50])  # not yet enough for a slot
     counted = streaming.rehearsed(waiting, Weighting.BATCHES, "cpu", 1).weight
     assert float(counted.sum()) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("optimiser", Optimiser)
-def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(optimiser):
-    torch.set_num_threads(1)
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(24, 1, 28, 28)).astype(np.float32)
-    y = rng.integers(0, 3, 24)
-    task = Task(Part(x, y), Part(x, y), Part(x, y))
-
-    class Plain(FullyConnected):
-        """Without dropout, so that nothing is drawn."""
-
-        def forward(self, x):
-            return self.eval().head(self.body(x))
-
-    row = stream_row(
-        PERM_MNIST,
-        24,
-        "Any",
-        RESERVOIR,
-        network=Architecture(Plain, Plain),
-        optimiser=optimiser,
-        steps=3,
-        batch=12,
-        epochs=1,
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        made = []
-        patch.setattr(
-            streaming,
-            "scores",
-            lambda network, *_: made.append(network) or {"test": [0.0], "held": [0.0]},
-        )
-        list(streaming.run(row, Job(0, (2.0,)), [task]))
-    network = build(Plain, 0, "cpu")
-    adam = torch.optim.Adam(network.parameters(), 5e-4)
-    for number in range(2):
-        if optimiser is Optimiser.FRESH:
-            adam = torch.optim.Adam(network.parameters(), 5e-4)
-        rows = slice(12 * number, 12 * number + 12)
-        kept = slice(0, 12 * number)
-        for _ in range(3):
-            adam.zero_grad()
-            loss = nn.functional.cross_entropy(
-                network(torch.from_numpy(x[rows])), torch.from_numpy(y[rows])
-            )
-            if number:
-                loss = loss + 2 * nn.functional.cross_entropy(
-                    network(torch.from_numpy(x[kept])), torch.from_numpy(y[kept])
-                )
-            loss.backward()
-            adam.step()
-    for ours, plain in zip(made[0].parameters(), network.parameters(), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
 def test_recalibrated_statistics_are_those_of_the_memory():
@@ -602,20 +480,6 @@ def test_a_training_that_breaks_down_is_an_error_and_no_record():
         Cohort([learner]).train(2)
 
 
-def test_dropout_stays_on_where_the_authors_left_it_on():
-    network = build(FullyConnected, 0, "cpu").eval()
-    x = np.random.default_rng(0).normal(size=(5, 1, 28, 28)).astype(np.float32)
-    data = Dataset(x, np.arange(5) % 2)
-    first, second = (
-        as_selector("max-entropy").select(data, 3, context=Context(network)).objectives
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, second)
-    model = Noisy(network).eval()
-    inputs = torch.from_numpy(x)
-    assert not torch.equal(model(inputs), model(inputs))
-
-
 def record(method, beta, seed, test, held):
     key = {**KEY, "method": method, "beta": beta, "seed": seed}
     return {**key, **RESULT, "test": [test], "held": [held]}
@@ -680,48 +544,6 @@ def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(
     row = flowing(Slots(RBF_CORESET), 6, weighting=weighting, steps=1, batch=10, slots=3)
     dict(streaming.run(row, Job(0, [1.0]), made))
     assert found == pytest.approx(totals)
-
-
-@pytest.mark.parametrize(("picker", "memories"), [(UNIFORM, 1), (NOISY, 2)])
-def test_networks_that_choose_rehearse_what_they_have_chosen(picker, memories, monkeypatch):
-    """And where none is looked at, all rehearse the same."""
-    train, test = load(None)
-    found = {}
-    held = []
-    add = ReplayMemory.add_task
-    rehearse = Learner.rehearse
-    monkeypatch.setattr(
-        ReplayMemory,
-        "add_task",
-        lambda self, *given, **options: add(self, *given, **options) or held.append(self),
-    )
-    monkeypatch.setattr(
-        Learner,
-        "rehearse",
-        lambda self, memory: found.update({self.beta: memory.x}) or rehearse(self, memory),
-    )
-    torch.manual_seed(0)
-    made = split(train, test[:60], 2, 40)
-    dict(continual.run(learning(picker), Job(0, [0.0, 100.0]), made))
-    held = list(dict.fromkeys(held))
-    assert len(held) == memories
-    for which, beta in enumerate((0.0, 100.0)):
-        torch.testing.assert_close(found[beta], held[min(which, memories - 1)].tensors()[0].float())
-    assert torch.equal(found[0.0], found[100.0]) == (memories == 1)
-
-
-def test_a_joint_memory_is_rehearsed_equally_as_much_as_there_are_tasks(monkeypatch):
-    train, test = load(None)
-    made = split(train, test[:60], 3, 130)
-    rehearsed = []
-    monkeypatch.setattr(Learner, "rehearse", lambda self, memory: rehearsed.append(memory))
-    row = learning(None, jointly=ByMoments(features="rows"), epochs=1)
-    assert row.rehearsed
-    dict(continual.run(row, Job(0, [1.0]), made))
-    for tasks, memory in enumerate(rehearsed, 1):
-        torch.testing.assert_close(memory.weight, torch.full((6,), tasks / 6))
-    assert len(rehearsed) == 3
-    assert set(rehearsed[-1].y.tolist()) - {4, 5}  # of earlier tasks too
 
 
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
@@ -811,18 +633,6 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
     assert len(list(records.all())) == 2
 
 
-def test_of_what_a_row_tries_some_values_are_run(tmp_path, monkeypatch):
-    def run(row, job, tasks):
-        for value in job.values:
-            yield value, {"test": [0.5], "held": [0.5], "seconds": 1.0}
-
-    monkeypatch.setattr(summary.SummaryRow, "run", run)
-    words = ["run", "summary", "--quick", "--only", "Uniform", "--records", str(tmp_path)]
-    for tried, known in (("14", [14]), ("14,10", [10, 14])):
-        assert main([*words, "--tried", tried]) == 0
-        assert [one["memory"] for one in Records("summary", tmp_path).all()] == known
-
-
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
@@ -840,18 +650,6 @@ def test_a_value_that_no_row_tries_and_a_row_that_is_not_there_are_refused(
     assert main(["run", *words, "--quick", "--records", str(tmp_path), "--workers", "2"]) == 2
     assert re.search(f"--{refusal}", capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_killed_worker_is_a_failure(monkeypatch, tmp_path, capsys):
-    class Killed:
-        def __init__(self, *words, **options):
-            pass
-
-        def wait(self):
-            return -9
-
-    monkeypatch.setattr(subprocess, "Popen", Killed)
-    assert main(["run", "imbalanced", "--quick", "--records", str(tmp_path), "--workers", "2"]) == 1
 
 
 @pytest.mark.slow
@@ -1058,24 +856,3 @@ def test_fused_convolutions_have_the_gradients_of_plain_ones():
     plain, fused = ((gradients(way, True) - exact).norm() / exact.norm() for way in (False, True))
     assert plain < 0.05
     assert fused < 1.2 * plain + 1e-3
-
-
-@pytest.mark.gpu
-def test_a_recorded_training_on_images_learns_what_arrives_and_what_it_rehearses():
-    torch.manual_seed(0)
-    # dark and light ones arrive, red ones stand in the memory alone
-    y = np.r_[np.arange(20) % 2, np.full(4, 2)]
-    x = np.array([[-1, -1, -1], [1, 1, 1], [2, -2, -2]], np.float32)[y][:, :, None, None] * np.ones(
-        (32, 32), np.float32
-    )
-    learner = Learner(build(ResNet18, 0, "cuda"), 1.0, 20, 4, 80)
-    learner.take(torch.from_numpy(x[:20]).cuda(), torch.from_numpy(y[:20]).cuda())
-    learner.rehearse(
-        Memory(
-            torch.from_numpy(x[20:]).cuda(),
-            torch.from_numpy(y[20:]).cuda(),
-            torch.full((4,), 1 / 4).cuda(),
-        )
-    )
-    Cohort([learner]).train(80)
-    assert accuracy(learner.network, [Part(x, y)], "cuda") == [1.0]

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import appendix, notes, page, verdicts
-from experiments.__main__ import main
+from experiments import page, verdicts
 from experiments.catalogue import EXPERIMENTS
-from experiments.claims import CLAIMS, OWN, answer_claims, apply_rule, baselines
-from experiments.comparisons import Comparison, compare, total_minutes
-from experiments.figures import STYLES, four_lines
-from experiments.layout import CIFAR, CONTINUAL, ON_MNIST, PERM, SPLIT, TABLES, published
+from experiments.claims import CLAIMS, OWN, answer_claims, apply_rule
+from experiments.comparisons import compare, total_minutes
+from experiments.layout import PERM, SPLIT, published
 from experiments.paper import PAPER
 from experiments.records import Records
 from experiments.statistics import Gap, contrast, paired, seeds_needed
-from experiments.tables import Absent, Cell, Place, cells, welch
+from experiments.tables import Absent, Cell, Place, welch
 from experiments.verdicts import Verdict, better, describe_parts, no_worse
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -66,12 +64,6 @@ def cell(key, mean, paper=None, std=1.0, experiment="continual"):
         paper=None if paper is None else {"mean": paper, "std": 1.0},
         choices=1,
     )
-
-
-def test_figures_of_the_reproduction_are_all_shown():
-    shown = (DOCS / "reproduction.md").read_text() + (DOCS / "tables/reproduction.md").read_text()
-    drawn = {path.name for path in (DOCS / "images").glob("reproduction_*.png")}
-    assert set(re.findall(r"reproduction_[\w-]+\.png", shown)) == drawn
 
 
 def test_every_published_number_has_one_place(book):
@@ -179,12 +171,6 @@ def test_a_claim_follows_its_records(difference, verdict, tmp_path):
         missing(page.read_book(tmp_path))
 
 
-def test_margins_are_larger_on_cifar_and_for_differences_of_differences():
-    places = [Place("memory", SPLIT, key, size) for size in (50, 200) for key in "ab"]
-    assert [Comparison(tuple(places[:count])).margin for count in (2, 4)] == [1, 2]
-    assert compare(Place("x", CIFAR, "a"), Place("x", CIFAR, "b")).margin == 2
-
-
 def test_every_claim_is_answered_and_has_a_table(answers, book):
     assert len(answers) == len(CLAIMS)
     assert len(answer_claims(book, OWN)) == len(OWN)
@@ -192,23 +178,6 @@ def test_every_claim_is_answered_and_has_a_table(answers, book):
     assert {claim.heading for claim in CLAIMS} <= set(headings)
     shown = (DOCS / "reproduction.md").read_text()
     assert all(f"**{answer}** | {answer.number} |" in shown for _, answer in answers)
-
-
-def test_what_is_not_resolved_says_how_many_seeds_would_do(answers):
-    for claim, answer in answers:
-        if answer.verdict is Verdict.OPEN and "outer step" not in claim.words:
-            assert answer.plans, claim.words
-            assert all(plan.needed > 1 for plan in answer.plans)
-
-
-@pytest.mark.parametrize("problem", CONTINUAL)
-def test_baselines_are_all_other_ways_to_choose_in_both_forms(problem, book):
-    keys = [place.key for place in baselines(problem)]
-    assert len(keys) == len(set(keys)) == (13 if problem == CIFAR else 18)
-    assert "Coreset" not in keys
-    assert not any("train at the end" in key for key in keys)
-    for place in baselines(problem):
-        assert book.cell(place).paper is not None
 
 
 def test_a_mark_needs_two_seeds_the_same_network_and_an_interval():
@@ -222,24 +191,6 @@ def test_a_mark_needs_two_seeds_the_same_network_and_an_interval():
     assert verdicts.mark(normalised, coreset) == ""
 
 
-def test_rows_with_another_network_are_marked_against_their_own():
-    ours = {
-        "Coreset": 0.5,
-        "Uniform sampling": 0.3,
-        "Uniform sampling, normalised network": 0.9,
-        "Coreset, normalised network, its embedding as the proxy": 0.7,
-    }
-    given = [
-        record(method, seed, value + 0.001 * seed, dataset=CIFAR, memory=200)
-        for method, value in ours.items()
-        for seed in range(3)
-    ]
-    found = cells("cifar-continual", given)
-    told = {one.row.key: appendix._marks(found, one) for one in found}
-    assert told["Uniform sampling"] == verdicts.BELOW
-    assert told["Uniform sampling, normalised network"] == verdicts.ABOVE
-
-
 def test_differences_have_causes_above_and_below_and_no_cause_is_of_a_row_that_is_no_more():
     high, low = cell("FRCL's selection", 60.0, 50.0), cell("Gradient matching", 40.0, 50.0)
     level = cell("Uniform sampling", 50.0, 50.0)
@@ -249,42 +200,3 @@ def test_differences_have_causes_above_and_below_and_no_cause_is_of_a_row_that_i
     for name, causes in verdicts.CAUSES.items():
         rows = {f"{row.problem.name}: {row.key}" for row in EXPERIMENTS[name].rows()}
         assert set(causes) <= rows
-
-
-def test_a_row_of_mixed_precision_is_named(tmp_path):
-    for number, kind in enumerate(("bfloat16", "bfloat16", "float32")):
-        one = record("CBRS", number, 0.5, precision=kind, machine={})
-        Records("imbalanced", tmp_path).collect([one])
-    told = notes._mixed(page.read_book(tmp_path))
-    assert (
-        told
-        == "CBRS of the table 'imbalanced' on SplitMNIST mixes them: 2 in bfloat16 and 1 in float32."
-    )
-
-
-def test_lines_differ_without_their_colours():
-    assert len({style.marker for style in STYLES}) == len(STYLES)
-    assert len({str(style.linestyle) for style in STYLES}) == len(STYLES)
-
-
-@pytest.mark.parametrize("problem", ON_MNIST)
-def test_figure_four_has_four_lines_of_five_runs_or_more(problem, book):
-    lines = four_lines(problem)
-    assert len(lines) == 4 <= len(STYLES)
-    assert all(len(book.runs(place)) >= 5 for place in lines.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["differences", "tasks"])
-def test_figures_in_front_are_drawn(name, tmp_path):
-    assert main(["figure", name, "--out", str(tmp_path / "figure.png")]) == 0
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
-
-
-def test_lines_are_compared_with_lines_of_their_table():
-    for layout in TABLES:
-        labels = [line.label for line in layout.lines]
-        assert len(set(labels)) == len(labels)
-        assert {line.against for line in layout.lines} - {None} <= set(labels)
-        assert all(len(line.places) == len(layout.columns) for line in layout.lines)
-        assert set(layout.experiments) <= set(EXPERIMENTS)

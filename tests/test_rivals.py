@@ -336,7 +336,9 @@ def test_k_means_plus_plus_draws_by_squared_distance():
 
 def test_k_means_plus_plus_respects_weights_and_duplicates():
     heavy = Dataset(np.array([[0.0], [5.0]]), weight=[1.0, 9.0])
-    firsts = [KMeansPlusPlus().select(heavy, 1, random_state=seed).indices[0] for seed in range(150)]
+    firsts = [
+        KMeansPlusPlus().select(heavy, 1, random_state=seed).indices[0] for seed in range(150)
+    ]
     assert np.mean(firsts) == pytest.approx(0.9, abs=0.08)
     assert sorted(KMeansPlusPlus().select(points(2, 2, 2), 3).indices.tolist()) == [0, 1, 2]
 
@@ -430,8 +432,16 @@ def trace(kernel, chosen) -> float:
 def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
     x = np.random.default_rng(2).normal(size=(25, 6))
     kernel = x @ x.T
-    start = InducingPoints("features", proposals=0).select(Dataset(x), 4, random_state=1).indices.tolist()
-    final = InducingPoints("features", proposals=400).select(Dataset(x), 4, random_state=1).indices.tolist()
+    start = (
+        InducingPoints("features", proposals=0)
+        .select(Dataset(x), 4, random_state=1)
+        .indices.tolist()
+    )
+    final = (
+        InducingPoints("features", proposals=400)
+        .select(Dataset(x), 4, random_state=1)
+        .indices.tolist()
+    )
     assert sorted(start) == sorted(Uniform().select(Dataset(x), 4, random_state=1).indices.tolist())
     assert trace(kernel, final) < trace(kernel, start)
     for leaving in range(4):

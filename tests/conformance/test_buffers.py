@@ -39,7 +39,7 @@ def named(request):
     return request.param, CASES[request.param]
 
 
-def stream(seed: int, n: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def stream(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     y = rng.choice(3, size=n, p=[0.7, 0.2, 0.1])
     return (
