@@ -115,10 +115,8 @@ def _streamed(
 
 def _held(memory: MomentMemory) -> int:
     """Bytes of everything a memory keeps, rows included."""
-    state = memory._state()
-    kept = state["kept"]
-    arrays = [*state["arrays"].values(), kept.x, kept.y, kept.weights, kept.ids]
-    return int(sum(one.nbytes for one in arrays))
+    _, arrays = memory._state()
+    return int(sum(one.nbytes for one in arrays.values()))
 
 
 def multiplications(features: int, width: int) -> dict[str, float]:

@@ -202,16 +202,19 @@ class _Scorer:
         """Return gains of the rows that may reach the best so far, and bounds of the others."""
         values = torch.where(slopes > -torch.inf, slopes.clamp(min=0), slopes)
         leaders = torch.topk(values, min(LEADERS, len(values))).indices
-        floor = max(floor, float(self._gains_of(block.some(leaders), slopes[leaders]).max()))
+        first = block.some(leaders)
+        found = self._gains_of(first, slopes[leaders], self._t(first.whole()))
+        floor = max(floor, float(found.max()))
         near = torch.nonzero(values > _reach(floor))[:, 0]
         if not len(near):
             return values, floor
         rows = block.some(near)
-        bounds = slopes[near] / (1.0 + self._t(rows.whole()))
+        t = self._t(rows.whole())
+        bounds = slopes[near] / (1.0 + t)
         values[near] = bounds
         rest = torch.nonzero(bounds > _reach(floor))[:, 0]
         if len(rest):
-            found = self._gains_of(rows.some(rest), slopes[near[rest]])
+            found = self._gains_of(rows.some(rest), slopes[near[rest]], t[rest])
             values[near[rest]] = found
             floor = max(floor, float(found.max()))
         return values, floor
@@ -219,7 +222,7 @@ class _Scorer:
     def _t(self, features: Tensor) -> Tensor:
         return (features @ self.inverse).mul_(features).sum(1)
 
-    def _gains_of(self, rows: _Block, slopes: Tensor) -> Tensor:
+    def _gains_of(self, rows: _Block, slopes: Tensor, t: Tensor) -> Tensor:
         features = rows.whole()
         q = (features @ self.turned).mul_(features).sum(1)
         residuals = features @ self.minus_model
@@ -228,7 +231,7 @@ class _Scorer:
             residuals[torch.arange(len(q), device=q.device), rows.outputs] += 1.0
         else:
             residuals += rows.outputs
-        found: Tensor = fall(1.0, slopes, self._t(features), q, residuals.square_().sum(1))
+        found: Tensor = fall(1.0, slopes, t, q, residuals.square_().sum(1))
         return found
 
 
