@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
     ["_deprecated", "_version", "errors", "notebook"],
-    ["files", "frames", "sparse"],
+    ["files", "frames", "params", "sparse"],
     ["runtime", "data"],
     ["coreset", "losses", "sources"],
     ["picking", "numerics"],

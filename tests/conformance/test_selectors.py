@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
-from bicore import Context, Dataset, InputError, Runtime
+from bicore import BilevelSelector, Context, Dataset, InputError, Runtime
 from bicore.networks.observe import observe
 from tests.conformance.selectors import (
     CASES,
@@ -69,6 +70,31 @@ def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
         assert coreset.status != "complete"
     elif name not in WEIGHTED:
         assert (coreset.weights == 1).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parameters_are_read_changed_and_cloned_as_in_scikit_learn(name):
+    selector = CASES[name]
+    again = clone(selector)
+    assert again is not selector
+    assert repr(again) == repr(selector)
+    parameters = selector.get_params()
+    assert again.get_params().keys() == parameters.keys()
+    with pytest.raises(InputError, match="the parameter"):
+        again.set_params(unknown=1)
+    own = {key: value for key, value in parameters.items() if "__" not in key}
+    assert repr(again.set_params(**own)) == repr(selector)
+    assert "<" not in repr(selector)
+
+
+def test_parameters_of_a_selector_change_in_place_or_not_at_all():
+    selector = BilevelSelector("rbf")
+    before = repr(selector)
+    with pytest.raises(InputError, match="quotas"):
+        selector.set_params(quotas="balanced", strategy="exchange")
+    assert repr(selector) == before == "BilevelSelector(kernel=RBF(gamma=None))"
+    assert selector.set_params(candidates=5) is selector
+    assert selector.get_params()["candidates"] == 5
 
 
 def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touched(named):

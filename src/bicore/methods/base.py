@@ -12,6 +12,7 @@ import numpy as np
 from bicore.coreset import Coreset, Status
 from bicore.data import Dataset, Task
 from bicore.errors import InputError
+from bicore.params import Parameters
 from bicore.picking import Start, as_seed, as_size, as_start, no_size_of_its_own
 from bicore.runtime import Clock, Context, Runtime
 
@@ -34,10 +35,11 @@ class Request:
         return self.context.runtime
 
 
-class Selector(ABC):  # noqa: B024  # a subclass may override select or _select
+class Selector(Parameters, ABC):  # a subclass may override select or _select
     """Select rows of a data set.
 
-    The configuration is fixed at construction; :meth:`select` keeps no state.
+    The configuration is fixed at construction; :meth:`select` keeps no state. Parameters are read
+    and changed as those of scikit-learn's estimators: ``get_params``, ``set_params``, ``clone``.
     ``bicore.methods.METHODS`` lists the selectors of the library.
 
     Examples
