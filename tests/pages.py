@@ -84,6 +84,23 @@ def check_fits(browser, path, width):
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
+def check_curve(browser):
+    """No labels of the curve overlap, no line leaves it, and tables show that they scroll."""
+    box = "(one) => { const b = one.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; }"
+    texts = browser.run(f"[...document.querySelectorAll('#curve text')].map({box})")
+    for place, one in enumerate(texts):
+        for other in texts[place + 1 :]:
+            apart = any(one[side] >= other[side + 2] or other[side] >= one[side + 2] for side in (0, 1))
+            assert apart, (one, other)
+    left, _, right, _ = browser.run(f"({box})(document.querySelector('#curve svg'))")
+    lines = browser.run(f"[...document.querySelectorAll('#curve path')].map({box})")
+    assert all(left <= line[0] and line[2] <= right for line in lines)
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    browser.settled()
+    edges = "[...document.querySelectorAll('.scroll')].map(one => getComputedStyle(one).backgroundImage)"
+    assert all("gradient" in one for one in browser.run(edges))
+
+
 def check_names(browser, roles):
     """Whatever takes the keyboard has a name, pictures have words, and these roles are there."""
     named = {"button", "slider", "image", "link", "form", "region", "combobox"}

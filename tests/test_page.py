@@ -28,6 +28,7 @@ from tests.helpers import blobs
 from tests.pages import (
     HOSTILE,
     Tags,
+    check_curve,
     check_fits,
     check_hostile,
     check_hostile_in_browser,
@@ -359,6 +360,8 @@ def test_the_page_fits_and_is_quiet(browser, judged_page, hostile, scheme, width
     for path in (judged_page, hostile):
         browser.open(path)
         check_fits(browser, path, width)
+    browser.open(judged_page)
+    check_curve(browser)
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
         "rgb(17, 20, 26)" if scheme == "dark" else "rgb(250, 248, 244)"
     )

@@ -24,6 +24,7 @@ from bicore.streaming import Reservoir
 from tests.helpers import blobs, line
 from tests.pages import (
     HOSTILE,
+    check_curve,
     check_fits,
     check_hostile,
     check_hostile_in_browser,
@@ -333,6 +334,7 @@ def test_the_page_fits_and_is_quiet(browser, page_of_images, hostile, scheme, wi
         for place in range(2):
             browser.run(f"moveTo({place})")
         check_fits(browser, path, width)
+    check_curve(browser)
 
 
 @pytest.mark.slow

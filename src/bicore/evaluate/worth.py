@@ -316,8 +316,11 @@ class Worth:
             f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; intervals at "
             f"95%, {self.fits} fits"
         )
-        if len(self.baselines) > 1 and self.baselines[1].low > self.baselines[0].high:
-            words += "; rows drawn evenly from the classes score less than uniform ones here"
+        if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
+            words += (
+                "; rows drawn evenly from the classes score less than uniform ones here, so more "
+                "of them are needed"
+            )
         return words
 
     def as_dict(self) -> dict[str, Any]:

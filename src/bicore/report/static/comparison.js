@@ -29,7 +29,7 @@ function drawCurve() {
     for (const one of references) {
       const level = y(one.mean);
       svg.append(shape("line", { x1: box.left, x2: box.right, y1: level, y2: level, stroke: "var(--soft)", "stroke-dasharray": "2 5" }),
-        shape("text", { x: box.left + 4, y: level + 15 }, one.name));
+        shape("text", { x: box.right, y: level + 16, "text-anchor": "end" }, one.name));
     }
     const here = shape("circle", { r: 6.5, stroke: "var(--paper)", "stroke-width": 2 });
     const marker = shape("line", { y1: box.top, y2: box.bottom, stroke: "var(--ink)", "stroke-width": 1.2, opacity: 0.5 });

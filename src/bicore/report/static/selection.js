@@ -30,7 +30,7 @@ function headline() {
   titled(title, answer.headline);
   const others = answer.baselines.slice(1).map((one) => `, and ${one.words}`).join("");
   const told = answer.headline === answer.sentence ? "" : `${answer.sentence}${others}. `;
-  const beside = told || !others ? "" : `${others.slice(2, 3).toUpperCase()}${others.slice(3)}. `;
+  const beside = told || !others ? "" : `They are also worth${others.slice(5)}. `;
   byId("lede").textContent = `${told}${beside}`;
   byId("lede").append(element("span", { class: "soft" }, `${answer.how.charAt(0).toUpperCase()}${answer.how.slice(1)}.`));
   pair();
@@ -86,9 +86,12 @@ function randomCurve() {
 }
 function drawCurve() {
   const random = randomCurve();
-  const low = Math.min(random[0][0], judgedSizes[0].size);
-  const high = Math.max(random[random.length - 1][0], total * 1.5);
+  const others = answer.baselines.slice(1);
+  const drawnSizes = [...random.map(([size]) => size), ...others.flatMap((one) => one.sizes)];
+  const low = Math.min(...drawnSizes, judgedSizes[0].size);
+  const high = Math.max(...drawnSizes, total * 1.5);
   const values = [...random.flatMap(([, mean, spread]) => [mean - spread, mean + spread]),
+    ...others.flatMap((one) => one.means),
     ...judgedSizes.flatMap((one) => [one.score - one.spread, one.score + one.spread])];
   const floor = curve.metric === "accuracy" ? 0 : -0.5;
   const bottom = Math.max(floor, Math.min(...values));
@@ -109,7 +112,7 @@ function drawCurve() {
     svg.append(span,
       shape("path", { d: band(edge(1), edge(-1)), fill: "var(--random-wash)" }),
       shape("path", { d: path(random), fill: "none", stroke: "var(--random)", "stroke-width": 2 }));
-    for (const other of answer.baselines.slice(1)) {
+    for (const other of others) {
       svg.append(shape("path", { d: path(other.sizes.map((size, i) => [size, other.means[i]])), fill: "none", stroke: "var(--random)", "stroke-width": 1.3, "stroke-dasharray": "1 4", "stroke-linecap": "round" }));
     }
     svg.append(
@@ -118,9 +121,11 @@ function drawCurve() {
       arrow, there, here);
     const known = judgedSizes[Math.max(0, judgedSizes.length - 2)];
     const middle = random[Math.floor(0.72 * (random.length - 1))];
+    const level = y(kept(known.score));
+    const below = level < box.top + 24;  // above it the axis has its title
     svg.append(
-      shape("text", { x: x(known.size) - 10, y: y(kept(known.score)) - 10, "text-anchor": "end", class: "strong" }, "chosen"),
-      shape("text", { x: Math.min(x(middle[0]), box.right - 60), y: y(kept(middle[1])) + 26, class: "strong" }, "random"));
+      shape("text", { x: Math.max(x(known.size) - 10, box.left + 60), y: below ? level + 20 : level - 10, "text-anchor": "end", class: "strong" }, "chosen"),
+      shape("text", { x: Math.min(x(middle[0]), box.right - 60), y: Math.min(y(kept(middle[1])) + 26, box.bottom - 6), class: "strong" }, "random"));
     moved = () => {
       const value = scoreAt(state.size);
       const rows = worthAt(state.size);
@@ -145,7 +150,7 @@ function drawCurve() {
   listeners.push(() => moved());
   byId("curve-caption").textContent =
     `${curve.metric} by the number of rows: the first picks (solid), random rows (with a band of one standard deviation)` +
-    `${answer.baselines.length > 1 ? ", random rows drawn evenly from the classes (dotted)" : ""}. The shaded stretch is the 95% interval.`;
+    `${others.length ? ", random rows drawn evenly from the classes (dotted)" : ""}. The shaded stretch is the 95% interval.`;
   byId("curve-figure").hidden = false;
   whenOpened(byId("curve-details"), () => {
     const chosen = new Map(judgedSizes.map((one) => [one.size, one]));
