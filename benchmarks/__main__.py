@@ -15,7 +15,7 @@ NAMES = (
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
     *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "workers"),
-    *("collapse", "large", "learner", "outer_step", "check", "page"),
+    *("collapse", "large", "learner", "outer_step", "unlabelled", "check", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -36,7 +36,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "--methods": (None, "comparison_embedding, comparison_images: comma-separated methods."),
     "--minutes": (0.0, "comparison_embedding, comparison_images: start nothing after this time."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),
-    "--sets": ("battery-sets", "battery: folder of its data sets."),
+    "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets."),
     "--processes": (2, "battery: number of processes; scale: number of threads."),
 }
 #: Names that replace files and folders of this machine in a record's command.

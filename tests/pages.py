@@ -90,7 +90,9 @@ def check_curve(browser):
     texts = browser.run(f"[...document.querySelectorAll('#curve text')].map({box})")
     for place, one in enumerate(texts):
         for other in texts[place + 1 :]:
-            apart = any(one[side] >= other[side + 2] or other[side] >= one[side + 2] for side in (0, 1))
+            apart = any(
+                one[side] >= other[side + 2] or other[side] >= one[side + 2] for side in (0, 1)
+            )
             assert apart, (one, other)
     left, _, right, _ = browser.run(f"({box})(document.querySelector('#curve svg'))")
     lines = browser.run(f"[...document.querySelectorAll('#curve path')].map({box})")

@@ -124,11 +124,29 @@ def test_wrong_labels_are_not_chosen_and_said():
     assert set(wrong.tolist()) - denied == {119}
     assert denied < set(wrong.tolist())
     assert not set(coreset.indices.tolist()) & denied
-    assert any("are not what the other points say" in note for note in coreset.provenance.notes)
+    (note,) = (note for note in coreset.provenance.notes if note.startswith("labels"))
+    assert "17 of 120" in note
+    assert "--targets given" in note
     certain = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=Smoothed(doubt=False))
     assert set(certain.select(Dataset(x, y), 60).indices) & set(wrong.tolist())
     # where fewer are left than asked for, all may be chosen
     assert len(chooser.select(Dataset(x, y), 120)) == 120
+
+
+def test_labels_near_a_border_stay_candidates_with_a_note():
+    rng = np.random.default_rng(0)
+    x = np.r_[rng.normal(-0.8, 1, (150, 2)), rng.normal(0.8, 1, (150, 2))]
+    y = np.repeat([0, 1], 150)
+    found = prepared(x, y, "smoothed")
+    assert not found.denied.any()
+    assert "stay candidates" in found.notes[0]
+    # the order of the rows changes nothing
+    order = rng.permutation(300)
+    y[:40] = 1
+    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed")
+    data = Dataset(x[order], y[order], ids=order)
+    other = prepare(selector.proxy, data, None, Room(5), 0, QUIET)
+    assert other.denied.tolist() == prepared(x, y, "smoothed").denied[order].tolist()
 
 
 def test_a_class_that_the_proxy_does_not_see_is_kept():

@@ -93,6 +93,8 @@ def test_a_notebook_shows_it():
     cells = [cell.text for cell in page.iter("td")]
     assert cells[0] == str(coreset.indices[0])
     assert len(list(page.iter("tr"))) == 11
+    axis = [label.text for label in page.iter("text")]
+    assert {"objective", "points", "1", "12", f"{coreset.objectives.max():.3g}"} <= set(axis)
     line = next(page.iter("polyline")).attrib["points"].split()
     heights = [float(place.split(",")[1]) for place in line]
     assert len(heights) == 12

@@ -154,7 +154,8 @@ def test_l12_a_negative_first_gain_is_explained(tmp_path):
     found = Coreset(np.array([3, 5]), objectives=np.array([1.5, 0.5]), provenance=known)
     data = Dataset(blobs(30).x)
     notes = facts_of(page(data, found, tmp_path / "page.html"))["notes"]
-    assert any("first pick alone" in note for note in notes)
+    assert any("first gain: negative" in note for note in notes)
+    assert "first gain: negative" in found._repr_html_()
     plain = Coreset(np.array([3]), objectives=np.array([0.5]), provenance=known)
     assert not facts_of(page(data, plain, tmp_path / "page.html"))["notes"]
 
@@ -204,3 +205,16 @@ def test_a_worth_beyond_the_pool_is_so_many_or_more():
     found = Equivalent("uniform", 50, np.inf, np.inf, np.inf, (50, 300), (0.8, 0.9), (0.1, 0.1))
     worth = Worth(50, (found,), 0.95, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)
     assert answer(worth)["headline"] == "Your 50 rows are worth 300 or more random ones (95% sure)"
+
+
+def test_l15_a_memory_of_mostly_recent_rows_says_why(command, place):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3))
+    np.savez(place / "stream.npz", x=x, y=(x[:, 0] > 0).astype(int))
+    words = ["stream", "stream.npz", "--capacity", "12", "--json", "--state"]
+    found = json.loads(command(*words, "a").stdout)
+    late = sum(one >= 300 for one in found["ids"])
+    (note,) = (note for note in found["notes"] if "second half" in note)
+    assert note.startswith(f"{late} of 12 rows")
+    plain = json.loads(command(*words, "b", "--buffer", "reservoir").stdout)
+    assert not any("second half" in note for note in plain["notes"])

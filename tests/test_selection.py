@@ -1,6 +1,7 @@
 """The selector's promises: order, prefixes, continuation, candidates, interruption, time limits,
 influence, regularisers."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -410,10 +411,16 @@ def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
 
 def test_progress_line_is_rewritten_and_removed(capsys, monkeypatch):
     monkeypatch.setattr("bicore.runtime.clock.PROGRESS_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda stream: True)
     select(blobs(60), size=5, kernel="rbf", inner_reg=0.1, runtime=Runtime(progress=True))
     written = capsys.readouterr().err
     assert "selecting 1/5  objective" in written
     assert written.endswith("\r")
+
+
+def test_progress_in_a_notebook_ends_with_the_last_step(capsys):
+    select(blobs(60), size=5, kernel="rbf", inner_reg=0.1, runtime=Runtime(progress=True))
+    assert capsys.readouterr().err.startswith("selecting 5/5  objective ")
 
 
 def test_random_first_point_follows_the_seed():

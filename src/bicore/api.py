@@ -29,8 +29,8 @@ from bicore.runtime import Context, Runtime
 #: The method for rows without labels, by default.
 LABEL_FREE = "reconstruction"
 NO_LABELS = (
-    f"labels: none given, so the method is {LABEL_FREE!r}, which needs none; name a target to "
-    "select for its prediction"
+    f"labels: none given, so the method is {LABEL_FREE!r}, which needs none; name a target (y, or "
+    "--target) to select for its prediction"
 )
 
 

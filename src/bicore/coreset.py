@@ -468,6 +468,20 @@ class Coreset:
             columns |= {"objective": self.objectives, "gain": self.gains}
         return columns
 
+    def explain_first_gain(self) -> str | None:
+        """Explain a negative first gain, wherever gains are shown.
+
+        Returns
+        -------
+        str or None
+            None if the first gain is not negative.
+        """
+        if not len(self.gains) or not self.gains[0] < 0:
+            return None
+        return (
+            "negative, because the first point alone fits worse than none; the next make up for it"
+        )
+
     def _repr_html_(self) -> str:
         """A picture of itself, for notebooks."""
         known = self.provenance
@@ -479,6 +493,7 @@ class Coreset:
             "loss": known.loss,
             "objective": None if self.objective is None else f"{self.objective:.6g}",
             "weights": "binary" if self.binary else "learnt",
+            "first gain": self.explain_first_gain(),
         }
         return notebook.as_html(
             f"Coreset: {len(self)} of {total} points",

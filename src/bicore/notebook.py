@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Width and height of the drawing, and its margin, in pixels.
-WIDTH, HEIGHT, BORDER = 320, 90, 4
+#: Width and height of the drawing, and its margins, in pixels; numbers stand left and below.
+WIDTH, HEIGHT, BORDER, LEFT, BELOW = 360, 130, 8, 62, 30
 #: Limit of the points of a curve.
 DRAWN = 200
 
@@ -49,14 +49,29 @@ def as_html(
 def _drawing(curve: npt.NDArray[Any]) -> str:
     places = np.unique(np.linspace(0, len(curve) - 1, DRAWN).astype(int))
     low, high = float(curve.min()), float(curve.max())
-    across = BORDER + places / (len(curve) - 1) * (WIDTH - 2 * BORDER)
-    down = BORDER + (high - curve[places]) / ((high - low) or 1.0) * (HEIGHT - 2 * BORDER)
+    right, bottom = WIDTH - BORDER, HEIGHT - BELOW
+    across = LEFT + places / (len(curve) - 1) * (right - LEFT)
+    down = BORDER + (high - curve[places]) / ((high - low) or 1.0) * (bottom - BORDER)
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))
     words = f"objective after 1 to {len(curve)} points: {curve[0]:.4g} to {curve[-1]:.4g}"
+    labels = [
+        (LEFT - 5, BORDER + 6, "end", f"{high:.3g}"),
+        (LEFT - 5, bottom, "end", f"{low:.3g}"),
+        (LEFT, bottom + 14, "middle", "1"),
+        (right, bottom + 14, "end", f"{len(curve)}"),
+        ((LEFT + right) / 2, HEIGHT - 3, "middle", "points"),
+        (0, (BORDER + bottom) / 2, "start", "objective"),
+    ]
+    texts = "".join(
+        f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{text}</text>'
+        for x, y, anchor, text in labels
+    )
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{words}"><title>{words}</title>'
-        f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>'
+        f'font-size="11" fill="currentColor" aria-label="{words}"><title>{words}</title>{texts}'
+        f'<path d="M{LEFT} {BORDER}V{bottom}H{right}" fill="none" stroke="currentColor" '
+        f'opacity="0.4"/><polyline points="{points}" fill="none" stroke="currentColor" '
+        'stroke-width="1.5"/></svg>'
     )
 
 

@@ -1,10 +1,12 @@
 """What the outer objective compares with: the labels as they are, or what the points say together.
 
 A label is what one point says; what a model of all other points says of it (leave one out) has less
-noise. ``Smoothed`` aims at the mean of both, so that a coreset is judged by what can be learnt, and
-it chooses no point whose label the others deny. Targets of a regression need more: a few extreme
-ones fit the proxy best and serve no other model. There, the coreset has to predict the leading
-components of the inputs as well, which only points from everywhere can.
+noise. ``Smoothed`` aims at the mean of both, so that a coreset is judged by what can be learnt. It
+chooses no point whose label the others deny, if held-out points are predicted better without such
+points: wrong labels only disturb a model, while a model needs the points near a border. Targets of
+a regression need more: a few extreme ones fit the proxy best and serve no other model. There, the
+coreset has to predict the leading components of the inputs as well, which only points from
+everywhere can.
 
 1. Take at most ``REFERENCE`` points, drawn by id. 2. One eigendecomposition of their kernel matrix
    gives ridge regression under every ρ of a decade grid, with exact leave-one-out predictions; the
@@ -157,7 +159,8 @@ class Smoothed(Aims):
         targets, all together and beside that of the targets; by default 1 for a regression and 0
         (none) for classes.
     doubt : bool
-        Whether points are left out whose label the others deny; never more than half a class.
+        Whether points whose label the others deny are left out, if that helps on held-out points;
+        never more than half a class.
     smooth_outer : bool
         Whether the targets of a separate outer set are smoothed too, because it is a sample of the
         same data.
@@ -206,43 +209,57 @@ class Smoothed(Aims):
         aimed = replace(problem, inner_targets=inner, outer_targets=outer, outputs=inner.shape[1])
         if not self.doubt or targets.classes is None:
             return Aimed(aimed, none)
-        denied = _denied(guesses, problem.inner_targets, targets, eligible)
-        return Aimed(aimed, denied, _words(denied, len(eligible)))
+        labels = problem.inner_targets.double()
+        mean = (encoded(targets, problem.inner_targets) - problem.inner_targets)[:1].double()
+        denied = none.copy()
+        denied[eligible] = find_denied((guesses + mean)[eligible], targets.values[eligible])
+        if not denied.any():
+            return Aimed(aimed, none)
+        helps = reference.predicts_better_without_denied(labels, mean, targets.values, seed)
+        notes = _explain_denied(int(denied.sum()), len(eligible), helps)
+        return Aimed(aimed, denied if helps else none, notes)
 
 
-def _denied(guesses: Tensor, prepared: Tensor, targets: Targets, eligible: Array) -> Array:
-    """A mask of the points of which the others say another class, and clearly."""
-    mean = (encoded(targets, prepared) - prepared)[:1]  # every row lost the same one
-    shares = (guesses + mean.double()).cpu().numpy()
-    own_share = shares[np.arange(len(shares)), targets.values]
-    counted = np.zeros(len(shares), dtype=bool)
-    counted[eligible] = True
-    denied: Array = counted & (shares.max(1) - own_share > DENIAL)
-    for code in np.unique(targets.values[eligible]):
-        own = counted & (targets.values == code)
-        if denied[own].mean() > MOST_DENIED:
-            denied[own] = False
+def find_denied(shares: Tensor, codes: Array) -> Array:
+    """Mark the points whose label contradicts the prediction by others, and clearly.
+
+    If most of a class is contradicted, the model does not see that class, and none of it is.
+    """
+    found = shares.cpu().numpy()
+    denied: Array = found.max(1) - found[np.arange(len(found)), codes] > DENIAL
+    for code in np.unique(codes):
+        if denied[codes == code].mean() > MOST_DENIED:
+            denied[codes == code] = False
     return denied
 
 
-def _words(denied: Array, count: int) -> tuple[str, ...]:
-    found = int(denied.sum())
+def _explain_denied(found: int, count: int, helps: bool) -> tuple[str, ...]:
     if found < WORTH_A_WORD * count:
         return ()
+    said = f"labels: {found} of {count} ({found / count:.1%}) contradict the prediction by others"
+    if not helps:
+        return (
+            f"{said}; they stay candidates, since held-out rows are predicted no better "
+            "without such rows",
+        )
     return (
-        f"labels: {found} of {count} ({found / count:.1%}) are not what the other points say, and "
-        "were not chosen from",
+        f"{said} and are not chosen from, because held-out rows are predicted better without such "
+        "rows; targets='given' (--targets given) chooses from all rows",
     )
 
 
 class _Reference:
     """Kernel ridge regression from some points, by the eigenvectors of their matrix."""
 
-    def __init__(self, operator: KernelOperator, points: Tensor) -> None:
+    def __init__(self, operator: KernelOperator, drawn: Array) -> None:
         self.operator = operator
-        self.points = points
+        points = np.sort(drawn)
+        self.points = torch.from_numpy(points).to(operator.like.device)
+        #: The places of the points as drawn, which does not depend on the order of rows.
+        self.places = np.searchsorted(points, drawn)
         square = self._square()
-        values, self.vectors = torch.linalg.eigh((square + square.T) / 2)
+        self.square = (square + square.T) / 2
+        values, self.vectors = torch.linalg.eigh(self.square)
         self.values = values.clamp_min(0)
         self.scale = float(square.diagonal().mean()) or 1.0
 
@@ -261,8 +278,7 @@ class _Reference:
         if len(eligible) > REFERENCE:
             rng = np.random.default_rng((seed, REFERENCE))
             drawn = rng.choice(eligible, REFERENCE, replace=False)
-        points = torch.from_numpy(np.sort(drawn)).to(problem.train.like.device)
-        return _Reference(problem.train, points)
+        return _Reference(problem.train, drawn)
 
     @staticmethod
     def _part(operator: KernelOperator, points: Tensor) -> Tensor:
@@ -284,31 +300,65 @@ class _Reference:
 
     def guesses(self, aims: Tensor) -> Tensor:
         """Of every training point by the others; of the reference points each left out in turn."""
-        alpha, errors, mean = self._fit(aims)
+        alpha, errors, mean, _ = self._fit(aims)
         found = self._applied(self.operator, alpha) + mean
         found[self.points] = aims[self.points] - errors
         return found
 
     def predict(self, operator: KernelOperator, aims: Tensor) -> Tensor:
         """Predict the targets of other points."""
-        alpha, _, mean = self._fit(aims)
+        alpha, _, mean, _ = self._fit(aims)
         return self._applied(operator, alpha) + mean
 
-    def _fit(self, aims: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Fit by the best ρ of the grid: coefficients, leave-one-out errors and the mean."""
+    def predicts_better_without_denied(
+        self, aims: Tensor, mean: Tensor, codes: Array, seed: int
+    ) -> bool:
+        """Whether one half of the points predicts the other better without its denied points.
+
+        Points near the border of two classes are contradicted too, and a model needs them; wrong
+        labels only disturb it. ``mean`` makes shares of centred aims.
+        """
+        rho = self._fit(aims)[3]
+        drawn = self.places[np.random.default_rng((seed, 2)).permutation(len(self.places))]
+        halves = [torch.from_numpy(one).to(self.points) for one in (drawn[::2], drawn[1::2])]
+        own, labels = aims[self.points], codes[self.points.cpu().numpy()]
+        change = 0.0
+        for half, rest in (halves, halves[::-1]):
+            whole = self._invert(half, rho)
+            alpha = whole @ (own[half] - own[half].mean(0))
+            shares = own[half] - alpha / whole.diagonal()[:, None] + mean
+            denied = torch.from_numpy(find_denied(shares, labels[half.cpu().numpy()]))
+            kept = half[~denied.to(half.device)]
+            for points, sign in ((kept, 1), (half, -1)):
+                level = own[points].mean(0)
+                alpha = self._invert(points, rho) @ (own[points] - level)
+                errors = self.square[rest][:, points] @ alpha + level - own[rest]
+                change += sign * float(errors.square().sum())
+        return change < 0
+
+    def _invert(self, points: Tensor, rho: float) -> Tensor:
+        """(K + ρI)⁻¹ of some of the points."""
+        square = self.square[points][:, points].clone()
+        square.diagonal().add_(rho)
+        inverse: Tensor = torch.linalg.inv(square)
+        return inverse
+
+    def _fit(self, aims: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
+        """Fit by the best ρ of the grid: coefficients, leave-one-out errors, the mean and ρ."""
         own = aims[self.points]
         mean = own.mean(0)
         turned = self.vectors.T @ (own - mean)
-        best: tuple[float, Tensor, Tensor] | None = None
+        best: tuple[float, Tensor, Tensor, float] | None = None
         for exponent in EXPONENTS:
-            damped = 1 / (self.values + self.scale * 10.0**exponent)
+            rho = self.scale * 10.0**exponent
+            damped = 1 / (self.values + rho)
             alpha = self.vectors @ (damped[:, None] * turned)
             errors = alpha / (self.vectors.square() @ damped)[:, None]
             error = float(errors.square().sum())
             if best is None or error < best[0]:
-                best = error, alpha, errors
+                best = error, alpha, errors, rho
         assert best is not None
-        return best[1], best[2], mean
+        return best[1], best[2], mean, best[3]
 
     def joined(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from bicore.sources.flow import Flow
     from bicore.streaming.buffer import Buffer, StateFolder
 
+#: From this share of recent rows on it is worth a note.
+MOSTLY = 0.6
 #: The digest of no rows.
 NOTHING = ""
 #: The reasons of a feature map that was chosen automatically.
@@ -370,14 +372,15 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     from bicore.data import read_targets
 
     kept, seconds = run.buffer.snapshot(), run.clock.seconds
-    coreset = _as_coreset(run, kept, seconds)
+    notes = (*run.flow.notes, *run.flow.later, *_explain_age(run, kept))
+    coreset = _as_coreset(run, kept, notes, seconds)
     written = Written(coreset, output.force)
     written.write(None if stopped else output.out, coreset.save, holds=True)
     if output.head is not None and not stopped:
         head = make_head(run.buffer, output.merge)
         written.write(output.head, head.save)
     if not output.quiet:
-        tell(*(f"  {note}" for note in run.flow.later))
+        tell(*(f"  {note}" for note in notes[len(run.flow.notes) :]))
     labels: list[str] = []
     if kept.y is not None and read_targets(kept.y).classes is not None:
         labels = [str(label) for label in kept.y.ravel().tolist()]
@@ -385,7 +388,7 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     words, values = _describe(run.name, run.buffer)
     if output.json:
         counts = {one: labels.count(one) for one in classes}
-        say_json(_answer(run, coreset, counts, values, seconds))
+        say_json(_answer(run, coreset, counts, values, notes, seconds))
     elif not output.quiet or output.out is None:
         more = f", {words}" if words and run.name == "merge-reduce" else ""
         speed = f", {run.speed()} in update" if run.rate is not None else ""
@@ -397,7 +400,19 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     written.finish(output.json)
 
 
-def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
+def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
+    """Explain why most rows that a memory of sums keeps are recent, if they are."""
+    late = int((kept.ids >= run.buffer.position / 2).sum())
+    if run.name != "moments" or late < MOSTLY * len(kept):
+        return ()
+    return (
+        f"{late} of {len(kept)} rows kept are from the second half of the stream: a later row "
+        "replaces an earlier one that is as good; nothing is lost, because all rows count in the "
+        "sums that rows are chosen by",
+    )
+
+
+def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float) -> Coreset:
     """The kept rows as a coreset of the source, by their positions in the stream."""
     from bicore.cli.answer import command
     from bicore.coreset import Coreset, Provenance
@@ -408,14 +423,19 @@ def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
         seed=run.buffer.random_state,
         seconds=seconds,
         fingerprint=run.flow.fingerprint(),
-        notes=(*run.flow.notes, *run.flow.later, f"To make it again: {command()}"),
+        notes=(*notes, f"To make it again: {command()}"),
     )
     details = {"weights": "learnt", "source": run.flow.name, "state": str(run.store.path)}
     return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)
 
 
 def _answer(
-    run: Run, coreset: Coreset, counts: dict[str, int], values: dict[str, Any], seconds: float
+    run: Run,
+    coreset: Coreset,
+    counts: dict[str, int],
+    values: dict[str, Any],
+    notes: tuple[str, ...],
+    seconds: float,
 ) -> dict[str, Any]:
     return {
         "buffer": run.name,
@@ -427,7 +447,7 @@ def _answer(
         "classes": counts,
         "ids": coreset.indices.tolist(),
         "weights": coreset.weights.tolist(),
-        "notes": [*run.flow.notes, *run.flow.later],
+        "notes": list(notes),
         "state": str(run.store.path),
         "seconds": seconds,
         "update_seconds": run.update_seconds,

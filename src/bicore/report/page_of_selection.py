@@ -97,6 +97,7 @@ def page(
     found: dict[str, Any] = {"answer": None, "curve": None, "classes": []}
     if appraisal is not None:
         found = evaluate_picks(appraisal)
+    first = coreset.explain_first_gain()
     facts = {
         "name": name,
         "version": __version__,
@@ -107,7 +108,7 @@ def page(
         "picks": _picks(view, coreset, places),
         "doubts": _suspect_labels(view, targets),
         "parameters": _parameters(coreset),
-        "notes": [*notes, *known.notes, *_explain_gains(coreset)],
+        "notes": [*notes, *known.notes, *([f"first gain: {first}"] if first else [])],
         "command": command,
     }
     return write_document("selection", facts, path)
@@ -125,13 +126,6 @@ def _picks(view: RowView, coreset: Coreset, places: list[list[int]]) -> dict[str
         "objectives": [finite(value) for value in coreset.objectives.tolist()],
         "empty": coreset.provenance.empty_objective,
     }
-
-
-def _explain_gains(coreset: Coreset) -> list[str]:
-    """A sentence if the first gain is negative."""
-    if not len(coreset.gains) or not coreset.gains[0] < 0:
-        return []
-    return ["gains: the first pick alone fits worse than no pick; the next ones make up for it"]
 
 
 def _suspect_labels(view: RowView, targets: Targets | None) -> dict[str, Any] | None:

@@ -352,13 +352,14 @@ class Ticker:
 
 
 class ProgressLine:
-    """A single rewritten line on standard error; nothing where that is not a terminal.
+    """Progress on standard error: a rewritten line on a terminal, elsewhere lines if asked for.
 
     Parameters
     ----------
     choice : bool or callable, optional
         :attr:`Runtime.progress`: a callable receives every step instead, True writes wherever
-        standard error goes, False never.
+        standard error goes (in a notebook or a file: a line every few seconds and at the end),
+        False never.
     clock : Clock
         Of the work.
     total : int
@@ -382,7 +383,9 @@ class ProgressLine:
         self.clock = clock
         self.total = total
         self.label = label
-        self.ticker = Ticker(True, PROGRESS_AFTER_SECONDS, clock)
+        self.ticker = Ticker(sys.stderr.isatty(), PROGRESS_AFTER_SECONDS, clock)
+        #: The last step in words, for the end of a log.
+        self._last = ""
         #: A callable may want to hear of the time before the first point too.
         self._preparing = getattr(self.callback, "prepare", None)
         if self._preparing is not None or (self.visible and self.callback is None):
@@ -407,11 +410,13 @@ class ProgressLine:
         if self.callback is not None:
             self.callback(step)
             return
-        if self.visible and self.ticker.due():
-            value = "" if math.isnan(objective) else f"  objective {objective:.6g}"
-            self.ticker.write(
-                f"{self.label} {done}/{self.total}{value}  about {step.seconds_left:.0f} s left"
-            )
+        if not self.visible:
+            return
+        value = "" if math.isnan(objective) else f"  objective {objective:.6g}"
+        words = f"{self.label} {done}/{self.total}{value}"
+        self._last = f"{words}  after {step.seconds:.1f} s"
+        if self.ticker.due():
+            self.ticker.write(f"{words}  about {step.seconds_left:.0f} s left")
 
     def prepare(self, share: float | None = None) -> None:
         """Tell that work goes on before the first point.
@@ -434,6 +439,9 @@ class ProgressLine:
         self.close()
 
     def close(self) -> None:
-        """Wipe the line, if one was written."""
+        """Wipe the line, if one was written; a log ends with the last step."""
         self.clock.listener = None
+        if self._last and not self.ticker.live:
+            self.ticker.write(self._last)
+        self._last = ""
         self.ticker.close()

@@ -1,4 +1,4 @@
-"""A folder of images with a subfolder for each class."""
+"""A folder of images, with a subfolder for each class or without labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SKIPPED = (".", "__MACOSX")
 
 
 def load_images(folder: Path, reading: Reading | None = None) -> Source:
-    """Load every image in the class folders by name; grey if all are."""
+    """Load the images in class folders, or those of a flat folder without labels, by name."""
     reading = reading or Reading()
     files, notes = _find(folder)
     files = files[: reading.limit]
@@ -55,15 +55,16 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
             image.load()
             place[...] = _pixels(image, colour, size)
     x = pixels.transpose(0, 3, 1, 2) if colour else pixels[:, None]
-    labels = [path.relative_to(folder).parts[0] for path in files]
-    table = Table(["file", "label"], [[str(path.relative_to(folder)) for path in files], labels])
-    first = (
-        f"{len(files)} {'colour' if colour else 'grey'} images of {width}×{height} in "
-        f"{len(set(labels))} class folders"
-    )
+    names = [str(path.relative_to(folder)) for path in files]
+    labels = None if files[0].parent == folder else [path.parent.name for path in files]
+    table = Table(["file"], [names])
+    if labels is not None:
+        table = Table(["file", "label"], [names, labels])
+    place = "no class folders" if labels is None else f"{len(set(labels))} class folders"
+    first = f"{len(files)} {'colour' if colour else 'grey'} images of {width}×{height} in {place}"
     clear = sum(mode in CLEAR for _, mode in headings)
     alpha = [f"{clear} images have an alpha channel, which was left out"] if clear else []
-    data = Dataset(np.ascontiguousarray(x), np.array(labels))
+    data = Dataset(np.ascontiguousarray(x), None if labels is None else np.array(labels))
     found = (first, *alpha, *notes)
     return Source(folder.name, data, "standard", found, images=pixels, table=table, root=folder)
 
@@ -144,19 +145,22 @@ def _pixels(image: Any, colour: bool, size: tuple[int, int]) -> Array:
 
 
 def _find(folder: Path) -> tuple[list[Path], list[str]]:
-    """Find the images in class folders, with notes on images that lie elsewhere."""
+    """Find the images in class folders, or else in the folder, with notes on those elsewhere."""
     try:
         classes = [place for place in _inside(folder) if place.is_dir()]
         named = [one for place in classes for one in _inside(place) if _has_image_name(one)]
         files = [path for path in named if path.is_file()]
         below = [one for place in classes for one in _inside(place) if one.is_dir()]
         deeper = sum(_is_image(path) for place in below for path in place.rglob("*"))
-        outside = sum(_is_image(path) for path in _inside(folder))
+        outside = [path for path in _inside(folder) if _has_image_name(path)]
     except PermissionError as error:
         raise unreadable(Path(error.filename), "folder", error) from error
+    if not files and not deeper:  # a flat folder: no labels
+        named, outside = outside, []
+        files = [path for path in named if path.is_file()]
     if not files:
         layout = f"{folder.resolve().name}/CLASS/IMAGE.png"
-        words = f"no images in class folders; lay them out as {layout}"
+        words = f"no images; lay them out as {layout}, or directly in it if they have no labels"
         if deeper:
             words = f"images deeper than {layout} only; give a folder such as {classes[0]}"
         raise InputError(f"{folder} holds {words}.")
@@ -164,7 +168,7 @@ def _find(folder: Path) -> tuple[list[Path], list[str]]:
         _refuse_other_letters(path)
     counted = {
         "images lie deeper than FOLDER/CLASS/IMAGE and are left out": deeper,
-        "images lie in no class folder and are left out": outside,
+        "images lie in no class folder and are left out": sum(map(Path.is_file, outside)),
         "entries named like images are not regular files and are skipped": len(named) - len(files),
     }
     return files, [f"{count} {words}" for words, count in counted.items() if count]

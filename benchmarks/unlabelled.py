@@ -1,0 +1,74 @@
+"""Methods for rows without labels: the accuracy of models whose training rows are labelled only
+after they were chosen.
+
+    python -m benchmarks unlabelled --sets SETS --seeds 3 --record
+
+Ten development tables in standardised columns, pools of at most 1000 rows, sizes 20, 50 and 100.
+Logistic regression, nearest neighbours and a random forest are trained on the chosen rows and
+tested on all others. The default of ``bicore.select`` without labels is chosen here.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from benchmarks.battery.sets import load
+from benchmarks.common import report
+from bicore import select
+
+SETS = (
+    *("digits", "wine", "breast-cancer", "vehicle", "satimage", "german", "penguins"),
+    *("spambase", "vowel", "page-blocks"),
+)
+METHODS = (
+    *("reconstruction", "v-design", "a-design", "facility-location", "k-means-features"),
+    *("k-center-features", "herding-features", "uniform"),
+)
+SIZES = (20, 50, 100)
+MOST_POOL, MOST_TEST = 1000, 3000
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    rows = [
+        {"data": name, "seed": seed, **one}
+        for name in SETS
+        for seed in range(arguments.seeds)
+        for one in _scores(*load(name, Path(arguments.sets)), seed)
+    ]
+    for method in METHODS:
+        own = [[row[method] for row in rows if row["size"] == size] for size in SIZES]
+        worst = [min(one) for one in own]
+        report(method, np.mean(own, axis=1).round(4), "worst", np.round(worst, 3))
+    return {"pool": MOST_POOL, "sizes": SIZES, "rows": rows}
+
+
+def _scores(x: np.ndarray, y: np.ndarray, seed: int) -> list[dict[str, Any]]:
+    """The mean accuracy of the models by method, one line per size."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    pool = order[: min(MOST_POOL, 2 * len(y) // 3)]
+    test = order[len(pool) :][:MOST_TEST]
+    x = x.reshape(len(x), -1)
+    spread = x[pool].std(0)
+    x = (x - x[pool].mean(0)) / np.where(spread > 0, spread, 1.0)
+    found = []
+    for size in (one for one in SIZES if one <= len(pool) // 2):
+        picks = {name: pool[select(x[pool], size=size, method=name, seed=seed)] for name in METHODS}
+        scores = {name: _accuracy(x, y, own, test) for name, own in picks.items()}
+        found.append({"size": size, **scores})
+    return found
+
+
+def _accuracy(x: np.ndarray, y: np.ndarray, chosen: np.ndarray, test: np.ndarray) -> float:
+    if len(np.unique(y[chosen])) == 1:
+        return float((y[test] == y[chosen[0]]).mean())
+    models = (
+        LogisticRegression(max_iter=1000),
+        KNeighborsClassifier(3),
+        RandomForestClassifier(100, random_state=0),
+    )
+    scores = [model.fit(x[chosen], y[chosen]).score(x[test], y[test]) for model in models]
+    return round(float(np.mean(scores)), 4)

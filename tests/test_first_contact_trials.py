@@ -1,0 +1,97 @@
+"""Five first contacts through the real command, each in at most two commands."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+
+from bicore import Coreset
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def customers(tmp_path):
+    """A table as it is exported: an id, a category, a currency and a stray cell."""
+    spend = RNG.gamma(4, 15, 300)
+    cells = [f"${value:.2f}" for value in spend]
+    cells[150] = "n.a."
+    churn = np.where(spend + 10 * RNG.normal(size=300) > 60, "left", "stayed")
+    plans = RNG.choice(["basic", "pro"], 300)
+    frame = pd.DataFrame({"customer_id": range(300), "spend": cells, "plan": plans, "churn": churn})
+    frame.to_csv(tmp_path / "customers.csv", index=False)
+    return frame
+
+
+def run(bicore, folder, *words):
+    result = bicore(*words, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def test_trial_a_table_to_train(bicore, tmp_path, customers):
+    words = ["customers.csv", "--target", "churn", "--size", "10%", "--out", "picks.csv"]
+    told = run(bicore, tmp_path, "select", *words)
+    assert "row 150 is 'n.a.'" in told.stderr
+    assert "left out columns: customer_id" in told.stderr
+    picks = pd.read_csv(tmp_path / "picks.csv")
+    assert len(picks) == 30
+    spend, every = (
+        pd.to_numeric(one["spend"].str.strip("$"), errors="coerce").fillna(0).to_frame()
+        for one in (picks, customers)
+    )
+    model = LogisticRegression().fit(spend, picks["churn"])
+    assert model.score(every, customers["churn"]) > 0.8
+
+
+def test_trial_a_table_to_label(bicore, tmp_path, customers):
+    customers.drop(columns="churn").to_csv(tmp_path / "rows.csv", index=False)
+    told = run(bicore, tmp_path, "select", "rows.csv", "--size", "12", "--out", "to-label.csv")
+    assert "reconstruction" in told.stdout
+    assert "--target" in told.stdout
+    assert len(pd.read_csv(tmp_path / "to-label.csv")) == 12
+
+
+@pytest.mark.parametrize("classes", ["ab", ""])
+def test_trial_a_folder_of_images_of_several_sizes(bicore, tmp_path, classes):
+    for number in range(12):
+        folder = tmp_path / "pictures" / (classes[number % 2] if classes else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = RNG.integers(0, 255, (6 + number % 3, 9, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    told = run(bicore, tmp_path, "select", "pictures", "--size", "4", "--out", "chosen")
+    assert "32×32" in told.stderr
+    copies = [
+        path.relative_to(tmp_path / "chosen") for path in (tmp_path / "chosen").rglob("*.png")
+    ]
+    assert len(copies) == 4
+    assert all(str(copy) in told.stdout for copy in copies)
+    assert {len(copy.parts) for copy in copies} == {2 if classes else 1}
+
+
+def test_trial_an_array_with_labels(bicore, tmp_path):
+    x = RNG.normal(size=(90, 5))
+    np.save(tmp_path / "embeddings.npy", x)
+    np.save(tmp_path / "labels.npy", x[:, 0] > 0)
+    words = ["embeddings.npy", "--labels", "labels.npy", "--size", "8", "--out", "picks.npz"]
+    run(bicore, tmp_path, "select", *words)
+    shown = run(bicore, tmp_path, "show", "picks.npz").stdout
+    assert "8 of 90 points" in shown
+    assert len(Coreset.load(tmp_path / "picks.npz")) == 8
+
+
+CELLS = """
+import numpy as np, bicore
+x = np.random.default_rng(0).normal(size=(80, 3))
+coreset = bicore.select(x, x[:, 0] > 0, 6, runtime=bicore.Runtime(progress=True))
+"""
+
+
+def test_trial_a_notebook(capsys):
+    names = {}
+    exec(CELLS, names)
+    assert capsys.readouterr().err.startswith("selecting 6/6")  # an executed notebook keeps it
+    shown = names["coreset"]._repr_html_()
+    assert "6 of 80 points" in shown
+    assert ">objective</text>" in shown
