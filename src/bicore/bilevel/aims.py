@@ -2,11 +2,10 @@
 
 A label is what one point says; what a model of all other points says of it (leave one out) has less
 noise. ``Smoothed`` aims at the mean of both, so that a coreset is judged by what can be learnt. It
-chooses no point whose label the others deny, if held-out points are predicted better without such
-points: wrong labels only disturb a model, while a model needs the points near a border. Targets of
-a regression need more: a few extreme ones fit the proxy best and serve no other model. There, the
-coreset has to predict the leading components of the inputs as well, which only points from
-everywhere can.
+chooses no point whose label the others deny, if small subsets without such points predict held-out
+points better. Targets of a regression need more: a few extreme ones fit the proxy best and serve no
+other model. There, the coreset has to predict the leading components of the inputs as well, which
+only points from everywhere can.
 
 1. Take at most ``REFERENCE`` points, drawn by id. 2. One eigendecomposition of their kernel matrix
    gives ridge regression under every ρ of a decade grid, with exact leave-one-out predictions; the
@@ -44,6 +43,9 @@ CUTOFF = 1e-10
 DENIAL = 0.3
 #: A class of which more than this share is denied is one that the proxy does not see: it is kept.
 MOST_DENIED = 0.5
+#: Points of a subset that is compared with and without denied points, the number of such subsets in
+#: each half of the points, and the fewest points that can be compared.
+SUBSET, SUBSETS, FEWEST = 50, 10, 2
 #: Columns of the kernel matrix that are held at a time.
 WIDTH = 128
 #: A share of denied labels from which it is worth a word.
@@ -215,7 +217,7 @@ class Smoothed(Aims):
         denied[eligible] = find_denied((guesses + mean)[eligible], targets.values[eligible])
         if not denied.any():
             return Aimed(aimed, none)
-        helps = reference.predicts_better_without_denied(labels, mean, targets.values, seed)
+        helps = reference.is_better_without_denied(labels, mean, targets.values, seed)
         notes = _explain_denied(int(denied.sum()), len(eligible), helps)
         return Aimed(aimed, denied if helps else none, notes)
 
@@ -310,38 +312,55 @@ class _Reference:
         alpha, _, mean, _ = self._fit(aims)
         return self._applied(operator, alpha) + mean
 
-    def predicts_better_without_denied(
-        self, aims: Tensor, mean: Tensor, codes: Array, seed: int
-    ) -> bool:
-        """Whether one half of the points predicts the other better without its denied points.
+    def is_better_without_denied(self, aims: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
+        """Whether small subsets predict held-out points better without denied points.
 
-        Points near the border of two classes are contradicted too, and a model needs them; wrong
-        labels only disturb it. ``mean`` makes shares of centred aims.
+        Subsets of one half of the points predict the other half. ``mean`` makes shares of centred
+        aims.
         """
-        rho = self._fit(aims)[3]
-        drawn = self.places[np.random.default_rng((seed, 2)).permutation(len(self.places))]
-        halves = [torch.from_numpy(one).to(self.points) for one in (drawn[::2], drawn[1::2])]
+        rng = np.random.default_rng((seed, SUBSET))
+        drawn = self.places[rng.permutation(len(self.places))]
         own, labels = aims[self.points], codes[self.points.cpu().numpy()]
-        change = 0.0
-        for half, rest in (halves, halves[::-1]):
-            whole = self._invert(half, rho)
-            alpha = whole @ (own[half] - own[half].mean(0))
-            shares = own[half] - alpha / whole.diagonal()[:, None] + mean
-            denied = torch.from_numpy(find_denied(shares, labels[half.cpu().numpy()]))
-            kept = half[~denied.to(half.device)]
-            for points, sign in ((kept, 1), (half, -1)):
-                level = own[points].mean(0)
-                alpha = self._invert(points, rho) @ (own[points] - level)
-                errors = self.square[rest][:, points] @ alpha + level - own[rest]
-                change += sign * float(errors.square().sum())
-        return change < 0
+        rho = self._fit(aims)[3]
+        totals = torch.zeros(2, len(EXPONENTS), dtype=own.dtype, device=own.device)
+        for half, rest in ((drawn[::2], drawn[1::2]), (drawn[1::2], drawn[::2])):
+            denied = find_denied(self._leave_one_out(half, own, rho) + mean, labels[half])
+            orders = [rng.permutation(len(half)) for _ in range(SUBSETS)]
+            size = min(SUBSET, int((~denied).sum()) // 2)
+            if size < FEWEST:
+                return False
+            subsets = [half[order[:size]] for order in orders]
+            without = [half[order[~denied[order]][:size]] for order in orders]
+            for place, some in enumerate((subsets, without)):
+                totals[place] += self._held_out_errors(np.stack(some), rest, own)
+        every, clean = totals.amin(1).tolist()
+        return bool(clean < every)
 
-    def _invert(self, points: Tensor, rho: float) -> Tensor:
-        """(K + ρI)⁻¹ of some of the points."""
-        square = self.square[points][:, points].clone()
+    def _leave_one_out(self, half: Array, own: Tensor, rho: float) -> Tensor:
+        """Predict each point of a half from the others of it."""
+        places = torch.from_numpy(half).to(self.points)
+        square = self.square[places][:, places]
         square.diagonal().add_(rho)
-        inverse: Tensor = torch.linalg.inv(square)
-        return inverse
+        inverse = torch.linalg.inv(square)
+        aims = own[places]
+        alpha = inverse @ (aims - aims.mean(0))
+        return aims - alpha / inverse.diagonal()[:, None]
+
+    def _held_out_errors(self, subsets: Array, rest: Array, own: Tensor) -> Tensor:
+        """Squared errors on the rest by ridge regressions on subsets, for each ρ of the grid."""
+        chosen, others = (torch.from_numpy(one).to(self.points) for one in (subsets, rest))
+        squares = self.square[chosen[:, :, None], chosen[:, None, :]]
+        crosses = self.square[others[None, :, None], chosen[:, None, :]]
+        level = own[chosen].mean(1, keepdim=True)
+        errors = []
+        for exponent in EXPONENTS:
+            matrix = squares.clone()
+            matrix.diagonal(dim1=1, dim2=2).add_(self.scale * 10.0**exponent)
+            factors, failed = torch.linalg.cholesky_ex(matrix)
+            found = crosses @ torch.cholesky_solve(own[chosen] - level, factors) + level
+            error = (found - own[others]).square().sum()
+            errors.append(torch.where(failed.any(), torch.inf, error))
+        return torch.stack(errors)
 
     def _fit(self, aims: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
         """Fit by the best ρ of the grid: coefficients, leave-one-out errors, the mean and ρ."""

@@ -122,7 +122,7 @@ function drawCurve() {
     const known = judgedSizes[Math.max(0, judgedSizes.length - 2)];
     const middle = random[Math.floor(0.72 * (random.length - 1))];
     const level = y(kept(known.score));
-    const below = level < box.top + 24;  // above it the axis has its title
+    const below = level < box.top + 24;  /* above it the axis has its title */
     svg.append(
       shape("text", { x: Math.max(x(known.size) - 10, box.left + 60), y: below ? level + 20 : level - 10, "text-anchor": "end", class: "strong" }, "chosen"),
       shape("text", { x: Math.min(x(middle[0]), box.right - 60), y: Math.min(y(kept(middle[1])) + 26, box.bottom - 6), class: "strong" }, "random"));
