@@ -673,18 +673,18 @@ def test_help_and_version_load_neither_torch_nor_numpy():
 
 
 def test_names_of_help_texts_are_those_of_the_library():
-    from bicore.cli import compare, options, worth
+    from bicore import defaults
+    from bicore.bilevel.kernel_choice import MODELS
     from bicore.evaluate import JUDGES
-    from bicore.evaluate import worth as library
     from bicore.methods.registry import METHODS
     from bicore.streaming import BUFFERS
 
-    assert tuple(JUDGES) == options.JUDGES
+    assert tuple(JUDGES) == defaults.JUDGES
+    assert tuple(MODELS) == defaults.MODELS
     known = [name for name, kind in BUFFERS.items() if not kind.needs_model]
-    assert tuple(known) == options.BUFFERS
-    assert (worth.SEEDS, worth.MOST) == (library.SEEDS, library.MOST)
-    assert set(compare.METHODS) <= set(METHODS)
-    assert set(compare.MEMORIES) <= set(options.BUFFERS)
+    assert tuple(known) == defaults.BUFFERS
+    assert set(defaults.METHODS) <= set(METHODS)
+    assert set(defaults.MEMORIES) <= set(defaults.BUFFERS)
 
 
 def test_the_help_of_features_names_every_map():

@@ -149,6 +149,18 @@ def test_h3_rows_without_labels_are_selected_by_a_method_that_needs_none(command
     assert "labels" in refused.stderr
 
 
+def test_the_model_to_be_trained_chooses_the_kernel(command, place):
+    words = ["data.npz", "--size", "4", "--model"]
+    done = command("select", *words, "linear", "--json")
+    expected = bicore.select(place / "data.npz", size=4, model="linear")
+    assert json.loads(done.stdout)["indices"] == expected.indices.tolist()
+    assert command("estimate", *words, "linear").returncode == 0
+    for more in (["no such"], ["linear", "--kernel", "rbf"], ["linear", "--method", "uniform"]):
+        refused = command("select", *words, *more)
+        assert refused.returncode == 2
+        assert "model" in refused.stderr
+
+
 def test_l12_a_negative_first_gain_is_explained(tmp_path):
     known = Provenance(empty_objective=1.0)
     found = Coreset(np.array([3, 5]), objectives=np.array([1.5, 0.5]), provenance=known)

@@ -126,7 +126,7 @@ def select(
     runtime = runtime or Runtime()
     notes: tuple[str, ...] = ()
     if isinstance(model, str):
-        options, model = _options_for(model, method, options), None
+        options, model = options_for_model(model, method, options), None
     y, size = _read_size(x, y, size)
     if is_in_parts(x):
         from bicore.methods.passes import RowsInParts
@@ -216,7 +216,7 @@ def estimate(
     """
     wanted = as_option("large", large, Large)
     runtime = runtime or Runtime()
-    options = _options_for(model, method, options)
+    options = options_for_model(model, method, options)
     y, size = _read_size(x, y, size)
     if is_in_parts(x):
         from bicore.methods.passes import RowsInParts
@@ -396,7 +396,9 @@ def _method_for(data: Dataset, method: str | Selector) -> tuple[str | Selector, 
     return method, ()
 
 
-def _options_for(model: str, method: str | Selector, options: dict[str, Any]) -> dict[str, Any]:
+def options_for_model(
+    model: str, method: str | Selector, options: dict[str, Any]
+) -> dict[str, Any]:
     """Return the options with a kernel that suits the model to be trained."""
     kernel = AutomaticKernel(model=model)
     if model == "any":

@@ -341,7 +341,7 @@ class _Reference:
         places = torch.from_numpy(half).to(self.points)
         square = self.square[places][:, places]
         square.diagonal().add_(rho)
-        inverse = torch.linalg.inv(square)
+        inverse: Tensor = torch.linalg.inv(square)
         aims = own[places]
         alpha = inverse @ (aims - aims.mean(0))
         return aims - alpha / inverse.diagonal()[:, None]

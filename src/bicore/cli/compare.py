@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from bicore.cli.options import (
-    BUFFERS,
-    JUDGES,
     PICTURES,
     Data,
     Files,
@@ -22,22 +20,13 @@ from bicore.cli.options import (
     switch,
 )
 from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
     from bicore.evaluate.comparison import BaseComparison
 
-#: The defaults of ``bicore.compare``.
-SIZES = "10,50,100"
-METHODS = (
-    "bilevel",
-    "uniform",
-    "class-balanced",
-    "k-center-features",
-    "herding-features",
-    "facility-location-per-class",
-)
-MEMORIES = ("moments", "reservoir", "class-balanced", "merge-reduce")
+_SIZES = ",".join(map(str, SIZES))
 
 
 def _list_methods(wanted: bool) -> None:
@@ -59,7 +48,7 @@ class Compared:
     """What is compared, and how it is evaluated."""
 
     panel: ClassVar[str] = "Comparison"
-    sizes: str | None = option(f"Numbers of points to select (default: {SIZES}).", "M,M,…")
+    sizes: str | None = option(f"Numbers of points to select (default: {_SIZES}).", "M,M,…")
     methods: str | None = option(
         f"Methods, or all; see --list (default: {', '.join(METHODS)}).", "NAME,NAME,…"
     )
@@ -225,7 +214,7 @@ def _read_sizes(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise InputError(f"--sizes must be integers, e.g. {SIZES}; got {text!r}.") from None
+        raise InputError(f"--sizes must be integers, e.g. {_SIZES}; got {text!r}.") from None
 
 
 def _cache_folder() -> Path:

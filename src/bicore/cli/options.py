@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from bicore.runtime import Runtime
     from bicore.sources.base import Source
 
-#: ``bicore.evaluate.JUDGES``.
-JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn")
-#: Those of ``bicore.streaming.BUFFERS`` that need no model.
-BUFFERS = ("moments", "merge-reduce", "reservoir", "class-balanced", "prototypes")
 PICTURES = (".png", ".pdf", ".svg")
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore.cli.options import (
     ADVANCED,
-    JUDGES,
     PICTURES,
     Data,
     Files,
@@ -28,6 +27,7 @@ from bicore.cli.options import (
     switch,
 )
 from bicore.cli.terminal import bar, say, say_json, starting, tell
+from bicore.defaults import JUDGES, MODELS
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ENDINGS = (".npy", ".npz", ".parquet", ".pq")
 OF_PARTS = ("outer", "passes", "state", "dask", "skip_bad")
 #: Arguments of :func:`bicore.select` that are no options of a method.
-OF_SELECT = ("size", "method", "random_state", "large", "initial", "tolerance", *OF_PARTS)
+OF_SELECT = ("size", "method", "model", "random_state", "large", "initial", "tolerance", *OF_PARTS)
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,9 @@ class Method:
         "NAME",
         default="bilevel",
     )
+    model: str | None = option(
+        f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
+    )
     kernel: str | None = option(
         "Kernel: auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, "
         "polynomial.",
@@ -107,7 +110,7 @@ class Method:
         "REG",
         advanced=True,
     )
-    task: str | None = option("Task: auto (default), classification or regression.")
+    task: str | None = option("Task: auto (default), classification or regression.", advanced=True)
     prior: str | None = option("Weight of classes: data (default) or equal.", advanced=True)
     quotas: str | None = option(
         "Largest number of points of each class, LABEL=COUNT,…; or balanced: equally many.",
@@ -313,10 +316,12 @@ def _make_appraiser(
     rows: Rows, source: Source, arguments: dict[str, Any], runtime: Runtime, output: Answer
 ) -> Callable[[Any], Appraisal] | None:
     """A function from chosen rows to their appraisal; None if a page must do without it."""
+    from bicore.api import options_for_model
     from bicore.evaluate.worth import Appraisal
     from bicore.methods.registry import as_selector
 
     own = {name: value for name, value in arguments.items() if name not in (*OF_SELECT, "x")}
+    own = options_for_model(arguments.get("model", "any"), arguments["method"], own)
     test = None if source.scale == "standard" else rows.open_test()
     make = partial(
         Appraisal,

@@ -12,7 +12,6 @@ import typer
 
 from bicore._version import __version__
 from bicore.cli.options import (
-    BUFFERS,
     Files,
     Limits,
     Table,
@@ -25,6 +24,7 @@ from bicore.cli.options import (
 )
 from bicore.cli.predict import check_head, load_memory, make_head
 from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.defaults import BUFFERS
 from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 
 if TYPE_CHECKING:

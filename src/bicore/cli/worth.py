@@ -10,7 +10,6 @@ import typer
 
 from bicore._version import __version__
 from bicore.cli.options import (
-    JUDGES,
     PICTURES,
     Data,
     Files,
@@ -21,14 +20,12 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.defaults import JUDGES, MOST, SEEDS
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
     from bicore.evaluate.worth import Appraisal, Worth
     from bicore.sources.base import Source
-
-#: ``bicore.evaluate.worth.SEEDS`` and ``MOST``.
-SEEDS, MOST = 10, 10_000
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ import numpy as np
 
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
+from bicore.defaults import MOST, SEEDS
 from bicore.errors import InputError, LargeDataWarning, as_option, check_integer
 from bicore.evaluate.models import Judge, as_judge
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
@@ -602,9 +603,6 @@ def _curve_of(
 DEFAULT_JUDGE = "logistic"
 #: Training steps of an evaluation model that is a network.
 STEPS = 1000
-SEEDS = 10
-#: The default limit of random samples: the kernel matrix of such a sample fits a small machine.
-MOST = 10_000
 #: Random samples that a search usually evaluates per baseline, and the usual ratio of the largest
 #: one to the size; measured on digits, for estimates of the cost.
 TYPICAL_SIZES, TYPICAL_FACTOR = 5, 4

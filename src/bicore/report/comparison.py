@@ -15,6 +15,7 @@ from typing import Any
 
 from bicore._version import __version__
 from bicore.data import Dataset
+from bicore.defaults import MEMORIES, METHODS, SIZES
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.evaluate.comparison import BaseComparison, Comparison, Grid, Stream, StreamComparison
 from bicore.evaluate.findings import Findings, findings_of
@@ -30,17 +31,7 @@ from bicore.report.page_of_comparison import comparison_page
 from bicore.runtime import Clock, ProgressLine, Runtime
 from bicore.streaming.registry import BUFFERS, as_buffer
 
-SIZES = (10, 50, 100)
-METHODS = (
-    "bilevel",
-    "uniform",
-    "class-balanced",
-    "k-center-features",
-    "herding-features",
-    "facility-location-per-class",
-)
-MEMORIES = ("moments", "reservoir", "class-balanced", "merge-reduce")
-#: Of these, the ones that need classes.
+#: Methods and memories that need classes.
 FOR_CLASSES = ("class-balanced", "prototypes")
 #: Evaluation models are trained on a whole pool of at most this many points by default.
 MOST_WHOLE = 5000
