@@ -8,9 +8,7 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
-from dataclasses import fields
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
@@ -232,20 +230,6 @@ def test_l2_force_keeps_the_mode_of_a_file(command, folder):
             out.unlink()
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, "0"),
-        ({"ONEDNN_JIT_PROFILE": "1"}, "1"),
-        ({"DNNL_JIT_PROFILE": "2"}, None),
-    ],
-)
-def test_m12_torch_leaves_no_map_for_profilers_unless_asked_to(given, expected):
-    code = "import bicore, os, json; print(json.dumps(os.environ.get('ONEDNN_JIT_PROFILE')))"
-    plain = {name: value for name, value in PLACE.items() if "JIT_PROFILE" not in name}
-    assert json.loads(run_python(code, env={**plain, **given}).stdout) == expected
-
-
 # ---- 3: a finished selection is never lost
 
 
@@ -384,17 +368,6 @@ def test_terminal_injection_by_file_names_and_options(bicore, folder):
     ):
         result = bicore(*words, "--quiet" if words[0] != "show" else "--help", cwd=folder)
         harmless(result)
-
-
-def test_nothing_else_in_the_command_prints():
-    for path in sorted((Path(library.__file__).parent / "cli").glob("*.py")):
-        calls = [
-            ast.unparse(node.func)
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call)
-        ]
-        printing = {"print", "typer.echo", "sys.stdout.write", "sys.stderr.write"}
-        assert path.name == "terminal.py" or not printing.intersection(calls), path.name
 
 
 # ---- 7: bicore compare
@@ -643,15 +616,6 @@ def test_progress_while_reading_says_how_far_it_is(bicore, folder):
     assert not progress_lines(bicore(*words, "--quiet", cwd=folder, replace=patch), "reading")
 
 
-@pytest.mark.slow
-def test_progress_while_a_kernel_is_computed_for_a_selection(bicore, folder):
-    words = ["select", "digits", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "1"]
-    result = bicore(*words, "--memory", "25MB", "--exact", cwd=folder, replace=AT_ONCE)
-    assert result.returncode == 0, result.stderr
-    lines = progress_lines(result, "selecting")
-    assert any(re.match(r"selecting preparing  \d+% of a pass", line) for line in lines)
-
-
 def test_help_and_version_load_neither_torch_nor_numpy():
     verbs = ["select", "estimate", "worth", "compare", "stream", "kernel", "show", "doctor"]
     typer = tuple(map(int, metadata.version("typer").split(".")[:2]))
@@ -687,16 +651,6 @@ def test_names_of_help_texts_are_those_of_the_library():
     assert set(defaults.MEMORIES) <= set(defaults.BUFFERS)
 
 
-def test_the_help_of_features_names_every_map():
-    from bicore.cli.stream import BufferOptions
-    from bicore.moments.features import FEATURES
-
-    (option,) = [field for field in fields(BufferOptions) if field.name == "features"]
-    words = option.metadata["info"].help
-    listed = words.rpartition(": ")[2].removesuffix(".").replace(" (default)", "")
-    assert listed.split(", ") == list(FEATURES)
-
-
 def test_public_names_are_loaded_from_where_types_say():
     source = ast.parse(Path(library.__file__).read_text())
     typed = next(
@@ -714,18 +668,6 @@ def test_public_names_are_loaded_from_where_types_say():
     assert library.kernels.RBF is library.RBF  # modules are there without an import of their own
     assert not hasattr(library, "nothing_of_this_name")
     assert set(library.__all__) <= set(dir(library))
-
-
-def test_doctor_names_only_what_is_used():
-    from bicore.cli.show import NEEDED, OPTIONAL
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {re.split(r"[<>=\[]", word)[0] for word in project["dependencies"]}
-    assert set(NEEDED) == needed
-    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    imports = {"scikit-learn": "sklearn", "pillow": "PIL", "dask": "distributed"}
-    for name in (*NEEDED, *OPTIONAL):
-        assert re.search(rf"(import|from) {imports.get(name, name)}\b", source), name
 
 
 # ---- 12 and 13: options of select, and what a stream wrote

@@ -1,7 +1,6 @@
 """Kernels of smooth activations against quadrature, and modules that from_module reads or refuses."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from torch import nn
 from torch.nn import functional
 
 from bicore import InputError
-from bicore.integrations.torch import select_from
 from bicore.kernels import (
     GELU,
     Conv,
@@ -22,7 +20,6 @@ from bicore.kernels import (
     TangentKernel,
     from_module,
 )
-from tests.hosts import torchvision_or_skip
 
 KINDS = {
     "gelu": (GELU(), functional.gelu),
@@ -221,54 +218,3 @@ def test_normalisation_is_refused_or_left_out_with_a_notice(norm):
     assert kernel.layers == from_module(plain).layers
     with pytest.raises(InputError, match="normalisation='keep'"):
         from_module(net, normalisation="keep")
-
-
-#: What becomes of torchvision's models: the layers that are read, or a word of the refusal.
-TORCHVISION = {
-    "resnet18": None,
-    "vgg11": "average pooling",
-    "mobilenet_v2": "ReLU6|one group",
-    "vit_b_16": "cannot be followed",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TORCHVISION)
-def test_torchvision_models_work_or_say_what_to_call(name):
-    models = torchvision_or_skip().models
-    model = getattr(models, name)()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        with pytest.raises(InputError, match="select_from") as raised:
-            from_module(model)
-        assert "\n" not in str(raised.value)
-        if TORCHVISION[name] is not None:
-            with pytest.raises(InputError, match="(?i)" + TORCHVISION[name]) as raised:
-                from_module(model, normalisation="drop")
-            assert "select_from" in str(raised.value)
-            assert "\n" not in str(raised.value)
-            return
-        kernel = from_module(model, normalisation="drop")
-    assert sum(layer.activations for layer in kernel.layers) == 17
-    found = kernel(np.random.default_rng(0).normal(size=(3, 3, 16, 16)))
-    assert np.linalg.eigvalsh(found).min() > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "side", "columns"),
-    [
-        ("resnet18", 32, 512),
-        ("vgg11", 32, 4096),
-        ("mobilenet_v2", 32, 1280),
-        ("vit_b_16", 224, 768),
-    ],
-)
-def test_torchvision_models_embed(name, side, columns):
-    """What the refusals name works: the input of the last layer is the embedding."""
-    model = getattr(torchvision_or_skip().models, name)()
-    images = torch.rand(6, 3, side, side, generator=torch.Generator().manual_seed(0))
-    rows = torch.utils.data.TensorDataset(images, torch.tensor([0, 1, 0, 1, 0, 1]))
-    picked = select_from(rows, 2, model=model, kernel="linear", inner_reg=0.1, batch_size=3)
-    assert len(picked) == 2
-    assert picked.info["embedding_columns"] == columns

@@ -117,16 +117,3 @@ def test_a_stream_is_sorted_by_class_and_what_is_kept_is_found_again_in_the_pool
     assert picks.weights.sum() == pytest.approx(300)
     if name == "class-balanced-reservoir":
         assert np.bincount(data.y[picks.indices]).tolist() == [3] * 5
-
-
-def test_choosing_is_one_page_with_one_figure_and_one_table():
-    words = (ROOT / "docs" / "choosing.md").read_text()
-    assert len(words.split()) < 900
-    assert words.count("![") == 1
-    assert words.count("\n|---") == 1
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_first_pages_show_the_held_out_results_as_recorded(page):
-    shown = (ROOT / page).read_text()
-    assert battery_page.held_out_table() in shown

@@ -382,26 +382,6 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, damaged):
     assert {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()} == before
 
 
-@pytest.mark.slow
-def test_a_full_disk_is_an_error_and_the_old_file_survives(folder, tmp_path):
-    code = (
-        "import numpy, sys\n"
-        "def full(*a, **k): raise OSError(28, 'No space left on device')\n"
-        "numpy.lib.format.write_array = full\n"
-        "from bicore.cli.app import main\n"
-        "main()\n"
-    )
-    out = tmp_path / "a.npz"
-    out.write_bytes(b"old")
-    words = ["select", str(folder / "data.npz"), *FAST, "--size", "3", "--out", str(out), "--force"]
-    result = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=HANG
-    )
-    assert result.returncode == 1
-    assert "No space left on device" in result.stderr
-    assert out.read_bytes() == b"old"
-
-
 #: Wait for the first point however slow the machine is, so that a tiny limit ends after it.
 LONG_GRACE = {"bicore.runtime.clock.GRACE_SECONDS": HANG}
 #: The command, which interrupts itself after the third point.
@@ -534,16 +514,6 @@ def test_a_terminal_shows_a_bar_with_the_objective():
     assert "selecting" in text
     assert "objective" in text
     assert "60/60" in text
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_without_read_permission(bicore, tmp_path):
-    (tmp_path / "images" / "cat").mkdir(parents=True)
-    (tmp_path / "images" / "cat").chmod(0)
-    result = bicore("select", "images", "--size", "1", cwd=tmp_path)
-    (tmp_path / "images" / "cat").chmod(0o700)
-    assert result.returncode == 2
-    assert "permission" in result.stderr
 
 
 def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):

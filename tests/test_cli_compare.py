@@ -13,7 +13,6 @@ import pytest
 import bicore
 from bicore import Dataset, InputError
 from bicore.evaluate import Stream
-from bicore.methods import Uniform
 from tests import HANG
 from tests.helpers import blobs
 
@@ -100,12 +99,6 @@ def test_the_function_gives_the_rows_of_the_command(command, table, monkeypatch)
     assert found.to_html(table / "page.html").stat().st_size > 10_000
 
 
-def test_without_frames_the_table_is_a_list(table, monkeypatch):
-    monkeypatch.setattr("bicore.report.comparison.find_spec", lambda name: None)
-    found = bicore.compare(table / "data.npz", sizes=[5], methods={"mine": Uniform()}, seeds=1)
-    assert [(row["method"], row["size"]) for row in found.table] == [("mine", 5)]
-
-
 def test_an_interrupted_comparison_has_the_rows_so_far(table):
     def stop(run, words):
         if run.done():
@@ -190,22 +183,6 @@ def test_json_carries_every_judge_and_measure_and_what_speaks_against_a_judge(bi
 
 
 @pytest.mark.slow
-def test_rows_of_an_older_file_are_read(bicore, table):
-    words = ["--methods", "uniform,k-center-features", "--judge", "mlp", "--steps", "5"]
-    words += ["--seeds", "2", "--sizes", "6"]
-    first = bicore("compare", "data.npz", *words, cwd=table)
-    (path,) = (table / "cache").glob("*.jsonl")
-    head, *rows = map(json.loads, path.read_text().splitlines())
-    old = [row for row in rows if row["method"] not in ("everything", "majority")]
-    for row in old:
-        del row["measures"]
-    path.write_text("".join(json.dumps(line) + "\n" for line in [head, *old]))
-    again = bicore("compare", "data.npz", *words, cwd=table)
-    assert "4 of 4 rows are there already" in again.stderr
-    assert again.stdout == first.stdout
-
-
-@pytest.mark.slow
 def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
     bicore("compare", "data.npz", *FAST, cwd=table)
     fewer = bicore("compare", "data.npz", *FAST, "--seeds", "2", "--json", cwd=table)
@@ -213,20 +190,6 @@ def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table
     shown = bicore("compare", "data.npz", *FAST, cwd=table).stdout.splitlines()[2:5]
     means = [float(line.split("±")[1].split()[-1]) for line in shown]
     assert means == sorted(means, reverse=True)
-
-
-def test_one_seed_says_that_it_tells_nothing(bicore, table):
-    words = ["--methods", "uniform,class-balanced", "--seeds", "1", "--sizes", "5"]
-    result = bicore("compare", "data.npz", *words, cwd=table)
-    assert "one seed says nothing" in result.stdout
-
-
-def test_the_list_of_methods(bicore):
-    result = bicore("compare", "--list")
-    assert result.returncode == 0
-    lines = result.stdout.splitlines()
-    assert any(line.split() == ["icarl", "needs", "labels", "and", "a", "model"] for line in lines)
-    assert "uniform" in lines
 
 
 REFUSED = {

@@ -103,14 +103,6 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
     assert "worth" not in json.loads(bicore(*words, "--json", cwd=place).stdout)
 
 
-@pytest.mark.slow
-def test_random_is_enough_in_those_words(bicore, place):
-    words = ["--size", "8", "--method", "uniform", "--worth", "--judge", "ridge"]
-    result = bicore("select", "data.npz", *words, cwd=place)
-    assert result.returncode == 0, result.stderr
-    assert ": random is enough here" in result.stdout.splitlines()[-2]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

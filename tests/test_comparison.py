@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, InputError, NumericalError, Runtime
+from bicore import InputError, NumericalError, Runtime
 from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.evaluate.findings import findings_of
 from bicore.evaluate.models import (
@@ -22,7 +22,7 @@ from bicore.evaluate.models import (
     perceptron,
 )
 from bicore.evaluate.pools import make_pools
-from bicore.evaluate.records import Records, Row, digest, scored, smallest_detectable, summarise
+from bicore.evaluate.records import Records, Row, digest, smallest_detectable, summarise
 from bicore.evaluate.samples import (
     FeatureScaling,
     Sample,
@@ -32,11 +32,10 @@ from bicore.evaluate.samples import (
     measured,
 )
 from bicore.kernels import fully_connected
-from bicore.methods import NetworkSelector, as_selector
+from bicore.methods import as_selector
 from bicore.methods.baselines.base import PlainSelector
 from bicore.networks.observe import as_module
 from bicore.sources.base import Source
-from bicore.sources.opening import open_source
 from tests.helpers import blobs
 from tests.marks import except_slow, few
 
@@ -162,22 +161,6 @@ def test_settings_are_those_of_the_smallest_error_on_rows_of_the_pool(name):
     assert float((found - own).square().sum()) < float((told - own).square().sum())
 
 
-def test_the_penalty_of_records_is_still_to_be_had():
-    data = blobs(60)
-    kernel = RBF(0.3)
-    points, test = sample(data, slice(0, 30)), sample(data)
-    gram = kernel.gram(points.x.double())
-    targets = torch.eye(3).double()[points.y]
-    alpha = torch.linalg.solve(gram + 1e-3 * torch.eye(30), targets - targets.mean(0))
-    expected = kernel.evaluate(test.x.double(), points.x.double()) @ alpha + targets.mean(0)
-    (found,) = RidgeJudge(kernel, ridge=1e-3).predictions([points], test, 3, seed=0)
-    torch.testing.assert_close(found, expected)
-    (tuned,) = RidgeJudge(kernel).predictions([points], test, 3, seed=0)
-    assert not torch.allclose(tuned, expected)
-    with pytest.raises(InputError, match="ridge"):
-        RidgeJudge(ridge=0.0)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
     rng = np.random.default_rng(0)
@@ -269,13 +252,6 @@ def test_every_measure_by_hand():
     assert [one.main for one in judge.measures(*arguments)] == judge.scores(*arguments)
 
 
-@pytest.mark.slow
-def test_more_points_than_a_batch_are_trained_in_batches():
-    data = blobs(400)
-    judge = NetworkJudge("mlp", perceptron, 100)
-    assert judge.scores([sample(data)], sample(data), 3, seed=0)[0] > 0.6
-
-
 def test_the_papers_cnn_needs_images_of_some_size():
     assert convolutional((1, 28, 28), 10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
     assert convolutional((3, 17, 40), 4)(torch.zeros(2, 3, 17, 40)).shape == (2, 4)
@@ -341,34 +317,6 @@ def test_a_method_without_some_seeds_is_neither_best_nor_tied():
     assert not summary.of("a", 10).complete
     assert not summary.of("a", 10).tied
     assert math.isfinite(summary.detectable[10])
-
-
-def test_the_detectable_difference_is_that_of_the_median_method():
-    values = {
-        "a": [0.9, 0.9, 0.9, 0.9],
-        "b": [0.8, 0.81, 0.8, 0.81],
-        "c": [0.7, 0.74, 0.7, 0.74],
-        "d": [0.1, 0.5, 0.2, 0.6],
-    }
-    spreads = [np.std(np.array(values["a"]) - np.array(values[name]), ddof=1) for name in "bcd"]
-    assert summarise(rows_of(**values), list(values), [10]).detectable[10] == pytest.approx(
-        smallest_detectable(np.median(spreads), 4)
-    )
-
-
-def test_of_errors_the_smallest_is_best():
-    rows = rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5])
-    summary = summarise(rows, ["a", "b", "c"], [10], larger=False)
-    assert [summary.of(name, 10).best for name in "abc"] == [False, True, False]
-    assert summary.of("a", 10).gap == pytest.approx(0.1)
-    assert [summary.of(name, 10).tied for name in "abc"] == [False, False, True]
-
-
-def test_rows_are_scored_by_any_judge_and_measure_they_carry():
-    row = Row("a", 10, 0, 0.8, 0.1, 0.0, {"ridge": {"accuracy": 0.8}, "knn": {"accuracy": 0.3}})
-    older = Row("a", 10, 1, 0.7, 0.1)
-    assert [one.accuracy for one in scored([row, older], "knn", "accuracy")] == [0.3]
-    assert scored([row, older], "ridge", "balanced_accuracy") == []
 
 
 def test_one_seed_or_missing_rows_say_nothing_about_differences():
@@ -625,13 +573,6 @@ def test_a_judge_that_all_the_data_leaves_below_the_majority_is_not_to_be_believ
     assert not findings_of(run, measure_by(None, True))[0].note  # of other seeds
 
 
-def test_the_model_of_a_seed_is_its_own(tmp_path):
-    run = comparison(tmp_path, methods=("icarl",))
-    selector = as_selector("icarl")
-    first, second = (Stage(run, seed).context(selector).model.outputs for seed in (0, 1))
-    assert not torch.allclose(first[:5], second[:5])
-
-
 @dataclass(frozen=True)
 class Refitting(PlainSelector):
     """Trains the model itself: what it says about the pool would not do."""
@@ -668,16 +609,6 @@ def test_a_method_that_fits_the_model_is_given_the_module_itself(tmp_path, judge
     assert isinstance(module, torch.nn.Module)
     assert stage.context(as_selector("icarl")).model is stage.observed
     assert stage.context(as_selector("uniform")).model is None
-
-
-@pytest.mark.slow
-def test_the_methods_that_fit_or_draw_networks_are_compared(tmp_path):
-    run = comparison(tmp_path, methods=("batchbald",), seeds=1)
-    network = NetworkSelector(curvature="gauss-newton", candidates=5)
-    run.grid = replace(run.grid, methods={**run.grid.methods, "network": network}, sizes=[3])
-    run.run()
-    assert not run.failed
-    assert {row.method for row in run.records.rows.values()} == {"batchbald", "network"}
 
 
 def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
@@ -720,9 +651,3 @@ def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
         run.run()
     assert run.done() == 0
     monkeypatch.setattr(KCenter, "_grow", take)
-
-
-def test_digits_open_with_their_labels():
-    source = open_source("digits", later=True)
-    pools = make_pools(source, None, "auto", None, 500, None)
-    assert (pools.size, pools.test_size, pools.outputs) == (500, 449, 10)

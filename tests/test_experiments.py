@@ -13,10 +13,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from bicore import Context, Dataset, InputError, MergeReduce, ReplayMemory
-from bicore.methods import as_selector
+from bicore import ReplayMemory
 from bicore.networks.observe import dropout_probabilities
-from bicore.streaming import ClassBalancedReservoir
 from experiments import (
     active,
     appendix,
@@ -47,22 +45,18 @@ from experiments.selectors import (
     ByDirections,
     ByEmbedding,
     Named,
-    OverEmbedding,
-    context_of,
 )
 from experiments.stores import (
     BALANCED_RESERVOIR,
     GSS,
     RESERVOIR,
     ByMoments,
-    ByNetwork,
-    Room,
     Slots,
 )
 from experiments.streaming import Optimiser, Weighting
 from experiments.tables import cells, read_runs
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
-from experiments.training import Cohort, Learner, Memory, build, products
+from experiments.training import Cohort, Learner, Memory, build
 from tests.marks import diagonal, except_slow, few
 
 SOURCE = Path(__file__).parents[1] / "experiments"
@@ -329,85 +323,8 @@ def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_number
     assert [path for path in tmp_path.rglob("*") if path.suffix not in (".pt", ".lock")] == []
 
 
-def test_directions_of_an_embedding_have_no_length():
-    class Seen(as_selector("uniform").__class__):
-        def select(self, data, size, **options):
-            found.append(data.x)
-            return super().select(data, size, **options)
-
-    x = np.random.default_rng(0).normal(size=(20, 1, 28, 28)).astype(np.float32)
-    y = np.arange(20) % 2
-    network = build(FullyConnected, 0, "cpu").eval()
-    found = []
-    for directions in (False, True):
-        OverEmbedding(Seen(), directions).select(
-            Dataset(x, y), 3, context=Context(network, classes=range(10))
-        )
-    lengths = np.linalg.norm(found[0], axis=1)
-    assert lengths.std() > 0
-    np.testing.assert_allclose(found[1], found[0] / lengths[:, None])
-
-
 def row_of(experiment, key):
     return next(row for row in EXPERIMENTS[experiment].rows() if row.key == key)
-
-
-def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_weights():
-    rng = np.random.default_rng(0)
-    y = np.repeat([0, 1], [20, 180])
-    x = rng.normal(size=(200, 1, 28, 28)).astype(np.float32)
-    buffer = ClassBalancedReservoir(10, 0)
-    buffer.update(x, y)
-    equal = streaming.rehearsed(buffer, Weighting.EQUAL, "cpu")
-    told = streaming.rehearsed(buffer, Weighting.SHARE, "cpu")
-    torch.testing.assert_close(equal.weight, torch.full((10,), 0.1))
-    assert float(told.weight[told.y == 1].sum()) == pytest.approx(0.9)
-    slots = MergeReduce(as_selector("uniform"), 6, 2, "equal", 0)
-    for _ in range(3):
-        slots.update(x[:50], y[:50])
-    share = streaming.rehearsed(slots, Weighting.SHARE, "cpu").weight
-    counted = streaming.rehearsed(slots, Weighting.BATCHES, "cpu", 3).weight
-    assert len(set(share.tolist())) == 2  # a slot of two batches, one of one
-    assert float(share.sum()) == pytest.approx(1)
-    torch.testing.assert_close(counted, 3 * share)
-    waiting = MergeReduce(as_selector("uniform"), 100, 1, "equal", 0)
-    waiting.update(x[:50], y[:50])  # not yet enough for a slot
-    counted = streaming.rehearsed(waiting, Weighting.BATCHES, "cpu", 1).weight
-    assert float(counted.sum()) == pytest.approx(1)
-
-
-def test_recalibrated_statistics_are_those_of_the_memory():
-    network = ResNet18(width=4, norm=nn.BatchNorm2d)
-    x = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    network.train()
-    for _ in range(3):
-        network(5 + x)
-    continual.recalibrate(network, Memory(x, torch.zeros(20), torch.ones(20)))
-    maps = network.stem(x)
-    torch.testing.assert_close(network.norm.running_mean, maps.mean((0, 2, 3)), atol=1e-6, rtol=0)
-    torch.testing.assert_close(network.norm.running_var, maps.var((0, 2, 3)))
-    assert network.norm.momentum == 0.1
-
-
-def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batches():
-    train, _ = load(None)
-    network = build(FullyConnected, 0, "cpu")
-    buffer = ByNetwork().buffer(Room(SPLIT_MNIST, 10, 1, 0))
-    maps = []
-    for start in range(0, 180, 20):
-        part = train[slice(start, start + 20)]
-        with torch.no_grad():
-            network.body[1].weight.mul_(1.1).add_(0.01)  # it goes on learning
-        buffer.update(part.x, part.y, context=context_of("cpu", network))
-        maps.append(buffer.within.feature_map.identity)
-    assert [maps.index(one) for one in maps] == [0, 1, 1, 3, 3, 3, 3, 7, 7]
-    assert len(buffer) == 10
-    assert buffer.snapshot().weights.sum() == pytest.approx(180)
-    assert buffer.snapshot().ids.max() >= 100
-    before = buffer.batches, buffer.within
-    with pytest.raises(InputError):
-        buffer.update(part.x[:, :, :5], part.y, context=context_of("cpu", network))
-    assert (buffer.batches, buffer.within) == before
 
 
 def test_batchbald_acquires_the_batches_that_enumeration_finds(monkeypatch):
@@ -528,24 +445,6 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, optimiser,
     assert older == []
 
 
-@pytest.mark.parametrize(
-    ("weighting", "totals"),
-    [(Weighting.SHARE, [1, 1, 1, 1]), (Weighting.BATCHES, [1, 2, 3, 4])],
-)
-def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(
-    weighting, totals, monkeypatch
-):
-    train, test = load(None)
-    made = split(train, test[:60], 2, 20)
-    found = []
-    monkeypatch.setattr(
-        Learner, "rehearse", lambda self, memory: found.append(float(memory.weight.sum()))
-    )
-    row = flowing(Slots(RBF_CORESET), 6, weighting=weighting, steps=1, batch=10, slots=3)
-    dict(streaming.run(row, Job(0, [1.0]), made))
-    assert found == pytest.approx(totals)
-
-
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     train, test = load(None)
     task = Task(train[:200], test[:60], train[200:260])
@@ -569,15 +468,6 @@ LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endsw
 LONGER |= {"continual", "vcl", "summary", "streaming", "imbalanced"}
 LONGER |= {"streaming-sizes", "streaming-fresh-sizes", "imbalanced-sizes", "memory", "traps"}
 LONGER |= {"imbalanced-fresh-sizes", "picks", "proxy"}
-
-
-@pytest.mark.slow
-def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("BICORE_DATA", raising=False)
-    monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path / "state"))
-    words = ["run", "cifar-imbalanced", "--quick", "--only", "Coreset"]
-    assert main([*words, "--records", str(tmp_path)]) == 0
-    assert "| SplitCIFAR-10 | Coreset |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -650,41 +540,6 @@ def test_a_value_that_no_row_tries_and_a_row_that_is_not_there_are_refused(
     assert main(["run", *words, "--quick", "--records", str(tmp_path), "--workers", "2"]) == 2
     assert re.search(f"--{refusal}", capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_workers_share_the_runs(tmp_path, capfd):
-    words = ["run", "imbalanced", "--quick", "--records", str(tmp_path)]
-    assert main([*words, "--only", "Reservoir;CBRS", "--workers", "2"]) == 0
-    shown = capfd.readouterr()
-    assert shown.err.count("runs in") == 2
-    assert shown.out.count("| SplitMNIST |") == 2
-
-
-def test_tables_borrow_runs_that_another_experiment_holds(tmp_path):
-    for name, method in (("continual", "Coreset"), ("streaming", "Reservoir sampling")):
-        Records(name, tmp_path).write({**KEY, "method": method}, RESULT)
-    found = cells("memory", read_runs("memory", tmp_path))
-    assert [(cell.title, cell.memory, cell.mean) for cell in found] == [
-        ("CL coreset", 100, 50.0),
-        ("Streaming reservoir sampling", 100, 50.0),
-    ]
-    (cell,) = cells("proxy", read_runs("proxy", tmp_path))
-    assert cell.title == "CL Coreset CNTK"
-
-
-def test_the_merge_reduce_figure_comes_from_a_live_buffer(tmp_path):
-    assert main(["figure", "merge-reduce", "--out", str(tmp_path / "figure.png")]) == 0
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
-
-
-def test_data_is_asked_for(monkeypatch, capsys):
-    monkeypatch.delenv("BICORE_DATA", raising=False)
-    assert main(["run", "proxy"]) == 2
-    assert "--data DIR" in capsys.readouterr().err
-    assert main(["run", "proxy", "--data", "/nowhere"]) == 2
-    assert "/nowhere holds neither" in capsys.readouterr().err
-    assert main(["list"]) == 0
 
 
 def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_path):
@@ -765,25 +620,6 @@ def test_several_processes_record_and_tidy_up_at_the_same_time(tmp_path):
     assert all(one["picks"] == [one["beta"]] * 3000 for one in found)
 
 
-def test_records_of_another_machine_are_collected(tmp_path, capsys):
-    here = Records("imbalanced", tmp_path / "here")
-    there = Records("imbalanced", tmp_path / "there")
-    here.write(KEY, RESULT)
-    there.collect(here.all())  # as it was sent out
-    there.write({**KEY, "seed": 1}, RESULT)
-    here.write({**KEY, "seed": 2}, RESULT)
-    words = ["collect", str(tmp_path / "there"), "--records", str(tmp_path / "here")]
-    for new in (1, 0):
-        assert main(words) == 0
-        assert capsys.readouterr().out == f"imbalanced: {new} new\n"
-        assert [json.loads(line)["seed"] for line in here.path.open()] == [0, 1, 2]
-    there.write(KEY, {**RESULT, "test": [0.9]})
-    assert main(words) == 0
-    assert [one["test"] for one in here.all()] == [[0.9], [0.5], [0.5]]
-    assert main(["collect", str(tmp_path)]) == 2
-    assert "holds no records" in capsys.readouterr().err
-
-
 def test_only_what_is_missing_is_run_again(tmp_path, capsys, monkeypatch):
     found = {"picks": [1], "classes_in_first_ten": 1, "eights": 0, "ones": 1, "seconds": 1.0}
     ran = []
@@ -831,28 +667,3 @@ def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():
         found.append((outputs, *torch.autograd.grad(loss, list(network.parameters()))))
     for plain, by_hand in zip(*found, strict=True):
         torch.testing.assert_close(by_hand, plain, rtol=1e-10, atol=1e-14)
-
-
-@pytest.mark.gpu
-def test_fused_convolutions_have_the_gradients_of_plain_ones():
-    network = build(ResNet18, 0, "cuda")
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(64, 3, 32, 32, generator=draw).cuda()
-    y = torch.randint(0, 10, (64,), generator=draw).cuda()
-
-    def gradients(fused, mixed):
-        network.zero_grad(set_to_none=True)
-        network.whole = lambda maps: fused
-        with (
-            torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False),
-            products(False, False),
-        ):
-            nn.functional.cross_entropy(
-                network(x.bfloat16() if mixed else x).float(), y
-            ).backward()  # as training lays them out
-        return torch.cat([value.grad.flatten() for value in network.parameters()])
-
-    exact = gradients(False, False)
-    plain, fused = ((gradients(way, True) - exact).norm() / exact.norm() for way in (False, True))
-    assert plain < 0.05
-    assert fused < 1.2 * plain + 1e-3

@@ -205,14 +205,6 @@ def test_a_deep_random_network_keeps_the_scale():
         assert np.mean(lengths) == pytest.approx(4 * 49, rel=0.15)
 
 
-def test_layers_are_drawn_apart():
-    features = RandomReLU(16, layers=3).fit(drawn(5, 16))
-    like = torch.zeros(1)
-    first, second, third = (features._draw(layer, like)[0] for layer in range(3))
-    assert not torch.equal(second, third)
-    assert not torch.equal(first, second)
-
-
 def test_random_convolutions_against_a_loop():
     features = RandomConvolutions(8, kernel=3, pool=2, random_state=4).fit(IMAGES)
     x = torch.from_numpy(IMAGES[:2])
@@ -227,12 +219,6 @@ def test_random_convolutions_against_a_loop():
         2,
     )
     assert near(features(x), pooled.reshape(2, 8) / math.sqrt(8), 1e-12)
-
-
-def test_a_filter_as_large_as_the_image_is_a_random_direction():
-    x = torch.from_numpy(IMAGES)
-    filters = RandomConvolutions(32, kernel=8, pool=1).fit(IMAGES)
-    assert near(filters(x), RandomReLU(32).fit(IMAGES)(x), 1e-12)
 
 
 def test_grey_images_need_no_channel():
@@ -273,10 +259,6 @@ def test_nystrom_is_the_kernel_between_landmarks():
     other = torch.from_numpy(drawn(5, 3, seed=1))
     across = features(other).numpy() @ phi.T
     assert np.abs(across - RBF(0.5)(other.numpy(), x)).max() < 1e-4
-
-
-def test_equal_landmarks_count_once():
-    assert Nystrom(RBF(1.0)).fit(np.repeat(drawn(4, 3), 5, 0)).width == 4
 
 
 # Scalings
@@ -327,12 +309,6 @@ def test_a_module_is_frozen_and_never_changed():
     assert near(first, expected, 1e-6)
 
 
-def test_half_precision_modules_are_widened():
-    features = Embedded(network().bfloat16()).fit(IMAGES)
-    assert features(torch.from_numpy(IMAGES)).dtype == torch.float64
-    assert features == Embedded(network().bfloat16()).fit(IMAGES)
-
-
 # Identity and state
 
 
@@ -375,18 +351,6 @@ def test_state_comes_back_bit_for_bit(fitted):
     assert all(array.dtype.kind == "f" for array in arrays.values())
 
 
-@pytest.mark.parametrize("name", ["relu", "relu, deep", "convolutions", "fourier", "laplace"])
-def test_drawn_maps_store_no_matrices(name):
-    values, arrays = map_to_state(MAPS[name].fit(IMAGES))
-    assert arrays == {}
-    assert len(json.dumps(values)) < 1000
-
-
-def test_unfitted_maps_are_stored_too():
-    for features in MAPS.values():
-        assert map_from_state(*map_to_state(features), features) == features
-
-
 def test_a_state_that_cannot_come_back_is_refused():
     values, arrays = map_to_state(Embedded(network()).unit())
     with pytest.raises(InputError, match="give features=…"):
@@ -420,11 +384,6 @@ def test_features_that_are_not_finite_name_their_rows(fitted):
     x[[3, 17], 0, 2, 2] = math.nan
     with pytest.raises(NumericalError, match=r"2 of 40 rows \(3, 17\)"):
         fitted(x)
-
-
-def test_a_sum_that_overflows_is_no_error():
-    x = torch.full((4, 8), 3e38)
-    assert torch.equal(Rows().fit(x.numpy())(x), x)
 
 
 def test_single_columns_may_come_flat():

@@ -24,11 +24,9 @@ from bicore.kernels import (
     ReLU,
     Residual,
     cnn,
-    fully_connected,
     pooled_cntk,
     resnet18,
 )
-from bicore.methods import METHODS, as_selector
 from tests.helpers import blobs
 
 needs_gpu = pytest.mark.gpu
@@ -161,18 +159,6 @@ def test_half_precision_whole_numbers_and_shapes_that_are_no_images():
 
 
 @needs_gpu
-def test_image_kernels_go_through_in_blocks_under_a_limit():
-    data = Dataset(np.random.default_rng(0).normal(size=(1200, 1, 14, 14)), np.arange(1200) % 3)
-    selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
-    whole, blocked = (
-        selector.select(data, 3, context=Context(runtime=Runtime("cuda", memory=memory)))
-        for memory in (None, "12MB")
-    )
-    assert (whole.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
-    assert whole.indices.tolist() == blocked.indices.tolist()
-
-
-@needs_gpu
 def test_pooled_kernels_agree_with_the_oracle_at_full_size():
     oracle = np.load("tests/oracle/pooled.npz")
     x = torch.from_numpy(oracle["colour"]).cuda()
@@ -240,34 +226,6 @@ def test_selections_are_the_same_on_both(kernel, options, loss):
 
 
 @needs_gpu
-@pytest.mark.parametrize("method", [name for name in METHODS if not as_selector(name).needs_model])
-def test_every_method_without_a_network_picks_the_same_points(method):
-    data = blobs(200, classes=3)
-    selector = as_selector(method)
-    cpu, gpu = (
-        selector.select(data, 12, context=Context(runtime=Runtime(device)))
-        for device in ("cpu", "cuda")
-    )
-    if "learnt" in method:
-        assert gpu.objectives[-1] == pytest.approx(cpu.objectives[-1], rel=1e-3)
-    else:
-        assert gpu.indices.tolist() == cpu.indices.tolist()
-
-
-@needs_gpu
-def test_images_selected_on_the_gpu_are_those_of_the_cpu():
-    x = np.random.default_rng(0).normal(size=(60, 1, 12, 12))
-    data = Dataset(x, np.arange(60) % 3)
-    picks = [
-        BilevelSelector(kernel="cntk", inner_reg=0.1)
-        .select(data, 15, context=Context(runtime=Runtime(device)))
-        .indices.tolist()
-        for device in ("cpu", "cuda")
-    ]
-    assert picks[0] == picks[1]
-
-
-@needs_gpu
 def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     data = blobs(3000, classes=4, features=6)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
@@ -289,11 +247,3 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     assert there.indices.tolist() == here.indices.tolist()
     with pytest.raises(MemoryLimitError, match=r"needs at least .* and the limit is 100 kB"):
         selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory="100KB")))
-
-
-@needs_gpu
-def test_vectors_run_on_the_gpu_as_they_are():
-    x = torch.randn(20, 7, dtype=torch.float64)
-    torch.testing.assert_close(
-        fully_connected()(x.cuda()).cpu(), fully_connected()(x), rtol=1e-8, atol=0
-    )

@@ -460,14 +460,6 @@ def test_a_probe_is_not_deceived_by_what_calls_cost_at_first(cost, count, low, h
     assert low <= large.time_pair(evaluate, blobs(count), Runtime(device="cpu")) < high
 
 
-def test_facility_location_over_all_rows_as_a_sample_is_the_plain_one():
-    data = blobs(80)
-    plain = FacilityLocation(per_class=True, counted=True).select(data, 9)
-    same = FacilityLocation(per_class=True, counted=True, sample=80).select(data, 9)
-    assert same.indices.tolist() == plain.indices.tolist()
-    assert same.weights.tolist() == plain.weights.tolist()
-
-
 @pytest.mark.parametrize("memory", ["1GB", 1000], ids=["stored", "computed again"])
 def test_facility_location_over_a_sample_reports_of_all_rows(memory):
     data = blobs()

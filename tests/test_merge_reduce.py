@@ -115,14 +115,6 @@ def test_small_batches_wait_and_are_part_of_what_is_kept():
         assert buffer.snapshot().weights.sum() == pytest.approx(5 + row)
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_first_chunk_of_one_truth_value(first):
-    x = np.random.default_rng(0).normal(size=(20, 2))
-    buffer = MergeReduce(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1), 6, 2)
-    buffer.update(x, np.full(20, first)).update(x + 3, np.full(20, not first))
-    assert sorted(buffer.snapshot().y.tolist()) == [False] * 3 + [True] * 3
-
-
 def test_one_class_after_the_other_and_a_first_chunk_of_one_class():
     buffer = MergeReduce(BILEVEL, 12, 3)
     rng = np.random.default_rng(0)
@@ -239,16 +231,6 @@ def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
     assert len(set(merged.snapshot().ids.tolist())) == len(merged)
 
 
-@pytest.mark.parametrize("labels", [lambda y: y[:, None], lambda y: y.astype(float)])
-def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
-    selector = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, task="classification")
-    buffer = MergeReduce(selector, 6, 2)
-    rng = np.random.default_rng(0)
-    for label in (0, 1, 0):
-        buffer.update(rng.normal(size=(10, 2)), labels(np.full(10, label)))
-    assert len(buffer) == 6
-
-
 @pytest.mark.parametrize("where", ["in a selection", "after it"])
 def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
     buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
@@ -324,26 +306,6 @@ def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_s
     assert lost["reservoir"] > 0
 
 
-@pytest.mark.slow
-def test_twenty_thousand_batches():
-    """Ten bytes a batch would show."""
-    import tracemalloc
-
-    buffer = MergeReduce(KCenter(), 6, 3)
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(1000, 3, 2))
-    for step in range(10_000):
-        buffer.update(rows[step % 1000])
-    tracemalloc.start()
-    for step in range(10_000):
-        buffer.update(rows[step % 1000])
-    grown, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert grown < 100_000
-    assert len(buffer) <= 6
-    assert buffer.snapshot().weights.sum() == pytest.approx(60_000)
-
-
 def test_extra_columns_stay_with_their_rows_through_a_merge_of_buffers():
     x = np.arange(64.0)
     first, second, bare = (MergeReduce(KCenter(), 9, 3) for _ in range(3))
@@ -364,19 +326,6 @@ def test_extra_columns_stay_with_their_rows_through_a_merge_of_buffers():
         first.merge(bare)
     same = first.snapshot()
     np.testing.assert_array_equal(same.ids, kept.ids)
-
-
-def test_a_selector_is_not_shown_extra_columns(monkeypatch):
-    seen = []
-    plain = Uniform.select
-
-    def watched(self, data, size, **options):
-        seen.append(data.extra)
-        return plain(self, data, size, **options)
-
-    monkeypatch.setattr(Uniform, "select", watched)
-    MergeReduce(Uniform(), 2, 1).update(np.zeros((6, 1)), extra={"depth": np.ones(6)})
-    assert seen == [None]
 
 
 def test_the_loss_of_a_stream_is_the_papers_mean_or_counts_slots():

@@ -24,13 +24,6 @@ def test_links_of_the_readme_lead_nowhere_that_an_index_has_not():
     assert "*Thirty of 1797 digits in order of selection*" in alone
 
 
-def test_links_go_below_the_repository_once_there_is_one():
-    base = "https://example.org/bicore"
-    words = "![a](docs/a.png) [b](docs/b.md#c) [d](https://e.org) [f](#g)"
-    shown = description(words, f"{base}/")
-    assert shown == f"![a]({base}/docs/a.png) [b]({base}/docs/b.md#c) [d](https://e.org) [f](#g)"
-
-
 def test_lowest_versions_are_those_of_the_bounds():
     found = lowest(PROJECT)
     assert "typer==0.16" in found  # an older one breaks the command

@@ -17,7 +17,6 @@ from bicore import Coreset, Dataset, InputError
 from bicore.data import read_targets
 from bicore.evaluate.worth import Appraisal, Equivalent, Worth
 from bicore.report import page, rows
-from bicore.report.document import document
 from bicore.report.evaluation import (
     answer,
     evaluate_picks,
@@ -99,11 +98,6 @@ def test_nothing_in_the_file_points_outside(hostile):
         assert "//" not in re.sub(r"/\*.*?\*/", "", text), path.name
         for way in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "fetch"):
             assert way not in text, f"{path.name} uses {way}"
-
-
-def test_numbers_that_json_does_not_know_are_refused():
-    with pytest.raises(ValueError, match="JSON"):
-        document("selection", {"value": float("nan")})
 
 
 def test_files_beside_the_code_are_in_the_package():
@@ -416,40 +410,3 @@ def test_indices_are_copied_up_to_the_size(browser, judged_page):
     opened(browser, judged_page).run("moveTo(3)")
     assert copied(browser) == [0, 1, 2]
     assert browser.run("byId('copied').textContent") == "3 indices copied."
-
-
-@pytest.mark.slow
-def test_fifty_thousand_points_are_drawn_once(browser, tmp_path):
-    """Moving the slider draws the picks again, and none of the points below them."""
-    rng = np.random.default_rng(0)
-    data = Dataset(rng.normal(size=(50_000, 3)), rng.integers(10, size=50_000))
-    path = page(data, coreset(np.arange(100)), tmp_path / "page.html")
-    browser.emulate(1240, 800)
-    counting = (
-        "window.drawn = 0; for (const way of ['clearRect', 'fillRect', 'fill', 'putImageData']) {"
-        "const plain = CanvasRenderingContext2D.prototype[way];"
-        "CanvasRenderingContext2D.prototype[way] = function (...given) {"
-        "window.drawn += this.canvas.id === 'points'; return plain.apply(this, given); }; }"
-    )
-    script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=counting)
-    browser.open(path)
-    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
-    assert quiet(browser, path)
-    at_first = browser.run("window.drawn")
-    inked = (
-        "byId('points').getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
-        ".reduce((sum, value, at) => sum + (at % 4 === 3 && value > 0), 0)"
-    )
-    assert at_first > 0
-    assert browser.run(inked) > 10_000
-    for size in (1, 30, 99, 50):
-        browser.run(f"moveTo({size})")
-        browser.settled()
-    assert browser.run("window.drawn") == at_first
-    browser.run("byId('zoom-in').click()")
-    assert browser.run("window.drawn") > at_first
-    # what lies under the pointer is found in its cell and those beside it, not among all points
-    assert browser.run(
-        "(() => { const [x, y] = screenOf(places.x[7], places.y[7]); const found = nearest(x, y); "
-        "return places.x[found] === places.x[7] && places.y[found] === places.y[7]; })()"
-    )

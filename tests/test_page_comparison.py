@@ -29,7 +29,6 @@ from tests.pages import (
     check_hostile,
     check_hostile_in_browser,
     check_names,
-    copied,
     facts_of,
     opened,
     quiet,
@@ -309,22 +308,6 @@ def test_the_slider_and_the_method_move_everything(browser, page_of_images):
 
 
 @pytest.mark.slow
-def test_a_pick_is_found_on_the_map_and_all_are_copied(browser, page_of_images):
-    facts = facts_of(page_of_images)
-    opened(browser, page_of_images)
-    browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
-    browser.run("moveTo(1); document.querySelector('#gallery button').focus()")
-    browser.key("ArrowRight", 39)
-    browser.run("document.activeElement.click()")
-    rows = chosen(facts, "k-center", 8)
-    assert browser.run("byId('map-now').textContent").startswith(f"pick 2: row {rows[1]},")
-    browser.run("moveTo(0)")
-    assert browser.run("byId('map-now').textContent") == ""
-    assert copied(browser) == chosen(facts, "k-center", 4)
-    assert browser.run("byId('copied').textContent") == "4 indices copied."
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1240, 360])
 def test_the_page_fits_and_is_quiet(browser, page_of_images, hostile, scheme, width):
@@ -352,26 +335,6 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
 def test_what_takes_the_keyboard_has_a_name(browser, page_of_images):
     roles = {"main", "banner", "form", "slider", "heading", "combobox", "image"}
     check_names(opened(browser, page_of_images), roles)
-
-
-@pytest.mark.slow
-def test_a_selection_that_was_never_made_is_said_to_be_unknown(browser, run, tmp_path):
-    """As after an interrupted run."""
-    rows = Records(tmp_path / "rows.jsonl", {})
-    rows.rows = {cell: row for cell, row in run.records.rows.items() if cell[1:] != (8, SEEDS[0])}
-    path = written(replace(run, records=rows), tmp_path)
-    opened(browser, path)
-    for place, cards in ((0, 4), (1, 0), (0, 4)):
-        browser.run(f"moveTo({place})")
-        assert seen(browser)["cards"] == cards
-        assert ("do not say what" in browser.run("byId('picks-words').textContent")) is (place == 1)
-    assert browser.run("byId('unknown').hidden")
-    rows.rows = {cell: replace(row, picks=[]) for cell, row in rows.rows.items()}
-    browser.open(written(replace(run, records=rows), tmp_path))
-    browser.run("moveTo(1)")
-    assert browser.run("byId('chosen').hidden")
-    assert f"uniform, {HOSTILE[1]}" in browser.run("byId('unknown').textContent")
-    assert quiet(browser, path), browser.complaints()
 
 
 @pytest.mark.slow

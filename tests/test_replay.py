@@ -337,17 +337,3 @@ def test_extra_columns_of_tasks_that_are_missing_are_named():
     with pytest.raises(InputError, match=r"extra .*'logits', 'word'"):
         memory.add_task(x, y)
     assert len(memory.tasks) == 1
-
-
-def test_a_selector_of_tasks_is_not_shown_extra_columns(monkeypatch):
-    seen = []
-    plain = Uniform.select
-
-    def watched(self, data, size, **options):
-        seen.append(data.extra)
-        return plain(self, data, size, **options)
-
-    monkeypatch.setattr(Uniform, "select", watched)
-    x, y = task(0)
-    ReplayMemory(Uniform(), 4).add_task(x, y, extra={"logits": x})
-    assert seen == [None]

@@ -189,14 +189,3 @@ def test_a_mark_needs_two_seeds_the_same_network_and_an_interval():
     assert verdicts.mark(replace(uniform, seeds=1), coreset) == ""
     normalised = cell("Coreset, normalised network", 60.0, experiment="cifar-continual")
     assert verdicts.mark(normalised, coreset) == ""
-
-
-def test_differences_have_causes_above_and_below_and_no_cause_is_of_a_row_that_is_no_more():
-    high, low = cell("FRCL's selection", 60.0, 50.0), cell("Gradient matching", 40.0, 50.0)
-    level = cell("Uniform sampling", 50.0, 50.0)
-    told = verdicts.by_cause([("continual", one.title, one) for one in (high, low, level)])
-    assert {words.split(" (")[0] for words in told.values()} == {high.title, low.title}
-    assert verdicts.UNKNOWN not in told
-    for name, causes in verdicts.CAUSES.items():
-        rows = {f"{row.problem.name}: {row.key}" for row in EXPERIMENTS[name].rows()}
-        assert set(causes) <= rows

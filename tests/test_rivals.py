@@ -24,7 +24,6 @@ from bicore.methods import (
     KCenter,
     KMeansPlusPlus,
     MaxEntropy,
-    NetworkSelector,
     Stratified,
     Uniform,
     as_selector,
@@ -99,17 +98,6 @@ def test_a_task_that_shows_two_of_ten_classes_uses_their_own_outputs():
     assert Hardest().select(data, 1, context=seen(outputs)).indices.tolist() == [1]
 
 
-def test_modes_and_hooks_are_put_back_after_a_failure():
-    module = network()
-    modes = [part.training for part in module.modules()]
-    with pytest.raises(InputError, match="cannot read"):
-        observe(module, np.ones((4, 7)))
-    assert [part.training for part in module.modules()] == modes
-    assert not any(part._forward_hooks for part in module.modules())
-    observe(module, np.ones((4, 3)), layer="1")
-    assert not any(part._forward_hooks for part in module.modules())
-
-
 def test_a_layer_followed_by_one_that_writes_over_it_is_seen_as_it_was():
     module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 2)).double()
     x = np.random.default_rng(0).normal(size=(9, 3))
@@ -150,12 +138,6 @@ def test_outputs_belong_to_labels_whatever_rows_count():
     assert len(Hardest().select(part, 2, context=named)) == 2
     with pytest.raises(InputError, match="give one for every output"):
         Hardest().select(part, 2, context=Context(named.model, classes=["a", "x", "y"]))
-
-
-@pytest.mark.parametrize("selector", [MaxEntropy(), KCenter("predictions")])
-def test_one_output_is_no_classifier(selector):
-    with pytest.raises(InputError, match="one output"):
-        selector.select(Dataset(np.zeros((4, 1))), 2, context=seen(np.arange(4.0)[:, None]))
 
 
 @pytest.mark.parametrize(
@@ -494,12 +476,6 @@ def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
     assert picked[1::2].tolist() == ones
 
 
-def test_a_class_with_one_sample_gives_it_and_leaves_its_turns_to_others():
-    data = Dataset(np.random.default_rng(0).normal(size=(6, 2)), ["a", "a", "b", "a", "a", "a"])
-    picked = Herding("features").select(data, 5).indices
-    assert data.y[picked].tolist() == ["a", "b", "a", "a", "a"]
-
-
 @pytest.mark.parametrize("normalise", [False, True])
 def test_gradient_matching_with_equal_weights_herds_all_classes_together(normalise):
     rng = np.random.default_rng(5)
@@ -736,14 +712,6 @@ def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn(weighted):
         chosen.append(place)
 
 
-def test_row_order_plays_no_part_in_reducible_loss_by_blocks():
-    rng = np.random.default_rng(1)
-    y = rng.integers(3, size=2100)
-    large = Dataset(rng.normal(size=(2100, 4)) + np.eye(4)[y], y)
-    order = rng.permutation(2100)
-    assert REDUCIBLE.select(large, 5).ids.tolist() == REDUCIBLE.select(large[order], 5).ids.tolist()
-
-
 # Names.
 
 
@@ -795,34 +763,6 @@ def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_
         require_complete(stopped)
     with pytest.raises(InputError, match="max_seconds"):
         require_complete(KCenter().select(data, 5, context=LIMITED))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_what_a_model_said_does_for_all_but_those_that_draw_networks(name):
-    selector = as_selector(name)
-    assert selector.fits_model == (name == "batchbald")
-    assert selector.needs_model or not selector.fits_model
-    assert NetworkSelector().fits_model
-
-
-def test_methods_that_draw_or_fit_networks_refuse_what_a_model_said():
-    data = problem_data()
-    said = seen(np.random.default_rng(0).normal(size=(25, 3)))
-    with pytest.raises(InputError, match="needs the module itself"):
-        BatchBALD().select(data, 2, context=said)
-    with pytest.raises(InputError, match="needs the module itself, which it fits"):
-        NetworkSelector().select(data, 2, context=said)
-
-
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_classes_in_turn_are_other_points_with_another_seed(shuffled):
-    """Also where the same seed has shuffled them before."""
-    found = set()
-    for seed in range(5):
-        order = np.random.default_rng(seed).permutation(60) if shuffled else np.arange(60)
-        data = Dataset(np.zeros((60, 1)), np.arange(60)[order] % 3)
-        found.add(tuple(sorted(order[ClassBalanced().select(data, 6, random_state=seed).indices])))
-    assert len(found) == 5
 
 
 def test_frank_wolfe_comes_back_to_points_it_has():

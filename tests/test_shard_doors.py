@@ -111,13 +111,6 @@ class TestLibrary:
         with pytest.raises(InputError, match=r"bicore\[dask\]"):
             library.select(folder / "npy", 5, dask="tcp://127.0.0.1:1")
 
-    def test_quotas_mean_the_same_as_in_memory(self, folder):
-        found = library.select(folder / "npy", 9, quotas="balanced")
-        y = np.concatenate([rows(seed=number)[1] for number in range(3)])
-        assert np.bincount(y[found.indices]).tolist() == [3, 3, 3]
-        capped = library.select(folder / "npy", 9, quotas={0: 1})
-        assert (y[capped.indices] == 0).sum() == 1
-
     def test_points_of_another_source_are_not_continued(self, folder):
         begun = library.select(folder / "npy", 5)
         more = library.select(folder / "npy", 9, initial=begun, strategy="greedy")
@@ -262,14 +255,6 @@ class TestEstimate:
         ]
         assert {(one.operator, one.passes.rows) for one in answers} == {("moments", 600)}
 
-    @pytest.mark.slow
-    def test_the_time_is_near_what_it_takes(self):
-        x, y = rows(30_000)
-        source = ArrayShards(x, y, part_rows=10_000)
-        expected = estimate(source, 100).seconds
-        taken = select_from_shards(source, 100).provenance.seconds
-        assert taken / 5 < expected < 5 * taken
-
 
 class TestCommand:
     def test_a_pattern_and_a_folder(self, bicore, folder):
@@ -286,13 +271,6 @@ class TestCommand:
         assert "To make it again" in kept.provenance.notes[-1]
         words = select(bicore, folder)
         assert "passes" not in words.stdout
-
-    def test_quotas_of_a_folder(self, bicore, folder):
-        found = select(bicore, folder, "npy", "--quotas", "0=1,2=3", "--json")
-        assert found.returncode == 0, found.stderr
-        y = np.concatenate([rows(seed=number)[1] for number in range(3)])
-        counts = np.bincount(y[json.loads(found.stdout)["indices"]])
-        assert counts.tolist() == [1, 5, 3]
 
     def test_rows_beyond_the_limit_are_read_when_needed(self, bicore, folder):
         plain = select(bicore, folder, "npy", "--json")
