@@ -86,7 +86,7 @@ def _measure(case: tuple[str, str, int, bool], seed: int, arguments: Any) -> dic
     )
     start, fed = time.perf_counter(), 0
     for x, y in _stream(name, train, seed):
-        memory.update(x, y, context=context)
+        memory.update(x, y, model=context)
         fed += len(x)
     sums = memory.moments
     taken = time.perf_counter() - start
@@ -96,7 +96,7 @@ def _measure(case: tuple[str, str, int, bool], seed: int, arguments: Any) -> dic
     accuracy = [_accuracy(head, x, y, arguments.device) for x, y in _tests(name, test, seed)]
     triangle = sums.width * (sums.width + 1) // 2
     numbers = (1 + holdout) * (triangle + sums.cross.size)
-    map_bytes = getattr(memory.feature_map, "filters", np.empty(0)).nbytes
+    map_bytes = getattr(memory.feature_map_, "filters", np.empty(0)).nbytes
     return {
         "accuracy": float(np.mean(accuracy)),
         "rows": fed,

@@ -75,7 +75,7 @@ def learnt(memory: MomentMemory) -> tuple[np.ndarray, float, float]:
     assert memory.kept is not None
     features, outer = memory._features, memory._outer(memory.moments)
     targets = memory._targets(memory.kept, features)
-    ridge = memory.ridge_share * outer.energy
+    ridge = memory.ridge(outer)
     gram, linear = features @ features.T, features @ outer.cross
     quadratic = outer.times(features) @ features.T
 

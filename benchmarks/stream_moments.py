@@ -90,7 +90,7 @@ def _case(
 def _streamed(
     x: np.ndarray, y: np.ndarray, width: int, spent: dict[str, float] | None = None
 ) -> dict[str, Any]:
-    memory = MomentMemory(CAPACITY, features=RandomReLU(width))
+    memory = MomentMemory(CAPACITY, feature_map=RandomReLU(width))
     times: list[float] = []
     wall = 0.0
     sizes, peaks = [], []

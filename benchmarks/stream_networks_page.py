@@ -13,9 +13,9 @@ STREAMS = ("cifar-streaming", "cifar-imbalanced")
 NETWORKS = {
     f"`MomentMemory{memory}": (f"Moments, {features}", f"Moments, equal prior, {features}")
     for memory, features in {
-        '(features="pooled")`': "pooled random features",
-        '(features="convolutions")`': "random convolutions",
-        '(features="relu")`': "random ReLU",
+        '(feature_map="pooled")`': "pooled random features",
+        '(feature_map="convolutions")`': "random convolutions",
+        '(feature_map="relu")`': "random ReLU",
         "`, embedding of the network in training": "the network's embedding",
     }.items()
 }
@@ -26,7 +26,7 @@ NETWORKS |= {
 }
 NETWORKS |= {
     f"*GroupNorm:* {memory}": tuple(f"{key}, GroupNorm" for key in NETWORKS[memory])
-    for memory in ('`MomentMemory(features="convolutions")`', "`MergeReduce`", "`Reservoir`")
+    for memory in ('`MomentMemory(feature_map="convolutions")`', "`MergeReduce`", "`Reservoir`")
 }
 
 #: On the imbalanced stream, our first row and the paper's.
@@ -45,7 +45,7 @@ MNIST = (
 #: Rows of the tables of tasks, and their names in a sentence.
 TASKS = {
     "Joint moments, elimination": "`JointReplay`",
-    "Joint moments, gradient": '`rule="gradient"`',
+    "Joint moments, gradient": '`strategy="gradient"`',
     "Coreset": "`ReplayMemory` with the paper's coreset",
     "Uniform sampling": "with uniform samples",
 }

@@ -50,9 +50,11 @@ BUFFERS: Buffers = {
     "moments": lambda capacity, seed: MomentMemory(capacity, random_state=seed),
     "reservoir": Reservoir,
     "class-balanced reservoir": ClassBalancedReservoir,
-    "moments, gain": lambda capacity, seed: MomentMemory(capacity, rule="gain", random_state=seed),
+    "moments, gain": lambda capacity, seed: MomentMemory(
+        capacity, strategy="gain", random_state=seed
+    ),
     "moments, gradient": lambda capacity, seed: MomentMemory(
-        capacity, rule="gradient", random_state=seed
+        capacity, strategy="gradient", random_state=seed
     ),
     "merge-reduce": lambda capacity, seed: MergeReduce(
         BilevelSelector(), capacity, random_state=seed

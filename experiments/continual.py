@@ -148,7 +148,7 @@ def _remember(
             seen = None
             if keeping.looks:
                 seen = Noisy(learner.network) if row.noisy else learner.network.eval()
-            memory.add_task(task.train.x, task.train.y, context=context_of(place, seen))
+            memory.add_task(task.train.x, task.train.y, model=context_of(place, seen))
 
 
 def _start(

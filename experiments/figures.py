@@ -192,7 +192,7 @@ def _merge_reduce(path: Path, book: Book, folder: str | None) -> None:
         for step in range(1, 8):
             buffer.update(rng.normal(size=(4, 2)))
             end = 0
-            for slot in buffer.slots:
+            for slot in buffer.slots_:
                 level = slot.level
                 name = "".join(str(number) for number in range(end + 1, end + level + 1))
                 colour = f"C{int(np.log2(level))}"

@@ -128,7 +128,7 @@ class ByMoments(Store):
 
     rule: str = "elimination"
     features: str = "relu"
-    prior: str = "stream"
+    prior: str = "data"
     on_host: bool = True
 
     def buffer(self, room: Room) -> Buffer:
@@ -152,7 +152,7 @@ class ByNetwork(Store):
     Its embedding is taken anew after 1, 2, 4, 8, … batches.
     """
 
-    prior: str = "stream"
+    prior: str = "data"
     looks = True
     #: No file holds the networks that its features came from.
     restorable = False
@@ -184,10 +184,10 @@ class Refreshed(Buffer):
             self.within = (
                 MomentMemory(self.capacity, features, prior=self.prior, random_state=self.seed)
                 if self.within is None
-                else self.within.with_features(features, context=context)
+                else self.within.with_features(features, runtime=context)
             )
         assert self.within is not None
-        self.within.update(batch.x, batch.y, batch.weights, context=context)
+        self.within.update(batch.x, batch.y, batch.weights, model=context)
         self.kept = self.within.kept
 
     def _own(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

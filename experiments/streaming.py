@@ -117,7 +117,7 @@ def _follow(
             for which, buffer in enumerate(course.kept):
                 looked = course.learners.learners[which] if row.store.looks else None
                 model = None if looked is None else looked.network.eval()
-                buffer.update(batch.x, batch.y, context=context_of(place, model))
+                buffer.update(batch.x, batch.y, model=context_of(place, model))
         course.place.task += 1
         course.rehearse(rows)
         if course.checkpoint is not None and course.place.task % course.checkpoint.every == 0:

@@ -88,7 +88,7 @@ def test_weights_of_a_moment_memory_lower_its_objective_as_a_weighted_fit_says()
     # Equal weights: the objective is that of the memory's own candidates.
     outer = memory._outer(memory.moments)
     targets = memory._targets(memory.kept, memory._features)
-    ridge = memory.ridge_share * outer.energy
+    ridge = memory.ridge(outer)
     inside = np.ones(12, dtype=bool)
     rows = Candidates(outer, memory._features, targets, ridge, inside)
     assert before == pytest.approx(rows.objective, rel=1e-9)

@@ -259,9 +259,9 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
         (["--every", "0"], "--every must be"),
         (["--slots", "13"], "slots must be an integer between 1 and 12"),
         (["--method", "icarl"], "--method icarl"),
-        (["--weights", "binary"], "weights='binary' is not known"),
+        (["--weighting", "binary"], "weighting='binary' is not known"),
         (["--out", "a.csv"], "must end in .npz"),
-        (["--features", "relu"], "buffer='merge-reduce'='features'"),
+        (["--feature-map", "relu"], "buffer='merge-reduce'='feature_map'"),
         (["--half-life", "9"], "buffer='merge-reduce'='half_life'"),
         (["--append"], "--append is for standard input"),
         (["--buffer", "gradient-sampling"], "needs the current model"),
@@ -296,7 +296,7 @@ def test_a_folder_of_nothing_and_leftovers(tmp_path):
 
 #: What makes an update cheap.
 CHEAP = {
-    "moments": ["--features", "rows"],
+    "moments": ["--feature-map", "rows"],
     "merge-reduce": ["--kernel", "rbf", "--inner-reg", "0.1"],
 }
 
@@ -330,15 +330,15 @@ def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bico
     )
     answer = json.loads(result.stdout)
     assert (answer["buffer"], answer["reason"], answer["width"]) == ("moments", "table", 1024)
-    options = ["--features", "rows", "--rule", "gain", "--prior", "0=0.2,1=0.3,2=0.5"]
+    options = ["--feature-map", "rows", "--strategy", "gain", "--prior", "0=0.2,1=0.3,2=0.5"]
     options += ["--half-life", "60", "--inner-reg", "0.2"]
     asked = bicore(*words, "rows", *options, cwd=folder)
     assert asked.returncode == 0, asked.stderr
     assert "features: Rows, 4 numbers a row (as requested)" in asked.stderr
     assert "rows/s in update" in asked.stdout
-    other = bicore(*words, "rows", "--features", "rows", cwd=folder)
+    other = bicore(*words, "rows", "--feature-map", "rows", cwd=folder)
     assert other.returncode == 2
-    assert "another rule, inner_reg, prior, half_life" in other.stderr
+    assert "another strategy, inner_reg, prior, half_life" in other.stderr
 
 
 def test_a_state_of_another_buffer_names_it(bicore, folder):
@@ -354,12 +354,12 @@ def test_a_state_of_another_buffer_names_it(bicore, folder):
 def test_buffers_by_name():
     for name, kind in BUFFERS.items():
         assert type(as_buffer(name, 5, random_state=3)) is kind
-    assert as_buffer("merge-reduce", 4).slot_count == 4
-    assert as_buffer("merge-reduce", 40, selector="uniform", slots=2).slot_count == 2
+    assert as_buffer("merge-reduce", 4).slots == 4
+    assert as_buffer("merge-reduce", 40, selector="uniform", slots=2).slots == 2
     for name, option, message in (
         ("reservoir", "slots", "option of buffer=.reservoir.=.slots."),
         ("reservoir", "sloths", "option of buffer"),
-        ("moments", "featurs", "Did you mean 'features'"),
+        ("moments", "feature_mp", "Did you mean 'feature_map'"),
     ):
         with pytest.raises(InputError, match=message):
             as_buffer(name, 5, **{option: 1})
@@ -549,7 +549,7 @@ def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):
     np.savez(folder / "b.npz", x=data["x"][60:], y=data["y"][60:])
     words = ["--capacity", "12", "--scale", "none", "--quiet"]
     for name, more in (("a", ()), ("b", ("--merge", "a")), ("data", ())):
-        features = () if name == "a" else ("--features", "a")
+        features = () if name == "a" else ("--feature-map", "a")
         head = ("--head", f"{name}-head.npz")
         run = bicore(
             "stream", f"{name}.npz", *words, "--state", name, *features, *head, *more, cwd=folder

@@ -18,7 +18,7 @@ def task(seed=0, rare=6):
 
 
 def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_decide():
-    kept = ReplayMemory(as_selector("bilevel"), 10).selector
+    kept = ReplayMemory(as_selector("bilevel"), 10)._chooser
     found = kept.strategy.name, kept.rule.name, kept.targets.name
     assert found == ("greedy", "gradient", "given")
     assert kept.ordered
@@ -93,9 +93,9 @@ def test_the_command_leaves_open_what_nobody_named():
     from bicore.cli.stream import make_buffer
     from bicore.kernels.tangent import fully_connected
 
-    kept = make_buffer("merge-reduce", 10, 0).selector
+    kept = make_buffer("merge-reduce", 10, 0)._chooser
     assert kept.kernel.in_part
-    named = make_buffer("merge-reduce", 10, 0, kernel="rbf").selector
+    named = make_buffer("merge-reduce", 10, 0, kernel="rbf")._chooser
     assert named.kernel == RBF()
-    paper = make_buffer("merge-reduce", 10, 0, method="bilevel-ntk").selector
+    paper = make_buffer("merge-reduce", 10, 0, method="bilevel-ntk")._chooser
     assert paper.kernel == fully_connected()

@@ -219,7 +219,7 @@ def test_heads_are_estimators_files_and_modules(tmp_path):
         Head.load(tmp_path / "other.npz")
     network = torch.nn.Linear(4, 6).double()
     path = HeadClassifier(network, alpha=1.0).fit(x, y).save(tmp_path / "network.npz")
-    with pytest.raises(InputError, match="features"):
+    with pytest.raises(InputError, match="feature_map"):
         Head.load(path)
     assert Head.load(path, Embedded(network)).score(x, y) > 0.5
 

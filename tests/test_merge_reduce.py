@@ -46,7 +46,7 @@ def test_the_papers_second_figure():
     for time in range(1, 8):
         y = np.arange(10) % 3
         buffer.update(rng.normal(size=(10, 4)) + np.eye(4)[y], y)
-        built.append([(slot.level, slot.built) for slot in buffer.slots])
+        built.append([(slot.level, slot.built) for slot in buffer.slots_])
         assert buffer.chunks == time
     assert built[3] == [(2, 4), (1, 3), (1, 4)]  # C_12 at time 4
     assert built[4] == [(2, 4), (2, 5), (1, 5)]  # C_34 at time 5
@@ -78,7 +78,7 @@ def test_a_reduction_weighs_the_rows_of_each_slot_by_what_it_stands_for(monkeypa
     monkeypatch.setattr(Uniform, "select", watched)
     buffer = MergeReduce(Uniform(), 2, 1)
     buffer.update(np.zeros((6, 1)))
-    buffer.update(np.zeros((4, 1)), weight=[1.0, 1.0, 3.0, 1.0])
+    buffer.update(np.zeros((4, 1)), sample_weight=[1.0, 1.0, 3.0, 1.0])
     np.testing.assert_allclose(seen[0], np.ones(6))
     np.testing.assert_allclose(seen[1], [1, 1, 3, 1])
     np.testing.assert_allclose(seen[2], [3, 3, 3, 3])
@@ -90,7 +90,7 @@ def test_learnt_weights_stay_in_proportion():
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2
     x = rng.normal(size=(40, 2)) + 2 * np.eye(2)[y]
-    buffer = MergeReduce(learnt, 5, 1, weights="learnt").update(x, y)
+    buffer = MergeReduce(learnt, 5, 1, weighting="learned").update(x, y)
     coreset = learnt.for_classes([0, 1]).select(
         Dataset(x, y), 5, random_state=np.random.default_rng((0, 1))
     )
@@ -214,12 +214,12 @@ def test_fingerprints_look_into_functions_arrays_and_networks():
 
 
 def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
-    def filled(capacity=4, slots=2, weights="equal"):
-        return MergeReduce(Uniform(), capacity, slots, weights).update(np.arange(10.0))
+    def filled(capacity=4, slots=2, weighting="uniform"):
+        return MergeReduce(Uniform(), capacity, slots, weighting).update(np.arange(10.0))
 
     for other, words in (
         (filled(100, 1), "capacity.*slots"),
-        (filled(weights="learnt"), "weights"),
+        (filled(weighting="learned"), "weighting"),
     ):
         with pytest.raises(InputError, match=words):
             filled().merge(other)
@@ -248,7 +248,7 @@ def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monke
         context = Context()
         monkeypatch.setattr(MergeReduce, "_gather", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        buffer.update(np.eye(10) + 1, np.arange(10) % 2, context=context)
+        buffer.update(np.eye(10) + 1, np.arange(10) % 2, model=context)
     assert buffer.position == 10
     assert all(vars(buffer)[name] is value for name, value in before.items())
     assert buffer.snapshot().weights.sum() == pytest.approx(10)
@@ -259,7 +259,7 @@ def test_a_time_limit_makes_no_half_filled_slot():
     buffer = MergeReduce(BILEVEL, 6, 1)
     with pytest.raises(InputError, match="max_seconds"):
         buffer.update(
-            np.eye(10), np.arange(10) % 2, context=Context(runtime=Runtime(max_seconds=1e-9))
+            np.eye(10), np.arange(10) % 2, model=Context(runtime=Runtime(max_seconds=1e-9))
         )
     assert buffer.position == 0
 
@@ -270,7 +270,7 @@ def test_a_time_limit_makes_no_half_filled_slot():
         (lambda: MergeReduce("bilevel", 10), "selector"),
         (lambda: MergeReduce(Uniform(), 10, 11), "slots .* 10"),
         (lambda: MergeReduce(Uniform(), 10, 0), "slots"),
-        (lambda: MergeReduce(Uniform(), 10, 2, "binary"), "weights='binary'"),
+        (lambda: MergeReduce(Uniform(), 10, 2, "binary"), "weighting=.binary."),
     ],
 )
 def test_impossible_buffers_are_refused(make, words):

@@ -55,7 +55,7 @@ def test_moments_are_those_of_the_whole_stream_whatever_is_kept():
     assert memory.moments.weight == 600
 
 
-@pytest.mark.parametrize("prior", ["stream", "equal"])
+@pytest.mark.parametrize("prior", ["data", "equal"])
 def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     x, y = stream()
     memory = fed(MomentMemory(12, FEATURES, "gradient", 0.05, prior), x[:300], y[:300])
@@ -67,7 +67,7 @@ def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     whole = Moments.empty(6, apart=prior == "equal").with_rows(kept.x, kept.y, kept.weights)
     np.testing.assert_allclose(other.moments.cross, whole.cross, rtol=1e-12)
     assert other.moments.weight == pytest.approx(300)
-    assert other.unlike(memory) == ["features"]
+    assert other.unlike(memory) == ["feature_map"]
     fed(other, x[300:], y[300:])
     assert (other.position, other.seen, other.moments.weight) == (600, 600, pytest.approx(600))
     assert other.snapshot().ids.max() >= 300
@@ -83,7 +83,7 @@ def test_with_other_features_what_has_faded_stays_faded():
     other = memory.with_features(Rows())
     assert memory.moments.weight < 100
     assert other.moments.weight == pytest.approx(memory.moments.weight)
-    assert other.unlike(memory) == ["features"]
+    assert other.unlike(memory) == ["feature_map"]
     for one in (memory, other):
         one.update(x[:50], y[:50])
     assert other.moments.weight == pytest.approx(memory.moments.weight)
@@ -107,7 +107,7 @@ def test_it_ends_below_a_random_sample_of_a_sorted_stream():
 
     def loss(rows):
         targets = np.eye(4)[y[rows]] - memory._shares
-        ridge = memory.ridge_share * outer.energy
+        ridge = memory.ridge(outer)
         system = phi[rows].T @ phi[rows] + ridge * np.eye(48)
         return outer.loss(np.linalg.solve(system, phi[rows].T @ targets))
 
@@ -124,7 +124,7 @@ def test_other_batches_keep_other_rows_that_are_as_good():
         outer = memory._outer(memory.moments)
         targets = np.eye(4)[memory.kept.y] - memory._shares
         phi = memory._features
-        ridge = memory.ridge_share * outer.energy
+        ridge = memory.ridge(outer)
         model = np.linalg.solve(phi.T @ phi + ridge * np.eye(48), phi.T @ targets)
         values.append(outer.loss(model))
     assert values[0] == pytest.approx(values[1], rel=0.1)
@@ -161,11 +161,11 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
     with pytest.raises(InputError, match=r"offset .* 600"):
         first.merge(second, offset=599)
     other = MomentMemory(12, RandomReLU(width=48, random_state=3)).update(x[:50], y[:50])
-    with pytest.raises(InputError, match="features"):
+    with pytest.raises(InputError, match="feature_map"):
         first.merge(other)
     apart = MomentMemory(12, FEATURES).update(x[:50], y[:50])
     before = apart.snapshot().ids.tolist()
-    with pytest.raises(InputError, match=r"features=memory\.feature_map"):
+    with pytest.raises(InputError, match=r"feature_map=memory\.feature_map_"):
         apart.merge(fed(MomentMemory(12, FEATURES), 3 * x[300:], y[300:]))
     assert apart.snapshot().ids.tolist() == before
 
@@ -209,8 +209,8 @@ def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
         ({"inner_reg": "much"}, "inner_reg"),
         ({"prior": "even"}, "prior='even'"),
         ({"prior": {0: -1.0}}, "prior="),
-        ({"rule": "best"}, "rule"),
-        ({"features": "deep"}, "features"),
+        ({"strategy": "best"}, "strategy"),
+        ({"feature_map": "deep"}, "feature_map"),
         ({"capacity": 0}, "capacity"),
     ],
 )
@@ -228,11 +228,11 @@ def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
     assert memory.snapshot().ids.tolist() == kept
     with pytest.raises(InputError, match="prior="):
         MomentMemory(5, FEATURES, prior={"cat": 1.0}).update(x[:50], y[:50])
-    with pytest.raises(InputError, match="prior='stream'"):
+    with pytest.raises(InputError, match="prior='data'"):
         MomentMemory(5, FEATURES, prior="equal").update(x[:50], x[:50, 0])
     with pytest.raises(MemoryError, match="at most"):
         MomentMemory(5, RandomReLU(width=4000)).update(
-            x[:50], y[:50], context=Context(runtime=Runtime(memory="10MB"))
+            x[:50], y[:50], model=Context(runtime=Runtime(memory="10MB"))
         )
 
 
@@ -279,11 +279,11 @@ def test_features_are_fitted_once_there_are_some_rows():
         for batch in (1, 150)
     )
     first = MomentMemory(40).update(x[:5], y[:5])
-    assert first.feature_map is None
+    assert first.feature_map_ is None
     assert len(first.snapshot()) == 5
-    assert one_by_one.feature_map.reason == "table"
+    assert one_by_one.feature_map_.reason == "table"
     assert one_by_one.moments.weight == pytest.approx(at_once.moments.weight, rel=1e-12)
-    assert fed(MomentMemory(3), x[:10], y[:10], 1).feature_map is not None  # full before that
+    assert fed(MomentMemory(3), x[:10], y[:10], 1).feature_map_ is not None  # full before that
 
 
 def test_rows_that_wait_are_saved_and_merged(tmp_path):
@@ -294,7 +294,7 @@ def test_rows_that_wait_are_saved_and_merged(tmp_path):
         return MomentMemory(40, features).update(x[own], y[own])
 
     first = MomentMemory.load(waiting(slice(20)).save(tmp_path / "memory.npz"))
-    assert first.feature_map is None
+    assert first.feature_map_ is None
     for parts in ((20, 30), (20, 200), (200, 210)):
         merged = waiting(slice(parts[0])).merge(waiting(slice(*parts)))
         whole = fed(MomentMemory(40, features), x[: parts[1]], y[: parts[1]], batch=parts[1])
@@ -320,11 +320,11 @@ def test_a_merged_stream_ages_as_if_it_came_afterwards():
 def test_memories_that_settle_by_themselves_merge_by_one_map():
     x, y = stream()
     first = fed(MomentMemory(12), x[:300], y[:300])
-    with pytest.raises(InputError, match=r"features=memory\.feature_map"):
+    with pytest.raises(InputError, match=r"feature_map=memory\.feature_map_"):
         first.merge(fed(MomentMemory(12), 3 * x[300:], y[300:]))
     with pytest.raises(InputError, match=r"other .* NoneType"):
         first.merge(None)
-    first.merge(fed(MomentMemory(12, features=first.feature_map), x[300:], y[300:]))
+    first.merge(fed(MomentMemory(12, feature_map=first.feature_map_), x[300:], y[300:]))
     assert first.moments.weight == 600
 
 
@@ -332,7 +332,7 @@ def test_labels_of_text_may_be_named_by_numbers():
     x, y = stream()
     memory = fed(MomentMemory(12, Rows(), prior={0: 0.5, "1": 0.5}), x, y.astype(str))
     np.testing.assert_allclose(memory.moments.shares(memory.prior), [0.5, 0.5, 0, 0])
-    with pytest.raises(InputError, match="neither 'stream', 'equal' nor shares"):
+    with pytest.raises(InputError, match="neither 'data', 'equal' nor shares"):
         MomentMemory(12, prior=np.ones(3))
 
 
@@ -358,19 +358,19 @@ def test_a_map_of_ones_own_is_given_anew(tmp_path):
     x, y = stream()
     memory = fed(MomentMemory(12, Own(torch.tanh)), x[:300], y[:300])
     path = memory.save(tmp_path / "memory.npz")
-    with pytest.raises(InputError, match=r"a Own.* give features="):
+    with pytest.raises(InputError, match=r"a Own.* give feature_map="):
         MomentMemory.load(path)
-    again = MomentMemory.load(path, features=Own(torch.tanh))
-    assert again.feature_map.scale == memory.feature_map.scale
+    again = MomentMemory.load(path, feature_map=Own(torch.tanh))
+    assert again.feature_map_.scale == memory.feature_map_.scale
     for one in (memory, again):
         fed(one, x[300:], y[300:])
     assert again.snapshot().ids.tolist() == memory.snapshot().ids.tolist()
 
 
 def test_a_name_may_have_a_width():
-    assert MomentMemory(12, "relu:64").map.width == 64
+    assert MomentMemory(12, "relu:64")._map.width == 64
     for wrong in ("rows:64", "relu:", "relu:many"):
-        with pytest.raises(InputError, match=f"features='{wrong}'.* 'relu:512'"):
+        with pytest.raises(InputError, match=f"feature_map='{wrong}'.* 'relu:512'"):
             MomentMemory(12, wrong)
 
 

@@ -2,11 +2,24 @@
 mark, and before rows had extra columns."""
 
 import base64
+import json
 import zlib
 from pathlib import Path
 
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from bicore import Context, InputError, Relative
 from bicore.methods import KCenter, Uniform
-from bicore.streaming import ClassBalancedReservoir, MergeReduce, ReplayMemory
+from bicore.streaming import (
+    ClassBalancedReservoir,
+    GradientSampling,
+    JointReplay,
+    MergeReduce,
+    MomentMemory,
+    ReplayMemory,
+)
 
 # Eight rows 0 … 7 with labels 0, 1, 0, 1 …, as files of those versions held them.
 RESERVOIR = (
@@ -85,3 +98,42 @@ def test_a_replay_memory_is_read(tmp_path):
     memory = ReplayMemory.load(written(REPLAY, tmp_path), Uniform())
     assert [len(rows) for rows in memory.tasks] == [2, 2]
     assert all(rows.extra is None for rows in memory.tasks)
+
+
+def test_keywords_of_version_0_2_mean_the_same_and_memories_are_cloned():
+    with pytest.warns(DeprecationWarning, match="feature_map="):
+        old = MomentMemory(5, features="rows", prior="stream")
+    with pytest.warns(DeprecationWarning, match="sample_weight="):
+        old.update(np.eye(6), [0, 1] * 3, weight=np.ones(6))
+    with pytest.warns(DeprecationWarning, match="model="):
+        old.update(np.eye(6), [0, 1] * 3, context=Context())
+    assert (old.feature_map, old.prior, old.seen) == ("rows", "data", 12)
+    named = {"feature_map": "rows", "inner_reg": Relative(0.2), "prior": {0: 0.5, 1: 0.5}}
+    for memory in (
+        MomentMemory(5, **named),
+        JointReplay(5, **named),
+        MergeReduce(KCenter(), 5, 2),
+        ReplayMemory(Uniform(), 5, "learned"),
+        GradientSampling(5, 3, "cosine"),
+    ):
+        again = clone(memory)
+        assert again.get_params().keys() == memory.get_params().keys()
+        assert again._configuration() == memory._configuration()
+        assert memory.set_params(capacity=4).capacity == 4
+
+
+def test_a_regulariser_is_rho_and_a_number_in_an_old_file_a_share():
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    absolute, share = (MomentMemory(5, "rows", inner_reg=reg) for reg in (0.5, "relative:0.5"))
+    outer = absolute.update(x, y).moments.outer()
+    assert absolute.ridge(outer) == 0.5
+    assert share.ridge(outer) == 0.5 * outer.energy
+    state = absolute.state_dict()
+    head = json.loads(state["head"])
+    head["configuration"] |= {"inner_reg": 0.5, "features": head["configuration"]["feature_map"]}
+    head["configuration"] |= {"rule": "auto", "prior": "stream"}
+    del head["configuration"]["feature_map"], head["configuration"]["strategy"]
+    share.load_state_dict({**state, "head": json.dumps(head)})
+    assert share.moments.weight == 40
+    with pytest.raises(InputError, match="inner_reg"):
+        absolute.load_state_dict({**state, "head": json.dumps(head)})

@@ -201,7 +201,7 @@ class TestScale:
             if way == "kernel":
                 return BilevelSelector(kernel="linear").select(Dataset(x, y), 10).indices.tolist()
             if way == "memory":
-                memory = MomentMemory(10, features="rows")
+                memory = MomentMemory(10, feature_map="rows")
                 memory.update(x, y)
                 return (memory.snapshot().x / np.abs(x).max()).round(9).tolist()
             options = {

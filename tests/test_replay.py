@@ -19,10 +19,10 @@ def task(seed, n=40, labels=(0, 1)):
     return rng.normal(size=(n, 3)) + np.eye(3)[y % 3], y
 
 
-@pytest.mark.parametrize("weights", ["equal", "learnt"])
+@pytest.mark.parametrize("weights", ["uniform", "learned"])
 def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
     selector = BilevelSelector(
-        kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learnt" else "binary"
+        kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learned" else "binary"
     )
     memory = ReplayMemory(selector, 9, weights, random_state=4)
     for number in range(2):
@@ -120,7 +120,7 @@ def test_an_interrupted_task_changes_nothing():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        memory.add_task(*task(0), context=Context(runtime=Runtime(progress=third_point)))
+        memory.add_task(*task(0), model=Context(runtime=Runtime(progress=third_point)))
     assert not memory.tasks
 
 
@@ -193,7 +193,7 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
 
 def test_learnt_weights_count_and_augmentations_are_applied():
     learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
-    memory = ReplayMemory(learnt, 6, weights="learnt")
+    memory = ReplayMemory(learnt, 6, weighting="learned")
     model = nn.Linear(3, 2)
     memory.add_task(*task(0))
     rows = memory.tasks[0]
@@ -216,7 +216,7 @@ def test_learnt_weights_count_and_augmentations_are_applied():
     [
         (lambda: ReplayMemory("uniform", 5), "selector"),
         (lambda: ReplayMemory(Uniform(), 0), "capacity"),
-        (lambda: ReplayMemory(Uniform(), 5, "binary"), "weights='binary'"),
+        (lambda: ReplayMemory(Uniform(), 5, "binary"), "weighting=.binary."),
         (lambda: list(ReplayMemory(Uniform(), 5).loader()), "empty"),
     ],
 )

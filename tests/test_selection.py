@@ -580,7 +580,7 @@ def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
         FacilityLocation(counted=True).select(Dataset(x, weight=weight), 2)
     buffer = Reservoir(4).update(x)
     with pytest.raises(InputError, match="weight"):
-        buffer.update(x, weight=weight)
+        buffer.update(x, sample_weight=weight)
     assert buffer.snapshot().weights.sum() == pytest.approx(8)
 
 

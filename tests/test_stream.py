@@ -28,7 +28,7 @@ def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
     totals = np.zeros(8)
     kept = np.zeros(8)
     for seed in range(6000):
-        buffer = Reservoir(3, seed).update(np.arange(8.0), weight=weight)
+        buffer = Reservoir(3, seed).update(np.arange(8.0), sample_weight=weight)
         rows = buffer.snapshot().ids
         totals[rows] += np.maximum(weight[rows], buffer.threshold)
         kept[rows] += 1
@@ -38,7 +38,7 @@ def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
 
 
 def test_until_it_is_filled_every_row_stands_for_itself():
-    kept = Reservoir(5).update([[1.0], [2.0]], weight=[3.0, 0.5]).snapshot()
+    kept = Reservoir(5).update([[1.0], [2.0]], sample_weight=[3.0, 0.5]).snapshot()
     assert kept.weights.tolist() == [3.0, 0.5]
     assert kept.ids.tolist() == [0, 1]
 
@@ -140,9 +140,9 @@ def test_prototypes_merge_the_two_nearest_of_the_largest_class():
 def test_a_prototype_is_the_weighted_mean_of_its_rows():
     x = np.random.default_rng(0).normal(size=(40, 3))
     weight = np.random.default_rng(1).uniform(0.5, 2, 40)
-    kept = Prototypes(1).update(x, weight=weight).snapshot()
+    kept = Prototypes(1).update(x, sample_weight=weight).snapshot()
     np.testing.assert_allclose(kept.x[0], weight @ x / weight.sum())
-    many = Prototypes(6).update(x, weight=weight).snapshot()
+    many = Prototypes(6).update(x, sample_weight=weight).snapshot()
     np.testing.assert_allclose(many.weights @ many.x, weight @ x)
 
 
@@ -186,9 +186,9 @@ def test_gradient_sampling_scores_by_the_largest_cosine():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     y = np.array([0, 0, 1])
     context = Context(model=Given())
-    buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], context=context)
+    buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], model=context)
     assert buffer.scores.tolist() == [1, 1]
-    buffer.update(x[2:], y[2:], context=context)
+    buffer.update(x[2:], y[2:], model=context)
     g = directions(x, y)
     assert buffer.scores[2] == pytest.approx(1 + max(cosine(g[2], g[0]), cosine(g[2], g[1])))
 
@@ -200,20 +200,20 @@ def test_gradient_sampling_replaces_with_the_published_chance():
     entered = 0
     new = np.array([[-0.6, 0.8]])
     for seed in range(1500):
-        buffer = GradientSampling(1, seed).update([[1.0, 0.0]], [0], context=Context(model=Given()))
-        buffer.update(new, [0], context=Context(model=Given()))
+        buffer = GradientSampling(1, seed).update([[1.0, 0.0]], [0], model=Context(model=Given()))
+        buffer.update(new, [0], model=Context(model=Given()))
         entered += int(buffer.snapshot().ids[0])
     assert entered / 1500 == pytest.approx(1 / 1.4, abs=4 * np.sqrt(0.2 / 1500))
-    same = GradientSampling(1, 0).update([[1.0, 0.0]], [0], context=Context(model=Given()))
-    assert same.update(
-        [[1.0, 0.1]], [0], context=Context(model=Given())
-    ).snapshot().ids.tolist() == [0]
+    same = GradientSampling(1, 0).update([[1.0, 0.0]], [0], model=Context(model=Given()))
+    assert same.update([[1.0, 0.1]], [0], model=Context(model=Given())).snapshot().ids.tolist() == [
+        0
+    ]
 
 
 def test_the_cosine_form_drops_the_row_most_like_the_others():
     x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [-1.0, 0.2]])
-    buffer = GradientSampling(2, rule="cosine").update(
-        x, [0, 0, 0, 0], context=Context(model=Given())
+    buffer = GradientSampling(2, strategy="cosine").update(
+        x, [0, 0, 0, 0], model=Context(model=Given())
     )
     g = directions(x, [0] * 4)
     left = [0, 1, 2, 3]
@@ -226,7 +226,7 @@ def test_a_long_first_batch_also_meets_its_own_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))
     y = rng.integers(2, size=200)
-    buffer = GradientSampling(6, 0, compared=5).update(x, y, context=Context(model=Given()))
+    buffer = GradientSampling(6, 0, compared=5).update(x, y, model=Context(model=Given()))
     assert buffer.snapshot().ids.max() > 5
 
 
@@ -236,10 +236,10 @@ def test_the_victim_is_drawn_by_score_and_its_score_replaced():
     replaced = 0
     for seed in range(60):
         buffer = GradientSampling(2, seed).update(
-            [[1.0, 0.0], [0.9, 0.1]], [0, 0], context=Context(model=Given())
+            [[1.0, 0.0], [0.9, 0.1]], [0, 0], model=Context(model=Given())
         )
         buffer.scores = np.array([2.0, 0.0])
-        buffer.update([[-1.0, 0.1]], [0], context=Context(model=Given()))
+        buffer.update([[-1.0, 0.1]], [0], model=Context(model=Given()))
         kept = buffer.snapshot()
         assert 1 in kept.ids
         if 2 in kept.ids:
@@ -253,26 +253,26 @@ def test_text_labels_need_the_order_of_outputs_and_then_serve():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     named = (
         GradientSampling(3, compared=10)
-        .update(x[:1], ["yes"], context=context)
-        .update(x[1:], ["no", "yes"], context=context)
+        .update(x[:1], ["yes"], model=context)
+        .update(x[1:], ["no", "yes"], model=context)
     )
-    coded = GradientSampling(3, compared=10).update(x[:1], [1], context=Context(model=Given()))
-    coded.update(x[1:], [0, 1], context=Context(model=Given()))
+    coded = GradientSampling(3, compared=10).update(x[:1], [1], model=Context(model=Given()))
+    coded.update(x[1:], [0, 1], model=Context(model=Given()))
     np.testing.assert_allclose(named.scores, coded.scores)
     with pytest.raises(InputError, match="y is text"):
-        GradientSampling(3).update(x[:1], ["yes"], context=context).update(
-            x[1:], ["no", "yes"], context=Context(model=Given())
+        GradientSampling(3).update(x[:1], ["yes"], model=context).update(
+            x[1:], ["no", "yes"], model=Context(model=Given())
         )
 
 
 def test_gradient_sampling_needs_the_module_itself():
-    buffer = GradientSampling(1).update([[1.0, 0.0]], [0], context=Context(model=Given()))
+    buffer = GradientSampling(1).update([[1.0, 0.0]], [0], model=Context(model=Given()))
     seen = observe(Given(), np.array([[1.0, 0.0]]))
     assert isinstance(seen, Observed)
     with pytest.raises(InputError, match="needs the module itself"):
-        buffer.update([[1.0, 0.0]], [0], context=Context(model=seen))
-    with pytest.raises(InputError, match="rule='iqp'"):
-        GradientSampling(3, rule="iqp")
+        buffer.update([[1.0, 0.0]], [0], model=Context(model=seen))
+    with pytest.raises(InputError, match="strategy='iqp'"):
+        GradientSampling(3, strategy="iqp")
     with pytest.raises(InputError, match="compared"):
         GradientSampling(3, compared=0)
     assert torch.is_tensor(seen.outputs)
@@ -281,10 +281,10 @@ def test_gradient_sampling_needs_the_module_itself():
 def test_prototypes_average_extra_columns_as_rows_and_not_in_their_distances():
     depth = np.array([[100.0], [-100.0], [0.0], [7.0]])
     buffer = Prototypes(3).update([[0.0], [1.0], [9.0]], extra={"depth": depth[:3]})
-    kept = buffer.update([[20.0]], weight=[2.0], extra={"depth": depth[3:]}).snapshot()
+    kept = buffer.update([[20.0]], sample_weight=[2.0], extra={"depth": depth[3:]}).snapshot()
     found = dict(zip(kept.x[:, 0].tolist(), kept.extra["depth"][:, 0].tolist(), strict=True))
     assert found == {0.5: 0.0, 9.0: 0.0, 20.0: 7.0}
-    one = Prototypes(1).update([[0.0], [1.0]], weight=[1.0, 3.0], extra={"depth": depth[:2]})
+    one = Prototypes(1).update([[0.0], [1.0]], sample_weight=[1.0, 3.0], extra={"depth": depth[:2]})
     assert one.snapshot().extra["depth"].tolist() == [[-50.0]]
     with pytest.raises(InputError, match=r"extra\['depth'\] must hold floats"):
         Prototypes(3).update([[0.0]], extra={"depth": [1]})

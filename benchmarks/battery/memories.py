@@ -56,7 +56,7 @@ def replay(
         for classes in np.array_split(order, max(1, len(order) // CLASSES_A_TASK))
     ]
     for rows in tasks:
-        memory.add_task(data.x[rows], data.y[rows], context=context)
+        memory.add_task(data.x[rows], data.y[rows], model=context)
     indices = [rows[task.ids] for rows, task in zip(tasks, memory.tasks, strict=True)]
     # as in the rehearsal loss: the mean of a task counts as much as that of any other
     weights = [np.full(len(own), 1 / len(own)) for own in indices]
@@ -78,7 +78,7 @@ def stream(
     order = np.argsort(place[codes], kind="stable")
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
-        buffer.update(data.x[rows], data.y[rows], context=context)
+        buffer.update(data.x[rows], data.y[rows], model=context)
     kept = buffer.snapshot()
     return Picks(order[kept.ids], kept.weights, _kernel(getattr(buffer, "selector", None)))
 

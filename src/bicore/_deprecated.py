@@ -113,4 +113,4 @@ def _old_attribute(kind: str, old: str, new: str) -> property:
         warn(f"{kind}.{old}", f"{kind}.{new}")
         return getattr(self, new)
 
-    return property(read)
+    return property(read, doc=f"The value of ``{new}``, under its name of version 0.2.")

@@ -37,7 +37,7 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
     Prototypes: {"prototypes": Prototypes},
     GradientSampling: {
         "gss, greedy": GradientSampling,
-        "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, rule="cosine"),
+        "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, strategy="cosine"),
     },
     MomentMemory: {
         "moments": lambda capacity, seed: MomentMemory(capacity, RELU, random_state=seed),
@@ -56,7 +56,7 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
             BILEVEL, capacity, 1, random_state=seed
         ),
         "merge-reduce, learnt": lambda capacity, seed: MergeReduce(
-            LEARNT, capacity, min(2, capacity), "learnt", seed
+            LEARNT, capacity, min(2, capacity), "learned", seed
         ),
         "merge-reduce, no labels": lambda capacity, seed: MergeReduce(
             KCenter(), capacity, min(2, capacity), random_state=seed

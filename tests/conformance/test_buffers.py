@@ -58,7 +58,7 @@ def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0, extra=None):
             None if y is None else y[part],
             None if weight is None else weight[part],
             extra=extra and {name: column[part] for name, column in extra.items()},
-            context=MODEL,
+            model=MODEL,
         )
     return buffer
 
@@ -77,7 +77,7 @@ def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, see
     start = 0
     for size in sizes:
         part = slice(start, start + size)
-        buffer.update(x[part], y[part], weight[part], context=MODEL)
+        buffer.update(x[part], y[part], weight[part], model=MODEL)
         start += size
         assert buffer.position == start
         assert len(buffer) <= CAPACITY
@@ -145,7 +145,7 @@ def test_saved_and_loaded_it_goes_on_as_if_never_stopped(named, tmp_path):
     same(half.snapshot(), again.snapshot())
     for start in range(30, 60, 10):
         part = slice(start, start + 10)
-        again.update(x[part], y[part], weight[part], context=MODEL)
+        again.update(x[part], y[part], weight[part], model=MODEL)
     same(whole.snapshot(), again.snapshot())
     assert again.position == 60
 
@@ -157,18 +157,16 @@ def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
         buffer.snapshot()
     assert len(buffer) == 0
     buffer.save(tmp_path / "empty.npz")
-    assert (
-        1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], context=MODEL)) <= 3
-    )
+    assert 1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], model=MODEL)) <= 3
 
 
 def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(named):
     _, make = named
     buffer = fed(make, *stream(5))
     before = buffer.snapshot()
-    buffer.update(np.empty((0, 4)), np.empty(0, dtype=int), context=MODEL)
+    buffer.update(np.empty((0, 4)), np.empty(0, dtype=int), model=MODEL)
     assert buffer.position == 60
-    buffer.update(np.ones((3, 4)), [0, 1, 2], [0.0, 0.0, 0.0], context=MODEL)
+    buffer.update(np.ones((3, 4)), [0, 1, 2], [0.0, 0.0, 0.0], model=MODEL)
     assert buffer.position == 63
     same(before, buffer.snapshot())
 
@@ -177,7 +175,7 @@ def test_a_new_class_finds_room_whenever_it_comes(named):
     name, make = named
     x, y, _ = stream(6)
     buffer = fed(make, x, np.minimum(y, 1))
-    buffer.update(10 + x[:30], np.full(30, 2), context=MODEL)
+    buffer.update(10 + x[:30], np.full(30, 2), model=MODEL)
     kept = buffer.snapshot()
     assert len(kept) == CAPACITY or name in SLOTTED
     assert set(kept.y.tolist()) <= {0, 1, 2}
@@ -194,12 +192,12 @@ def test_string_labels_are_kept_whole(named):
         buffer = make(CAPACITY, 0)
         for start in range(0, 60, 7):  # batches that lack some of the classes
             part = slice(start, start + 7)
-            buffer.update(stream(7)[0][part], np.array(names)[stream(7)[1][part]], context=context)
+            buffer.update(stream(7)[0][part], np.array(names)[stream(7)[1][part]], model=context)
         assert set(buffer.snapshot().y.tolist()) <= set(names)
         return
     x, y, _ = stream(7)
-    buffer = make(CAPACITY, 0).update(x, np.array(["a", "bb", "c"])[y], context=MODEL)
-    buffer.update(x[:20] + 5, ["a much longer name"] * 20, context=MODEL)
+    buffer = make(CAPACITY, 0).update(x, np.array(["a", "bb", "c"])[y], model=MODEL)
+    buffer.update(x[:20] + 5, ["a much longer name"] * 20, model=MODEL)
     assert set(buffer.snapshot().y.tolist()) <= {"a", "bb", "c", "a much longer name"}
 
 
@@ -221,10 +219,10 @@ def test_a_batch_that_is_refused_changes_nothing(named):
     for words, change in REFUSED.items():
         x_, y_, weight_, *extra = change(x, y)
         with pytest.raises(InputError, match=words):
-            buffer.update(x_, y_, weight_, extra=extra[0] if extra else None, context=MODEL)
+            buffer.update(x_, y_, weight_, extra=extra[0] if extra else None, model=MODEL)
         assert buffer.position == other.position
-    buffer.update(x, y, context=MODEL)
-    other.update(x, y, context=MODEL)
+    buffer.update(x, y, model=MODEL)
+    other.update(x, y, model=MODEL)
     same(buffer.snapshot(), other.snapshot())
 
 
@@ -237,7 +235,7 @@ def test_what_is_needed_and_missing_is_named(named):
             buffer.update(x, y)
     if buffer.needs_labels:
         with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs labels"):
-            buffer.update(x, context=MODEL)
+            buffer.update(x, model=MODEL)
     else:
         assert 1 <= len(buffer.update(x)) <= 3
 
@@ -290,7 +288,7 @@ def test_memory_does_not_grow_with_the_stream(named, batches):
     buffer = make(CAPACITY, 0)
     rng = np.random.default_rng(0)
     for _ in range(batches):
-        buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), context=MODEL)
+        buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), model=MODEL)
     assert len(buffer) == CAPACITY or (name in SLOTTED and len(buffer) <= CAPACITY)
     assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)
 
@@ -304,7 +302,7 @@ def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
     again = loaded(buffer, tmp_path / "state.npz")
     assert again.mark == buffer.mark
     with pytest.raises(InputError, match="rows of shape"):
-        again.update(np.ones((2, 3)), [0, 1], context=MODEL)
+        again.update(np.ones((2, 3)), [0, 1], model=MODEL)
     assert again.mark == buffer.mark
     for wrong in ({"rows": {1, 2}}, {1: "a key that comes back as text"}):
         buffer.mark = wrong
@@ -353,7 +351,7 @@ def test_rows_and_their_extra_columns_never_come_apart(named, tmp_path):
         part = slice(start, start + 5)
         # names in another order are the same names
         columns = {key: extra[key][part] for key in sorted(extra, reverse=start % 2 == 0)}
-        buffer.update(x[part], y[part], weight[part], extra=columns, context=MODEL)
+        buffer.update(x[part], y[part], weight[part], extra=columns, model=MODEL)
         together(name, buffer.snapshot())
         if start == 25:
             buffer.save(tmp_path / "state.npz")
@@ -396,10 +394,10 @@ def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(named):
     buffer, other = (fed(make, x, y, weight, extra={"logits": logits(x)}) for _ in range(2))
     for words, extra in UNFIT.items():
         with pytest.raises(InputError, match=words):
-            buffer.update(x, y, extra=extra, context=MODEL)
+            buffer.update(x, y, extra=extra, model=MODEL)
         assert buffer.position == other.position
     for one in (buffer, other):
-        one.update(x, y, extra={"logits": logits(x)}, context=MODEL)
+        one.update(x, y, extra={"logits": logits(x)}, model=MODEL)
     same(buffer.snapshot(), other.snapshot())
     together("prototypes", buffer.snapshot())
 
@@ -416,11 +414,11 @@ def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
 
     monkeypatch.setattr(type(buffer), "_take", broken)
     with pytest.raises(KeyboardInterrupt):
-        buffer.update(x + 1, y, extra=extras(name, x + 1), context=MODEL)
+        buffer.update(x + 1, y, extra=extras(name, x + 1), model=MODEL)
     monkeypatch.undo()
     together(name, buffer.snapshot())
     for one in (buffer, other):
-        one.update(x, y, extra=extras(name, x), context=MODEL)
+        one.update(x, y, extra=extras(name, x), model=MODEL)
     same(buffer.snapshot(), other.snapshot())
 
 
@@ -439,4 +437,4 @@ def test_the_rehearsal_loss_is_the_weighted_mean_over_the_rows_kept(named):
         expected = np.average(losses.detach().numpy(), weights=kept.weights)
         assert buffer.loss(model, criterion, beta=0.5).item() == pytest.approx(0.5 * expected)
         assert sum(len(part[0]) for part in buffer.loader(4)) == len(buffer)
-        buffer.update(move + x, y, weight, context=MODEL)
+        buffer.update(move + x, y, weight, model=MODEL)

@@ -69,27 +69,30 @@ class BufferOptions:
     """The options of single buffers."""
 
     panel: ClassVar[str] = "Options of a memory"
-    features: str | None = option(
+    feature_map: str | None = option(
         "moments: the --state folder of a stream, to use its fitted features, or a feature map, "
         "with relu:512 for 512 features: auto (default), rows, relu, convolutions, patches, "
         "pooled, fourier, laplace, nystrom.",
         "NAME",
+        name="--feature-map",
     )
-    rule: str | None = option("moments: auto (default), elimination, gradient, gain or exchange.")
+    strategy: str | None = option(
+        "moments: auto (default), elimination, gradient, gain or exchange."
+    )
     prior: str | None = option(
-        "moments: weight of classes: stream (default), equal, or LABEL=SHARE,…", "PRIOR"
+        "moments: weight of classes: data (default), equal, or LABEL=SHARE,…", "PRIOR"
     )
     half_life: float | None = option("moments: half-life of a row's weight, in rows.", "ROWS")
     inner_reg: str | None = option(
-        "moments: auto (default), or a share of the mean squared norm of features; "
-        "merge-reduce: auto (default), a number, or per-point:NUMBER.",
+        "auto (default), a number, or relative:SHARE of the mean squared norm of features; "
+        "merge-reduce: also per-point:NUMBER.",
         "REG",
     )
     slots: int | None = option("merge-reduce: number of slots (default: 10).", "S")
     method: str | None = option("merge-reduce: bilevel (default), or another method.", "NAME")
     kernel: str | None = option("merge-reduce: the kernel (default: auto).", "NAME")
     loss: str | None = option("merge-reduce: squared (default) or cross-entropy.")
-    weights: str | None = option("merge-reduce: weights in a slot, equal (default) or learnt.")
+    weighting: str | None = option("merge-reduce: weights in a slot, uniform (default) or learned.")
 
 
 @dataclass(frozen=True)
@@ -178,11 +181,11 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 
     check_buffer(name)
     options = {option: value for option, value in given.items() if value is not None}
-    features = options.get("features", "auto")
+    features = options.get("feature_map", "auto")
     # the name of a map wins over a folder with the same name
     named = features.partition(":")[0] in FEATURES
     if name == "moments" and not named and Path(features).is_dir():
-        options["features"] = load_memory(Path(features)).feature_map
+        options["feature_map"] = load_memory(Path(features)).feature_map_
     if "inner_reg" in options:
         options["inner_reg"] = read_regulariser(options["inner_reg"])
     if "prior" in options:
@@ -192,7 +195,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
         check_method(method)
         of_method = ("kernel", "loss", "inner_reg")
         own = {option: options.pop(option) for option in of_method if option in options}
-        if options.get("weights") == "learnt":
+        if options.get("weighting") == "learned":
             own["weights"] = "final"
         options["selector"] = as_selector(method, **own)
     return as_buffer(name, capacity, seed, **options)
@@ -202,9 +205,9 @@ def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
     """The state of a buffer in words and for JSON; empty if there is nothing to say."""
     if name == "merge-reduce":
         return f"slots stand for {buffer.levels} chunks", {"levels": buffer.levels}
-    if name != "moments" or buffer.feature_map is None:
+    if name != "moments" or buffer.feature_map_ is None:
         return "", {}
-    found = inner = buffer.feature_map
+    found = inner = buffer.feature_map_
     names = [type(found).__name__]
     while (inner := getattr(inner, "map", None)) is not None:
         names.append(type(inner).__name__)
@@ -326,7 +329,7 @@ class Run:
         mark = self._mark(_extend_digest(self.buffer.mark["rows"], rows))
         self._coming = (self.buffer.position + len(rows), mark)
         clock = Clock()
-        self.buffer.update(rows.x, rows.y, context=self.context)
+        self.buffer.update(rows.x, rows.y, runtime=self.context.runtime)
         self.buffer.mark = mark
         self.update_seconds += clock.seconds
         self.fed += len(rows)

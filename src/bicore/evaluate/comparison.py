@@ -577,7 +577,7 @@ class StreamComparison(BaseComparison):
         for start in range(0, missing[-1], batch):
             rows = stream[start : start + batch]
             clock = Clock()
-            buffer.update(rows.x, rows.y, context=context)
+            buffer.update(rows.x, rows.y, model=context)
             seconds += clock.seconds
             if buffer.position in missing:
                 self.say(f"{name}, {buffer.position} rows, seed {stage.seed}")

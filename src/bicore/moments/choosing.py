@@ -69,11 +69,11 @@ WAYS: dict[str, Way] = {
 }
 
 
-def as_way(rule: str) -> str:
+def as_way(strategy: str) -> str:
     """Check a name of WAYS."""
-    if rule not in WAYS:
-        raise unknown_name("rule", rule, WAYS)
-    return rule
+    if strategy not in WAYS:
+        raise unknown_name("strategy", strategy, WAYS)
+    return strategy
 
 
 def improve(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:

@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Task, as_features, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_number
 from bicore.files import FORMAT, damaged, read_state, strip_prefix, write_state
@@ -33,7 +34,7 @@ from bicore.moments.features import (
     map_from_state,
     map_to_state,
 )
-from bicore.moments.moments import GONE, Moments, Prior, hold_out
+from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
@@ -89,14 +90,14 @@ def centre(moments: Moments, prior: Prior, constant: float | None) -> Centred:
 
     ``constant`` is the value of the last feature if that is constant, for targets.
     """
-    pooled = prior != "stream" and not moments.apart and moments.classes is not None
-    outer = moments.outer("stream" if pooled else prior)
+    pooled = prior != "data" and not moments.apart and moments.classes is not None
+    outer = moments.outer("data" if pooled else prior)
     lower = torch.tril(torch.as_tensor(outer.second)).mul_(outer.share)
     second = lower + torch.tril(lower, -1).T
     cross = torch.as_tensor(outer.cross).to(second)
     mean, target = second.new_zeros(len(second)), cross.new_zeros(cross.shape[1])
     if moments.classes is not None:  # the labels of a row sum to 1, and so B to the features
-        mean, target = cross.sum(1), torch.as_tensor(moments.shares("stream" if pooled else prior))
+        mean, target = cross.sum(1), torch.as_tensor(moments.shares("data" if pooled else prior))
         target = target.to(second)
     elif constant is not None:
         mean, target = second[-1] / constant, cross[-1] / constant
@@ -147,6 +148,7 @@ def choose_ridge(whole: Centred, train: Centred | None, held: Centred | None) ->
     return whole.scale * math.pow(10.0, math.log10(SHARES[place]) + step)
 
 
+@renamed_fields(values=OLD_PRIORS, features="feature_map")
 class Head(BaseEstimator):  # type: ignore[misc]
     """A linear model on the features of a map, fitted from sums over rows.
 
@@ -155,12 +157,12 @@ class Head(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    features : str, FeatureMap or torch.nn.Module
+    feature_map : str, FeatureMap or torch.nn.Module
         The feature map, as in :class:`bicore.streaming.MomentMemory`.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``. "auto" chooses it by the loss on a
         tenth of the rows, and the model uses all of them.
-    prior : {"stream", "equal"} or mapping
+    prior : {"data", "equal"} or mapping
         How much each class counts: as it came, the same, or shares by label.
     random_state : int
         Seed for random features.
@@ -184,12 +186,12 @@ class Head(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        features: Any = "auto",
+        feature_map: Any = "auto",
         alpha: Any = "auto",
-        prior: Any = "stream",
+        prior: Any = "data",
         random_state: int = 0,
     ) -> None:
-        self.features = features
+        self.feature_map = feature_map
         self.alpha = alpha
         self.prior = prior
         self.random_state = random_state
@@ -215,13 +217,13 @@ class Head(BaseEstimator):  # type: ignore[misc]
             If rows or labels are invalid.
         """
         rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
-        fitted = as_feature_map(self.features, self.random_state).fit(rows)
+        fitted = as_feature_map(self.feature_map, self.random_state).fit(rows)
         classes: tuple[Any, ...] | None = ()
         if not isinstance(self, ClassifierMixin):
             goals, classes = read_targets(goals, Task.REGRESSION).values, None
             fitted = WithConstant(fitted).fit(rows)
         targets = 0 if classes is not None else goals.shape[1]
-        apart = classes is not None and self.prior != "stream"
+        apart = classes is not None and self.prior != "data"
         whole = Moments.empty(fitted.width, classes=classes, targets=targets, apart=apart)
         held = whole
         for top in range(0, len(rows), ROWS_AT_ONCE):
@@ -322,14 +324,15 @@ class Head(BaseEstimator):  # type: ignore[misc]
         )
 
     @staticmethod
-    def load(path: str | os.PathLike[str], features: Any = None) -> Head:
+    @renamed_keywords(features="feature_map")
+    def load(path: str | os.PathLike[str], feature_map: Any = None) -> Head:
         """Read a file written by :meth:`save`; never unpickles.
 
         Parameters
         ----------
         path : path
             The file.
-        features : FeatureMap or torch.nn.Module, optional
+        feature_map : FeatureMap or torch.nn.Module, optional
             The map of the head, if it holds a network, which a file cannot hold.
 
         Returns
@@ -347,7 +350,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             values = head["head"]
             kinds = {one.__name__: one for one in (HeadClassifier, HeadRegressor)}
             stored = strip_prefix("map.", arrays)
-            given = None if features is None else as_feature_map(features)
+            given = None if feature_map is None else as_feature_map(feature_map)
             fitted = map_from_state(values["features"], stored, given)
             found: Head = kinds[values["kind"]](fitted, values["alpha"])
             found.feature_map_, found.alpha_ = fitted, values["alpha"]
@@ -366,11 +369,11 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
 
     Parameters
     ----------
-    features : str, FeatureMap or torch.nn.Module
+    feature_map : str, FeatureMap or torch.nn.Module
         The feature map, as in :class:`bicore.streaming.MomentMemory`.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``.
-    prior : {"stream", "equal"} or mapping
+    prior : {"data", "equal"} or mapping
         How much each class counts: as it came, the same, or shares by label.
     random_state : int
         Seed for random features.
@@ -451,11 +454,11 @@ class HeadRegressor(RegressorMixin, Head):  # type: ignore[misc]
 
     Parameters
     ----------
-    features : str, FeatureMap or torch.nn.Module
+    feature_map : str, FeatureMap or torch.nn.Module
         The feature map, as in :class:`bicore.streaming.MomentMemory`.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``.
-    prior : "stream"
+    prior : "data"
         Every row counts as it came.
     random_state : int
         Seed for random features.
@@ -512,7 +515,7 @@ def make_head(
     *,
     held: Moments | None = None,
     alpha: float | str = "auto",
-    prior: Prior = "stream",
+    prior: Prior = "data",
     shape: tuple[int, ...] | None = None,
     origin: Array | float = 0.0,
     spread: Array | float = 1.0,
@@ -530,7 +533,7 @@ def make_head(
         ``alpha`` is chosen; by default it is chosen by generalised cross-validation.
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``.
-    prior : {"stream", "equal"} or mapping
+    prior : {"data", "equal"} or mapping
         Class prior. Unless second moments are kept for each class, all classes are assumed to vary
         alike around their means.
     shape : tuple of int, optional

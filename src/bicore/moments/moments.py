@@ -33,6 +33,8 @@ from bicore.runtime.threads import wide
 #: A class prior: of the rows that were counted, equal shares, or shares by label.
 Prior = str | Mapping[Any, float]
 
+#: Values of prior= in version 0.2.
+OLD_PRIORS = {"prior": {"stream": "data"}}
 #: Bytes of a float64.
 NUMBER = 8
 #: Rows held out to choose the regularisation of a head: one in this many.
@@ -294,7 +296,7 @@ class Moments:
         """
         return NUMBER * width * (width * (outputs if apart else 1) + outputs)
 
-    def with_rows(self, features: Any, y: Any = None, weight: Any = None) -> Moments:
+    def with_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
         """Add rows.
 
         Parameters
@@ -303,7 +305,7 @@ class Moments:
             Rows after the feature map; products of a tensor are computed on its device.
         y : array (n,) or (n, C), optional
             Labels; or targets (also one-hot, soft or logits), as many as the moments were made for.
-        weight : array (n,), optional
+        sample_weight : array (n,), optional
             How much each row counts; by default 1.
 
         Returns
@@ -321,7 +323,9 @@ class Moments:
         rows = self._check_rows(features)
         if not len(rows):
             return self
-        weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
+        weights = np.ones(len(rows))
+        if sample_weight is not None:
+            weights = as_weights(sample_weight, len(rows))
         return self.with_weighted(rows, y, *aged(weights, self.half_life))
 
     def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
@@ -496,12 +500,12 @@ class Moments:
         """Return the moments without those of some of the rows."""
         return self + other.scaled(-1.0)
 
-    def without_rows(self, features: Any, y: Any = None, weight: Any = None) -> Moments:
+    def without_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
         """Subtract rows that were counted: the result is as if they had never come.
 
         Parameters
         ----------
-        features, y, weight : array
+        features, y, sample_weight : array
             The rows, as they were given to :meth:`with_rows`.
 
         Returns
@@ -522,7 +526,7 @@ class Moments:
                 "rows cannot be subtracted; wait until they have faded."
             )
         empty = self.scaled(0.0)
-        less = empty.with_rows(features, y, weight)
+        less = empty.with_rows(features, y, sample_weight)
         if less.classes != self.classes:
             unknown = (less.classes or ())[len(self.classes or ()) :]
             raise InputError(f"y holds {unknown[0]!r}, a label that was never counted.")
@@ -608,14 +612,14 @@ class Moments:
             counts=self.counts[places],
         )
 
-    def outer(self, prior: Prior = "stream") -> Outer:
+    def outer(self, prior: Prior = "data") -> Outer:
         """Return the mean loss over all rows, or over classes in other shares.
 
         Parameters
         ----------
-        prior : {"stream", "equal"} or mapping
+        prior : {"data", "equal"} or mapping
             Rows count as they came; classes count the same; or shares by label. Other priors than
-            "stream" need ``apart``.
+            "data" need ``apart``.
 
         Returns
         -------
@@ -629,7 +633,7 @@ class Moments:
         """
         if not self.weight > 0:
             raise InputError("these moments have counted no rows yet.")
-        if prior == "stream":
+        if prior == "data":
             second = self.second[0]
             for one in self.second[1:]:
                 second = second + one
@@ -643,12 +647,12 @@ class Moments:
                 second += factor * own
         return Outer(second, self.cross * each, float(each @ self.counts))
 
-    def shares(self, prior: Prior = "stream", *, pooled: bool = False) -> Array:
+    def shares(self, prior: Prior = "data", *, pooled: bool = False) -> Array:
         """Return how much each class counts; 0 for classes that never came or have faded away.
 
         Parameters
         ----------
-        prior : {"stream", "equal"} or mapping
+        prior : {"data", "equal"} or mapping
             As in :meth:`outer`.
         pooled : bool
             Allow any prior although second moments are not kept for each class.
@@ -663,7 +667,7 @@ class Moments:
         InputError
             If there are no classes, or the moments do not allow the prior.
         """
-        if prior == "stream" and self.classes is not None:
+        if prior == "data" and self.classes is not None:
             return np.asarray(self.counts / self.weight)
         if not (self.apart or pooled) or self.classes is None:
             raise InputError(
@@ -771,8 +775,8 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
         fits = int(((outputs**2 + 4 * groups * numbers) ** 0.5 - outputs) / (2 * groups))
         raise MemoryLimitError(
             f"moments of {width} features need {needed / 1e6:.0f} MB, and the limit is "
-            f"{limit / 1e6:.0f} MB; take at most {fits} features, such as features='relu:{fits}', "
-            "or raise the limit."
+            f"{limit / 1e6:.0f} MB; take at most {fits} features, such as "
+            f"feature_map='relu:{fits}', or raise the limit."
         )
 
 
@@ -792,7 +796,7 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
         given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError):
         raise InputError(
-            f"prior={prior!r} is neither 'stream', 'equal' nor shares by label; write for example "
+            f"prior={prior!r} is neither 'data', 'equal' nor shares by label; write for example "
             "{'cat': 0.3, 'dog': 0.7}."
         ) from None
     shares = np.array(list(given.values()))

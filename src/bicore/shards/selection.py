@@ -379,10 +379,10 @@ class Selection:
     def _centre_classes(self) -> Outer:
         """Return the objective for one-hot labels less the share of each class, as in memory."""
         assert self.classes is not None
-        prior = "stream" if self.request.prior == "data" else self.request.prior
+        prior = self.request.prior
         outer = self.moments.outer(prior)
         self.centre = self.moments.shares(prior)
-        if prior != "stream" and np.count_nonzero(self.centre) < 2 <= len(self.classes):
+        if prior != "data" and np.count_nonzero(self.centre) < 2 <= len(self.classes):
             raise InputError(
                 f"prior={prior!r} must give at least two classes of the data a share above 0; "
                 f"the classes are {', '.join(map(repr, self.classes.tolist()))}."

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from bicore._deprecated import rename_fields
+from bicore._deprecated import rename_fields, renamed_keywords
 from bicore.data import Array, Dataset, as_tensor, of_mean_one
 from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
 from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix, write_state
 from bicore.methods.base import Selector, require_complete
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
-from bicore.runtime import Context
+from bicore.params import Parameters
+from bicore.runtime import Context, Runtime
 
 Transform = Callable[[Tensor], Tensor]
 PathLike = str | os.PathLike[str]
@@ -34,7 +35,7 @@ State = tuple[dict[str, Any], dict[str, Array]]
 _HEAD = "head"
 
 
-class Memory(ABC):
+class Memory(Parameters, ABC):
     """Rows kept within a capacity, with their state and the loss that rehearses them.
 
     Parameters
@@ -66,7 +67,7 @@ class Memory(ABC):
         """The rows to rehearse, in parts that count the same."""
 
     @abstractmethod
-    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context) -> None:
         """Take in batches, each the arguments of ``update`` or ``add_task``."""
 
     @abstractmethod
@@ -85,15 +86,17 @@ class Memory(ABC):
         """The number of rows kept."""
         return sum(len(rows) for rows in self._parts())
 
+    @renamed_keywords(weight="sample_weight", context="model")
     def observe(
         self,
         data: Any,
         *,
         x: str | int | None = None,
         y: str | int | None = None,
-        weight: str | int | None = None,
+        sample_weight: str | int | None = None,
         extra: Mapping[str, str | int] | None = None,
-        context: Context | None = None,
+        model: Any = None,
+        runtime: Runtime | None = None,
     ) -> Self:
         """Take in the rows of tensors, of a torch data set or of a loader.
 
@@ -103,14 +106,16 @@ class Memory(ABC):
         Parameters
         ----------
         data : Tensor, tuple of them, torch.utils.data.Dataset or DataLoader
-            Rows x, or (x, y), or (x, y, weight); or a source of batches.
-        x, y, weight : str or int, optional
+            Rows x, or (x, y), or (x, y, sample_weight); or a source of batches.
+        x, y, sample_weight : str or int, optional
             The fields of an item: keys of a dict, or places in a tuple. By default the first two
             of a tuple, and in a dict the usual names ("image", "label", …).
         extra : mapping of name to str or int, optional
             Further columns to keep with the rows, and their fields.
-        context : Context, optional
-            The current model if one is needed, and the runtime.
+        model : torch.nn.Module, optional
+            The current model, if the memory needs one.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -129,7 +134,8 @@ class Memory(ABC):
         >>> Reservoir(5).observe(torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True))
         Reservoir(5 of 5 rows kept, 100 seen)
         """
-        self._add_batches(_read_batches(data, Fields(x, y, weight), extra or {}), context)
+        batches = _read_batches(data, Fields(x, y, sample_weight), extra or {})
+        self._add_batches(batches, as_context(model, runtime))
         return self
 
     # Rehearsal.
@@ -409,7 +415,8 @@ class Memory(ABC):
             raise InputError(f"state is not a complete state of a memory ({error!r}).") from error
 
     def _check_configuration(self, head: Mapping[str, Any]) -> None:
-        own, given = json.loads(json.dumps(self._configuration())), _configuration_of(head)
+        own = json.loads(json.dumps(self._configuration()))
+        given = self._upgrade(_configuration_of(head))
         changed = [name for name in own if own[name] != given.get(name)]
         if changed:
             found, needed = (
@@ -451,7 +458,7 @@ class Memory(ABC):
     def _load(cls, path: PathLike, given: Any = None) -> Self:
         head, arrays = read_state(path, f"{cls.__name__}.save")
         cls._check_head(head, str(path))
-        memory = cls._from_configuration(_configuration_of(head), arrays, given)
+        memory = cls._from_configuration(cls._upgrade(_configuration_of(head)), arrays, given)
         try:
             memory._restore(head, arrays)
         except InputError:
@@ -461,16 +468,33 @@ class Memory(ABC):
         return memory
 
     @classmethod
+    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
+        """Translate the names and values of version 0.2."""
+        return configuration
+
+    @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
         """Build the memory of a file; ``given`` is what no file can hold."""
         return cls(**configuration)
 
 
+def as_context(model: Any, runtime: Runtime | None) -> Context:
+    """Combine a model and a runtime; a Context in place of either is used as it is."""
+    for given in (model, runtime):
+        if isinstance(given, Context):
+            return given
+    return Context(model, runtime or Runtime())
+
+
 class Weighting(StrEnum):
     """How the rows that a selection keeps share the weight of those they represent."""
 
-    EQUAL = "equal"
-    LEARNT = "learnt"
+    UNIFORM = "uniform"
+    LEARNED = "learned"
+
+
+#: Values of weighting= in version 0.2.
+OLD_WEIGHTING = {"weighting": {"equal": "uniform", "learnt": "learned"}}
 
 
 class SelectingMemory(Memory):
@@ -478,10 +502,12 @@ class SelectingMemory(Memory):
 
     selector: Selector
     weighting: Weighting
+    #: The selector as it chooses rows of a memory.
+    _chooser: Selector
 
-    def _set_selector(self, selector: Any, weights: str) -> None:
-        self.selector = _as_memory_selector(selector)
-        self.weighting = as_option("weights", weights, Weighting)
+    def _set_selector(self, selector: Any, weighting: str) -> None:
+        self.selector, self._chooser = selector, _as_memory_selector(selector)
+        self.weighting = as_option("weighting", weighting, Weighting)
 
     def _select(
         self,
@@ -492,7 +518,7 @@ class SelectingMemory(Memory):
         context: Context | None,
     ) -> Dataset:
         """Select rows; the selector does not see extra columns, which must not matter."""
-        selector = self.selector.for_classes(classes) if classes else self.selector
+        selector = self._chooser.for_classes(classes) if classes else self._chooser
         seen = rows.with_columns(extra=None)
         rng = np.random.default_rng(seed)
         return require_complete(selector.select(seen, size, random_state=rng, context=context)).of(
@@ -500,8 +526,15 @@ class SelectingMemory(Memory):
         )
 
     def _configuration(self) -> dict[str, Any]:
-        own = {"weights": self.weighting.value, "selector": fingerprint(self.selector)}
+        own = {"weighting": self.weighting.value, "selector": fingerprint(self._chooser)}
         return {**super()._configuration(), **own}
+
+    @classmethod
+    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
+        found = dict(configuration)
+        if "weights" in found:
+            found["weighting"] = OLD_WEIGHTING["weighting"][found.pop("weights")]
+        return found
 
     @classmethod
     def load(cls, path: PathLike, selector: Selector | None = None) -> Self:
@@ -572,7 +605,7 @@ def _read_batches(
     """Read batches as arguments of ``update``; the order of a loader is that of the stream."""
     if not (is_loader(data) or is_torch_data(data)):
         parts = data if isinstance(data, (tuple, list)) else (data,)
-        yield dict(zip(("x", "y", "weight"), parts, strict=False))
+        yield dict(zip(("x", "y", "sample_weight"), parts, strict=False))
         return
     for batch in data if is_loader(data) else DataLoader(data, batch_size=BATCH):
         try:
@@ -581,7 +614,10 @@ def _read_batches(
             raise InputError(
                 f"extra={extra!r} names a field that no item has ({error})."
             ) from error
-        yield {**fields.of(batch), "extra": columns or None}
+        found = fields.of(batch)
+        if "weight" in found:
+            found["sample_weight"] = found.pop("weight")
+        yield {**found, "extra": columns or None}
 
 
 def _as_row_loss(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:

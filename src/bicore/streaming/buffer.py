@@ -11,11 +11,20 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
 from bicore.files import hold, sync_folder
-from bicore.runtime import Context
-from bicore.streaming.base import Arrays, Memory, PathLike, State, read_columns, store_columns
+from bicore.runtime import Context, Runtime
+from bicore.streaming.base import (
+    Arrays,
+    Memory,
+    PathLike,
+    State,
+    as_context,
+    read_columns,
+    store_columns,
+)
 
 #: The most weight that a memory may see: a priority divides a weight by a random number of at least
 #: 2⁻⁵³, and must stay finite.
@@ -85,14 +94,16 @@ class Buffer(Memory):
         words = f"{len(self)} of {self.capacity} rows kept, {self.position} seen"
         return f"{type(self).__name__}({words})"
 
+    @renamed_keywords(weight="sample_weight", context="model")
     def update(
         self,
         x: Any,
         y: Any = None,
-        weight: Any = None,
+        sample_weight: Any = None,
         *,
         extra: Mapping[str, Any] | None = None,
-        context: Context | None = None,
+        model: Any = None,
+        runtime: Runtime | None = None,
     ) -> Self:
         """Take in the next rows of the stream.
 
@@ -102,13 +113,15 @@ class Buffer(Memory):
             Their features; n may be 0.
         y : array (n,), optional
             Their labels, with every batch or with none.
-        weight : array (n,), optional
+        sample_weight : array (n,), optional
             Weights of the rows (default: 1).
         extra : mapping of name to array (n, …), optional
             Further columns of numbers or text to keep with the rows, the same names with every
             batch or with none.
-        context : Context, optional
-            The current model if one is needed, and the runtime.
+        model : torch.nn.Module, optional
+            The current model, if the memory needs one.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -120,13 +133,15 @@ class Buffer(Memory):
         InputError
             If the batch does not fit those before it; nothing has changed then.
         """
-        context = context or Context()
+        context = as_context(model, runtime)
         if hasattr(x, "__len__") and len(x) == 0:
             return self
         batch = Dataset(x, y, extra=extra)
         self._check(batch, context)
         size = len(batch)
-        weights = np.ones(size) if weight is None else as_weights(weight, size, all_zero=True)
+        weights = np.ones(size)
+        if sample_weight is not None:
+            weights = as_weights(sample_weight, size, all_zero=True)
         self._check_total(weights)
         rows = np.flatnonzero(weights > 0)
         counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
@@ -139,9 +154,9 @@ class Buffer(Memory):
             self.seen += float(weights.sum())
         return self
 
-    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context) -> None:
         for batch in batches:
-            self.update(**batch, context=context)
+            self.update(**batch, model=context)
 
     def snapshot(self) -> Dataset:
         """Return a copy of the rows kept.
@@ -205,8 +220,8 @@ class Buffer(Memory):
             total = self.seen + weights.sum()
         if total > MOST_WEIGHT:
             raise InputError(
-                f"weight brings the total to {total:.3g}, above {MOST_WEIGHT:.3g}, the most that a "
-                "memory can count; scale the weights of the stream down."
+                f"sample_weight brings the total to {total:.3g}, above {MOST_WEIGHT:.3g}, the most "
+                "that a memory can count; scale the weights of the stream down."
             )
 
     def _check(self, batch: Dataset, context: Context) -> None:
@@ -215,12 +230,10 @@ class Buffer(Memory):
         if self.needs_classes and batch.y is not None and read_targets(batch.y).classes is None:
             raise InputError(
                 f"{self.name} needs class labels here, but y holds targets; use Reservoir, or "
-                "MomentMemory with prior='stream'."
+                "MomentMemory with prior='data'."
             )
         if self.needs_model and context.model is None:
-            raise InputError(
-                f"{self.name} needs the current model; give context=Context(model=your_network)."
-            )
+            raise InputError(f"{self.name} needs the current model; give model=your_network.")
         self._check_columns(batch)
 
     def _check_columns(self, rows: Dataset) -> None:
@@ -273,14 +286,20 @@ class Buffer(Memory):
 class MergingBuffer(Buffer):
     """A buffer that can take in another one, as if its stream had come afterwards."""
 
+    @renamed_keywords(context="model")
     def merge(
-        self, other: Self, *, offset: int | None = None, context: Context | None = None
+        self,
+        other: Self,
+        *,
+        offset: int | None = None,
+        model: Any = None,
+        runtime: Runtime | None = None,
     ) -> Self:
         """Take in the stream of another buffer of the same kind, as if it had come after this one.
 
         A :class:`MomentMemory` adds the moments, and chooses from the rows of both. Both need the
         same fitted feature map: start one memory, and build the others with
-        ``features=memory.feature_map``.
+        ``feature_map=memory.feature_map_``.
 
         Parameters
         ----------
@@ -288,8 +307,10 @@ class MergingBuffer(Buffer):
             A buffer built like this one; it is left unchanged.
         offset : int, optional
             The number added to its ids; by default, and at least, the number of rows seen here.
-        context : Context, optional
-            The current model if one is needed, and the runtime.
+        model : torch.nn.Module, optional
+            The current model, if the memory needs one.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -310,7 +331,7 @@ class MergingBuffer(Buffer):
             moved = check_integer("offset", offset, moved, fix="ids would occur twice")
         if other.kept is not None:
             self._check_columns(other.kept)
-        context = context or Context()
+        context = as_context(model, runtime)
         with self._all_or_nothing():
             with context.runtime.applied():
                 self._absorb(other, moved, context)

@@ -9,11 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from bicore._deprecated import renamed_fields
 from bicore.data import Array, Dataset, joined
 from bicore.errors import check_integer
 from bicore.methods.base import Selector, list_classes
 from bicore.runtime import Context
-from bicore.streaming.base import Arrays, SelectingMemory, State, Weighting
+from bicore.streaming.base import OLD_WEIGHTING, Arrays, SelectingMemory, State, Weighting
 from bicore.streaming.buffer import MergingBuffer
 
 
@@ -30,6 +31,7 @@ class Slot:
     built: int
 
 
+@renamed_fields(values=OLD_WEIGHTING, weights="weighting")
 class MergeReduce(SelectingMemory, MergingBuffer):
     """A coreset of an endless stream in ``capacity`` rows.
 
@@ -52,9 +54,9 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     slots : int
         One slot adapts to all of the past at once, several keep parts of it intact; the paper uses
         10 for 100 rows.
-    weights : {"equal", "learnt"}
+    weighting : {"uniform", "learned"}
         Rows of a slot share its weight equally (the paper), or in proportion to the weights the
-        selector learnt.
+        selector learned.
     random_state : int
         Seed for the selections.
 
@@ -80,15 +82,15 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         selector: Selector,
         capacity: int,
         slots: int = 1,
-        weights: str = "equal",
+        weighting: str = "uniform",
         random_state: int = 0,
     ) -> None:
         super().__init__(capacity, random_state)
-        self._set_selector(selector, weights)
-        self.slot_count = check_integer("slots", slots, 1, self.capacity)
+        self._set_selector(selector, weighting)
+        self.slots = check_integer("slots", slots, 1, self.capacity)
         self.needs_labels = selector.needs_labels
         self.needs_model = selector.needs_model
-        self.slots: list[Slot] = []
+        self.slots_: list[Slot] = []
         self.pending: Dataset | None = None
         self.chunks = 0
         self.reductions = 0
@@ -101,15 +103,15 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     @property
     def slot_size(self) -> int:
         """Rows of a slot."""
-        return self.capacity // self.slot_count
+        return self.capacity // self.slots
 
     @property
     def levels(self) -> list[int]:
         """The number of chunks that each slot represents, oldest first."""
-        return [slot.level for slot in self.slots]
+        return [slot.level for slot in self.slots_]
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        self._add_classes(list_classes(batch, self.selector))
+        self._add_classes(list_classes(batch, self._chooser))
         rows = batch if self.pending is None else joined(self.pending, batch)
         if len(rows) >= self.slot_size:
             self.pending = None
@@ -126,29 +128,29 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     def _append(self, rows: Dataset, context: Context) -> None:
         """Reduce a chunk to a slot, and two slots to one if that is one too many."""
         self.chunks += 1
-        self.slots = [*self.slots, Slot(self._reduce(rows, context), 1, self.chunks)]
-        if len(self.slots) > self.slot_count:
+        self.slots_ = [*self.slots_, Slot(self._reduce(rows, context), 1, self.chunks)]
+        if len(self.slots_) > self.slots:
             self._merge(select_index(self.levels), context)
 
     def _make_room(self, context: Context) -> None:
         """Merge slots if there is no room for the waiting rows."""
         assert self.pending is not None
-        if sum(len(slot.data) for slot in self.slots) + len(self.pending) <= self.capacity:
+        if sum(len(slot.data) for slot in self.slots_) + len(self.pending) <= self.capacity:
             return
-        if len(self.slots) == 1:
-            rows = joined(self.slots[0].data, self.pending)
+        if len(self.slots_) == 1:
+            rows = joined(self.slots_[0].data, self.pending)
             self.pending = None
             self.chunks += 1
-            self.slots = [Slot(self._reduce(rows, context), self.slots[0].level + 1, self.chunks)]
+            self.slots_ = [Slot(self._reduce(rows, context), self.slots_[0].level + 1, self.chunks)]
         else:
             self._merge(nearest_pair(self.levels), context)
 
     def _merge(self, k: int, context: Context) -> None:
         """Make one slot of slot k and the next."""
-        first, second = self.slots[k : k + 2]
+        first, second = self.slots_[k : k + 2]
         rows = self._reduce(joined(first.data, second.data), context)
         merged = Slot(rows, first.level + second.level, self.chunks)
-        self.slots = [*self.slots[:k], merged, *self.slots[k + 2 :]]
+        self.slots_ = [*self.slots_[:k], merged, *self.slots_[k + 2 :]]
 
     def _reduce(self, rows: Dataset, context: Context) -> Dataset:
         """Select at most a slot's size of the rows; their weights keep the sum."""
@@ -158,29 +160,29 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         total = float(rows.weights.sum())
         seed = (self.random_state, self.reductions)
         picked = self._select(rows, self.slot_size, self.classes, seed, context)
-        shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))
+        shares = picked.weights if self.weighting is Weighting.LEARNED else np.ones(len(picked))
         return picked.with_columns(weight=shares * (total / shares.sum()))
 
     def _absorb(self, other: Self, moved: int, context: Context) -> None:
         self._add_classes(other.classes)
-        for slot in other.slots:
+        for slot in other.slots_:
             self.chunks += slot.level
             rows = slot.data.with_columns(ids=slot.data.ids + moved)
-            self.slots = [*self.slots, Slot(rows, slot.level, self.chunks)]
+            self.slots_ = [*self.slots_, Slot(rows, slot.level, self.chunks)]
         waiting = [] if self.pending is None else [self.pending]
         if other.pending is not None:
             waiting.append(other.pending.with_columns(ids=other.pending.ids + moved))
         self.pending = None
-        while len(self.slots) > self.slot_count:
+        while len(self.slots_) > self.slots:
             self._merge(nearest_pair(self.levels), context)
         for rows in waiting:
             self._take(rows, context)
-        if self.slots:
+        if self.slots_:
             self._gather()
 
     def _gather(self) -> None:
         """Keep the rows of the slots, then those that wait."""
-        parts = [*(slot.data for slot in self.slots), self.pending]
+        parts = [*(slot.data for slot in self.slots_), self.pending]
         self.kept = reduce(joined, [rows for rows in parts if rows is not None])
 
     def _weights(self) -> Array:
@@ -190,19 +192,19 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     # State.
 
     def _configuration(self) -> dict[str, Any]:
-        return {**super()._configuration(), "slots": self.slot_count}
+        return {**super()._configuration(), "slots": self.slots}
 
     def _own(self) -> State:
         values, arrays = super()._own()
-        slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots]
+        slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots_]
         return {**values, "slots": slots}, arrays
 
     def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
         super()._load_own(values, arrays)
-        self.slots, self.pending = [], self.kept
+        self.slots_, self.pending = [], self.kept
         for level, built, size in values["slots"]:
             assert self.pending is not None
-            self.slots.append(Slot(self.pending[:size], level, built))
+            self.slots_.append(Slot(self.pending[:size], level, built))
             # the rows beyond the slots are those that wait
             self.pending = self.pending[size:] if size < len(self.pending) else None
 

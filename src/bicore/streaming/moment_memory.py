@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import InputError, as_option, check_number, check_type
 from bicore.files import strip_prefix
@@ -27,6 +28,7 @@ from bicore.moments.features import (
 )
 from bicore.moments.features.registry import FAR
 from bicore.moments.moments import (
+    OLD_PRIORS,
     Moments,
     Outer,
     Prior,
@@ -38,11 +40,13 @@ from bicore.moments.moments import (
     plain,
 )
 from bicore.moments.running import RunningMoments
-from bicore.runtime import Context
+from bicore.picking import Relative, as_relative
+from bicore.runtime import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
     PathLike,
     State,
+    as_context,
     read_columns,
     store_columns,
 )
@@ -51,9 +55,9 @@ from bicore.streaming.buffer import MergingBuffer
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
 
-#: The default ρ as a share of the mean of ‖φ‖², chosen on streams of data sets that no result is
-#: reported on: of 0.001 to 1 it was best on digits, satellite images and embeddings.
-SHARE = 0.1
+#: The default ρ, chosen on streams of data sets that no result is reported on: of 0.001 to 1 it was
+#: best on digits, satellite images and embeddings.
+DEFAULT_REG = Relative(0.1)
 #: New rows that are chosen from at a time, unless the capacity is larger.
 LEAST_PART = 128
 #: Rows before features are fitted, if there is room for them: one row does not show whether it is
@@ -61,7 +65,7 @@ LEAST_PART = 128
 FIRST = 32
 #: Directions of the features that replace labels in a stream without labels.
 DIRECTIONS = 10
-#: The rule that depends on whether rows have targets.
+#: The strategy that depends on whether rows have targets.
 AUTO = "auto"
 
 
@@ -79,10 +83,11 @@ HELD_BLOCK = 128
 #: Rows that wait to be chosen from with keep="lazy", in parts of those chosen from at a time.
 POOL = 4
 #: Attributes that the first rows determine; those of the second line are arrays in state files.
-_FITTED = ("feature_map", "_sums", "_held", "_products")
+_FITTED = ("feature_map_", "_sums", "_held", "_products")
 _ARRAYS = ("_origin", "_spread", "_features", "_directions")
 
 
+@renamed_fields(values=OLD_PRIORS, features="feature_map", rule="strategy")
 class MomentMemory(MergingBuffer):
     """The rows of a stream from which a model learns most about all of it.
 
@@ -94,18 +99,19 @@ class MomentMemory(MergingBuffer):
     ----------
     capacity : int
         The most rows that are ever kept.
-    features : str, FeatureMap or torch.nn.Module
+    feature_map : str, FeatureMap or torch.nn.Module
         The features in which rows are compared: "auto" (chosen by the first rows: the rows
         themselves for embeddings, random features for pixels and tables, standardised columns for
         tables with targets), a name of ``bicore.moments.FEATURES``, a map, or a frozen network. For
         targets a constant feature is appended.
-    rule : {"auto", "elimination", "gradient", "gain", "exchange"}
+    strategy : {"auto", "elimination", "gradient", "gain", "exchange"}
         How rows are chosen: remove the row with the least loss, one after the other; add rows by
         the slope or by the exact gain; or exchange rows after elimination. "auto" is the gain for
         targets and elimination otherwise.
-    inner_reg : float or "auto"
-        Regulariser of the regression as a share of the mean of ‖φ‖².
-    prior : {"stream", "equal"} or mapping
+    inner_reg : float, Relative or "auto"
+        Regulariser ρ of the regression; ``"relative:0.01"`` or ``Relative(0.01)`` is a share of the
+        mean of ‖φ‖², and "auto" is ``Relative(0.1)``.
+    prior : {"data", "equal"} or mapping
         How much each class counts: as it came, the same, or shares by label.
     half_life : float, optional
         Half-life of a row's weight in the moments, in rows: for streams that drift.
@@ -113,7 +119,7 @@ class MomentMemory(MergingBuffer):
         Seed for random features.
     per_class : bool
         Keep second moments for each class, C·p² numbers: :meth:`forget_class` needs them, and the
-        prior of :meth:`head` is exact. Priors other than "stream" keep them always.
+        prior of :meth:`head` is exact. Priors other than "data" keep them always.
     holdout : bool
         Keep second sums over a tenth of the rows, by which :meth:`head` chooses its regularisation.
         Without them the state is half as large, and generalised cross-validation is used.
@@ -143,7 +149,7 @@ class MomentMemory(MergingBuffer):
     MomentMemory(20 of 20 rows kept, 1000 seen)
     """
 
-    feature_map: FeatureMap | None
+    feature_map_: FeatureMap | None
     #: Sums over all rows, and over a tenth of them.
     _sums: RunningMoments | None
     _held: RunningMoments | None
@@ -161,10 +167,10 @@ class MomentMemory(MergingBuffer):
     def __init__(
         self,
         capacity: int,
-        features: str | FeatureMap | torch.nn.Module = "auto",
-        rule: str = AUTO,
-        inner_reg: float | str = "auto",
-        prior: Prior = "stream",
+        feature_map: str | FeatureMap | torch.nn.Module = "auto",
+        strategy: str = AUTO,
+        inner_reg: float | str | Relative = "auto",
+        prior: Prior = "data",
         half_life: float | None = None,
         random_state: int = 0,
         per_class: bool = False,
@@ -176,16 +182,14 @@ class MomentMemory(MergingBuffer):
             check_type(name, value, bool, "True or False")
         self.per_class, self.holdout = per_class, holdout
         self.keep = as_option("keep", keep, Keep)
-        self.rule = rule if rule == AUTO else as_way(rule)
-        self.inner_reg: float | None = None
-        if inner_reg != "auto":
-            words = "give a share of the mean of ‖φ‖² such as 0.01, or 'auto'"
-            self.inner_reg = check_number("inner_reg", inner_reg, above=0, fix=words)
-        self.prior = _as_prior(prior)
-        self.needs_labels = self.needs_classes = self.prior != "stream"
+        self.strategy = strategy if strategy == AUTO else as_way(strategy)
+        self.inner_reg, self._reg = inner_reg, _as_reg(inner_reg)
+        self.prior, self._prior = prior, _as_prior(prior)
+        self.needs_labels = self.needs_classes = self._prior != "data"
         self.half_life = as_half_life(half_life)
-        self.map = as_feature_map(features, random_state=self.random_state)
-        self._stored_map = map_to_state(self.map)  # fails now and not when the memory is saved
+        self.feature_map = feature_map
+        self._map = as_feature_map(feature_map, random_state=self.random_state)
+        self._stored_map = map_to_state(self._map)  # fails now and not when the memory is saved
         self._clear_fit()
         #: Of classes, as the objective counts them; and the mean of centred targets.
         self._shares = np.empty(0)
@@ -214,20 +218,23 @@ class MomentMemory(MergingBuffer):
         self._sums = RunningMoments(moments, BLOCK if self.keep is Keep.LAZY else 1)
         self._held = None if held is None else RunningMoments(held, HELD_BLOCK)
 
-    @property
-    def ridge_share(self) -> float:
-        """The regulariser as a share of the mean of ‖φ‖²."""
-        return SHARE if self.inner_reg is None else self.inner_reg
+    def ridge(self, outer: Outer) -> float:
+        """Return the regulariser ρ for an objective.
 
-    @property
-    def way(self) -> str:
-        """The rule that rows are chosen by."""
-        if self.rule != AUTO:
-            return self.rule
-        return "elimination" if self._origin is None else "gain"
+        Parameters
+        ----------
+        outer : Outer
+            Its mean of ‖φ‖² is what a share refers to.
+
+        Returns
+        -------
+        float
+            It is above 0.
+        """
+        return self._reg.rho(outer.energy) if isinstance(self._reg, Relative) else self._reg
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        if self.feature_map is not None:
+        if self.feature_map_ is not None:
             self._count_and_choose(batch, context)
             return
         rows = self._kept_and(batch)
@@ -238,7 +245,7 @@ class MomentMemory(MergingBuffer):
             self.kept = rows  # with weights of their own, to be counted once there are more
 
     def _count_and_choose(self, batch: Dataset, context: Context) -> None:
-        if self.feature_map is None:
+        if self.feature_map_ is None:
             self._fit(batch, context)
         lazy = self.keep is Keep.LAZY
         features = self._compute_features(batch.x, context, stay=lazy)
@@ -297,7 +304,7 @@ class MomentMemory(MergingBuffer):
     def _fit(self, batch: Dataset, context: Context) -> None:
         """Fit the features, and determine the kind of targets, by the first rows."""
         targets = None if batch.y is None else read_targets(batch.y)
-        fitted = self.map.fit(batch.x)
+        fitted = self._map.fit(batch.x)
         classes: tuple[Any, ...] | None = None if targets is None else ()
         outputs = 0
         if targets is not None and targets.classes is None:
@@ -308,14 +315,14 @@ class MomentMemory(MergingBuffer):
             self._spread = np.where(spread > 0, spread, 1.0)
         width = fitted.width
         self._check_room(width, max(1, outputs), False, context)
-        self.feature_map = fitted
+        self.feature_map_ = fitted
         device = context.runtime.torch_device
         on_device = self.keep is Keep.LAZY and device.type == "cuda"
         empty = Moments.empty(
             width,
             classes=classes,
             targets=outputs,
-            apart=classes is not None and (self.per_class or self.prior != "stream"),
+            apart=classes is not None and (self.per_class or self._prior != "data"),
             half_life=self.half_life,
             map=fitted.identity,
             device=device if on_device else None,
@@ -328,15 +335,15 @@ class MomentMemory(MergingBuffer):
 
     def _for_targets(self, fitted: FeatureMap) -> FeatureMap:
         """Return the map for targets: with an intercept, and linear in the columns of a table."""
-        if isinstance(self.map, AutomaticFeatures) and fitted.reason == "table":
+        if isinstance(self._map, AutomaticFeatures) and fitted.reason == "table":
             fitted = Standardised(Rows(), beyond=FAR, reason=fitted.reason)
         return fitted if isinstance(fitted, WithConstant) else WithConstant(fitted)
 
     def _compute_features(self, x: Array, context: Context, stay: bool = False) -> Any:
         """Compute features as an array; with ``stay`` those of a GPU stay there."""
-        assert self.feature_map is not None
+        assert self.feature_map_ is not None
         rows = torch.from_numpy(np.ascontiguousarray(x)).to(context.runtime.torch_device)
-        found = self.feature_map.features(rows)
+        found = self.feature_map_.features(rows)
         return found if stay and found.is_cuda else found.to("cpu", torch.float64).numpy()
 
     def _check_room(self, width: int, outputs: int, apart: bool, context: Context) -> None:
@@ -364,7 +371,7 @@ class MomentMemory(MergingBuffer):
 
         A row φ adds v·φφᵀ to A, and so (Φφ)(Φφ)ᵀ to ΦAΦᵀ: no product with A is needed again.
         """
-        if self._products is None or self.prior != "stream":
+        if self._products is None or self._prior != "data":
             return None
         assert self._features is not None
         gram, quadratic = self._products
@@ -374,7 +381,7 @@ class MomentMemory(MergingBuffer):
 
     def _outer(self, moments: Moments) -> Outer:
         """Return the objective; without labels, to predict the leading feature directions."""
-        outer = moments.outer(self.prior)
+        outer = moments.outer(self._prior)
         if self._directions is None:
             return self._centre(outer, moments)
         moved = outer.times(np.ascontiguousarray(self._directions.T)).T
@@ -387,11 +394,11 @@ class MomentMemory(MergingBuffer):
     def _centre(self, outer: Outer, moments: Moments) -> Outer:
         """Subtract the share of each class from labels, or the mean from targets."""
         if moments.classes is not None:
-            self._shares = moments.shares(self.prior)
+            self._shares = moments.shares(self._prior)
             return outer.centred(outer.cross.sum(1), self._shares)
-        if not isinstance(self.feature_map, WithConstant) or self.feature_map.value is None:
+        if not isinstance(self.feature_map_, WithConstant) or self.feature_map_.value is None:
             return outer  # of a state without a constant feature
-        features, self._mean = outer.means(self.feature_map.value)
+        features, self._mean = outer.means(self.feature_map_.value)
         return outer.centred(features, self._mean)
 
     def _targets(self, rows: Dataset, features: Array | None = None) -> Array:
@@ -415,23 +422,25 @@ class MomentMemory(MergingBuffer):
         if len(rows) <= self.capacity:
             self.kept, self._features, self._products = rows, features, None
             return
-        # features that are all zero leave all rows equal, with any regulariser
-        ridge = self.ridge_share * (outer.energy or 1.0)
+        strategy = self.strategy
+        if strategy == AUTO:
+            strategy = "elimination" if self._origin is None else "gain"
         targets = self._targets(rows, features) - self._mean
         known = None
         if self._products is not None:
             known = self._products[0], outer.share * self._products[1]
-        found = WAYS[self.way](outer, features, targets, ridge, self.capacity, known)
+        found = WAYS[strategy](outer, features, targets, self.ridge(outer), self.capacity, known)
         chosen = np.flatnonzero(found.inside)
         self.kept, self._features = rows[chosen], features[chosen]
         own = np.ix_(chosen, chosen)
         self._products = (found.gram[own], found.quadratic[own] / outer.share)
 
+    @renamed_keywords(features="feature_map", context="runtime")
     def with_features(
         self,
-        features: str | FeatureMap | torch.nn.Module,
+        feature_map: str | FeatureMap | torch.nn.Module,
         *,
-        context: Context | None = None,
+        runtime: Runtime | None = None,
     ) -> MomentMemory:
         """Return a memory that continues from here with other features.
 
@@ -442,10 +451,10 @@ class MomentMemory(MergingBuffer):
 
         Parameters
         ----------
-        features : str, FeatureMap or torch.nn.Module
+        feature_map : str, FeatureMap or torch.nn.Module
             The features in which rows are compared from now on.
-        context : Context, optional
-            The runtime.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -461,23 +470,14 @@ class MomentMemory(MergingBuffer):
         --------
         >>> from bicore.sources import digits
         >>> x, y = digits()
-        >>> memory = MomentMemory(capacity=20, features="rows").update(x[:200], y[:200])
+        >>> memory = MomentMemory(capacity=20, feature_map="rows").update(x[:200], y[:200])
         >>> memory.with_features("relu").update(x[200:300], y[200:300])
         MomentMemory(20 of 20 rows kept, 300 seen)
         """
+        context = as_context(None, runtime)
         self._choose_waiting(context)
-        made = MomentMemory(
-            self.capacity,
-            features,
-            self.rule,
-            self.inner_reg or "auto",
-            self.prior,
-            None,
-            self.random_state,
-            self.per_class,
-            self.holdout,
-            self.keep,
-        )
+        changed = {"feature_map": feature_map, "half_life": None}
+        made = MomentMemory(**{**self.get_params(deep=False), **changed})
         made.position, made.counted, made.seen = self.position, self.counted, self.seen
         made.mark = dict(self.mark)
         if self.moments is None:
@@ -485,7 +485,6 @@ class MomentMemory(MergingBuffer):
         elif self.kept is not None:
             # Weights that have faded must not fade once more as they are counted again.
             weight = np.full(len(self), self.moments.weight / len(self))
-            context = context or Context()
             with context.runtime.applied():
                 made._count_and_choose(self.snapshot().with_columns(weight=weight), context)
             assert made.moments is not None
@@ -499,14 +498,14 @@ class MomentMemory(MergingBuffer):
 
     def _differences(self, other: Self) -> list[str]:
         changed = self.unlike(other)
-        if self.feature_map is None or other.feature_map is None:
+        if self.feature_map_ is None or other.feature_map_ is None:
             return changed
-        if self.feature_map != other.feature_map:
+        if self.feature_map_ != other.feature_map_:
             raise InputError(
-                f"other has fitted other features ({other.feature_map.identity}, here "
-                f"{self.feature_map.identity}); build it with features=memory.feature_map."
+                f"other has fitted other features ({other.feature_map_.identity}, here "
+                f"{self.feature_map_.identity}); build it with feature_map=memory.feature_map_."
             )
-        return [name for name in changed if name != "features"]
+        return [name for name in changed if name != "feature_map"]
 
     def _absorb(self, other: Self, moved: int, context: Context) -> None:
         if other.kept is None and other._pool is None:
@@ -549,6 +548,7 @@ class MomentMemory(MergingBuffer):
 
     # Answering and forgetting.
 
+    @renamed_keywords(values=OLD_PRIORS)
     def head(self, alpha: float | str = "auto", prior: Prior | None = None) -> Head:
         """Return the ridge regression on every row ever counted, as a fitted model.
 
@@ -559,7 +559,7 @@ class MomentMemory(MergingBuffer):
         alpha : float or "auto"
             Regularisation strength, as in scikit-learn's ``Ridge``; "auto" chooses it by the loss
             on a tenth of the rows, and the model uses all of them.
-        prior : {"stream", "equal"} or mapping, optional
+        prior : {"data", "equal"} or mapping, optional
             How much each class counts (default: as in the memory). Without ``per_class`` all
             classes are assumed to vary alike around their means.
 
@@ -595,17 +595,18 @@ class MomentMemory(MergingBuffer):
         shape = self.kept if self.kept is not None else self._pool
         return make_head(
             self.moments,
-            self.feature_map,
+            self.feature_map_,
             held=self.held_out,
             alpha=alpha,
-            prior=self.prior if prior is None else _as_prior(prior),
+            prior=self._prior if prior is None else _as_prior(prior),
             shape=None if shape is None else shape.x.shape[1:],
             origin=0.0 if self._origin is None else self._origin,
             spread=1.0 if self._spread is None else self._spread,
         )
 
+    @renamed_keywords(weight="sample_weight", context="runtime")
     def forget(
-        self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
+        self, x: Any, y: Any = None, sample_weight: Any = None, *, runtime: Runtime | None = None
     ) -> Self:
         """Subtract rows that are presented again, and drop them from the rows kept.
 
@@ -614,10 +615,10 @@ class MomentMemory(MergingBuffer):
 
         Parameters
         ----------
-        x, y, weight : array
+        x, y, sample_weight : array
             The rows, as they were given to :meth:`update`.
-        context : Context, optional
-            The runtime.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -638,10 +639,12 @@ class MomentMemory(MergingBuffer):
         >>> memory.forget(x[:100], y[:100]).moments.weight
         400.0
         """
-        context = context or Context()
+        context = as_context(None, runtime)
         rows = Dataset(x, y)
         self._check(rows, context)
-        weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
+        weights = np.ones(len(rows))
+        if sample_weight is not None:
+            weights = as_weights(sample_weight, len(rows))
         with self._all_or_nothing(), context.runtime.applied():
             self._choose_waiting(context)
             places = [] if self.kept is None else _find_rows(self.kept, rows)
@@ -712,12 +715,13 @@ class MomentMemory(MergingBuffer):
 
     def _configuration(self) -> dict[str, Any]:
         # As pairs: labels may be numbers, which JSON does not have as keys.
-        prior = self.prior if isinstance(self.prior, str) else list(map(list, self.prior.items()))
+        given, reg = self._prior, self._reg
+        prior = given if isinstance(given, str) else list(map(list, given.items()))
         return {
             **super()._configuration(),
-            "features": self._stored_map[0],
-            "rule": self.rule,
-            "inner_reg": self.inner_reg,
+            "feature_map": self._stored_map[0],
+            "strategy": self.strategy,
+            "inner_reg": f"relative:{reg.share}" if isinstance(reg, Relative) else f"rho:{reg}",
             "prior": prior,
             "half_life": self.half_life,
             # Options that earlier versions did not have are stored only if they are used.
@@ -727,14 +731,14 @@ class MomentMemory(MergingBuffer):
         }
 
     def _own(self) -> State:
-        if self.feature_map is None or self.moments is None:
+        if self.feature_map_ is None or self.moments is None:
             return {"settled": None}, {}
         values, moments = self.moments.on_host().stored()
         held = self.held_out
         held_values, held_arrays = (None, {}) if held is None else held.on_host().stored()
         pool = {} if self._pool is None else store_columns(self._pool)
         pool["priorities"] = self._priorities
-        map_values, map_arrays = map_to_state(self.feature_map)
+        map_values, map_arrays = map_to_state(self.feature_map_)
         own = {name.removeprefix("_"): getattr(self, name) for name in _ARRAYS}
         own["gram"], own["quadratic"] = self._products or (None, None)
         groups = {
@@ -757,7 +761,9 @@ class MomentMemory(MergingBuffer):
         self._clear_fit()
         if values["settled"] is None:
             return
-        self.feature_map = map_from_state(values["settled"], strip_prefix("map.", arrays), self.map)
+        self.feature_map_ = map_from_state(
+            values["settled"], strip_prefix("map.", arrays), self._map
+        )
         held = None
         if values.get("held") is not None:  # earlier versions held nothing out
             held = Moments.restored(values["held"], strip_prefix("held.", arrays))
@@ -773,8 +779,9 @@ class MomentMemory(MergingBuffer):
             self._products = own["gram"], own["quadratic"]
 
     @classmethod
+    @renamed_keywords(features="feature_map")
     def load(
-        cls, path: PathLike, features: str | FeatureMap | torch.nn.Module | None = None
+        cls, path: PathLike, feature_map: str | FeatureMap | torch.nn.Module | None = None
     ) -> Self:
         """Read a file that :meth:`save` wrote; never unpickles.
 
@@ -782,7 +789,7 @@ class MomentMemory(MergingBuffer):
         ----------
         path : path
             A file written by :meth:`save`.
-        features : FeatureMap or torch.nn.Module, optional
+        feature_map : FeatureMap or torch.nn.Module, optional
             The map the memory was built with, if it holds a network, which a file cannot hold.
 
         Returns
@@ -795,27 +802,45 @@ class MomentMemory(MergingBuffer):
         InputError
             If the map is missing or another, or the file is of another class or format, or damaged.
         """
-        return cls._load(path, features)
+        return cls._load(path, feature_map)
+
+    @classmethod
+    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
+        old = {"features": "feature_map", "rule": "strategy"}
+        found = {old.get(name, name): value for name, value in configuration.items()}
+        if not isinstance(found["inner_reg"], str):  # a share, or None for the default
+            found["inner_reg"] = f"relative:{found['inner_reg'] or DEFAULT_REG.share}"
+        if found["prior"] == "stream":
+            found["prior"] = "data"
+        return found
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
-        known, prior = configuration.pop("features"), configuration.pop("prior")
+        known, prior = configuration.pop("feature_map"), configuration.pop("prior")
         if given is None:
             features = map_from_state(known, strip_prefix("given.", arrays))
         else:
             features = as_feature_map(given, configuration["random_state"])
             if features.identity != known["identity"]:
                 raise InputError(
-                    f"features={features.identity} are not those of the file, "
+                    f"feature_map={features.identity} is not that of the file, "
                     f"{known['identity']}; give the map it was built with."
                 )
-        configuration["inner_reg"] = configuration["inner_reg"] or "auto"
+        kind, _, number = configuration.pop("inner_reg").partition(":")
+        reg = Relative(float(number)) if kind == "relative" else float(number)
         prior = prior if isinstance(prior, str) else dict(prior)
-        return cls(features=features, prior=prior, **configuration)
+        return cls(feature_map=features, prior=prior, inner_reg=reg, **configuration)
+
+
+def _as_reg(value: Any) -> float | Relative:
+    value = DEFAULT_REG if value == "auto" else as_relative(value)
+    if isinstance(value, Relative):
+        return value
+    return check_number("inner_reg", value, above=0, fix="or give 'relative:0.01', or 'auto'")
 
 
 def _as_prior(prior: Any) -> Prior:
-    if str(prior) in ("stream", "equal"):
+    if str(prior) in ("data", "equal"):
         return str(prior)
     as_shares(prior, ())  # refuses what are no shares
     return {plain(label): float(share) for label, share in prior.items()}

@@ -9,19 +9,23 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError
 from bicore.methods.base import Selector, list_classes
 from bicore.moments.features import FeatureMap
-from bicore.moments.moments import Prior
-from bicore.runtime import Context
+from bicore.moments.moments import OLD_PRIORS, Prior
+from bicore.picking import Relative
+from bicore.runtime import Context, Runtime
 from bicore.streaming.base import (
+    OLD_WEIGHTING,
     Arrays,
     Memory,
     PathLike,
     SelectingMemory,
     State,
     Weighting,
+    as_context,
     read_columns,
     store_columns,
 )
@@ -38,14 +42,16 @@ class TaskMemory(Memory):
         super().__init__(capacity, random_state)
         self.tasks: list[Dataset] = []
 
+    @renamed_keywords(weight="sample_weight", context="model")
     def add_task(
         self,
         x: Any,
         y: Any = None,
-        weight: Any = None,
+        sample_weight: Any = None,
         *,
         extra: Mapping[str, Any] | None = None,
-        context: Context | None = None,
+        model: Any = None,
+        runtime: Runtime | None = None,
     ) -> None:
         """Take in a task, and choose again among all rows.
 
@@ -55,13 +61,15 @@ class TaskMemory(Memory):
             The features of its rows.
         y : array (n,), optional
             Their labels, with every task or with none; :meth:`loss` needs them.
-        weight : array (n,), optional
+        sample_weight : array (n,), optional
             Weights of the rows when they are chosen (default: 1).
         extra : mapping of name to array (n, …), optional
             Further columns of numbers or text to keep with the rows, the same names with every task
             or with none; :meth:`extra` returns them.
-        context : Context, optional
-            The current model if the selector needs one, and the runtime.
+        model : torch.nn.Module, optional
+            The current model, if the selector needs one.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Raises
         ------
@@ -69,25 +77,26 @@ class TaskMemory(Memory):
             If the task does not fit those before it, or there is no room for it; nothing has
             changed then.
         """
-        self._add(Dataset(x, y, weight, extra=extra), context)
+        self._add(Dataset(x, y, sample_weight, extra=extra), as_context(model, runtime))
 
     @abstractmethod
-    def _add(self, data: Dataset, context: Context | None) -> None:
+    def _add(self, data: Dataset, context: Context) -> None:
         """Take in the rows of a task."""
 
     def _parts(self) -> list[Dataset]:
         return self.tasks
 
-    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context) -> None:
         parts = [dict(batch) for batch in batches]
         if not parts:
             raise InputError("data gives no batch; a task has at least one row.")
         extras = [part.pop("extra", None) or {} for part in parts]
         whole = {name: _concatenate([part[name] for part in parts]) for name in parts[0]}
         extra = {name: _concatenate([part[name] for part in extras]) for name in extras[0]}
-        self.add_task(**whole, extra=extra or None, context=context)
+        self.add_task(**whole, extra=extra or None, model=context)
 
 
+@renamed_fields(values=OLD_WEIGHTING, weights="weighting")
 class ReplayMemory(SelectingMemory, TaskMemory):
     """Summaries of the tasks seen so far, ⌊capacity/t⌋ rows of each of t tasks.
 
@@ -105,9 +114,9 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         Chooses the rows of a task.
     capacity : int
         The most rows kept in all.
-    weights : {"equal", "learnt"}
+    weighting : {"uniform", "learned"}
         Rows of a task count equally (the paper), or in proportion to the weights the selector
-        learnt.
+        learned.
     random_state : int
         Seed for the selections.
 
@@ -133,16 +142,16 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     """
 
     def __init__(
-        self, selector: Selector, capacity: int, weights: str = "equal", random_state: int = 0
+        self, selector: Selector, capacity: int, weighting: str = "uniform", random_state: int = 0
     ) -> None:
         super().__init__(capacity, random_state)
-        self._set_selector(selector, weights)
+        self._set_selector(selector, weighting)
 
     def __repr__(self) -> str:
         words = f"{len(self)} of {self.capacity} rows kept, {len(self.tasks)} tasks"
         return f"ReplayMemory({words}, {self.selector.name})"
 
-    def _add(self, data: Dataset, context: Context | None) -> None:
+    def _add(self, data: Dataset, context: Context) -> None:
         count = len(self.tasks) + 1
         share = self.capacity // count
         if share == 0:
@@ -157,27 +166,25 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             shrunk = [self._shrink(rows, share, k, context) for k, rows in enumerate(self.tasks, 1)]
             self.tasks = [*shrunk, fresh]
 
-    def _summarise(
-        self, data: Dataset, share: int, number: int, context: Context | None
-    ) -> Dataset:
+    def _summarise(self, data: Dataset, share: int, number: int, context: Context) -> Dataset:
         """Select the rows of task ``number``, counted from 1."""
         eligible = np.flatnonzero(data.weights > 0)
-        if len(eligible) <= share and not (self.selector.ordered and len(eligible) > 1):
+        if len(eligible) <= share and not (self._chooser.ordered and len(eligible) > 1):
             rows = data[eligible]
         else:
             # also a task that fits is put in order: a later prefix of it then means something
             share = min(share, len(eligible))
             parts = (*self.tasks, data)
-            labels = [label for part in parts for label in list_classes(part, self.selector)]
+            labels = [label for part in parts for label in list_classes(part, self._chooser)]
             classes = list(dict.fromkeys(labels))
             rows = self._select(data, share, classes, (self.random_state, number, share), context)
-        learnt = self.weighting is Weighting.LEARNT
+        learnt = self.weighting is Weighting.LEARNED
         return rows.with_columns(weight=rows.weights if learnt else np.ones(len(rows)))
 
-    def _shrink(self, rows: Dataset, share: int, number: int, context: Context | None) -> Dataset:
+    def _shrink(self, rows: Dataset, share: int, number: int, context: Context) -> Dataset:
         if len(rows) <= share:
             return rows
-        if self.selector.ordered and self.weighting is Weighting.EQUAL:
+        if self._chooser.ordered and self.weighting is Weighting.UNIFORM:
             return rows[:share]
         return self._summarise(rows, share, number, context)
 
@@ -203,13 +210,13 @@ class JointReplay(TaskMemory):
     ----------
     capacity : int
         The most rows kept in all.
-    features : str, FeatureMap or torch.nn.Module
+    feature_map : str, FeatureMap or torch.nn.Module
         The features in which rows are compared, as in :class:`MomentMemory`.
-    rule : {"elimination", "gradient", "gain", "exchange"}
+    strategy : {"elimination", "gradient", "gain", "exchange"}
         How rows are chosen.
-    inner_reg : float or "auto"
-        Regulariser of the regression as a share of the mean of ‖φ‖².
-    prior : {"stream", "equal"} or mapping
+    inner_reg : float, Relative or "auto"
+        Regulariser ρ of the regression, as in :class:`MomentMemory`.
+    prior : {"data", "equal"} or mapping
         How much each class counts.
     random_state : int
         Seed for random features, and for the order of :meth:`loader`.
@@ -233,33 +240,37 @@ class JointReplay(TaskMemory):
 
     _file_kind = "MomentMemory"
 
+    @renamed_keywords(OLD_PRIORS, features="feature_map", rule="strategy")
     def __init__(
         self,
         capacity: int,
-        features: str | FeatureMap | torch.nn.Module = "auto",
-        rule: str = "elimination",
-        inner_reg: float | str = "auto",
-        prior: Prior = "stream",
+        feature_map: str | FeatureMap | torch.nn.Module = "auto",
+        strategy: str = "elimination",
+        inner_reg: float | str | Relative = "auto",
+        prior: Prior = "data",
         random_state: int = 0,
     ) -> None:
         super().__init__(capacity, random_state)
         self.memory = MomentMemory(
-            capacity, features, rule, inner_reg, prior, random_state=random_state
+            capacity, feature_map, strategy, inner_reg, prior, random_state=random_state
         )
 
     def __repr__(self) -> str:
         return f"JointReplay({len(self)} of {self.capacity} rows kept, {self._count} tasks)"
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {name: getattr(self.memory, name) for name in self._parameters()}
+
     @property
     def _count(self) -> int:
         return int(self.memory.mark.get("tasks", 0))
 
-    def _add(self, data: Dataset, context: Context | None) -> None:
+    def _add(self, data: Dataset, context: Context) -> None:
         columns = dict(data.extra or {})
         if TASK in columns:
             raise InputError(f"extra has a column {TASK!r}, a name that is taken; rename it.")
         columns[TASK] = np.full(len(data), self._count)
-        self.memory.update(data.x, data.y, data.weight, extra=columns, context=context)
+        self.memory.update(data.x, data.y, data.weight, extra=columns, model=context)
         self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
         with self._all_or_nothing():
             self.tasks = self._split_tasks()
@@ -294,8 +305,9 @@ class JointReplay(TaskMemory):
             self.tasks = [] if self.memory.kept is None else self._split_tasks()
 
     @classmethod
+    @renamed_keywords(features="feature_map")
     def load(
-        cls, path: PathLike, features: str | FeatureMap | torch.nn.Module | None = None
+        cls, path: PathLike, feature_map: str | FeatureMap | torch.nn.Module | None = None
     ) -> Self:
         """Read a file that :meth:`save` wrote; never unpickles.
 
@@ -303,7 +315,7 @@ class JointReplay(TaskMemory):
         ----------
         path : path
             A file written by :meth:`save`.
-        features : FeatureMap or torch.nn.Module, optional
+        feature_map : FeatureMap or torch.nn.Module, optional
             The map the memory was built with, if it holds a network.
 
         Returns
@@ -316,7 +328,7 @@ class JointReplay(TaskMemory):
         InputError
             If the file is of another kind, or damaged.
         """
-        return cls._load(path, features)
+        return cls._load(path, feature_map)
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:

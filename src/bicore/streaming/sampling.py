@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_fields
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.networks.observe import Observed, observe
@@ -21,7 +22,7 @@ from bicore.streaming.buffer import Buffer
 
 #: The score of a row without rows to compare it with: that of orthogonal gradients.
 NEUTRAL = 1.0
-RULES = ("greedy", "cosine")
+STRATEGIES = ("greedy", "cosine")
 
 
 class Reservoir(Buffer):
@@ -178,6 +179,7 @@ class ClassBalancedReservoir(Buffer):
         self.full = set(values["full"])
 
 
+@renamed_fields(rule="strategy")
 class GradientSampling(Buffer):
     """Gradient-based sample selection, on gradients of the last layer under the current model.
 
@@ -190,7 +192,7 @@ class GradientSampling(Buffer):
         The most rows that are ever kept.
     random_state : int
         Seed for all random draws.
-    rule : {"greedy", "cosine"}
+    strategy : {"greedy", "cosine"}
         Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept
         rows. With the memory filled, a row of score c < 1 proposes to replace a kept row i drawn ∝
         its score C_i, and does so with probability C_i/(C_i + c). Cosine (their surrogate of the
@@ -206,10 +208,8 @@ class GradientSampling(Buffer):
 
     Examples
     --------
-    >>> from bicore import Context
     >>> buffer = GradientSampling(capacity=4)
-    >>> context = Context(model=torch.nn.Linear(2, 2))
-    >>> buffer.update(np.ones((9, 2)), [0, 1, 0] * 3, context=context)
+    >>> buffer.update(np.ones((9, 2)), [0, 1, 0] * 3, model=torch.nn.Linear(2, 2))
     GradientSampling(4 of 4 rows kept, 9 seen)
     """
 
@@ -217,21 +217,21 @@ class GradientSampling(Buffer):
     _own_state = ("scores",)
 
     def __init__(
-        self, capacity: int, random_state: int = 0, rule: str = "greedy", compared: int = 10
+        self, capacity: int, random_state: int = 0, strategy: str = "greedy", compared: int = 10
     ) -> None:
         super().__init__(capacity, random_state)
-        if rule not in RULES:
-            raise unknown_name("rule", rule, RULES)
-        self.rule = rule
+        if strategy not in STRATEGIES:
+            raise unknown_name("strategy", strategy, STRATEGIES)
+        self.strategy = strategy
         self.compared = check_integer("compared", compared)
         self.scores = np.empty(0)
 
     @property
     def name(self) -> str:
-        return f"GradientSampling ({self.rule})"
+        return f"GradientSampling ({self.strategy})"
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        if self.rule == "greedy":
+        if self.strategy == "greedy":
             # a long batch also meets its own earlier rows
             for start in range(0, len(batch), self.compared):
                 self._greedy(batch[start : start + self.compared], context)
@@ -290,7 +290,11 @@ class GradientSampling(Buffer):
         self.scores = np.full(len(rows), NEUTRAL)
 
     def _configuration(self) -> dict[str, Any]:
-        return {**super()._configuration(), "rule": self.rule, "compared": self.compared}
+        return {**super()._configuration(), "strategy": self.strategy, "compared": self.compared}
+
+    @classmethod
+    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
+        return {"strategy" if name == "rule" else name: v for name, v in configuration.items()}
 
 
 def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
@@ -299,11 +303,13 @@ def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
     A zero gradient stays zero.
     """
     if isinstance(context.model, Observed):
-        raise InputError("GradientSampling needs the module itself; give Context(model=module).")
+        raise InputError("GradientSampling needs the module itself; give model=module.")
     assert data.y is not None
     observed = observe(context.model, data.x)
     if context.classes is None and data.y.dtype.kind in "US":
-        raise InputError("y is text; give the label of each output: Context(model, classes=[…]).")
+        raise InputError(
+            "y is text; give the label of each output: model=Context(module, classes=[…])."
+        )
     classes = None if context.classes is None else tuple(context.classes)
     factors = replace(observed, classes=classes).gradient_factors(data.y)
     left, right = (

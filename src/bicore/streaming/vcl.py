@@ -22,10 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_integer, check_number
 from bicore.methods.base import Selector
-from bicore.runtime import Context
+from bicore.runtime import Runtime
+from bicore.streaming.base import as_context
 
 #: Standard deviation of the weights before the first task.
 DEVIATION = 0.05
@@ -392,15 +394,20 @@ class VariationalLearner:
         self.network = network.to(self.device)
         self._refined: dict[int, MeanFieldNetwork] = {}
 
-    def add_task(self, x: Array, y: Array, context: Context | None = None) -> None:
+    @renamed_keywords(context="model")
+    def add_task(
+        self, x: Array, y: Array, model: Any = None, runtime: Runtime | None = None
+    ) -> None:
         """Fit the posterior of one more task, with its coreset withheld.
 
         Parameters
         ----------
         x, y : array
             Rows and labels, which are numbers of outputs.
-        context : Context, optional
-            For the selector.
+        model : torch.nn.Module, optional
+            The current model, if the selector needs one.
+        runtime : Runtime, optional
+            Device, precision and limits of the selection.
 
         Raises
         ------
@@ -416,6 +423,7 @@ class VariationalLearner:
         held = np.zeros(len(x), dtype=bool)
         if self.selector is not None and size:
             rng = np.random.default_rng((self.random_state, self.tasks))
+            context = as_context(model, runtime)
             coreset = self.selector.select(Dataset(x, y), size, random_state=rng, context=context)
             held[coreset.indices] = True
         if self.multi_head and self.tasks:

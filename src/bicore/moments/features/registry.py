@@ -200,17 +200,18 @@ def as_feature_map(value: Any, random_state: int = 0) -> FeatureMap:
     if isinstance(value, nn.Module):
         return Embedded(value)
     if not isinstance(value, str):
+        names = ", ".join(map(repr, FEATURES))
         raise InputError(
-            f"features must be one of {', '.join(map(repr, FEATURES))}, a FeatureMap instance or a "
-            f"torch.nn.Module; got {value!r}."
+            f"feature_map must be one of {names}, a FeatureMap instance or a torch.nn.Module; got "
+            f"{value!r}."
         )
     name, colon, width = value.partition(":")
     if name not in FEATURES:
-        raise unknown_name("features", value, FEATURES)
+        raise unknown_name("feature_map", value, FEATURES)
     if not colon:
         return FEATURES[name](random_state=random_state)
     if name not in WITH_WIDTH or not width.isdigit():
         raise InputError(
-            f"features={value!r}: only {', '.join(WITH_WIDTH)} take a width, such as 'relu:512'."
+            f"feature_map={value!r}: only {', '.join(WITH_WIDTH)} take a width, such as 'relu:512'."
         )
     return FEATURES[name](width=int(width), random_state=random_state)

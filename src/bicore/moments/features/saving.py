@@ -115,7 +115,7 @@ def map_from_state(
     if found.identity != values["identity"]:
         raise InputError(
             f"the features stored as {values['identity']} are not those made here, "
-            f"{found.identity}; give features=… as they were, or use the version of bicore that "
+            f"{found.identity}; give feature_map=… as it was, or use the version of bicore that "
             "stored them."
         )
     return found
@@ -205,6 +205,6 @@ def _find_given(name: str | None, given: FeatureMap | None) -> FeatureMap:
     if found is None:
         raise InputError(
             f"the features hold a {name or 'network'}, which is not part of a state file; give "
-            "features=… as they were."
+            "feature_map=… as it was."
         )
     return found
