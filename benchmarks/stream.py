@@ -98,8 +98,8 @@ def _buffers(kernel: RBF, seed: int) -> dict[str, Buffer]:
     options: dict[str, Any] = {"kernel": kernel, "inner_reg": 0.1}
     plain, final = (BilevelSelector(weights=kind, **options) for kind in ("binary", "final"))
     return {
-        "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "equal", seed),
-        "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learnt", seed),
+        "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "uniform", seed),
+        "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learned", seed),
         "reservoir": Reservoir(CAPACITY, seed),
         "class-balanced reservoir": ClassBalancedReservoir(CAPACITY, seed),
     }
