@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bicore import Context, InputError
-from bicore.cli.options import BUFFERS as NAMES
+from bicore.defaults import BUFFERS as NAMES
 from bicore.cli.stream import Run
 from bicore.files import read_state
 from bicore.methods import Uniform
