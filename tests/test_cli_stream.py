@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bicore import Context, InputError
-from bicore.defaults import BUFFERS as NAMES
 from bicore.cli.stream import Run
+from bicore.defaults import BUFFERS as NAMES
 from bicore.files import read_state
 from bicore.methods import Uniform
 from bicore.moments.heads import Head
