@@ -15,7 +15,8 @@ NAMES = (
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
     *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "workers"),
-    *("collapse", "large", "learner", "outer_step", "unlabelled", "check", "page"),
+    *("collapse", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
+    *("check", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -30,14 +31,17 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "--pools": (None, "comparison: only write the pools to this file, for the peers."),
     "--picks": (None, "comparison: comma-separated files of peers' picks."),
     "--rows": (None, "File of rows; a rerun continues from it (default: NAME-rows.jsonl)."),
-    "--cache": ("pooled-kernel", "pooled_…: folder for strips of the kernel."),
+    "--cache": (
+        "pooled-kernel",
+        "pooled_…: folder for strips of the kernel; contexts: folder of TabPFN.",
+    ),
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
     "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
     "--methods": (None, "comparison_embedding, comparison_images: comma-separated methods."),
-    "--minutes": (0.0, "comparison_embedding, comparison_images: start nothing after this time."),
+    "--minutes": (0.0, "comparison_…, contexts, text: start nothing after this time."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),
     "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets."),
-    "--processes": (2, "battery: number of processes; scale: number of threads."),
+    "--processes": (2, "battery, contexts, text: number of processes; scale: number of threads."),
 }
 #: Names that replace files and folders of this machine in a record's command.
 PLACES = {

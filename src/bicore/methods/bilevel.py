@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from bicore.bilevel.aims import AIMS, Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
@@ -393,8 +394,8 @@ class BilevelSelector(Selector):
         features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
-    def _search_sample(self, request: Request, sample: Sample) -> Coreset:
-        """Select among the candidates of a sample; the answer names rows of all data."""
+    def _within(self, request: Request, sample: Sample) -> tuple[BilevelSelector, Request]:
+        """Restrict a request to the candidates and judging rows of a sample."""
         data, start = request.data, request.start
         part = replace(
             request,
@@ -405,6 +406,12 @@ class BilevelSelector(Selector):
         chooser = self
         if isinstance(self.targets, Smoothed) and request.outer is None:
             chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
+        return chooser, part
+
+    def _search_sample(self, request: Request, sample: Sample) -> Coreset:
+        """Select among the candidates of a sample; the answer names rows of all data."""
+        data = request.data
+        chooser, part = self._within(request, sample)
         note = sample.note(len(data))
         warnings.warn(note, LargeDataWarning, stacklevel=5)
         found = chooser._search(part)
@@ -413,19 +420,24 @@ class BilevelSelector(Selector):
         provenance = replace(known, rows=len(data), fingerprint=data.fingerprint(), notes=notes)
         return replace(found, indices=sample.candidates[found.indices], provenance=provenance)
 
-    def _search(self, request: Request) -> Coreset:
+    def _prepare(self, request: Request) -> Prepared:
+        data = request.data
+        capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
+        room = self.room(capacity, len(data))
+        return prepare(self.proxy, data, request.outer, room, request.seed, request.runtime)
+
+    def _search(self, request: Request, prepared: Prepared | None = None) -> Coreset:
         """Select from the rows of a request, all of which are candidates."""
         data, start, seed = request.data, request.start, request.seed
         runtime, clock = request.runtime, request.clock
         capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
         line = ProgressLine(runtime.progress, clock, capacity, "selecting")
         with runtime.applied(), clock.running(), line:
-            room = self.room(capacity, len(data))
-            prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)
+            prepared = prepared or self._prepare(request)
             known = self._provenance(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(known)
-            rule = self.rule.against(lambda: prepared.losses_of_all(seed))
+            rule = self.rule.against(partial(prepared.losses_of_all, seed))
             found, ending = self._run(prepared, rule, request, line, same)
             run = found.run
             learned = found.problem.regulariser
@@ -441,6 +453,70 @@ class BilevelSelector(Selector):
             verify = partial(verify_objective, prepared)
             points = (run.indices, run.weights, run.objectives)
             return build_coreset(data, *points, ending, provenance, details, verify)
+
+    def select_contexts(
+        self,
+        data: Dataset,
+        size: int,
+        count: int,
+        *,
+        random_state: int | np.random.Generator = 0,
+        context: Context | None = None,
+    ) -> list[Array]:
+        """Select several sets of points whose averaged predictions are best.
+
+        If the sets so far predict f_1, …, f_{k-1}, the average with a k-th one has the squared
+        error ‖y − (f_1 + … + f_k)/k‖² = ‖y + Σ_{j<k}(y − f_j) − f_k‖²/k². So the k-th set has the
+        labels plus the errors of the earlier ones as outer targets; its inner problem fits the
+        labels as they are. A point is in a second set only after all others were used.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points to select from.
+        size : int
+            Number of points of each set.
+        count : int
+            Number of sets.
+        random_state : int or numpy.random.Generator
+            Seed for all random draws.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        list of array
+            Row numbers of each set, in the order of selection.
+
+        Raises
+        ------
+        InputError
+            If an argument is invalid, or a loss is not the squared error.
+        """
+        if not self.proxy.squared:
+            raise InputError(f"loss={self.loss.name!r}: contexts need the squared error.")
+        request = self._request(data, size, None, (), random_state, context)
+        chooser = self.resolve_defaults(data, request.size)
+        sample = chooser.draw_candidates(data, request.size, request.seed)
+        rows = np.arange(len(data)) if sample is None else sample.candidates
+        if sample is not None:
+            chooser, request = chooser._within(request, sample)
+        found = []
+        with request.runtime.applied(), request.clock.running():
+            prepared = chooser._prepare(request)
+        problem, left = prepared.problem, torch.zeros(())
+        used = np.zeros(len(rows), dtype=bool)
+        for _ in range(count):
+            if (prepared.counted & ~prepared.denied & ~used).sum() < request.size:
+                used[:] = False
+            aimed = replace(problem, outer_targets=problem.outer_targets + left)
+            one = replace(prepared, problem=aimed, denied=prepared.denied | used)
+            picked = chooser._search(request, one).indices
+            used[picked] = True
+            found.append(rows[picked])
+            start = Start(picked.tolist(), [1.0] * len(picked))
+            left = left + problem.outer_targets - fit_engine(prepared, start).predictions
+        return found
 
     def _run(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool

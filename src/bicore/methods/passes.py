@@ -36,7 +36,10 @@ PASSES_ONLY = {"passes", "state", "executor", "dask", "skip_bad", "shortlist", "
 SHARED = {"rule", "inner_reg", "prior", "intercept", "quotas"}
 #: Options that say how a source is opened, and how a table is read.
 OPENING = ("features", "target", "labels")
-TABLE_OPTIONS = ("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding")
+TABLE_OPTIONS = (
+    *("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding"),
+    "embeddings",
+)
 #: Allowed values of other options, and how to fix a request that has another one.
 _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
     "loss": (

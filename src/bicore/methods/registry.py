@@ -22,7 +22,7 @@ from bicore.methods.baselines.simple import (
     Uniform,
 )
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.variants import Reconstruction
+from bicore.methods.variants import Clusters, Reconstruction
 
 #: Defaults of all entry points: these choices are resolved by the data (docs/choosing.md).
 OPEN = {
@@ -57,6 +57,7 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "v-design": (VDesign, {}),
     "a-design": (ADesign, {}),
     "reconstruction": (Reconstruction, {}),
+    "clusters": (Clusters, {}),
     "facility-location": (FacilityLocation, {"over": "features"}),
     "facility-location-per-class": (
         FacilityLocation,

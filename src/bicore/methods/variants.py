@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.cluster import KMeans
 
 from bicore.bilevel.engines import JointEngine, choose
 from bicore.bilevel.greedy import Run
@@ -32,8 +33,10 @@ from bicore.runtime import ProgressLine, Runtime, parse_bytes
 
 #: Directions whose variance is below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-12
-#: Rows by which an automatic kernel is chosen.
-SOME_ROWS = 1000
+#: Rows by which an automatic kernel is chosen, and rows that k-means sees.
+SOME_ROWS, CLUSTERED = 1000, 20_000
+#: Shorter rows are not scaled to length 1.
+SHORTEST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,81 @@ class Reconstruction(Selector):
         assert predicted.y is not None
         own = {"method": self.name, "fingerprint": data.fingerprint()}
         return coreset.annotated(own, components=predicted.y.shape[1])
+
+
+@dataclass(frozen=True)
+class Clusters(Selector):
+    """Bilevel selection whose labels are clusters of the rows, as many as points are wanted.
+
+    It needs no labels. Rows are centred and scaled to length 1, as suits embeddings. k-means alone
+    takes the middle of each cluster; here points are selected that tell the clusters apart.
+
+    Parameters
+    ----------
+    kernel, inner_reg : object
+        As for :class:`BilevelSelector`.
+    exact : bool
+        Whether all rows are candidates, however many there are; see :class:`BilevelSelector`.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(40, 3))
+    >>> len(Clusters(kernel="rbf", inner_reg=0.1).select(Dataset(x), 4))
+    4
+    """
+
+    kernel: str | Kernel | Callable[..., Any] = "auto"
+    inner_reg: str | float | Regulariser = "auto"
+    exact: bool = False
+
+    name = "clusters"
+
+    @property
+    def ordered(self) -> bool:
+        return False  # each size has its own clusters
+
+    def _select(self, request: Request) -> Coreset:
+        data = request.data
+        if request.outer is not None:
+            raise InputError("clusters measures the objective on its own rows; leave outer out.")
+        with request.clock.running():
+            rows = directions(data)
+            labels = _cluster(rows, data, request.size, request.seed)
+        chooser = BilevelSelector(
+            kernel=self.kernel,
+            inner_reg=self.inner_reg,
+            rule="auto",
+            strategy="auto",
+            targets="auto",
+            intercept="auto",
+            exact=self.exact,
+        )
+        coreset = chooser.select(
+            Dataset(rows, labels, data.weight, data.ids),
+            request.size,
+            initial=request.start.points,
+            random_state=request.seed,
+            context=request.context.within(request.clock),
+        )
+        return coreset.annotated({"method": self.name, "fingerprint": data.fingerprint()})
+
+
+def directions(data: Dataset) -> Array:
+    """Rows less their mean, scaled to length 1."""
+    rows = np.asarray(data.x, dtype=np.float64).reshape(len(data), -1)
+    share = data.weights / data.weights.sum()
+    rows = rows - share @ rows
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SHORTEST))
+
+
+def _cluster(rows: Array, data: Dataset, count: int, seed: int) -> Array:
+    """The cluster of each row; k-means sees at most ``CLUSTERED`` rows, in the order of ids."""
+    by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
+    some = by_id[:: -(-len(by_id) // CLUSTERED)]
+    count = min(max(count, 2), len(some))
+    found = KMeans(count, n_init=1, max_iter=20, random_state=seed % 2**32)
+    found.fit(rows[some].astype(np.float32), sample_weight=data.weights[some])
+    return np.asarray(found.predict(rows.astype(np.float32)))
 
 
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:

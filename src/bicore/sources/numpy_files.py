@@ -381,7 +381,7 @@ def load_npz(path: Path, reading: Reading) -> Source:
         y = file.read("y", *limits) if reading.labels is None else None
         weight = None if reading.weight is None else file.read(reading.weight, *limits)
     if reading.labels is not None:
-        y = _load_array(Path(reading.labels), reading)
+        y = load_array(Path(reading.labels), reading)
     return _source(path, x, y, weight)
 
 
@@ -389,13 +389,14 @@ def load_npy(path: Path, reading: Reading) -> Source:
     """Load a matrix of features and, from a file of its own, the labels."""
     y = None
     if reading.labels is not None:
-        y = _load_array(Path(reading.labels), reading)
+        y = load_array(Path(reading.labels), reading)
     elif reading.needs_target:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
-    return _source(path, _load_array(path, reading), y, None)
+    return _source(path, load_array(path, reading), y, None)
 
 
-def _load_array(path: Path, reading: Reading) -> Array:
+def load_array(path: Path, reading: Reading) -> Array:
+    """Load the first rows of an .npy file."""
     with _open_npy(path) as (file, header):
         return header.read(file, reading.limit, reading.allowance)
 

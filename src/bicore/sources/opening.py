@@ -55,6 +55,7 @@ _TABLE = (
     "drop-missing-target",
     "decimal",
     "missing",
+    "embeddings",
 )
 _TEXT = (*_TABLE, "encoding")
 #: Readers of tables by ending, and the options of each; a new format is a line here.
@@ -104,6 +105,7 @@ def open_source(
     missing: str | None = None,
     encoding: str | None = None,
     resize: int | None = None,
+    embeddings: str | None = None,
     needs_target: bool = True,
 ) -> Source:
     """Load data by a name or a path, as the command line does.
@@ -143,6 +145,8 @@ def open_source(
         Encoding of a text file (default: by its byte order mark, UTF-8, or else Latin-1).
     resize : int, optional
         Width and height of images (default: as they are, or 32 if their sizes differ).
+    embeddings : str, optional
+        The .npy file of features that belongs to a table, row by row; its columns are only kept.
     needs_target : bool
         Whether a table without ``target``, or an .npy without ``labels``, is an error.
 
@@ -179,6 +183,7 @@ def open_source(
         encoding=encoding,
         needs_target=needs_target,
         resize=resize,
+        embeddings=embeddings,
     )
     source = _load(word, reading)
     if limit is not None and len(source.data) > limit:

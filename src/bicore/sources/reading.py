@@ -78,6 +78,8 @@ class Reading:
         Refuse a table whose target is not named.
     resize : int, optional
         Bring images to this width and height.
+    embeddings : str, optional
+        The .npy file of features that belongs to a table, row by row.
     """
 
     target: str | None = None
@@ -94,6 +96,7 @@ class Reading:
     encoding: str | None = None
     needs_target: bool = False
     resize: int | None = None
+    embeddings: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("limit", "resize"):

@@ -44,6 +44,7 @@ from bicore.sources.cells import (
     typed,
 )
 from bicore.sources.columns import fit_columns, fit_target
+from bicore.sources.numpy_files import load_array
 from bicore.sources.reading import CELL_COPIES, Allowance, Reading, Roles, roles_of
 
 #: Above this many classes a target is more likely an amount or a name; the notes say so.
@@ -181,22 +182,43 @@ def table_source(name: str, table: Table, reading: Reading) -> Source:
                 f"{len(table) - len(rows)} rows without a target are left out; rows are counted "
                 "without them"
             )
-        table = table.at(rows)
+    whole = len(table)
+    table = table if rows is None else table.at(rows)
     columns = table.by_name()
-    words = reading.missing_words
     y = _targets(roles, columns, reading) if roles.targets else None
     weights = None if roles.weight is None else _weights(roles.weight, columns[roles.weight])
+    told += [] if y is None else _many_classes(roles.targets[0], y)
+    if reading.embeddings is not None:
+        x = _load_embeddings(reading, name, whole, roles.named)
+        data = Dataset(x, y, weights) if rows is None else Dataset(x[rows], y, weights, rows)
+        told.append(f"features: the {x.shape[1]} columns of {reading.embeddings}")
+        return Source(name, data, "none", tuple(told), table=table)
     features = {one: columns[one] for one in roles.features}
-    fitted = fit_columns(features, reading.decimal, roles.named, words)
+    fitted = fit_columns(features, reading.decimal, roles.named, reading.missing_words)
     x = fitted.encode(features, replace(reading.allowance, held=CELL_COPIES * table.nbytes))
     told += fitted.notes
     told += [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
     told += [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
-    told += [] if y is None else _many_classes(roles.targets[0], y)
     data = Dataset(x, y, weights) if rows is None else Dataset(x, y, weights, rows)
     return Source(
         name, data, "standard", tuple(told), table=table, keep=fitted.kept, columns=fitted
     )
+
+
+def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Array:
+    """The features of a table that are in a file of their own."""
+    path = Path(str(reading.embeddings))
+    if path.suffix.lower() != ".npy" or not path.is_file():
+        raise InputError(f"--embeddings {path} must be an .npy file that exists.")
+    if named:
+        raise InputError("--features and --embeddings both name the features; leave one out.")
+    x = load_array(path, reading)
+    if len(x) != rows:
+        raise InputError(
+            f"--embeddings {path} has {len(x)} rows and {table} has {rows}; they must have the "
+            "same rows in the same order."
+        )
+    return x.reshape(rows, -1)
 
 
 def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:

@@ -1,0 +1,106 @@
+"""Contexts for TabPFN v1: selected rows against stratified samples on large tables.
+
+    python -m benchmarks.tabpfn_v1 --cache FOLDER
+    python -m benchmarks contexts --cache FOLDER --seeds 10 --processes 5 --device cuda --record
+
+Of each table a seed draws at most 2,000 rows to select from and at most 500 test rows. The model
+reads one context, or the probabilities of eight are averaged. The log-loss counts probabilities
+below 0.001 as 0.001. Rows are written as they come; a rerun continues from them.
+"""
+
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bicore
+from benchmarks.battery.sets import load
+from benchmarks.common import Rows, report
+from benchmarks.tabpfn_v1 import TABLES, probabilities
+from bicore import Runtime
+
+SIZES = (50, 100, 200, 500)
+#: Sizes of stratified samples alone, to tell how many random rows the selected ones are worth.
+MORE_SIZES = (300, 700, 1000)
+CONTEXTS = 8
+POOL, TEST = 2000, 500
+LEAST = 1e-3
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    rows = Rows(arguments.rows)
+    jobs = [
+        (table, seed, arguments.cache, arguments.device)
+        for seed in range(arguments.seeds)
+        for table in TABLES
+        if rows.find(table=table, seed=seed) is None
+    ]
+    over = time.time() + 60 * arguments.minutes if arguments.minutes else float("inf")
+    with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(evaluate, *job, over) for job in jobs]):
+            found = done.result()
+            rows.add(*found)
+            report(*[(one["table"], one["seed"]) for one in found[:1]])
+    return {"pool": POOL, "test": TEST, "contexts": CONTEXTS, "rows": list(rows)}
+
+
+def evaluate(
+    table: str, seed: int, folder: str, device: str, over: float = float("inf")
+) -> list[dict[str, Any]]:
+    """All rows of the record of one table and seed; none after the time is over."""
+    if time.time() > over:
+        return []
+    x, labels = load(table, Path(folder))
+    classes, y = np.unique(labels, return_inverse=True)
+    order = np.random.default_rng(seed).permutation(len(x))
+    count = min(TEST, len(x) // 5)
+    test, pool = order[:count], order[count:][:POOL]
+    x, y, test_x, test_y = x[pool], y[pool], x[test], y[test]
+    known = {"table": table, "seed": seed, "pool": len(pool)}
+
+    def score(method: str, contexts: list[Any], with_test: bool = False) -> dict[str, Any]:
+        parts = [
+            probabilities(Path(folder), device, x[rows], y[rows], test_x, len(classes), with_test)
+            for rows in contexts
+        ]
+        odds = np.mean(parts, axis=0)
+        own = np.maximum(odds[np.arange(len(test_y)), test_y], LEAST)
+        return {
+            **known,
+            "method": method,
+            "size": len(contexts[0]),
+            "contexts": len(contexts),
+            "accuracy": float((odds.argmax(1) == test_y).mean()),
+            "log_loss": float(-np.log(own).mean()),
+        }
+
+    runtime = Runtime("cpu", threads=1, progress=False)
+    found = []
+    for size in SIZES:
+        chosen = bicore.contexts(x, y, size, CONTEXTS, random_state=seed, runtime=runtime)
+        drawn = [stratified(y, size, np.random.default_rng((seed, k))) for k in range(CONTEXTS)]
+        found += [score("selected", chosen[:1]), score("selected", chosen)]
+        found += [score("stratified", drawn[:1]), score("stratified", drawn)]
+        found.append(score("selected, with test rows", chosen[:1], True))
+    for size in MORE_SIZES:
+        rows = stratified(y, size, np.random.default_rng((seed, 0)))
+        found.append(score("stratified", [rows]))
+    return found
+
+
+def stratified(y: Any, size: int, rng: np.random.Generator) -> Any:
+    """Random rows of every class, by its share, and at least one."""
+    shares = np.bincount(y) / len(y) * size
+    counts = np.maximum(np.floor(shares), 1).astype(int)
+    while counts.sum() != size:
+        step = 1 if counts.sum() < size else -1
+        counts[np.argmax(step * (shares - counts))] += step
+    parts = [
+        rng.choice(np.flatnonzero(y == code), count, replace=False)
+        for code, count in enumerate(counts)
+        if count
+    ]
+    return np.concatenate(parts)

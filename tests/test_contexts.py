@@ -1,0 +1,143 @@
+"""Contexts: each one is selected against the errors of those before, and models average them."""
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.neighbors import KNeighborsClassifier
+
+import bicore
+from bicore.integrations.tabpfn import ContextClassifier, ContextRegressor, set_contexts
+from bicore.kernels import RBF
+
+RHO = 0.1
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    return x, np.where(x[:, 0] * x[:, 1] > 0, "same", "other")
+
+
+def kernel_predictions(x, y, chosen):
+    """Ridge regression of centred one-hot labels, written out."""
+    targets = (y[:, None] == np.unique(y)).astype(float)
+    targets -= targets.mean(0)
+    kernel = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(-1))
+    alpha = np.linalg.solve(
+        kernel[np.ix_(chosen, chosen)] + RHO * np.eye(len(chosen)), targets[chosen]
+    )
+    return targets, kernel[:, chosen] @ alpha
+
+
+def error_of_average(x, y, found):
+    fits = [kernel_predictions(x, y, list(chosen)) for chosen in found]
+    return ((fits[0][0] - np.mean([fit for _, fit in fits], axis=0)) ** 2).sum(1).mean()
+
+
+def make(x, y, n_contexts, **more):
+    options = {"kernel": RBF(0.5), "inner_reg": RHO, "targets": "given", "intercept": 0.0}
+    return bicore.contexts(x, y, 1, n_contexts, **options, **more)
+
+
+def test_each_context_is_the_best_one_for_the_average(rows):
+    x, y = rows
+    found = make(x, y, 4, rule="gain")
+    for number in range(1, 5):
+        before = found[: number - 1]
+        every = [error_of_average(x, y, [*before, [k]]) for k in range(len(x))]
+        every = np.where(np.isin(np.arange(len(x)), before), np.inf, every)
+        assert found[number - 1][0] == int(np.argmin(every))
+
+
+def test_rows_are_used_again_after_all_others(rows):
+    x, y = rows
+    found = np.concatenate(bicore.contexts(x, y, 15, 3, targets="given"))
+    assert len(set(found[:30])) == 30
+    assert len(set(found[30:])) == 15
+
+
+def test_the_first_context_is_a_selection_and_fewer_are_a_prefix(rows):
+    x, y = rows
+    three = bicore.contexts(x, y, 5, 3)
+    assert three[0].tolist() == bicore.select(x, y, 5, strategy="greedy").indices.tolist()
+    assert [one.tolist() for one in bicore.contexts(x, y, 5, 2)] == [
+        one.tolist() for one in three[:2]
+    ]
+
+
+def test_large_data_keep_the_first_context():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5100, 2))
+    y = x[:, 0] + x[:, 1] ** 2
+    found = bicore.contexts(x, y, 3, 2, random_state=1)
+    with pytest.warns(bicore.LargeDataWarning):
+        assert (
+            found[0].tolist()
+            == bicore.select(x, y, 3, random_state=1, strategy="greedy").indices.tolist()
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"n_contexts": 41}, "n_contexts"),
+        ({"size": 41}, "size"),
+        ({"loss": "cross-entropy"}, "loss"),
+    ],
+)
+def test_bad_requests(rows, options, name):
+    with pytest.raises(bicore.InputError, match=name):
+        bicore.contexts(*rows, **{"size": 5, **options})
+
+
+def test_probabilities_are_averaged_over_contexts(rows):
+    x, y = rows
+    model = ContextClassifier(KNeighborsClassifier(3), size=6, n_contexts=2).fit(x, y)
+    odds = np.zeros((len(x), 2))
+    for chosen in bicore.contexts(x, y, 6, 2):
+        one = KNeighborsClassifier(3).fit(x[chosen], y[chosen])
+        odds[:, np.searchsorted(["other", "same"], one.classes_)] += one.predict_proba(x) / 2
+    np.testing.assert_allclose(model.predict_proba(x), odds)
+    assert model.predict(x).tolist() == np.array(["other", "same"])[odds.argmax(1)].tolist()
+
+
+def test_predictions_are_averaged_over_contexts(rows):
+    x = rows[0]
+    model = ContextRegressor(GaussianProcessRegressor(optimizer=None), size=6, n_contexts=2).fit(
+        x, x[:, 0]
+    )
+    parts = [
+        GaussianProcessRegressor(optimizer=None).fit(x[one], x[one, 0]) for one in model.contexts_
+    ]
+    np.testing.assert_allclose(model.predict(x), np.mean([one.predict(x) for one in parts], 0))
+
+
+class TabPFNClassifier(BaseEstimator):
+    """The parameters of TabPFN that are used here, and what it is fitted on."""
+
+    def __init__(self, n_estimators=8, inference_config=None):
+        self.n_estimators = n_estimators
+        self.inference_config = inference_config
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.rows_ = len(X)
+        return self
+
+    def predict_proba(self, X):
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+
+def test_tabpfn_reads_all_contexts_in_one_fit(rows):
+    x, y = rows
+    own = TabPFNClassifier(inference_config={"FINGERPRINT_FEATURE": False})
+    model = ContextClassifier(own, size=6, n_contexts=3).fit(x, y)
+    (fitted,) = model.models_
+    assert (fitted.rows_, fitted.n_estimators) == (len(x), 3)
+    given = [one.tolist() for one in model.contexts_]
+    assert fitted.inference_config == {"FINGERPRINT_FEATURE": False, "SUBSAMPLE_SAMPLES": given}
+    assert own.inference_config == {"FINGERPRINT_FEATURE": False}
+    with pytest.raises(bicore.InputError, match="inference_config"):
+        set_contexts(KNeighborsClassifier(), model.contexts_)
