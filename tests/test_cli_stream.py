@@ -106,9 +106,9 @@ def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
     assert not list((folder / "killed").glob(".*part*"))
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
-def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(bicore, folder, kills):
-    kill_and_resume(bicore, folder, kills, 0)
+@pytest.mark.slow
+def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(bicore, folder):
+    kill_and_resume(bicore, folder, 5, 0)
 
 
 @pytest.mark.slow

@@ -275,8 +275,8 @@ def test_features_are_fitted_once_there_are_some_rows():
     x, y = stream(ordered=False)
     x = x * 10.0 ** np.arange(-3, 3)
     one_by_one, at_once = (
-        fed(MomentMemory(20, half_life=100.0), x[:150], y[:150], batch, np.linspace(1, 2, 150))
-        for batch in (1, 150)
+        fed(MomentMemory(20, half_life=100.0), x[:80], y[:80], batch, np.linspace(1, 2, 80))
+        for batch in (1, 80)
     )
     first = MomentMemory(40).update(x[:5], y[:5])
     assert first.feature_map_ is None

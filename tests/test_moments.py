@@ -61,7 +61,7 @@ class TestSums:
     @pytest.mark.parametrize("half_life", [None, 13.0])
     @pytest.mark.parametrize("apart", [False, True])
     @given(cuts=some.sets(some.integers(1, 59), max_size=6), seed=some.integers(0, 99))
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=5)
     def test_any_split_gives_the_same(self, half_life, apart, cuts, seed):
         x, y = rows(seed=seed)
         weight = np.random.default_rng(seed).uniform(0.1, 3, len(x))

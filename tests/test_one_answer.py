@@ -156,7 +156,7 @@ def _assert_same(route, x, y, folder, request, case):
         np.testing.assert_allclose(found[2], expected[2], rtol=1e-9)
 
 
-@pytest.mark.parametrize(("route", "name"), diagonal(ROUTES, REQUESTS, 4), ids=show)
+@pytest.mark.parametrize(("route", "name"), diagonal(ROUTES, REQUESTS, 5), ids=show)
 def test_a_request_means_the_same_everywhere(route, name, tmp_path):
     _assert_same(route, *_wine(), tmp_path, REQUESTS[name], name)
 

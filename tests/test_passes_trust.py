@@ -107,7 +107,7 @@ class Cut(ArrayShards):
 class TestParts:
     """How rows are divided into parts changes nothing."""
 
-    CUTS = ([600], [300, 300], [540, *[6] * 10], [85] * 7 + [5])
+    CUTS = ([600], [540, *[6] * 10], [85] * 7 + [5])
 
     def rows(self, seed=0):
         rng = np.random.default_rng(seed)

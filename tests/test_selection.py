@@ -157,7 +157,7 @@ def recorded(monkeypatch):
     return built
 
 
-@pytest.mark.parametrize("with_outer", [False, True])
+@pytest.mark.parametrize("with_outer", few([True, False]))
 @pytest.mark.parametrize(
     ("kernel", "reg"),
     [

@@ -27,6 +27,8 @@ MODEL = Context(model=network())
 CAPACITY = 6
 #: Weights that are learnt anew at every merge: seconds.
 SLOW = {"merge-reduce, learnt"}
+#: Variants of others: looked at in one test here, in all of them by ``make test-all``.
+LONG = {*SLOW, "merge-reduce, 1 slot", "moments, equal prior"}
 NAMES = except_slow(CASES, SLOW)
 
 
@@ -34,7 +36,7 @@ def test_every_buffer_is_in_the_battery():
     assert set(found()) == set(CONFIGURATIONS)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=except_slow(CASES, LONG))
 def named(request):
     return request.param, CASES[request.param]
 

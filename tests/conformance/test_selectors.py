@@ -29,6 +29,7 @@ SIZE = 7
 SLOW = {"squared, learnt", "network"}
 #: Looked at in one test here, in all of them by ``make test-all``: a network, and fits of weights.
 LONG = {*SLOW, "network, candidates", "squared, simplex", "v-design, certified"}
+LONG |= {"squared, automatic", "reducible, cross-entropy", "glister, cross-entropy"}
 MODEL = Context(model=network())
 
 
