@@ -16,7 +16,7 @@ NAMES = (
     *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "workers"),
     *("collapse", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
-    *("check", "page"),
+    *("goals", "check", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -37,8 +37,8 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
     "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
-    "--methods": (None, "comparison_embedding, comparison_images: comma-separated methods."),
     "--minutes": (0.0, "comparison_…, contexts, text: start nothing after this time."),
+    "--methods": (None, "comparison_…: comma-separated methods; goals: problems."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),
     "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets."),
     "--processes": (2, "battery, contexts, text: number of processes; scale: number of threads."),

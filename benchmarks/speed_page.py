@@ -1,6 +1,8 @@
 """docs/speed.md from the records."""
 
-from benchmarks.pages import Row, read_record, render, where
+import numpy as np
+
+from benchmarks.pages import Row, read_record, render, table, where
 
 SIZES = (100, 400)
 #: Rows of the record of a GPU, and their names in the table.
@@ -14,7 +16,7 @@ ON_A_GPU = {
 
 
 def text() -> str:
-    helpers = (ratios, excess_loss, missed_goals, estimate_span)
+    helpers = (ratios, excess_loss, missed_goals, estimate_span, goal_table, elimination_share)
     return render("speed.md", on_a_gpu=ON_A_GPU, **{one.__name__: one for one in helpers})
 
 
@@ -25,6 +27,40 @@ def missed_goals(record: Row) -> str:
         for one in missed
     ]
     return f"Goals that are missed: {'; '.join(parts) or 'none'}."
+
+
+#: Quantities of goals with their formats, and whether less of it is better.
+QUANTITIES = {
+    "seconds": ("{:.2f} s", True),
+    "rows_a_second": ("{:,.0f} rows/s", False),
+    "bare_passes": ("{:.1f} bare passes", True),
+    "times_faster": ("{:.2f} times", False),
+}
+
+
+def goal_table() -> str:
+    """Problems with a goal: what was measured, the goal, the bound and whether the goal is met."""
+    body = []
+    workers = {**read_record("workers"), "goal": 1.7, "bound": 2.0}
+    workers["problem"] = "passes of two Dask workers compared with one, on two cores"
+    for row in [*read_record("goals")["rows"], workers]:
+        name = next(name for name in QUANTITIES if name in row)
+        pattern, less = QUANTITIES[name]
+        value, goal, bound = (row[key] for key in (name, "goal", "bound"))
+        cells = [pattern.format(one) for one in (value, goal, bound)]
+        if "goal_bytes" in row:
+            for place, size in ((0, row["peak_bytes"]), (1, row["goal_bytes"])):
+                cells[place] += f", {size / 1e6:.0f} MB"
+        met = (value <= goal) == less and row.get("peak_bytes", 0) <= row.get("goal_bytes", np.inf)
+        ratio = value / bound if less else bound / value
+        body.append([row["problem"], *cells, f"{ratio:.1f}", "yes" if met else "no"])
+    return table(["problem", "measured", "goal", "bound", "ratio", "met"], body)
+
+
+def elimination_share() -> float:
+    """The share of an update of the smaller moment memory that eliminates rows."""
+    parts = read_record("stream_moments")["cases"][-1]["ms"]
+    return float(parts["elimination"] / sum(parts.values()))
 
 
 def estimate_span(least: int, most: int) -> str:
