@@ -147,7 +147,7 @@ class Picker(ABC):
     @property
     def kept(self) -> str:
         """Which weights a memory keeps."""
-        return "equal"
+        return "uniform"
 
     @abstractmethod
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
@@ -187,7 +187,7 @@ class ByKernel(Picker):
 
     @property
     def kept(self) -> str:
-        return "learnt" if self.weighted else "equal"
+        return "learned" if self.weighted else "uniform"
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
         return BilevelSelector(
