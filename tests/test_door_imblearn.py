@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks as parametrize_with_sklearn
 
-from bicore import BilevelSelector, InputError
+from bicore import BilevelSelector, InputError, LargeDataWarning
 from bicore.integrations.imblearn import CoresetSampler
 from bicore.integrations.sklearn import CoresetClassifier
 from bicore.integrations.sklearn import CoresetSampler as Sampler
@@ -29,16 +29,16 @@ PLAIN = BilevelSelector("linear", inner_reg=0.1)
 def expected(sampler):
     """The library checks sparse frames whatever the sampler's tag says of sparse rows."""
     reason = "the method looks at dense rows; sparse ones are refused in scikit-learn's words"
-    dense = sampler.method == "k-center-features"
+    dense = sampler.selector == "k-center-features"
     return {"check_samplers_pandas_sparse": reason} if dense else {}
 
 
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        CoresetSampler(method=PLAIN),
-        CoresetSampler(method="uniform"),
-        CoresetSampler(method="k-center-features"),
+        CoresetSampler(),
+        CoresetSampler(selector="uniform"),
+        CoresetSampler(selector="k-center-features"),
     ],
     expected_failed_checks=expected,
 )
@@ -47,7 +47,7 @@ def test_imbalanced_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_sklearn([CoresetSampler(method=PLAIN)])
+@parametrize_with_sklearn([CoresetSampler()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -66,19 +66,19 @@ def test_counts_are_those_of_imbalanced_learn():
         theirs = RandomUnderSampler(sampling_strategy=strategy, random_state=0)
         expected = Counter(theirs.fit_resample(x, y)[1])
         for method in (PLAIN, "k-center-features"):
-            sampler = CoresetSampler(sampling_strategy=strategy, method=method)
+            sampler = CoresetSampler(sampling_strategy=strategy, selector=method)
             rows, labels = sampler.fit_resample(x, y)
             assert Counter(labels) == expected
             assert sampler.sampling_strategy_ == theirs.sampling_strategy_
             np.testing.assert_array_equal(rows, x[sampler.sample_indices_])
     two = y < 2
-    ratio = CoresetSampler(sampling_strategy=0.8, method=PLAIN)
+    ratio = CoresetSampler(sampling_strategy=0.8, selector=PLAIN)
     assert Counter(ratio.fit_resample(x[two], y[two])[1]) == {0: 10, 1: 8}
 
 
 def test_a_class_that_is_not_resampled_stays_whole_and_is_chosen_beside():
     x, y = uneven()
-    sampler = CoresetSampler(kernel="rbf", inner_reg=0.1)
+    sampler = CoresetSampler(selector=BilevelSelector("rbf", inner_reg=0.1))
     sampler.fit_resample(x, y)
     assert set(np.flatnonzero(y == 1)) <= set(sampler.sample_indices_)
     first = sampler.sample_indices_[: int((y == 1).sum())]
@@ -88,8 +88,8 @@ def test_a_class_that_is_not_resampled_stays_whole_and_is_chosen_beside():
 def test_a_pipeline_and_a_search_take_it():
     x, y = uneven()
     assert is_sampler(CoresetSampler())
-    pipeline = make_pipeline(CoresetSampler(method=PLAIN), LogisticRegression())
-    search = GridSearchCV(pipeline, {"coresetsampler__method": [PLAIN, "uniform"]}, cv=2)
+    pipeline = make_pipeline(CoresetSampler(selector=PLAIN), LogisticRegression())
+    search = GridSearchCV(pipeline, {"coresetsampler__selector": [PLAIN, "uniform"]}, cv=2)
     frame = pd.DataFrame(x, columns=list("abcd"))
     search.fit(frame, y)
     assert search.best_estimator_[0].feature_names_in_.tolist() == list("abcd")
@@ -98,16 +98,52 @@ def test_a_pipeline_and_a_search_take_it():
 
 def test_the_sampler_of_scikit_learn_goes_into_a_pipeline_too():
     x, y = uneven()
-    pipeline = make_pipeline(Sampler(10, kernel="linear", inner_reg=0.1), LogisticRegression())
+    pipeline = make_pipeline(Sampler(10, selector=PLAIN), LogisticRegression())
     assert pipeline.fit(x, y).score(x, y) > 0.5
     assert len(pipeline[0].sample_indices_) == 10
 
 
-def test_weights_reach_a_model_that_a_pipeline_would_keep_from_it():
+@pytest.mark.parametrize("weights", ["final", "learnt"])
+def test_learned_weights_keep_the_counts_and_reach_a_model(weights):
     x, y = uneven()
-    sampler = CoresetSampler(kernel="rbf", inner_reg=0.1, weights="final")
+    chooser = BilevelSelector("rbf", inner_reg=0.1, weights=weights)
+    sampler = CoresetSampler(selector=chooser)
     model = CoresetClassifier(LogisticRegression(), sampler).fit(x, y)
     assert not (model.sampler_.sample_weight_ == 1.0).all()
+    rows = model.sampler_.sample_indices_
+    assert Counter(y[rows]) == {0: 8, 1: 8, 2: 8}
+    assert set(np.flatnonzero(y == 1)) <= set(rows)
+
+
+def test_large_data_are_selected_in_parts(monkeypatch):
+    data = blobs(300, classes=3)
+    keep = np.flatnonzero((data.y != 0) | (np.arange(300) % 2 == 0))
+    for name, value in {"EXACT_ROWS": 100, "PART_ROWS": 80, "PART_POINTS": 30}.items():
+        monkeypatch.setattr(f"bicore.methods.counts.{name}", value)
+    least = min(Counter(data.y[keep]).values())
+    for weights in ("binary", "final"):
+        chooser = BilevelSelector("rbf", inner_reg=0.1, weights=weights, exact=False)
+        sampler = CoresetSampler(selector=chooser)
+        with pytest.warns(LargeDataWarning, match="in 4 parts"):
+            _, labels = sampler.fit_resample(data.x[keep], data.y[keep])
+        assert set(Counter(labels).values()) == {least}
+        assert (sampler.sample_weight_ != 1).any() == (weights == "final")
+
+
+def test_category_columns_are_taken_as_the_library_takes_them():
+    x, y = uneven()
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    frame["colour"] = pd.Categorical(np.where(x[:, 0] > 0, "red", "blue"))
+    theirs = RandomUnderSampler(random_state=0).fit_resample(frame, y)[0]
+    sampler = CoresetSampler(selector=PLAIN)
+    ours, labels = sampler.fit_resample(frame, y)
+    assert ours.dtypes.equals(theirs.dtypes)
+    assert Counter(labels) == {0: 8, 1: 8, 2: 8}
+    assert sampler.feature_names_in_.tolist() == [*"abcd", "colour"]
+
+
+def test_another_sampler_serves_a_model():
+    x, y = uneven()
     other = CoresetClassifier(LogisticRegression(), RandomUnderSampler()).fit(x, y)
     assert other.score(x, y) > 0.5
 
@@ -119,6 +155,6 @@ def test_what_is_wrong_is_said_before_work():
     with pytest.raises(ValueError, match="sampling_strategy"):
         CoresetSampler(sampling_strategy="minority").fit_resample(x, y)
     with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
-        CoresetSampler(kernel="laplace").fit_resample(sparse.csr_matrix(x), y)
-    with pytest.raises(InputError, match="rfb"):
-        CoresetSampler(kernel="rfb").fit_resample(x, y)
+        CoresetSampler(selector=BilevelSelector("laplace")).fit_resample(sparse.csr_matrix(x), y)
+    with pytest.raises(InputError, match="k-centre"):
+        CoresetSampler(selector="k-centre").fit_resample(x, y)

@@ -151,6 +151,93 @@ def test_what_is_not_given_is_not_there():
     assert not hasattr(buffer, "examples")
 
 
+def filled(size=20, **more):
+    buffer = Buffer(size, **more)
+    for _, labels, plain, task in stream(100):
+        tasks = torch.full((len(plain),), task)
+        logits = functional.one_hot(labels, 10).float()
+        buffer.add_data(plain, labels, logits, tasks, true_labels=labels)
+    return buffer
+
+
+def test_values_written_into_a_tensor_stay_with_their_examples():
+    buffer = filled()
+    places, *_ = buffer.get_data(5, return_index=True)
+    buffer.logits[places, :] = -1.0
+    marked = buffer.examples[places]
+    x, y = torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2])
+    buffer.add_data(x, y, torch.zeros(3, 10), y, true_labels=y)
+    for image, logits in zip(buffer.examples, buffer.logits, strict=True):
+        known = any(torch.equal(image, one) for one in marked)
+        assert bool((logits == -1).all()) == known
+    with pytest.raises(InputError, match="same columns"):
+        buffer.add_data(x, y)
+
+
+def test_a_new_size_is_kept_to():
+    buffer = filled()
+    buffer.buffer_size = 7
+    assert len(buffer) == len(buffer.labels) == buffer.buffer_size == 7
+    assert torch.equal(buffer.logits.argmax(1), buffer.labels)
+    buffer.buffer_size = 30
+    for _, labels, plain, task in stream(60):
+        tasks = torch.full((len(plain),), task)
+        buffer.add_data(plain, labels, torch.zeros(len(plain), 10), tasks, true_labels=labels)
+    assert len(buffer) == 30
+    assert buffer.is_full()
+    endless = Buffer(-1, sample_selection_strategy="unlimited")
+    endless.add_data(torch.rand(50, 3))
+    endless.add_data(torch.rand(50, 3))
+    assert len(endless) == 100
+    assert not endless.is_full()
+    with pytest.raises(InputError, match="sample_selection_strategy"):
+        Buffer(5, sample_selection_strategy="best")
+
+
+def test_the_other_calls_of_mammoth():
+    buffer = filled(sample_selection_strategy="lars")
+    buffer.sample_selection_fn.update(torch.arange(3), torch.rand(3))
+    plain, augmented, labels, *_ = buffer.get_data(
+        2, noise, return_not_aug=True, force_indexes=[3, 5]
+    )
+    assert torch.equal(plain, buffer.examples[[3, 5]])
+    assert not torch.equal(plain, augmented)
+    assert torch.equal(labels, buffer.labels[[3, 5]])
+    few = buffer.get_balanced_data(4, n_classes=2)[1]
+    assert sorted(torch.unique(few, return_counts=True)[1].tolist()) == [2, 2]
+    image, *_ = buffer[3]
+    assert torch.equal(image, buffer.examples[3])
+    assert [int(item[1]) for item in buffer] == buffer.labels.tolist()
+    loader = buffer.get_dataloader(None, 8, shuffle=True, transform=noise)
+    assert sorted(int(one) for batch in loader for one in batch[1]) == sorted(
+        buffer.labels.tolist()
+    )
+
+    class Batches:
+        """A transform of kornia gets a batch."""
+
+        def __call__(self, images):
+            assert images.shape == (4, 1, 8, 8)
+            return images + 1
+
+    Batches.__module__ = "kornia.augmentation"
+    assert buffer.get_data(4, Batches())[0].min() >= 1
+
+
+def test_a_saved_buffer_goes_on(tmp_path):
+    buffer = filled()
+    torch.save(buffer, tmp_path / "buffer.pt")
+    again = torch.load(tmp_path / "buffer.pt", weights_only=False)
+    loaded = Buffer(20)  # as mammoth loads what serialize gave
+    for name, tensor in buffer.serialize().items():
+        setattr(loaded, name, tensor)
+    for one in (buffer, again, loaded):
+        x, y = torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 2])
+        one.add_data(x, y, torch.zeros(3, 10), y, true_labels=y)
+        assert len(one) == 20
+    assert torch.equal(buffer.examples, again.examples)
+
+
 def test_a_checkpoint_goes_on():
     batches = list(stream(100))
     first = Buffer(20)

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn import config_context
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bicore import BilevelSelector, InputError
@@ -19,7 +20,8 @@ from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, Cor
 from bicore.methods.baselines.covering import KCenter
 from tests.helpers import blobs
 
-PLAIN = {"kernel": "linear", "inner_reg": 0.1, "strategy": "greedy", "targets": "given"}
+PLAIN = {"selector": BilevelSelector("linear", inner_reg=0.1)}
+LEARNED = {"selector": BilevelSelector("linear", inner_reg=0.1, weights="final")}
 #: Rows with weight 2 and rows that occur twice are one problem to a model that sees all of them.
 #: Ours sees a share of the rows: of repeated ones another number, and each with its coreset weight.
 OTHER_ROWS = "weights decide which rows are chosen, and a share of repeated rows is another number"
@@ -33,16 +35,13 @@ def expected(estimator):
     return EXPECTED if hasattr(estimator, "predict") else {}
 
 
-HALF = CoresetSampler(0.5, rule="gradient", **PLAIN)
-
-
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        CoresetSampler(0.2, **PLAIN),
-        CoresetSampler(0.2, method="k-center-features"),
-        CoresetClassifier(LogisticRegression(), HALF),
-        CoresetRegressor(Ridge(), HALF),
+        CoresetSampler(),
+        CoresetSampler(0.2, selector="k-center-features"),
+        CoresetClassifier(LogisticRegression()),
+        CoresetRegressor(Ridge()),
     ],
     expected_failed_checks=expected,
 )
@@ -53,24 +52,45 @@ def test_scikit_learn_checks(estimator, check):
 def test_every_method_is_within_reach():
     data = blobs()
     for method in ("k-center-features", KCenter(over="features"), "uniform", "class-balanced"):
-        sampler = CoresetSampler(6, method=method).fit(data.x, data.y)
+        sampler = CoresetSampler(6, selector=method).fit(data.x, data.y)
         assert len(set(sampler.sample_indices_)) == 6
-    bare = CoresetSampler(6, method="k-center-features").fit(data.x)  # which looks at no labels
+    bare = CoresetSampler(6, selector="k-center-features").fit(data.x)  # which looks at no labels
     assert bare.sampling_strategy_ is None
     assert bare.fit_resample(data.x)[1] is None
-    chosen = BilevelSelector("rbf", inner_reg=0.1)
-    by_selector = CoresetSampler(6, method=chosen).fit(data.x, data.y)
-    assert by_selector.coreset_.provenance.kernel.startswith("rbf")
-    weighted = CoresetSampler(6, method="bilevel-weighted", **PLAIN).fit(data.x, data.y)
-    assert not weighted.coreset_.binary
+    by_selector = CoresetSampler(6, **PLAIN).fit(data.x, data.y)
+    assert by_selector.coreset_.provenance.kernel.startswith("linear")
     for wrong, words in (
-        ({"method": "k-centre"}, "k-centre"),
-        ({"method": "uniform", "kernel": "rbf"}, "kernel"),
-        ({"method": chosen, "kernel": "rbf"}, "method is a selector"),
-        ({"method": "uniform", "sampling_strategy": "auto"}, "quotas"),
+        ({"selector": "k-centre"}, "k-centre"),
+        ({"selector": "uniform", "sampling_strategy": "auto"}, "sampling_strategy"),
     ):
         with pytest.raises(InputError, match=words):
             CoresetSampler(6, **wrong).fit(data.x, data.y)
+
+
+def test_options_of_version_0_2_make_a_selector():
+    data = blobs()
+    with pytest.warns(DeprecationWarning, match="selector=BilevelSelector"):
+        old = CoresetSampler(6, method="bilevel-ntk", kernel="linear", inner_reg=0.1)
+    assert old.get_params(deep=False)["selector"] == PLAIN["selector"]
+    new = CoresetSampler(6, **PLAIN)
+    assert (
+        old.fit(data.x, data.y).coreset_.indices.tolist()
+        == new.fit(data.x, data.y).coreset_.indices.tolist()
+    )
+
+
+def test_the_default_size_is_a_tenth_and_at_least_a_hundred_rows():
+    data = blobs(1200)
+    for rows, size in ((40, 40), (300, 100), (1200, 120)):
+        sampler = CoresetSampler(selector="uniform").fit(data.x[:rows], data.y[:rows])
+        assert len(sampler.sample_indices_) == size
+
+
+def test_columns_of_text_are_encoded_for_the_selection_and_stay_as_they_are():
+    frame = pd.DataFrame({"size": np.arange(40.0), "colour": pd.Categorical(["red", "blue"] * 20)})
+    rows, labels = CoresetSampler(6, **PLAIN).fit_resample(frame, frame["size"] > 20)
+    assert rows.dtypes.equals(frame.dtypes)
+    assert (labels.index == rows.index).all()
 
 
 def test_what_is_wrong_is_said_in_the_words_of_the_library():
@@ -84,9 +104,9 @@ def test_what_is_wrong_is_said_in_the_words_of_the_library():
         sampler.fit(np.where(data.x > 1, np.nan, data.x), data.y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         sampler.fit(data.x, data.y[:-1])
-    for options in ({"kernel": "laplace"}, {"method": "k-center-features"}):
+    for selector in (BilevelSelector("laplace"), "k-center-features"):
         with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
-            CoresetSampler(6, **options).fit(sparse.csr_matrix(data.x), data.y)
+            CoresetSampler(6, selector=selector).fit(sparse.csr_matrix(data.x), data.y)
 
 
 def test_a_sampler_tells_names_and_counts():
@@ -109,7 +129,7 @@ class Remembers(LogisticRegression):
 
 def test_learnt_weights_reach_the_model():
     data = blobs()
-    learnt = CoresetSampler(12, weights="final", **PLAIN)
+    learnt = CoresetSampler(12, **LEARNED)
     model = CoresetClassifier(Remembers(), learnt).fit(data.x, data.y)
     weights = model.sampler_.sample_weight_
     assert not (weights == 1.0).all()
@@ -117,10 +137,12 @@ def test_learnt_weights_reach_the_model():
     rows = model.sampler_.sample_indices_
     direct = LogisticRegression().fit(data.x[rows], data.y[rows], weights / weights.mean())
     np.testing.assert_allclose(model.predict_proba(data.x), direct.predict_proba(data.x))
-    piped = CoresetClassifier(make_pipeline(StandardScaler(), Remembers()), learnt)
-    np.testing.assert_allclose(
-        piped.fit(data.x, data.y).estimator_[-1].seen_, weights / weights.mean()
-    )
+    for routing in (False, True):
+        inner = make_pipeline(StandardScaler(), Remembers())
+        with config_context(enable_metadata_routing=routing):
+            piped = CoresetClassifier(make_pipeline(MinMaxScaler(), inner), learnt)
+            piped.fit(data.x, data.y)
+        np.testing.assert_allclose(piped.estimator_[-1][-1].seen_, weights / weights.mean())
     plain = CoresetClassifier(Remembers(), CoresetSampler(12, **PLAIN)).fit(data.x, data.y)
     assert plain.estimator_.seen_ is None  # weights of 1 are none
     with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
@@ -133,7 +155,7 @@ def test_a_model_reads_targets_as_its_kind_does():
     whole = np.arange(40)  # forty classes to a classifier
     model = CoresetRegressor(Ridge(), CoresetSampler(10, **PLAIN)).fit(data.x, whole)
     assert model.sampler_.coreset_.provenance.task == "regression"
-    assert model.sampler.task == "auto"
+    assert model.sampler.selector.task == "auto"
     model = CoresetClassifier(LogisticRegression(), CoresetSampler(10, **PLAIN))
     model.fit(data.x, data.y.astype(float))
     assert model.sampler_.coreset_.provenance.task == "classification"
@@ -143,9 +165,11 @@ def test_a_model_reads_targets_as_its_kind_does():
 def test_a_search_reaches_the_sampler():
     data = blobs()
     model = CoresetClassifier(LogisticRegression(), CoresetSampler(5, **PLAIN))
-    search = GridSearchCV(model, {"sampler__size": [3, 12]}, cv=2).fit(data.x, data.y)
-    assert search.best_params_["sampler__size"] in (3, 12)
-    assert len(search.best_estimator_.sampler_.sample_indices_) in (3, 12)
+    grid = {"sampler__size": [3, 12], "sampler__selector__kernel": ["linear", "rbf"]}
+    search = GridSearchCV(model, grid, cv=2).fit(data.x, data.y)
+    found = search.best_estimator_.sampler_
+    assert len(found.sample_indices_) == search.best_params_["sampler__size"]
+    assert found.coreset_.provenance.kernel == search.best_params_["sampler__selector__kernel"]
 
 
 def test_sparse_rows_come_out_sparse():

@@ -11,6 +11,7 @@ from sklearn.datasets import load_diabetes, load_wine
 import bicore
 from bicore import BicoreError, Dataset
 from bicore.integrations.sklearn import CoresetSampler
+from bicore.methods.registry import as_selector
 from tests.marks import diagonal, few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
@@ -89,8 +90,11 @@ def from_dask(x, y, folder, request):
 def from_sampler(x, y, folder, request):
     if set(request) & {"quotas", "initial", "weight"}:
         pytest.skip("the sampler has no such argument")
-    request.setdefault("random_state", 0)
-    return CoresetSampler(**request).fit(x, y).coreset_
+    names = ("size", "tolerance", "random_state", "runtime")
+    own = {name: request.pop(name) for name in names if name in request}
+    selector = request.pop("method", "bilevel")
+    selector = as_selector(selector, **request) if request else selector
+    return CoresetSampler(selector=selector, **own).fit(x, y).coreset_
 
 
 ROUTES = [

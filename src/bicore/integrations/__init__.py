@@ -1,8 +1,18 @@
 """Integrations with other libraries, one file each; none is imported by default."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+from bicore._deprecated import warn
 from bicore.errors import InputError
+from bicore.methods.registry import as_selector
+
+#: Parameters of samplers in version 0.2 that are now those of their selector.
+_OPTIONS = (
+    *("kernel", "loss", "outer_loss", "inner_reg", "weights", "rule", "candidates"),
+    *("strategy", "first", "task", "classes", "targets", "prior"),
+)
 
 
 def missing_base(words: str) -> type:
@@ -13,3 +23,21 @@ def missing_base(words: str) -> type:
             raise InputError(words)
 
     return Missing
+
+
+def accept_old_options(init: Callable[..., None]) -> Callable[..., None]:
+    """Accept the keywords of a sampler of version 0.2: ``method`` and options of the method."""
+
+    @wraps(init)
+    def call(self: Any, *args: Any, **given: Any) -> None:
+        if "method" in given:
+            warn("method=", "selector=")
+            given["selector"] = given.pop("method")
+        old = {name: given.pop(name) for name in _OPTIONS if name in given}
+        if old:
+            words = ", ".join(f"{name}=" for name in old)
+            warn(f"{words} of {type(self).__name__}", "selector=BilevelSelector(...)")
+            given["selector"] = as_selector(given.get("selector", "bilevel"), **old)
+        init(self, *args, **given)
+
+    return call

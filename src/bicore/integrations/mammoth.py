@@ -6,49 +6,60 @@ Mammoth is not a package. In the file of a model, replace ``from utils.buffer im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from bicore.data import Array, as_tensor
-from bicore.errors import InputError, check_integer
+from bicore.data import Array
+from bicore.errors import InputError, check_integer, unknown_name
 from bicore.streaming.buffer import Buffer as Memory
 from bicore.streaming.registry import as_buffer
 
 __all__ = ["Buffer"]
 
-#: The columns of an example in the order in which they are returned, and their precision.
-_KINDS = {
-    "examples": torch.float32,
-    "labels": torch.int64,
-    "logits": torch.float32,
-    "task_labels": torch.int64,
-}
+#: The column of a memory with the number of a row in the stream.
+ROW = "row"
+#: Mammoth's selection strategies; a memory replaces all but the last, which keeps every row.
+STRATEGIES = ("reservoir", "lars", "labrs", "abs", "balancoir", "unlimited")
+#: The size of a buffer without limit.
+UNLIMITED = 10**9
 
 Device = str | torch.device
 Transform = Callable[[Tensor], Tensor]
 
 
 class Buffer:
-    """Replay buffer of ER, DER, DER++ and similar methods, backed by a memory of bicore.
+    """Replay buffer of ER, DER, DER++, X-DER and similar methods, backed by a memory of bicore.
 
-    It has the methods of mammoth's own buffer, which is a reservoir. Logits and task labels stay
-    with their examples. The tensors ``examples``, ``labels``, ``logits`` and ``task_labels`` exist
-    once they have been given; places in them are valid until the next :meth:`add_data`.
+    It answers the calls of Mammoth's own buffer. Places in its tensors are valid until the next
+    :meth:`add_data`; values written into the tensors, such as ``buffer.logits[places] = new``, stay
+    with their examples. It can be pickled, and saved by ``torch.save``.
 
     Parameters
     ----------
     buffer_size : int
-        Capacity: the number of examples to keep.
+        Capacity: the number of examples to keep. A new value keeps the best of the stored examples.
     device : str or torch.device
-        Device of the returned tensors.
+        Device of the tensors.
+    sample_selection_strategy : str
+        Mammoth's argument: "unlimited" keeps all examples; for others ``memory`` decides.
     memory : str or callable
         A name of ``bicore.streaming.BUFFERS``, or a function from a capacity to a buffer.
     random_state : int
         Seed of the draws of :meth:`get_data`.
+    dataset, n_tasks : object
+        Arguments of Mammoth's strategies; ignored.
+
+    Attributes
+    ----------
+    examples, labels, logits, task_labels, true_labels : Tensor
+        The stored columns; a column that was never given does not exist.
+    num_seen_examples : int
+        Number of examples of the stream so far.
 
     Raises
     ------
@@ -67,50 +78,76 @@ class Buffer:
     (torch.Size([8, 1, 8, 8]), torch.Size([8]), torch.Size([8, 5]))
     """
 
-    #: The names that mammoth has for the columns.
-    attributes = tuple(_KINDS)
+    examples: Tensor
+    labels: Tensor
 
     def __init__(
         self,
         buffer_size: int,
         device: Device = "cpu",
+        sample_selection_strategy: str = "reservoir",
         *,
         memory: str | Callable[[int], Memory] = "moments",
         random_state: int = 0,
+        dataset: Any = None,
+        n_tasks: Any = None,
     ) -> None:
-        self.buffer_size = check_integer("buffer_size", buffer_size)
+        strategy = sample_selection_strategy.lower()
+        if strategy not in STRATEGIES:
+            raise unknown_name("sample_selection_strategy", strategy, STRATEGIES)
+        self.sample_selection_strategy = strategy
+        self.sample_selection_fn = _Strategy()
+        self.attributes = ["examples", "labels", "logits", "task_labels", "true_labels"]
         self.device = torch.device(device)
-        self._make = memory if callable(memory) else lambda capacity: as_buffer(memory, capacity)
+        self._kind = memory
         self._rng = np.random.default_rng(random_state)
+        unlimited = strategy == "unlimited"
+        self._size = UNLIMITED if unlimited else check_integer("buffer_size", buffer_size)
         self.empty()
+
+    @property
+    def buffer_size(self) -> int:
+        """Capacity."""
+        return self._size
+
+    @buffer_size.setter
+    def buffer_size(self, value: int) -> None:
+        if value != self._size and self.sample_selection_strategy != "unlimited":
+            self._size = check_integer("buffer_size", value)
+            self._restart()
 
     def empty(self) -> None:
         """Remove all examples and start again."""
-        self.memory = self._make(self.buffer_size)
-        self._tensors: dict[str, Tensor] = {}
+        for name in self.used_attributes:
+            delattr(self, name)
+        self.num_seen_examples = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        """Give the stored examples to a new memory."""
+        make = self._kind
+        self.memory = None
+        if self._size < UNLIMITED:
+            self.memory = make(self._size) if callable(make) else as_buffer(make, self._size)
+        #: The numbers of the stored rows, and of the next one.
+        self._rows: Array = np.empty(0, np.int64)
+        self._next = 0
+        stored = {name: getattr(self, name) for name in self.used_attributes}
+        for name in stored:
+            delattr(self, name)
+        if stored:
+            self._add(stored)
 
     def __len__(self) -> int:
-        return len(self.memory)
-
-    def __getattr__(self, name: str) -> Tensor:
-        # mammoth asks by hasattr which columns exist
-        held: dict[str, Tensor] = self.__dict__.get("_tensors", {})
-        if name not in held:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}")
-        return held[name]
-
-    @property
-    def num_seen_examples(self) -> int:
-        """Number of examples of the stream so far."""
-        return self.memory.position
+        return len(self.examples) if hasattr(self, "examples") else 0
 
     @property
     def used_attributes(self) -> list[str]:
         """Names of the stored columns."""
-        return [name for name in self.attributes if name in self._tensors]
+        return [name for name in self.attributes if hasattr(self, name)]
 
     def to(self, device: Device) -> Buffer:
-        """Return tensors on another device from now on.
+        """Move the tensors to another device.
 
         Parameters
         ----------
@@ -123,8 +160,24 @@ class Buffer:
             The buffer itself.
         """
         self.device = torch.device(device)
-        self._tensors = {name: tensor.to(device) for name, tensor in self._tensors.items()}
+        for name, tensor in self.serialize(device).items():
+            setattr(self, name, tensor)
         return self
+
+    def serialize(self, out_device: Device = "cpu") -> dict[str, Tensor]:
+        """Return the stored columns.
+
+        Parameters
+        ----------
+        out_device : str or torch.device
+            Device of the tensors.
+
+        Returns
+        -------
+        dict of str to Tensor
+            The tensors by their names.
+        """
+        return {name: getattr(self, name).to(out_device) for name in self.used_attributes}
 
     def add_data(
         self,
@@ -133,6 +186,8 @@ class Buffer:
         logits: Tensor | None = None,
         task_labels: Tensor | None = None,
         attention_maps: Any = None,
+        true_labels: Tensor | None = None,
+        sample_selection_scores: Any = None,
     ) -> None:
         """Add the next examples of the stream.
 
@@ -144,6 +199,10 @@ class Buffer:
             Columns of the examples; give them always or never.
         attention_maps : None
             Not supported.
+        true_labels : Tensor, optional
+            Another column.
+        sample_selection_scores : object
+            Ignored: the memory decides.
 
         Raises
         ------
@@ -152,22 +211,37 @@ class Buffer:
         """
         if attention_maps is not None:
             raise InputError("attention_maps are not supported; use mammoth's own buffer.")
-        extra = {"logits": logits, "task_labels": task_labels}
-        given = {name: one.to(_KINDS[name]) for name, one in extra.items() if one is not None}
-        classes = None if labels is None else labels.to(torch.int64)
-        self.memory.update(examples.to(torch.float32), classes, extra=given or None)
-        self._tensors = self._stored()
+        columns = {"examples": examples, "labels": labels, "logits": logits}
+        columns |= {"task_labels": task_labels, "true_labels": true_labels}
+        given = {name: one for name, one in columns.items() if one is not None}
+        if len(self) and set(given) != set(self.used_attributes):
+            raise InputError(
+                f"add_data got {', '.join(given)}, and earlier examples have "
+                f"{', '.join(self.used_attributes)}; give the same columns each time."
+            )
+        if len(self._rows) != len(self):  # tensors of a checkpoint were put in place
+            self._restart()
+        self._add(given)
+        self.num_seen_examples += len(examples)
 
-    def _stored(self) -> dict[str, Tensor]:
-        if self.is_empty():
-            return {}
-        kept = self.memory.snapshot()
-        columns: dict[str, Array | None] = {"examples": kept.x, "labels": kept.y}
-        return {
-            name: as_tensor(column).to(self.device, _KINDS[name])
-            for name, column in {**columns, **(kept.extra or {})}.items()
-            if column is not None
-        }
+    def _add(self, given: Mapping[str, Tensor]) -> None:
+        """Let the memory choose among the stored and the new examples."""
+        kinds = {name: torch.int64 if "labels" in name else torch.float32 for name in given}
+        new = {name: one.detach().to(self.device, kinds[name]) for name, one in given.items()}
+        count = len(new["examples"])
+        rows = np.concatenate([self._rows, np.arange(count) + self._next])
+        kept = rows
+        if self.memory is not None:
+            labels = new["labels"].cpu() if "labels" in new else None
+            numbers = {ROW: rows[len(self._rows) :]}
+            self.memory.update(new["examples"].cpu(), labels, extra=numbers)
+            kept = np.asarray((self.memory.snapshot().extra or {})[ROW])
+        places = torch.from_numpy(np.flatnonzero(np.isin(rows, kept))).to(self.device)
+        for name, tensor in new.items():
+            whole = torch.cat([getattr(self, name), tensor]) if len(self._rows) else tensor
+            setattr(self, name, whole[places])
+        self._rows = rows[places.cpu().numpy()]
+        self._next += count
 
     def get_data(
         self,
@@ -177,6 +251,9 @@ class Buffer:
         device: Device | None = None,
         mask_task_out: int | None = None,
         cpt: int | None = None,
+        return_not_aug: bool = False,
+        not_aug_transform: Transform | None = None,
+        force_indexes: Any = None,
     ) -> tuple[Tensor, ...]:
         """Draw examples without replacement.
 
@@ -185,7 +262,7 @@ class Buffer:
         size : int
             Number of examples; all if fewer are stored.
         transform : callable, optional
-            Augments one example.
+            Augments one example, or a batch if it is one of kornia's.
         return_index : bool
             Whether to return their places first.
         device : str or torch.device, optional
@@ -194,11 +271,17 @@ class Buffer:
             A task to leave out.
         cpt : int, optional
             Classes per task, to find the task of a label if task labels are not stored.
+        return_not_aug : bool
+            Whether to return the examples before ``transform`` as well, in front of the others.
+        not_aug_transform : callable, optional
+            Is applied to those.
+        force_indexes : array of int, optional
+            Places to return instead of a draw.
 
         Returns
         -------
         tuple of Tensor
-            Examples, then the other stored columns: labels, logits, task labels.
+            Examples, then the other stored columns: labels, logits, task labels, true labels.
 
         Raises
         ------
@@ -206,19 +289,54 @@ class Buffer:
             If the buffer is empty, or the task of an example is unknown.
         """
         places = np.arange(len(self))
-        if mask_task_out is not None:
+        if force_indexes is not None:
+            places = np.asarray(force_indexes).reshape(-1)
+        elif mask_task_out is not None:
             places = np.flatnonzero(self._tasks(cpt) != mask_task_out)
-        chosen = self._rng.choice(places, size=min(size, len(places)), replace=False)
-        index = torch.from_numpy(chosen)
+        if force_indexes is None:
+            places = self._rng.choice(places, size=min(size, len(places)), replace=False)
+        index = torch.from_numpy(places)
         found = self.get_data_by_index(index, transform, device)
+        if return_not_aug:
+            plain = self.get_data_by_index(index, not_aug_transform, device)
+            found = (plain[0], *found)
         return (index.to(device or self.device), *found) if return_index else found
 
     def _tasks(self, cpt: int | None) -> Array:
-        if "task_labels" in self._tensors:
-            return self._tensors["task_labels"].cpu().numpy()
-        if cpt is None or "labels" not in self._tensors:
+        if hasattr(self, "task_labels"):
+            return np.asarray(self.task_labels.cpu())
+        if cpt is None or not hasattr(self, "labels"):
             raise InputError("mask_task_out needs task_labels, or labels and cpt=.")
-        return (self._tensors["labels"] // cpt).cpu().numpy()
+        return np.asarray((self.labels // cpt).cpu())
+
+    def get_balanced_data(
+        self, size: int, transform: Transform | None = None, n_classes: int = -1
+    ) -> tuple[Tensor, ...]:
+        """Draw equally many examples of each of some classes.
+
+        Parameters
+        ----------
+        size : int
+            Number of examples; fewer if a class does not have enough.
+        transform : callable, optional
+            Augments one example, or a batch if it is one of kornia's.
+        n_classes : int
+            Number of classes, drawn at random; -1 for all.
+
+        Returns
+        -------
+        tuple of Tensor
+            Examples, then the other stored columns.
+        """
+        labels = np.asarray(self.labels.cpu())
+        classes = np.unique(labels)
+        if n_classes > 0:
+            classes = self._rng.permutation(classes)[:n_classes]
+        places = []
+        for number, label in enumerate(classes):
+            wanted = len(range(number, size, len(classes)))
+            places.append(self._rng.permutation(np.flatnonzero(labels == label))[:wanted])
+        return self.get_data_by_index(torch.from_numpy(np.concatenate(places)), transform)
 
     def get_data_by_index(
         self, indexes: Tensor, transform: Transform | None = None, device: Device | None = None
@@ -230,7 +348,7 @@ class Buffer:
         indexes : Tensor
             Places, as :meth:`get_data` returns them; valid until the next :meth:`add_data`.
         transform : callable, optional
-            Augments one example.
+            Augments one example, or a batch if it is one of kornia's.
         device : str or torch.device, optional
             Device of the result; default: the buffer's.
 
@@ -247,9 +365,9 @@ class Buffer:
         if self.is_empty():
             raise InputError("the buffer is empty; call add_data first, and check is_empty().")
         index = torch.as_tensor(indexes).to(self.device)
-        found = {name: self._tensors[name][index] for name in self.used_attributes}
+        found = {name: getattr(self, name)[index] for name in self.used_attributes}
         if transform is not None and len(index):
-            found["examples"] = torch.stack([transform(one) for one in found["examples"].cpu()])
+            found["examples"] = _transform(found["examples"], transform)
         return tuple(tensor.to(device or self.device) for tensor in found.values())
 
     def get_all_data(
@@ -260,7 +378,7 @@ class Buffer:
         Parameters
         ----------
         transform : callable, optional
-            Augments one example.
+            Augments one example, or a batch if it is one of kornia's.
         device : str or torch.device, optional
             Device of the result; default: the buffer's.
 
@@ -268,13 +386,50 @@ class Buffer:
         -------
         tuple of Tensor
             Examples, then the other stored columns.
-
-        Raises
-        ------
-        InputError
-            If the buffer is empty.
         """
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
+
+    def __getitem__(self, index: int, transform: Transform | None = None) -> list[Tensor]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return [one[0] for one in self.get_data_by_index(torch.tensor([index]), transform)]
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        return (self[place] for place in range(len(self)))
+
+    def get_dataloader(
+        self,
+        args: Any,
+        batch_size: int,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        transform: Transform | None = None,
+        sampler: Any = None,
+    ) -> DataLoader[Any]:
+        """Return a loader of the stored examples.
+
+        Parameters
+        ----------
+        args : object
+            Ignored.
+        batch_size : int
+            Examples per batch.
+        shuffle, drop_last : bool
+            As in torch's loader.
+        transform : callable, optional
+            Augments one example.
+        sampler : Sampler, optional
+            As in torch's loader.
+
+        Returns
+        -------
+        DataLoader
+            Batches of the stored columns.
+        """
+        items: Any = _Items(self, transform)
+        seed = int(self._rng.integers(2**31))
+        draws = torch.Generator().manual_seed(seed)
+        return DataLoader(items, batch_size, shuffle, sampler, drop_last=drop_last, generator=draws)
 
     def is_empty(self) -> bool:
         """Whether there are no examples yet.
@@ -286,15 +441,31 @@ class Buffer:
         """
         return not len(self)
 
+    def is_full(self) -> bool:
+        """Whether as many examples were seen as the buffer holds.
+
+        Returns
+        -------
+        bool
+            True once the capacity was reached.
+        """
+        return self.num_seen_examples >= self.buffer_size
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint of torch.
 
         Returns
         -------
         dict
-            The states of the memory and of the random draws.
+            The state of the memory, the stored columns and the state of the random draws.
         """
-        return {"memory": self.memory.state_dict(), "drawn": self._rng.bit_generator.state}
+        return {
+            "memory": None if self.memory is None else self.memory.state_dict(),
+            "columns": self.serialize(),
+            "rows": torch.from_numpy(self._rows),
+            "counts": [self.num_seen_examples, self._next],
+            "drawn": self._rng.bit_generator.state,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another buffer.
@@ -307,8 +478,47 @@ class Buffer:
         Raises
         ------
         InputError
-            If the state is of another kind of buffer; the buffer is unchanged then.
+            If the state is of another kind of buffer, or of an earlier version; the buffer is
+            unchanged then.
         """
-        self.memory.load_state_dict(state["memory"])
+        if "columns" not in state:
+            raise InputError("state is of an earlier version of bicore; fill the buffer again.")
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"])
+        for name in self.used_attributes:
+            delattr(self, name)
+        for name, tensor in state["columns"].items():
+            setattr(self, name, tensor.to(self.device))
+        self._rows = state["rows"].numpy()
+        self.num_seen_examples, self._next = state["counts"]
         self._rng.bit_generator.state = state["drawn"]
-        self._tensors = self._stored()
+
+
+class _Strategy:
+    """Takes the scores that Mammoth's models give to a strategy; the memory needs none."""
+
+    device: Device = "cpu"
+
+    def update(self, *_: Any, **__: Any) -> None:
+        """Ignore scores."""
+
+
+class _Items:
+    """The stored examples for a loader of torch."""
+
+    def __init__(self, buffer: Buffer, transform: Transform | None) -> None:
+        self.buffer = buffer
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    def __getitem__(self, index: int) -> list[Tensor]:
+        return self.buffer.__getitem__(index, self.transform)
+
+
+def _transform(examples: Tensor, transform: Transform) -> Tensor:
+    """Apply a transform to each example; kornia's get the batch."""
+    if any(base.__module__.startswith("kornia") for base in type(transform).__mro__):
+        return transform(examples)
+    return torch.stack([transform(one) for one in examples.cpu()])

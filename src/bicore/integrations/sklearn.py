@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -18,63 +18,41 @@ from bicore import frames, picking
 from bicore.api import select
 from bicore.data import Array, Dataset, Task, of_mean_one
 from bicore.errors import InputError, check_integer
+from bicore.integrations import accept_old_options
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.runtime import Runtime
+from bicore.sources.tables import all_numbers, encode_table
 
 __all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]
 
-#: Parameters of the samplers here and for imbalanced-learn that are not options of a method.
-NOT_OPTIONS = ("size", "method", "sampling_strategy", "tolerance", "random_state", "runtime")
+#: The default number of rows: this share of them, and at least this many if there are.
+SHARE, FEWEST = 0.1, 100
 
 
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
-    Frames stay frames and sparse rows stay sparse. The parameters from ``kernel`` on are those of
-    :class:`bicore.BilevelSelector`; another method accepts the ones it has. For further options
-    of a method, give a selector as ``method``.
+    Frames stay frames and sparse rows stay sparse. Text columns of a frame are encoded for the
+    selection, as :func:`bicore.select` does it.
 
     Parameters
     ----------
     size : int, float, "auto" or None
         A count, a fraction of the rows, or "auto" for the fewest rows within ``tolerance`` of the
-        full model; None uses the counts of ``sampling_strategy``.
-    method : str or Selector
+        full model. None uses the counts of ``sampling_strategy`` if it is a mapping; otherwise a
+        tenth of the rows, at least 100 of them.
+    selector : str or Selector
         A name of ``bicore.methods.METHODS`` ("bilevel", "uniform", "k-center-features", …), or a
-        selector, which carries its own options.
+        selector such as ``BilevelSelector(kernel="rbf")``; its parameters can be searched as
+        ``selector__kernel``.
     sampling_strategy : "auto", mapping or callable, optional
         "auto" selects equally many rows of each class; a mapping (or a function of y that returns
         one) limits the rows of each label. With ``size=None`` the counts of the mapping are the
         size, and other classes are left out. The meaning of imbalanced-learn is that of
         :class:`bicore.integrations.imblearn.CoresetSampler`.
-    kernel : str, Kernel or callable
-        The model's kernel.
-    loss, outer_loss : str, Loss or callable
-        Loss of the inner problem, and of the outer one if it differs.
-    inner_reg : float, PerPoint or "auto"
-        Regularisation strength.
-    weights : {"binary", "learnt", "final"}
-        Whether points have weights other than 1, and when they are learnt.
-    rule : {"auto", "gradient", "gain", "first-order", "reducible"}
-        How points are scored.
-    candidates : int, optional
-        Number of random points to score in each step; default: all.
-    strategy : str or Strategy
-        How the set is built: "auto", "greedy", "batches", "exchange", "elimination" or
-        "simplex".
-    first : {"best", "random"}
-        How the first point is chosen.
     tolerance : float
         For ``size="auto"``: accepted increase of the full model's loss, as a share of it.
-    task : {"auto", "classification", "regression"}
-        How y is read.
-    classes : sequence, optional
-        All labels, if the data may lack some.
-    targets : {"auto", "given", "smoothed"} or Aims
-        Targets of the objective.
-    prior : {"data", "equal"}
-        Whether classes count by their frequency, or equally.
     random_state : int, RandomState, Generator or None
         Seed, or a generator to draw one from; None draws a new one each time.
     runtime : Runtime, optional
@@ -97,54 +75,30 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
+    >>> from bicore import BilevelSelector
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> sampler = CoresetSampler(size=20, kernel="rbf", inner_reg=0.1)
-    >>> X_small, y_small = sampler.fit_resample(X, y)
+    >>> selector = BilevelSelector("rbf", inner_reg=0.1)
+    >>> X_small, y_small = CoresetSampler(20, selector=selector).fit_resample(X, y)
     >>> X_small.shape
     (20, 64)
     """
 
+    @accept_old_options
     def __init__(
         self,
-        size: int | float | str | None = 0.1,
+        size: int | float | str | None = None,
         *,
-        method: str | Selector = "bilevel",
+        selector: str | Selector = "bilevel",
         sampling_strategy: Any = None,
-        kernel: Any = "auto",
-        loss: Any = "squared",
-        outer_loss: Any = None,
-        inner_reg: Any = "auto",
-        weights: str = "binary",
-        rule: Any = "auto",
-        candidates: int | None = None,
-        strategy: Any = "auto",
-        first: str = "best",
         tolerance: float = 0.02,
-        task: str = "auto",
-        classes: Any = None,
-        targets: Any = "auto",
-        prior: str = "data",
         random_state: Any = 0,
         runtime: Runtime | None = None,
     ) -> None:
         self.size = size
-        self.method = method
+        self.selector = selector
         self.sampling_strategy = sampling_strategy
-        self.kernel = kernel
-        self.loss = loss
-        self.outer_loss = outer_loss
-        self.inner_reg = inner_reg
-        self.weights = weights
-        self.rule = rule
-        self.candidates = candidates
-        self.strategy = strategy
-        self.first = first
         self.tolerance = tolerance
-        self.task = task
-        self.classes = classes
-        self.targets = targets
-        self.prior = prior
         self.random_state = random_state
         self.runtime = runtime
 
@@ -172,16 +126,13 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         """
         data = self._validated(X, y, sample_weight)
         quotas, size = _quotas(self.sampling_strategy, self.size, data)
-        options = changed_options(self) | ({} if quotas is None else {"quotas": quotas})
-        if size == "auto":
-            options["tolerance"] = self.tolerance
         self.coreset_ = select(
             data,
             size=size,
-            method=self.method,
+            method=self.selector if quotas is None else _with_quotas(self.selector, quotas),
+            tolerance=self.tolerance if size == "auto" else None,
             random_state=as_seed(self.random_state),
             runtime=self.runtime,
-            **options,
         )
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
@@ -194,6 +145,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         """Check the data as scikit-learn does, with its messages."""
         sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
         form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}
+        if has_text(X):
+            validate_data(self, X, skip_check_array=True)
+            return Dataset(encode_columns(X), y, sample_weight)
         if y is None:
             return Dataset(validate_data(self, X, None, **form), None, sample_weight)
         rows, labels = validate_data(self, X, y, multi_output=True, **form)
@@ -229,25 +183,20 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def changed_options(sampler: Any) -> dict[str, Any]:
-    """The options of the method that differ from the sampler's defaults."""
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(type(sampler)).parameters.items()
-        if name not in NOT_OPTIONS
-    }
-    given = {name: getattr(sampler, name) for name in defaults}
-    return {name: value for name, value in given.items() if not _same(value, defaults[name])}
+def has_text(X: Any) -> bool:
+    """Whether X is a frame with columns other than numbers."""
+    return frames.is_frame(X) and not all_numbers(X)
 
 
-def _same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default)
+def encode_columns(X: Any) -> Any:
+    """Return the numbers that replace the columns of a frame with text; other X as they are."""
+    return encode_table(X).scaled(None).data.x if has_text(X) else X
 
 
 def selector_or_none(sampler: Any) -> Selector | None:
-    """The selector of a sampler; None if its parameters are invalid, which ``fit`` reports."""
+    """The selector of a sampler; None if it is invalid, which ``fit`` reports."""
     try:
-        return as_selector(sampler.method, **changed_options(sampler))
+        return as_selector(sampler.selector)
     except InputError:
         return None
 
@@ -271,13 +220,24 @@ def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
         present = [] if data.y is None else np.unique(data.y).tolist()
         total = check_integer("the sum of sampling_strategy", sum(wanted.values()))
         return {**dict.fromkeys(present, 0), **wanted}, total
-    if size is None:
-        raise InputError("size=None needs a mapping {label: count} as sampling_strategy.")
     if wanted is not None and wanted not in ("auto", "balanced"):
         raise InputError(
             f"sampling_strategy must be 'auto' or a mapping {{label: count}}; got {wanted!r}."
         )
+    if size is None:
+        available = int((data.weights > 0).sum())
+        size = min(available, max(FEWEST, round(SHARE * available)))
     return None if wanted is None else "balanced", size
+
+
+def _with_quotas(selector: str | Selector, quotas: Any) -> Selector:
+    chooser = clone(as_selector(selector))
+    if "quotas" not in chooser.get_params():
+        raise InputError(
+            f"sampling_strategy needs a method with quotas, and {chooser.name} has none; use "
+            "selector='bilevel', or leave it out."
+        )
+    return cast(Selector, chooser.set_params(quotas=quotas))
 
 
 def _has(method: str) -> Callable[[Callable[..., Any]], Any]:
@@ -324,18 +284,23 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             If weights were learnt and the model does not accept any.
         """
         self.sampler_ = clone(self.sampler or CoresetSampler())
-        if self.sampler_.get_params().get("task") == Task.AUTO:
-            self.sampler_.set_params(task=self._task.value)
+        self._set_task()
         self._check_targets(y)
         counted = {} if sample_weight is None else {"sample_weight": sample_weight}
         rows, labels = self.sampler_.fit_resample(X, y, **counted)
         weights = getattr(self.sampler_, "sample_weight_", None)
         self.estimator_ = clone(self.estimator)
-        self.estimator_.fit(rows, labels, **_weighed(self.estimator_, weights))
+        self.estimator_.fit(rows, labels, **_pass_weights(self.estimator_, weights))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.sampler_, name):
                 setattr(self, name, getattr(self.sampler_, name))
         return self
+
+    def _set_task(self) -> None:
+        """Let a selector that reads y as it comes read it as this model does."""
+        chooser = as_selector(getattr(self.sampler_, "selector", "uniform"))
+        if chooser.get_params().get("task") == Task.AUTO:
+            self.sampler_.set_params(selector=clone(chooser).set_params(task=self._task))
 
     def _check_targets(self, y: Any) -> None:
         """Refuse targets of another kind."""
@@ -368,19 +333,32 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _weighed(estimator: Any, weights: Array | None) -> dict[str, Any]:
-    """Arguments that pass weights to ``fit`` of a model; none if all weights are 1."""
+def _pass_weights(estimator: Any, weights: Array | None) -> dict[str, Any]:
+    """Arguments that pass weights to ``fit`` of a model; none if all weights are 1.
+
+    They are for the last step of a pipeline, which may be a pipeline itself. With metadata routing
+    the steps are asked first: the last step gets weights and the others none, unless they request
+    otherwise.
+    """
     if weights is None or bool((weights == 1.0).all()):
         return {}
-    steps = getattr(estimator, "steps", None)
-    last = estimator if steps is None else steps[-1][1]
+    path, last, others = ["sample_weight"], estimator, []
+    while hasattr(last, "steps"):
+        others += [step for _, step in last.steps[:-1] if has_fit_parameter(step, "sample_weight")]
+        name, last = last.steps[-1]
+        path.insert(-1, name)
     if not has_fit_parameter(last, "sample_weight"):
         raise InputError(
-            f"estimator={type(last).__name__} takes no sample_weight, but the sampler learnt "
-            "weights; use another model, or a sampler with weights='binary'."
+            f"estimator={type(last).__name__} takes no sample_weight, but the sampler learned "
+            "weights; use another model, or a selector with weights of 1."
         )
-    word = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
-    return {word: of_mean_one(weights)}
+    scaled = of_mean_one(weights)
+    if not get_config()["enable_metadata_routing"]:
+        return {"__".join(path): scaled}
+    for step in [last, *others]:
+        if step.get_metadata_routing().fit.requests.get("sample_weight") is None:
+            step.set_fit_request(sample_weight=step is last)
+    return {"sample_weight": scaled}
 
 
 class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
@@ -392,10 +370,9 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
     Parameters
     ----------
     estimator : classifier
-        The model, or a pipeline whose last step is one.
+        The model, or a pipeline whose last step is one (pipelines may be nested).
     sampler : CoresetSampler, optional
-        Selects the rows; anything with ``fit_resample``. Default: ``CoresetSampler()``, a tenth
-        of the rows.
+        Selects the rows; anything with ``fit_resample``. Default: ``CoresetSampler()``.
 
     Attributes
     ----------
@@ -411,7 +388,7 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_digits(return_X_y=True)
-    >>> sampler = CoresetSampler(20, kernel="rbf", inner_reg=0.1, weights="final")
+    >>> sampler = CoresetSampler(20, selector="bilevel-weighted")
     >>> model = CoresetClassifier(LogisticRegression(), sampler).fit(X[:100] / 16, y[:100])
     >>> model.estimator_.n_features_in_, len(model.sampler_.sample_indices_)
     (64, 20)
@@ -470,9 +447,9 @@ class CoresetRegressor(RegressorMixin, _OnCoreset):  # type: ignore[misc]
     Parameters
     ----------
     estimator : regressor
-        The model, or a pipeline whose last step is one.
+        The model, or a pipeline whose last step is one (pipelines may be nested).
     sampler : CoresetSampler, optional
-        Selects the rows; default: ``CoresetSampler()``, a tenth of the rows.
+        Selects the rows; default: ``CoresetSampler()``.
 
     Attributes
     ----------
@@ -485,8 +462,7 @@ class CoresetRegressor(RegressorMixin, _OnCoreset):  # type: ignore[misc]
     --------
     >>> from sklearn.linear_model import Ridge
     >>> x = np.linspace(0, 6, 50)[:, None]
-    >>> sampler = CoresetSampler(10, kernel="rbf", inner_reg=0.1)
-    >>> model = CoresetRegressor(Ridge(), sampler).fit(x, 3 * x[:, 0])
+    >>> model = CoresetRegressor(Ridge(), CoresetSampler(10)).fit(x, 3 * x[:, 0])
     >>> bool(model.score(x, 3 * x[:, 0]) > 0.9)
     True
     """

@@ -131,7 +131,7 @@ def encode_table(
     try:
         arrow("a data frame")
     except InputError:
-        if options or not _all_numbers(frame):
+        if options or not all_numbers(frame):
             raise
         return Source(type(frame).__name__, Dataset(frame, y, weight), "standard")
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
@@ -141,9 +141,16 @@ def encode_table(
     return labelled_table(type(frame).__name__, table, y, weight, reading)
 
 
-def _all_numbers(frame: Any) -> bool:
-    kinds = [getattr(dtype, "kind", "") for dtype in getattr(frame, "dtypes", [None])]
-    return all(kind and kind in "biuf" for kind in kinds)
+def all_numbers(frame: Any) -> bool:
+    """Whether all columns of a frame hold numbers."""
+    return all(map(_is_number, getattr(frame, "dtypes", [None])))
+
+
+def _is_number(dtype: Any) -> bool:
+    if hasattr(dtype, "is_numeric"):  # polars
+        return bool(dtype.is_numeric())
+    kind = getattr(dtype, "kind", "")
+    return bool(kind) and kind in "biuf"
 
 
 def named_columns(y: Any, weight: Any) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""Select a given number of rows of each class."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bicore.bilevel.greedy import AtMost
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.coreset import Coreset, Status
+from bicore.data import Array, Dataset, Task
+from bicore.errors import LargeDataWarning
+from bicore.methods.base import Selector
+from bicore.methods.bilevel import BilevelSelector
+from bicore.methods.large import Large, make_feasible
+from bicore.methods.sampling import EXACT_ROWS
+from bicore.runtime import Context
+
+#: Large data are split into parts of about this many rows, with at least this many points each.
+#: Parts of a sixth of the rows were as good as all rows together, and the cost falls with the
+#: square of their number.
+PART_ROWS, PART_POINTS = 1000, 250
+
+
+def select_counts(
+    selector: Selector,
+    data: Dataset,
+    counts: Mapping[Any, int],
+    random_state: int,
+    context: Context,
+) -> Coreset:
+    """Select so many rows of each class: by quotas, or in each class if a method has none.
+
+    A class whose count is the number of its rows is kept whole, and the others are selected in
+    addition to it. Weights are learned when all rows are chosen; a row of weight 0 stays.
+    """
+    more: dict[str, Any] = {"random_state": random_state, "context": context}
+    rows = {label: np.flatnonzero(data.y == label) for label in counts}
+    if isinstance(selector, BilevelSelector):
+        return _select_bilevel(selector, data, counts, rows, more)
+    parts = []
+    for label, count in counts.items():
+        found = Coreset(np.arange(count))
+        if 0 < count < len(rows[label]):
+            of_class = data[rows[label]]
+            chooser, _ = make_feasible(selector, of_class, Large.APPROXIMATE)
+            found = chooser.select(of_class, count, **more)
+        parts.append((rows[label], found))
+    return _join(f"{selector.name}, in each class separately", data, parts)
+
+
+def _select_bilevel(
+    selector: BilevelSelector,
+    data: Dataset,
+    counts: Mapping[Any, int],
+    rows: Mapping[Any, Array],
+    more: dict[str, Any],
+) -> Coreset:
+    size = sum(counts.values())
+    # labels that are whole floats are classes here
+    selector = replace(selector, task=Task.CLASSIFICATION, quotas=AtMost(counts))
+    count = _number_of_parts(selector, data, size)
+    selector = selector.resolve_defaults(data, size // count)
+    if count == 1:
+        return _select_part(selector, data, counts, more)
+    note = (
+        f"large data: rows were selected in {count} parts of {len(data) // count} rows "
+        "(BilevelSelector(exact=True) selects from all at once)"
+    )
+    warnings.warn(note, LargeDataWarning, stacklevel=2)
+    rng = np.random.default_rng(more["random_state"])
+    shuffled = {label: rng.permutation(of_class) for label, of_class in rows.items()}
+    parts = []
+    for part in range(count):
+        # rows and points of a class are split alike
+        picks = {label: len(range(part, counts[label], count)) for label in counts}
+        members = np.sort(np.concatenate([one[part::count] for one in shuffled.values()]))
+        parts.append((members, _select_part(selector, data[members], picks, more)))
+    return _join(f"{selector.name}, in {count} parts", data, parts, (note,))
+
+
+def _number_of_parts(selector: BilevelSelector, data: Dataset, size: int) -> int:
+    if selector.exact or len(data) <= EXACT_ROWS or selector.kernel.precomputed:
+        return 1
+    return max(1, min(math.ceil(len(data) / PART_ROWS), size // PART_POINTS))
+
+
+def _select_part(
+    selector: BilevelSelector, data: Dataset, counts: Mapping[Any, int], more: dict[str, Any]
+) -> Coreset:
+    labels = np.asarray(data.y)
+    rows = {label: np.flatnonzero(labels == label) for label in counts}
+    counts = {label: count for label, count in counts.items() if len(rows[label])}
+    whole = [rows[label] for label, count in counts.items() if count == len(rows[label])]
+    begun = np.concatenate([np.zeros(0, np.int64), *whole]).tolist()
+    plain = replace(selector, quotas=AtMost(counts), weights=WeightMode.BINARY)
+    found = plain.select(data, sum(counts.values()), initial=begun, **more)
+    if found.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    # Points whose label contradicts the others are no candidates, but the counts are exact.
+    missing = [
+        np.setdiff1d(rows[label], found.indices)[: count - (labels[found.indices] == label).sum()]
+        for label, count in counts.items()
+    ]
+    indices = np.concatenate([found.indices, *missing])
+    weights = np.ones(len(data))
+    if selector.weights is not WeightMode.BINARY:
+        learned = selector.reweight(data, indices.tolist(), **more)
+        weights = np.zeros(len(data))
+        weights[learned.indices] = learned.weights
+    return replace(found, indices=indices, weights=weights[indices], ids=data.ids[indices])
+
+
+def _join(
+    method: str, data: Dataset, parts: list[tuple[Array, Coreset]], notes: tuple[str, ...] = ()
+) -> Coreset:
+    """Return the coreset of some parts, each the numbers of its rows and its own coreset."""
+    indices = np.concatenate([rows[found.indices] for rows, found in parts])
+    weights = np.concatenate([found.weights for _, found in parts])
+    ended = next((found for _, found in parts if not found.status.whole), parts[0][1])
+    coreset = Coreset(
+        indices, weights, data.ids[indices], status=ended.status, message=ended.message
+    )
+    return coreset.annotated({"method": method, "rows": len(data), "notes": notes})
