@@ -97,7 +97,6 @@ SHARED = (
     "pydantic.json_schema",
     "typer._adapters",
     "bicore.cli.app",
-    "bicore.cli.kernel_matrix",
     *(f"bicore.cli.{name}" for name in ("answer", "compare", "select", "show", "stream", "worth")),
 )
 

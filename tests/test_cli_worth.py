@@ -1,4 +1,4 @@
-"""``bicore worth`` and ``bicore select --worth`` through the real entry point."""
+"""``bicore worth`` through the real entry point."""
 
 import csv
 import json
@@ -86,23 +86,6 @@ def test_two_tables_share_their_columns(bicore, place):
     assert "on the 20 test rows" in result.stdout
 
 
-@pytest.mark.slow
-def test_select_says_what_its_rows_are_worth(bicore, place):
-    words = ["select", "data.npz", "--size", "8", "--kernel", "rbf", "--inner-reg", "0.1"]
-    judged = ["--worth", "--judge", "ridge"]
-    result = bicore(*words, *judged, "--out", "found.npz", cwd=place)
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith("8 of 90 points (bilevel")
-    assert lines[-2].startswith("8 rows are worth ")
-    assert "on 10 splits" in lines[-1]
-    assert "worth: about 120 fits and 10 selections, some " in result.stderr
-    assert len(Coreset.load(place / "found.npz")) == 8
-    answer = json.loads(bicore(*words, *judged, "--json", cwd=place).stdout)
-    assert answer["worth"]["sentence"] == lines[-2]
-    assert "worth" not in json.loads(bicore(*words, "--json", cwd=place).stdout)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -113,9 +96,6 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
         (["worth", "data.npz", "--size", "80"], "80 rows are chosen"),
         (["worth", "data.npz", "--size", "8", "--judge", "rigde"], "Did you mean 'ridge'"),
         (["worth", "data.npz", "--size", "8", "--method", "icarl"], "the command has none"),
-        (["select", "data.npz", "--size", "8", "--worth", "--initial", "picks.npz"], "omit one"),
-        (["select", "data.npz", "--size", "8", "--judge", "ridge"], "goes with --worth"),
-        (["select", "data.npz", "--size", "80", "--worth"], "80 rows are chosen"),
     ],
 )
 def test_a_request_that_cannot_be_right(bicore, place, words, message):

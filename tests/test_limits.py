@@ -285,8 +285,7 @@ def test_clocks_nest_and_the_one_outside_comes_back():
 def test_preparation_is_shown_before_the_first_point(monkeypatch, capsys, small_tiles):
     from bicore.runtime import clock
 
-    monkeypatch.setattr(clock, "PROGRESS_AFTER_SECONDS", -1.0)
-    monkeypatch.setattr(clock, "PROGRESS_EVERY_SECONDS", -1.0)
+    monkeypatch.setattr(clock, "LINE_EVERY_SECONDS", -1.0)
     runtime = Runtime(device="cpu", memory=760_000, progress=True)
     bilevel().select(blobs(), 2, context=Context(runtime=runtime))
     written = capsys.readouterr().err

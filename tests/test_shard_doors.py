@@ -326,7 +326,6 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (("npy", "--worth"), "--worth needs all rows"),
             (("npy", "--picture", "p.png"), "--picture p.png needs all rows"),
             (("npy", "--limit", "5"), "--limit 5 needs all rows"),
             (("npy", "--out", "rows.csv"), "--out rows.csv"),

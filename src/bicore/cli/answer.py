@@ -20,7 +20,7 @@ from bicore._version import __version__
 from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, tell
 from bicore.cli.worth import find_worth
 from bicore.coreset import Coreset, Status
-from bicore.errors import BicoreError, LargeDataWarning
+from bicore.errors import LargeDataWarning
 from bicore.evaluate.worth import Appraisal
 from bicore.files import replacing
 from bicore.report import figures
@@ -34,8 +34,6 @@ from bicore.sources.images import copy_images
 MOST_ROWS, MOST_CLASSES = 15, 20
 #: The files of points that could not be written where they should go, and of interrupted runs.
 RESCUE, PARTIAL = "bicore-selection.npz", "bicore-partial.npz"
-#: The part of an answer whose evaluation was interrupted or failed.
-UNKNOWN_WORTH: dict[str, Any] = {"worth": None}
 
 
 def command() -> str:
@@ -116,13 +114,10 @@ class Written:
             with replacing(path, overwrite=self.force) as temporary:
                 how(temporary)
 
-        self._attempt(path, replace, holds)
+        self.attempt(path, replace, holds)
 
-    def copy(self, folder: Path, source: Source) -> None:
-        """Copy the chosen images to a new folder."""
-        self._attempt(folder, lambda: copy_images(source, self.coreset.indices, folder), True)
-
-    def _attempt(self, path: Path, action: Callable[[], object], holds: bool) -> None:
+    def attempt(self, path: Path, action: Callable[[], object], holds: bool) -> None:
+        """Write a path by some action, or keep a message."""
         try:
             action()
         except (Exception, KeyboardInterrupt) as error:  # the points may have taken hours
@@ -186,10 +181,10 @@ def finish(
     source: Source | None,
     coreset: Coreset,
     output: Any,
-    appraiser: Callable[[Coreset], Appraisal] | None,
+    appraise: Callable[[Coreset], Appraisal] | None,
     state: Path | None,
 ) -> None:
-    """Write files first, print then, and evaluate last; an interrupted run keeps its points.
+    """Write files first, then print, and make the page last; an interrupted run keeps its points.
 
     ``source`` is None for rows in parts.
     """
@@ -200,72 +195,48 @@ def finish(
     story = _with_origin(name, source, coreset)
     written = Written(story, output.force)
     if source is not None and kept is not None and not kept.suffix:
-        written.copy(kept, source)
+        written.attempt(kept, lambda: copy_images(source, coreset.indices, kept), holds=True)
     else:
         written.write(kept, lambda path: _save(source, story, path), holds=True)
     if source is not None:
         written.write(output.picture, lambda path: figures.draw(source, coreset, path))
-    worth: dict[str, Any] = {}
     with written.or_rescue():
-        if not output.json and (not output.quiet or output.out is None):
-            say(*_report(source, coreset, written.paths, output.quiet))
-        appraisal = None if appraiser is None or stopped else appraiser(coreset)
-        if appraisal is not None:
-            worth = _evaluate(appraisal, coreset, output)
-        if output.report is not None and source is not None and worth != UNKNOWN_WORTH:
-            _write_page(source, coreset, appraisal, output, written)
         if output.json:
             counts = coreset.details if "passes" in coreset.details else {}
-            say_json({**to_json(coreset), **counts, **_rows_in_file(source, coreset), **worth})
+            say_json({**to_json(coreset), **counts, **_rows_in_file(source, coreset)})
+        elif not output.quiet or output.out is None:
+            say(*_report(source, coreset, written.paths, output.quiet))
+    if output.report is not None and source is not None:
+        _write_page(source, coreset, None if stopped else appraise, output, written)
     written.finish(output.json)
-    if worth == UNKNOWN_WORTH:
-        tell("bicore: interrupted while evaluating; the selection is complete.")
-        raise typer.Exit(EXIT_INTERRUPTED)
     if stopped:
         exit_interrupted(coreset, kept, state, output.out is not None)
 
 
-def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
-    """The coreset with its source, what was done to it, and the command."""
-    notes = () if source is None else source.notes
-    details = {} if source is None else {"scale": source.scale}
-    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
-    in_file = _rows_in_file(source, coreset)
-    return coreset.annotated({"notes": every}, source=name, **details, **in_file)
-
-
-def _rows_in_file(source: Source | None, coreset: Coreset) -> dict[str, list[int]]:
-    """The chosen rows as the file counts them, if rows of it were left out."""
-    if source is None or (source.data.ids == np.arange(len(source.data))).all():
-        return {}
-    return {"rows": source.data.ids[coreset.indices].tolist()}
-
-
-def _evaluate(appraisal: Appraisal, coreset: Coreset, output: Any) -> dict[str, Any]:
-    """The worth of the rows, printed unless it is part of JSON; None if it was interrupted."""
-    if output.report is not None and not output.quiet:
-        tell(
-            f"page: {further_fits(appraisal)} more fits of at most {appraisal.size} rows in "
-            "addition to those of the worth; --no-worth omits both"
-        )
-    try:
+def _write_page(
+    source: Source,
+    coreset: Coreset,
+    appraise: Callable[[Coreset], Appraisal] | None,
+    output: Any,
+    written: Written,
+) -> None:
+    """Evaluate the rows, which may take longer than their selection, and write the page."""
+    appraisal = None if appraise is None else appraise(coreset)
+    if appraisal is not None:
+        if not output.quiet:
+            tell(
+                f"page: {further_fits(appraisal)} more fits of at most {appraisal.size} rows in "
+                "addition to those of the worth; --no-worth omits both"
+            )
         with warnings.catch_warnings():  # told during the selection
             warnings.simplefilter("ignore", LargeDataWarning)
             found = find_worth(appraisal, output.quiet)
-    except BicoreError:
-        if output.json:  # the points are printed even if their evaluation fails
-            say_json({**to_json(coreset), **UNKNOWN_WORTH})
-        raise
-    if found is None:
-        return UNKNOWN_WORTH
-    if not output.json:
-        say(str(found), found.how())
-    return {"worth": found.as_dict()}
+        if found is None:
+            tell("bicore: interrupted while evaluating; the selection is complete.")
+            raise typer.Exit(EXIT_INTERRUPTED)
+        if not output.json:
+            say(str(found), found.how())
 
-
-def _write_page(
-    source: Source, coreset: Coreset, appraisal: Appraisal | None, output: Any, written: Written
-) -> None:
     def write(path: Path) -> None:
         page(
             source.data,
@@ -282,6 +253,22 @@ def _write_page(
     written.write(output.report, write)
     if output.report in written.paths and not output.json and not output.quiet:
         say(f"written: {output.report}")
+
+
+def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
+    """The coreset with its source, what was done to it, and the command."""
+    notes = () if source is None else source.notes
+    details = {} if source is None else {"scale": source.scale}
+    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
+    in_file = _rows_in_file(source, coreset)
+    return coreset.annotated({"notes": every}, source=name, **details, **in_file)
+
+
+def _rows_in_file(source: Source | None, coreset: Coreset) -> dict[str, list[int]]:
+    """The chosen rows as the file counts them, if rows of it were left out."""
+    if source is None or (source.data.ids == np.arange(len(source.data))).all():
+        return {}
+    return {"rows": source.data.ids[coreset.indices].tolist()}
 
 
 def _save(source: Source | None, coreset: Coreset, path: Path) -> None:

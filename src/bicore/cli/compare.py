@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import typer
 
@@ -19,12 +20,9 @@ from bicore.cli.options import (
     read_names,
     switch,
 )
-from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, starting, tell
 from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
 from bicore.errors import InputError
-
-if TYPE_CHECKING:
-    from bicore.evaluate.comparison import BaseComparison
 
 _SIZES = ",".join(map(str, SIZES))
 
@@ -142,21 +140,21 @@ def compare(
     check_output(output.report, output.force, (".html", ".htm"), "--report")
     request = _read_request(compared, streams)
     check_request(**request)  # before the source is read
-    source = data.open(output.quiet, later=True, memory=limits.memory)
+    source = data.open(later=True, memory=limits.memory)
     own = data.open_test()
-    with bar("comparing", output.quiet) as progress:
-        found = run_comparison(
-            source,
-            **request,
-            pool=compared.pool,
-            test=compared.test if own is None else own.data,
-            score=compared.score,
-            everything=compared.everything,
-            task=compared.task,
-            records=output.records or _cache_folder(),
-            runtime=limits.runtime(progress=False),
-            tell=_Teller(progress, compared, streams) if progress else None,
-        )
+    named = streams.buffers if streams.stream else compared.methods
+    found = run_comparison(
+        source,
+        **request,
+        pool=compared.pool,
+        test=compared.test if own is None else own.data,
+        score=compared.score,
+        everything=compared.everything,
+        task=compared.task,
+        records=output.records or _cache_folder(),
+        runtime=limits.runtime(progress=not output.quiet),
+        tell=None if output.quiet else partial(_introduce, streams=streams, named=named),
+    )
     run = found.run
     if not found.interrupted:
         tell(*(f"bicore: {name} was left out: {reason}" for name, reason in run.failed.items()))
@@ -231,41 +229,25 @@ def _cache_folder() -> Path:
     return folder
 
 
-class _Teller:
-    """Describes a comparison on standard error before it starts, then shows its progress."""
-
-    def __init__(self, progress: Any, compared: Compared, streams: Streams) -> None:
-        self.progress, self.streams = progress, streams
-        self.named = streams.buffers if streams.stream else compared.methods
-        self.before: int | None = None
-
-    def __call__(self, run: BaseComparison, words: str) -> None:
-        done, cells = run.done(), run.grid.cells()
-        if self.before is None:
-            self.before = done
-            self._introduce(run, done)
-            return
-        filled = done - self.before
-        left = self.progress.clock.seconds / filled * (cells - done) if filled > 0 else None
-        time = f"about {left:.0f} s left" if left else ""
-        self.progress.show(f"{done}/{cells}", time, words)
-
-    def _introduce(self, run: Any, done: int) -> None:
-        pools = run.pools
-        which = "the source's own test set" if pools.test is not None else "held out for each seed"
-        kind = f"pools of {pools.size}"
-        if self.streams.stream:
-            own = run.stream
-            kind = f"streams of {pools.size} rows, order {own.order}, {own.capacity} kept"
-        tell(f"{pools.source.name}: {kind}, tested on {pools.test_size} points ({which})")
-        tell(*(f"  {note}" for note in pools.source.notes))
-        if any(getattr(one, "needs_model", False) for one in run.grid.methods.values()):
-            name = run.trainer.name
-            tell(f"  methods that need a model get one {name} per seed, trained on its pool")
-        for name in MEMORIES if self.streams.stream else METHODS:
-            if self.named is None and name not in run.grid.methods:
-                tell(f"  {name} needs classes, and the labels are targets: left out")
-        if not run.whole:
-            tell(f"  no model is trained on all {pools.size} points of a pool; see --everything")
-        known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
-        tell(f"  rows are kept in {run.records.path}{known}")
+def _introduce(run: Any, words: str, streams: Streams, named: str | None) -> None:
+    """Describe a comparison on standard error before it starts."""
+    if words:
+        return
+    pools, done = run.pools, run.done()
+    which = "the source's own test set" if pools.test is not None else "held out for each seed"
+    kind = f"pools of {pools.size}"
+    if streams.stream:
+        own = run.stream
+        kind = f"streams of {pools.size} rows, order {own.order}, {own.capacity} kept"
+    tell(f"{pools.source.name}: {kind}, tested on {pools.test_size} points ({which})")
+    tell(*(f"  {note}" for note in pools.source.notes))
+    if any(getattr(one, "needs_model", False) for one in run.grid.methods.values()):
+        name = run.trainer.name
+        tell(f"  methods that need a model get one {name} per seed, trained on its pool")
+    for name in MEMORIES if streams.stream else METHODS:
+        if named is None and name not in run.grid.methods:
+            tell(f"  {name} needs classes, and the labels are targets: left out")
+    if not run.whole:
+        tell(f"  no model is trained on all {pools.size} points of a pool; see --everything")
+    known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
+    tell(f"  rows are kept in {run.records.path}{known}")

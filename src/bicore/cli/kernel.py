@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-
-import typer
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bicore.cli.options import Data, Files, Precision, check_output, option
-from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.cli.terminal import say, say_json, starting
 from bicore.errors import InputError
+
+if TYPE_CHECKING:
+    from bicore.kernels.base import Kernel
+    from bicore.runtime import ProgressLine, Runtime
+
+#: Rows of a tile.
+ROWS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,37 +31,52 @@ class MatrixFile(Files):
 
 
 def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
-    """Compute the kernel matrix of a source; run it again to continue after an interrupt.
+    """Compute the kernel matrix of a source.
 
     Example: bicore kernel digits --kernel rbf --out K.npy
     """
     with starting():
-        from bicore.cli.kernel_matrix import compute, lock, part_of
+        from bicore.files import replacing
         from bicore.methods.names import as_kernel
+        from bicore.runtime import Clock, ProgressLine
     out = output.out
     check_output(out, output.force, (".npy",), "--out")
-    source = data.open(output.quiet, memory=limits.memory)
-    rows = source.data
+    rows = data.open(memory=limits.memory).data
     fitted = as_kernel(output.kernel).fitted(rows.x)
     if fitted.precomputed:
         raise InputError("--kernel precomputed has nothing to compute; name a kernel.")
-    job = {
-        "fingerprint": rows.fingerprint(),
-        "kernel": fitted.name,
-        "dtype": limits.dtype,
-        "n": len(rows),
-    }
-    runtime = limits.runtime()
-    try:
-        with lock(out), bar("kernel", output.quiet) as progress, runtime.applied():
-            # another process may have finished it since
-            check_output(out, output.force, (".npy",), "--out")
-            seconds = compute(fitted, rows.x, out, job, runtime, progress)
-    except KeyboardInterrupt:
-        tell(f"bicore: interrupted; the same command continues ({part_of(out)} holds the rest).")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    runtime, clock = limits.runtime(progress=not output.quiet), Clock()
+    with (
+        replacing(out, overwrite=output.force) as path,
+        path.open("wb") as file,
+        ProgressLine(runtime.progress, clock, len(rows), "kernel") as line,
+        runtime.applied(),
+    ):
+        _write_matrix(file, fitted, rows.x, runtime, line)
     if output.json:
-        say_json({"out": str(out), **job, "seconds": seconds})
+        known = {"fingerprint": rows.fingerprint(), "kernel": fitted.name, "dtype": limits.dtype}
+        say_json({"out": str(out), **known, "n": len(rows), "seconds": clock.seconds})
     elif not output.quiet:
         shape = f"{len(rows)} × {len(rows)} {limits.dtype}"
-        say(f"written: {out} ({shape}, {fitted.name}, {seconds:.1f} s)")
+        say(f"written: {out} ({shape}, {fitted.name}, {clock.seconds:.1f} s)")
+
+
+def _write_matrix(
+    file: BinaryIO, kernel: Kernel, x: Any, runtime: Runtime, line: ProgressLine
+) -> None:
+    """Write rows by tiles; the matrix is never held, and a full disk is an error."""
+    import numpy as np
+    import torch
+
+    from bicore.data import as_tensor
+
+    points = as_tensor(x).to(runtime.torch_dtype)
+    count, device = len(points), runtime.torch_device
+    shape = {"descr": np.dtype(runtime.dtype).str, "fortran_order": False, "shape": (count, count)}
+    np.lib.format.write_array_header_1_0(file, shape)
+    for top in range(0, count, ROWS):
+        rows = points[top : top + ROWS].to(device)
+        parts = [points[left : left + ROWS] for left in range(0, count, ROWS)]
+        tiles = [kernel.evaluate(rows, part.to(device)).cpu() for part in parts]
+        file.write(torch.cat(tiles, 1).numpy().tobytes())
+        line.update(min(top + ROWS, count))

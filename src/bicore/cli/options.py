@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from bicore._version import __version__
-from bicore.cli.terminal import EXIT_INTERRUPTED, reading, say, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, say, tell
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,12 +106,11 @@ class Table:
         del given["source"]
         return given
 
-    def open(self, quiet: bool, **more: Any) -> Source:
-        """Read the source, with progress on standard error."""
+    def open(self, **more: Any) -> Source:
+        """Read the source."""
         from bicore.sources.opening import open_source
 
-        with reading(self.source, quiet):
-            return open_source(self.source, **self.options(), **more)
+        return open_source(self.source, **self.options(), **more)
 
     def open_test(self) -> Source | None:
         """Read the test set that belongs to a built-in source."""

@@ -44,7 +44,7 @@ def predict(
     if not head.is_file():
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
-    source = Table(**{**vars(data), "scale": "none"}).open(output.quiet)
+    source = Table(**{**vars(data), "scale": "none"}).open()
     found: Any = model.predict(source.data.x)
     score = None if source.data.y is None else _score(model, source.data.x, source.data.y)
     if output.out is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,13 +21,14 @@ from bicore.cli.options import (
     check_method,
     check_output,
     option,
+    read_names,
     read_regulariser,
     read_shares,
     read_size,
     switch,
 )
-from bicore.cli.terminal import bar, say, say_json, starting, tell
-from bicore.defaults import JUDGES, MODELS
+from bicore.cli.terminal import say, say_json, starting, tell
+from bicore.defaults import MODELS
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,12 +73,23 @@ class Rows(Data):
         return found
 
     def arguments(self) -> dict[str, Any]:
-        """The rows in parts as :func:`bicore.select` opens them."""
-        features: Any = self.features
-        if features is not None and "," in features:
-            features = [name.strip() for name in features.split(",")]
-        given = {"features": features, "target": self.target, "labels": self.labels}
-        return {"x": self.source, "weight": self.data_weights, **given}
+        """The rows in parts as :func:`bicore.select` opens them; other options are refused."""
+        own = {name: getattr(self, name) for name in ("features", "target", "labels")}
+        known = (*own, "source", "data_weights")
+        _refuse_for_parts(self, {k: v for k, v in vars(self).items() if k not in known})
+        if self.features is not None and "," in self.features:
+            own["features"] = read_names(self.features)
+        return {"x": self.source, "weight": self.data_weights, **own}
+
+
+def _refuse_for_parts(rows: Rows, given: dict[str, Any]) -> None:
+    """Refuse options that need all rows in memory."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise InputError(
+                f"{as_words(name, value)} needs all rows in memory, and {rows.source} is read in "
+                "parts; omit it, or select from a sample of the rows."
+            )
 
 
 @dataclass(frozen=True)
@@ -89,9 +101,7 @@ class Method:
         "Number of points: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
     )
     method: str = option(
-        "Method that needs no network; see bicore compare --list.",
-        "NAME",
-        default="bilevel",
+        "Method that needs no network; see bicore compare --list.", "NAME", default="bilevel"
     )
     model: str | None = option(
         f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
@@ -127,9 +137,7 @@ class Advanced:
 
     panel: ClassVar[str] = ADVANCED
     large: str = option(
-        "Large data: approximate (by a sample), or exact.",
-        "WORD",
-        default="approximate",
+        "Large data: approximate (by a sample), or exact.", "WORD", default="approximate"
     )
     exact: bool = switch("Use all rows; the same as --large exact.", "--exact")
     rule: str | None = option(
@@ -164,44 +172,28 @@ class Limits(Precision):
 
 @dataclass(frozen=True)
 class Answer(Files):
-    """How the selection is printed, written and evaluated."""
+    """How the selection is printed and written."""
 
     out: Path | None = option(
         "Write a coreset (.npz), the rows (.csv, .parquet), or images to a new folder.", "FILE"
     )
     picture: Path | None = option("Draw the selected points.", "FILE.png")
     report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
-    worth: bool | None = option(
-        "Also estimate how many random rows match the score (extra fits; default with --report).",
-        name="--worth/--no-worth",
-    )
-    judge: str | None = option(
-        f"With --worth: evaluation model: {', '.join(JUDGES)}.", "NAME", advanced=True
+    no_worth: bool = switch(
+        "Leave out of the page how many random rows match the score (extra fits).", "--no-worth"
     )
     dry_run: bool = switch(
         "Estimate time and memory, and select nothing.", "--dry-run", advanced=True
     )
 
-    def check(self, initial: Path | None) -> None:
-        """Refuse files and combinations that cannot be right, before any work."""
+    def check(self) -> None:
+        """Refuse files that cannot be right, before any work."""
         if self.out is not None and not self.out.suffix:
             check_folder(self.out)
         else:
             check_output(self.out, self.force, (".npz", ".csv", ".parquet"), "--out")
         check_output(self.picture, self.force, PICTURES, "--picture")
         check_output(self.report, self.force, (".html", ".htm"), "--report")
-        if self.judge is not None and not self.evaluates(initial):
-            raise InputError(f"--judge {self.judge} goes with --worth; add it, or omit --judge.")
-        if self.worth and initial is not None:
-            raise InputError(
-                "--worth repeats the selection on a part of the rows, where --initial "
-                f"{initial} does not apply; omit one of them."
-            )
-
-    def evaluates(self, initial: Path | None) -> bool:
-        """Whether the selection is evaluated: if asked, or for a page that can be."""
-        page = self.report is not None and initial is None
-        return page if self.worth is None else self.worth
 
 
 def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced: Advanced) -> None:
@@ -213,24 +205,23 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
         from bicore import api
         from bicore.cli.answer import finish
     options = _options(method, advanced)
-    output.check(advanced.initial)
-    if output.dry_run:
-        _estimate(rows, options, limits.runtime(), output)
-        return
-    runtime = limits.runtime()
+    output.check()
+    runtime = limits.runtime(progress=not output.quiet)
     source, arguments = _open(rows, options, runtime, output)
-    appraiser = None
-    if source is not None and output.evaluates(advanced.initial):
-        appraiser = _make_appraiser(rows, source, arguments, runtime, output)
-    with bar("selecting", output.quiet) as progress:
-        try:
-            coreset = api.select(**arguments, runtime=replace(runtime, progress=progress))
-        except KeyboardInterrupt:
-            if advanced.state is not None:
-                tell(f"bicore: what was counted is kept in {advanced.state}.")
-            raise
+    if output.dry_run:
+        _estimate(arguments, runtime, output)
+        return
+    appraise = None
+    if source is not None and output.report is not None and not output.no_worth:
+        appraise = _make_appraiser(rows, source, arguments, runtime)
+    try:
+        coreset = api.select(**arguments, runtime=runtime)
+    except KeyboardInterrupt:
+        if advanced.state is not None:
+            tell(f"bicore: what was counted is kept in {advanced.state}.")
+        raise
     name = rows.source if source is None else source.name
-    finish(name, source, coreset, output, appraiser, advanced.state)
+    finish(name, source, coreset, output, appraise, advanced.state)
 
 
 def estimate(
@@ -242,14 +233,15 @@ def estimate(
     """
     with starting():
         import bicore.api  # noqa: F401
-    _estimate(rows, _options(method, advanced), limits.runtime(), output)
+    runtime = limits.runtime()
+    _estimate(_open(rows, _options(method, advanced), runtime, output)[1], runtime, output)
 
 
 def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     """The arguments of :func:`bicore.select` that the command gives; wrong ones are refused."""
-    from bicore.api import refuse_tolerance
+    from bicore.api import options_for_model, refuse_tolerance
     from bicore.coreset import Coreset
-    from bicore.methods.registry import METHODS, as_selector, parameters_of
+    from bicore.methods.registry import as_selector
 
     check_method(method.method)
     given = {**vars(method), **vars(advanced)}
@@ -270,19 +262,14 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
         if not advanced.initial.exists():
             raise InputError(f"--initial {advanced.initial} does not exist; check the name.")
         options["initial"] = Coreset.load(advanced.initial)
-    own = {name: value for name, value in options.items() if name not in OF_SELECT}
-    for name in own:
-        if name not in parameters_of(method.method):
-            words = as_words(name, given[name])
-            raise InputError(f"{words} means nothing for --method {method.method}; omit it.")
-    as_selector(method.method, **own)  # refuses unknown values before anything is read
-    for name, fixed in METHODS[method.method][1].items():
-        if fixed not in ("auto", own.get(name, fixed)):
-            raise InputError(
-                f"{as_words(name, own[name])} contradicts --method {method.method} "
-                f"({name} {fixed}); omit one of them."
-            )
+    # unknown names and values are refused before anything is read
+    own = options_for_model(method.model or "any", method.method, _of_method(options))
+    as_selector(method.method, **own)
     return options
+
+
+def _of_method(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in (*OF_SELECT, "x")}
 
 
 def _open(
@@ -291,14 +278,16 @@ def _open(
     """The source, or None for rows in parts; and the arguments of :func:`bicore.select`."""
     from bicore.picking import as_size
 
+    out: Path | None = getattr(output, "out", None)
+    other = out if out is not None and out.suffix.lower() != ".npz" else None
     if rows.in_parts(options, runtime):
-        _refuse_for_parts(rows, output)
+        files = {name: getattr(output, name, None) for name in ("picture", "report")}
+        _refuse_for_parts(rows, {**files, "out": other})
         return None, {**options, **rows.arguments()}
-    source = rows.open(output.quiet, memory=runtime.memory, needs_target=False)
-    out = getattr(output, "out", None)
-    if out is not None and out.suffix.lower() != ".npz" and source.table is None:
+    source = rows.open(memory=runtime.memory, needs_target=False)
+    if other is not None and source.table is None:
         raise InputError(f"--out {out}: {source.name} is no table; use .npz.")
-    if out is not None and not out.suffix and source.root is None:
+    if other is not None and not other.suffix and source.root is None:
         raise InputError(f"--out {out}: only images are copied to a folder; use .npz or .csv.")
     if isinstance(options.get("quotas"), dict) and source.data.y is not None:
         labels = {str(one): one for one in source.data.y.ravel().tolist()}
@@ -313,61 +302,42 @@ def _open(
 
 
 def _make_appraiser(
-    rows: Rows, source: Source, arguments: dict[str, Any], runtime: Runtime, output: Answer
+    rows: Rows, source: Source, arguments: dict[str, Any], runtime: Runtime
 ) -> Callable[[Any], Appraisal] | None:
-    """A function from chosen rows to their appraisal; None if a page must do without it."""
+    """A function from chosen rows to their appraisal; None if the page must do without it."""
     from bicore.api import options_for_model
     from bicore.evaluate.worth import Appraisal
     from bicore.methods.registry import as_selector
 
-    own = {name: value for name, value in arguments.items() if name not in (*OF_SELECT, "x")}
-    own = options_for_model(arguments.get("model", "any"), arguments["method"], own)
+    method, size = arguments["method"], arguments["size"]
+    own = options_for_model(arguments.get("model", "any"), method, _of_method(arguments))
     test = None if source.scale == "standard" else rows.open_test()
     make = partial(
         Appraisal,
         source,
         test=None if test is None else test.data,
         runtime=runtime,
-        judge=output.judge,
-        method=as_selector(arguments["method"], **own),
+        method=as_selector(method, **own),
         task=own.get("task", "auto"),
         large=arguments["large"],
     )
-    size = arguments["size"]
     try:
+        if "initial" in arguments:
+            raise InputError("--initial does not apply to a part of the rows.")
         make(1 if size == "auto" else size)
     except InputError as error:
-        if output.worth:
-            raise
         tell(f"bicore: the page does not show what the rows are worth: {error}")
         return None
     return make
 
 
-def _refuse_for_parts(rows: Rows, output: Output) -> None:
-    """Refuse options that need all rows in memory."""
-    own = ("source", "features", "target", "labels", "data_weights")
-    given = {name: value for name, value in vars(rows).items() if name not in own}
-    given |= {name: getattr(output, name, None) for name in ("worth", "judge", "picture", "report")}
-    out = getattr(output, "out", None)
-    if out is not None and out.suffix.lower() != ".npz":
-        given["out"] = out
-    for name, value in given.items():
-        if value is not None and value is not False:
-            raise InputError(
-                f"{as_words(name, value)} needs all rows in memory, and {rows.source} is read in "
-                "parts; omit it, or select from a sample of the rows."
-            )
-
-
-def _estimate(rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output) -> None:
+def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> None:
     """Print the expected time and memory of a selection."""
     from bicore import api
 
-    _, arguments = _open(rows, options, runtime, output)
-    for name in ("random_state", "initial", "tolerance", "state", "dask"):
-        arguments.pop(name, None)
-    found = api.estimate(**arguments, runtime=runtime)
+    unused = ("random_state", "initial", "tolerance", "state", "dask")
+    used = {name: value for name, value in arguments.items() if name not in unused}
+    found = api.estimate(**used, runtime=runtime)
     if output.json:
         say_json(asdict(found if found.passes is None else found.passes))
     else:

@@ -23,14 +23,14 @@ from bicore.cli.options import (
     switch,
 )
 from bicore.cli.predict import check_head, load_memory, make_head
-from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, starting, tell
 from bicore.defaults import BUFFERS
 from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 
 if TYPE_CHECKING:
     from bicore.coreset import Coreset
     from bicore.data import Dataset
-    from bicore.runtime import Clock, Context, Step
+    from bicore.runtime import Clock, Context
     from bicore.sources.flow import Flow
     from bicore.streaming.buffer import Buffer, StateFolder
 
@@ -130,7 +130,7 @@ def stream(
     check_integer("--every", memory.every)
     fresh = make_buffer(memory.buffer, memory.capacity, memory.random_state, **vars(options))
     context = Context(runtime=limits.runtime(progress=False))
-    flow = _open(data, memory, limits, output.quiet)
+    flow = _open(data, memory, limits)
     check_head(output.head, output.merge, memory.buffer, flow.scale)
     with StateFolder(memory.state) as store:
         held = store.load(lambda path: load_state(path, memory.buffer, fresh)) or fresh
@@ -145,14 +145,14 @@ def stream(
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _open(data: Table, memory: Memory, limits: Limits, quiet: bool) -> Flow:
+def _open(data: Table, memory: Memory, limits: Limits) -> Flow:
     """The rows in order."""
     from bicore.sources.flow import PipedFlow, WholeFlow
 
     if data.source != "-":
         if memory.append:
             raise InputError(f"--append is for standard input; got {data.source}. Omit it.")
-        return WholeFlow(data.open(quiet, memory=limits.memory))
+        return WholeFlow(data.open(memory=limits.memory))
     options = data.options()
     for name in ("labels", "folder"):
         if options.pop(name) is not None:
@@ -291,11 +291,13 @@ class Run:
 
         The saved state is always that after a whole batch.
         """
+        from bicore.runtime import ProgressLine
+
         if not quiet:
             self._introduce()
         unsaved = 0
         try:
-            with bar("streaming", quiet, lambda _: self.speed()) as progress:
+            with ProgressLine(not quiet, self.clock, self.flow.rows or 0, "streaming") as line:
                 while (rows := self.flow.take(self.batch)) is not None:
                     self._feed(rows)
                     if not quiet:
@@ -304,8 +306,7 @@ class Run:
                     if unsaved == every:
                         self.store.save(self.buffer)
                         unsaved = 0
-                    if callable(progress):
-                        progress(self._step())
+                    line.update(self.buffer.position, words=self.speed())
         except BicoreError:
             if unsaved:  # rows of a pipe may never come again
                 self.store.save(self.buffer)
@@ -353,11 +354,6 @@ class Run:
         """Rows per second, in words."""
         return "" if self.rate is None else f"{self.rate:,.0f} rows/s"
 
-    def _step(self) -> Step:
-        from bicore.runtime import Step
-
-        return Step(self.buffer.position, self.flow.rows or 0, float("nan"), self.clock.seconds)
-
 
 def _extend_digest(before: str, rows: Dataset) -> str:
     """The digest of all rows so far; one row at a time, so that it does not depend on batches."""
@@ -390,8 +386,25 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     classes = sorted(set(labels))
     words, values = _describe(run.name, run.buffer)
     if output.json:
-        counts = {one: labels.count(one) for one in classes}
-        say_json(_answer(run, coreset, counts, values, notes, seconds))
+        say_json(
+            {
+                "buffer": run.name,
+                "position": run.buffer.position,
+                "rows": coreset.provenance.rows,
+                "kept": len(coreset),
+                "capacity": run.buffer.capacity,
+                **values,
+                "classes": {one: labels.count(one) for one in classes},
+                "ids": coreset.indices.tolist(),
+                "weights": coreset.weights.tolist(),
+                "notes": list(notes),
+                "state": str(run.store.path),
+                "seconds": seconds,
+                "update_seconds": run.update_seconds,
+                "rows_per_second": run.rate,
+                "version": __version__,
+            }
+        )
     elif not output.quiet or output.out is None:
         more = f", {words}" if words and run.name == "merge-reduce" else ""
         speed = f", {run.speed()} in update" if run.rate is not None else ""
@@ -430,30 +443,3 @@ def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float)
     )
     details = {"weights": "learnt", "source": run.flow.name, "state": str(run.store.path)}
     return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)
-
-
-def _answer(
-    run: Run,
-    coreset: Coreset,
-    counts: dict[str, int],
-    values: dict[str, Any],
-    notes: tuple[str, ...],
-    seconds: float,
-) -> dict[str, Any]:
-    return {
-        "buffer": run.name,
-        "position": run.buffer.position,
-        "rows": coreset.provenance.rows,
-        "kept": len(coreset),
-        "capacity": run.buffer.capacity,
-        **values,
-        "classes": counts,
-        "ids": coreset.indices.tolist(),
-        "weights": coreset.weights.tolist(),
-        "notes": list(notes),
-        "state": str(run.store.path),
-        "seconds": seconds,
-        "update_seconds": run.update_seconds,
-        "rows_per_second": run.rate,
-        "version": __version__,
-    }

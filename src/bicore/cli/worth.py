@@ -19,7 +19,7 @@ from bicore.cli.options import (
     option,
     read_size,
 )
-from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, starting, tell
 from bicore.defaults import JUDGES, MOST, SEEDS
 from bicore.errors import InputError
 
@@ -86,7 +86,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
         raise InputError(f"--picks {picks} does not exist; give a file written by select --out.")
     chosen = read_size(str(size)) if picks is None else Coreset.load(picks)
     check_method(evaluation.method)
-    source = data.open(output.quiet, later=True, memory=limits.memory)
+    source = data.open(later=True, memory=limits.memory)
     test = data.open_test()
     if evaluation.test is not None:
         source, test = _read_test(source, evaluation.test, data)
@@ -102,7 +102,9 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
         options["kernel"] = evaluation.kernel
     rows = None if test is None else test.data
-    appraisal = Appraisal(source, chosen, test=rows, runtime=limits.runtime(), **options)
+    appraisal = Appraisal(
+        source, chosen, test=rows, runtime=limits.runtime(progress=not output.quiet), **options
+    )
     found = find_worth(appraisal, output.quiet)
     if found is None:
         tell("bicore: interrupted; there is nothing to keep.")
@@ -118,17 +120,12 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
 
 
 def find_worth(appraisal: Appraisal, quiet: bool) -> Worth | None:
-    """Print the cost, then find the worth with a progress bar; None if it was interrupted."""
-    runtime = appraisal.runtime
+    """Print the cost, then find the worth; None if it was interrupted."""
     try:
-        with bar("selecting", quiet) as progress:
-            appraisal.runtime = replace(runtime, progress=progress)
-            cost = appraisal.cost()
+        cost = appraisal.cost()
         if not quiet:
             tell(f"worth: {cost}")
-        with bar("judging", quiet) as progress:
-            appraisal.runtime = replace(runtime, progress=progress)
-            return appraisal.worth()
+        return appraisal.worth()
     except KeyboardInterrupt:
         return None
 

@@ -268,8 +268,8 @@ def _run(run: BaseComparison, tell: Callable[[BaseComparison, str], None] | None
         def show(done: int, words: str) -> None:
             if tell is not None:
                 tell(run, words)
-            elif done:
-                line.update(done, objective=math.nan)
+            if words:
+                line.update(done, words=words)
 
         run.tell = show
         try:

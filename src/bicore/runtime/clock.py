@@ -363,7 +363,7 @@ class ProgressLine:
     clock : Clock
         Of the work.
     total : int
-        How many points are to be selected.
+        How many points are to be selected; 0 if unknown.
     label : str
         The first words of the line.
 
@@ -383,15 +383,17 @@ class ProgressLine:
         self.clock = clock
         self.total = total
         self.label = label
-        self.ticker = Ticker(sys.stderr.isatty(), PROGRESS_AFTER_SECONDS, clock)
+        live = sys.stderr.isatty()
+        self._after = PROGRESS_AFTER_SECONDS if live else LINE_EVERY_SECONDS
+        self.ticker = Ticker(live, self._after, clock)
         #: The last step in words, for the end of a log.
         self._last = ""
-        #: A callable may want to hear of the time before the first point too.
-        self._preparing = getattr(self.callback, "prepare", None)
-        if self._preparing is not None or (self.visible and self.callback is None):
+        if self.visible:
             clock.listener = self.prepare
 
-    def update(self, done: int, objective: float, left: float | None = None) -> None:
+    def update(
+        self, done: int, objective: float = math.nan, left: float | None = None, words: str = ""
+    ) -> None:
         """Tell of a point.
 
         Parameters
@@ -402,21 +404,24 @@ class ProgressLine:
             The outer objective with them; nan where there is none.
         left : float, optional
             Seconds that are left; default: a straight line through the points so far.
+        words : str
+            The current step.
         """
         step = Step(done, self.total, objective, self.clock.seconds, left)
         if self.clock.listener is not None:  # from here on points are told of
             self.clock.listener = None
-            self.ticker.next = 0.0 if self.ticker.written else PROGRESS_AFTER_SECONDS
+            self.ticker.next = 0.0 if self.ticker.written else self._after
         if self.callback is not None:
             self.callback(step)
             return
         if not self.visible:
             return
-        value = "" if math.isnan(objective) else f"  objective {objective:.6g}"
-        words = f"{self.label} {done}/{self.total}{value}"
-        self._last = f"{words}  after {step.seconds:.1f} s"
+        count = f"{self.label} {done}" + (f"/{self.total}" if self.total else "")
+        value = "" if math.isnan(objective) else f"objective {objective:.6g}"
+        time = f"about {step.seconds_left:.0f} s left" if self.total and done else ""
+        self._last = "  ".join(filter(None, [count, value, f"after {step.seconds:.1f} s"]))
         if self.ticker.due():
-            self.ticker.write(f"{words}  about {step.seconds_left:.0f} s left")
+            self.ticker.write("  ".join(filter(None, [count, value, words, time])))
 
     def prepare(self, share: float | None = None) -> None:
         """Tell that work goes on before the first point.
@@ -426,11 +431,9 @@ class ProgressLine:
         share : float, optional
             How much of a pass over the data is done.
         """
-        if self._preparing is not None:
-            self._preparing(share)
-        elif self.visible and self.ticker.due():
+        if self.ticker.due():
             part = "" if share is None else f"  {100 * share:.0f}% of a pass"
-            self.ticker.write(f"preparing{part}  {self.clock.seconds:.0f} s")
+            self.ticker.write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
 
     def __enter__(self) -> ProgressLine:
         return self
