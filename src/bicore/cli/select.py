@@ -180,7 +180,9 @@ class Answer(Files):
     picture: Path | None = option("Draw the selected points.", "FILE.png")
     report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
     no_worth: bool = switch(
-        "Leave out of the page how many random rows match the score (extra fits).", "--no-worth"
+        "Leave out of the page how many random rows match the score (extra fits).",
+        "--no-worth",
+        advanced=True,
     )
     dry_run: bool = switch(
         "Estimate time and memory, and select nothing.", "--dry-run", advanced=True
