@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.pages import read_record
+from benchmarks.pages import read_record, where
 from experiments.layout import published
 from experiments.methods import FRESH
 from experiments.stores import GSS_BATCH
@@ -17,6 +17,8 @@ from experiments.verdicts import by_cause
 
 #: Accuracies of networks trained on the rows that the authors' own code kept.
 AUTHORS = Path(__file__).with_name("authors.json")
+#: Numbers of labels for which BatchBALD's own paper gives an accuracy.
+PUBLISHED_LABELS = (90, 200)
 #: What was done in another way.
 WORDS: list[str] = json.loads(Path(__file__).with_name("deviations.json").read_text())
 
@@ -30,6 +32,7 @@ def list_deviations(book: Book) -> list[str]:
         "gss_steps": steps * GSS_BATCH // BATCH,
         "mixed": _mixed(book),
         "authors": _authors(),
+        "acquiring": _acquiring(book),
         "tested": read_record("pooled_regression")["tested"],
     }
     return [words.format(**facts).strip() for words in WORDS]
@@ -49,6 +52,18 @@ def _authors() -> str:
         words = spread(float(scores.mean()), float(scores.std()), len(scores))
         variant = method.partition(f"{FRESH}, ")[2]
         found.append(f"{words} ({variant})" if variant else words)
+    return " and ".join(found)
+
+
+def _acquiring(book: Book) -> str:
+    """Accuracies of the networks by which BatchBALD acquires, with the labels of its own paper."""
+    runs = where(book.records("summary"), method="BatchBALD")
+    most = max(run["memory"] for run in runs)
+    found = []
+    for labels in PUBLISHED_LABELS:
+        scores = [dict(run["acquisition"])[labels] for run in where(runs, memory=most)]
+        mean, std = 100 * np.mean(scores), 100 * np.std(scores)
+        found.append(f"{spread(float(mean), float(std), len(scores))} with {labels} labels")
     return " and ".join(found)
 
 

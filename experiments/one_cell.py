@@ -109,7 +109,7 @@ def _compared(book: Book, place: Place) -> tuple[int, tuple[float, ...]]:
         if (one["dataset"], one["method"], one["memory"]) == (place.problem, place.key, cell.memory)
     )
     tried = tuple(sorted(value for value, count in runs.items() if count == cell.seeds))
-    return cell.seeds, tried if cell.row.trials.name == "beta" else ()
+    return cell.seeds, tried if cell.row.trials.name in ("beta", "penalty") else ()
 
 
 def _made(order: Order, place: Place) -> Cell | None:
