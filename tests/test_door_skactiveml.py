@@ -11,8 +11,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from bicore import BilevelSelector
-from bicore.active import query
-from bicore.integrations.skactiveml import CoresetQuery
+from bicore.active import query, query_by_variance
+from bicore.integrations.skactiveml import CoresetQuery, VarianceQuery
 from tests.helpers import blobs
 
 RBF = BilevelSelector("rbf", inner_reg=0.1)
@@ -79,3 +79,15 @@ def test_targets_are_asked_for_too():
     regression = BilevelSelector("rbf", inner_reg=0.1, task="regression")
     asked = CoresetQuery(regression, random_state=0).query(data.x, y, batch_size=3)
     assert len(set(asked.tolist()) - set(range(6))) == 3
+
+
+def test_a_strategy_queries_by_variance():
+    data, y = begun(0)
+    strategy = VarianceQuery(random_state=0)
+    assert len(set(clone(strategy).query(data.x, y, batch_size=4).tolist())) == 4
+    y[:6] = data.y[:6]
+    asked = strategy.query(data.x, y, batch_size=4)
+    expected = query_by_variance(data.x[:6], data.y[:6], data.x[6:], 4)
+    assert asked.tolist() == (expected.indices + 6).tolist()
+    with pytest.raises(ValueError, match="return_utilities"):
+        strategy.query(data.x, y, return_utilities=True)

@@ -7,6 +7,7 @@ ones, predict all points best.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -184,7 +185,9 @@ def query_by_variance(
 
 def _doubt(rows: Array, known: Array) -> Array:
     """One minus the margin of a logistic regression on the first rows, whose labels are known."""
-    head = LogisticRegression(C=STRENGTH, max_iter=300).fit(rows[: len(known)], known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few rows of many classes are what a query begins with
+        head = LogisticRegression(C=STRENGTH, max_iter=300).fit(rows[: len(known)], known)
     odds = np.sort(head.predict_proba(rows), axis=1)
     return np.asarray(np.maximum(1 - (odds[:, -1] - odds[:, -2]), LEAST_DOUBT))
 

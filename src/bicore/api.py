@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from bicore import frames
-from bicore.bilevel.kernel_choice import AutomaticKernel
+from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies import OpenStrategy
 from bicore.coreset import Coreset
@@ -21,16 +21,16 @@ from bicore.methods.baselines.simple import ClassBalanced
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.large import Estimate, Large, estimate_selection, make_feasible
 from bicore.methods.quality_curve import select_smallest
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import as_selector, parameters_of
 from bicore.networks.loading import is_torch_data
 from bicore.picking import as_size
 from bicore.runtime import Context, Runtime
 
-#: The method for rows without labels, by default.
-LABEL_FREE = "reconstruction"
+#: The methods for rows without labels, by default: for wide rows, such as embeddings, and others.
+LABEL_FREE_WIDE, LABEL_FREE = "clusters", "reconstruction"
 NO_LABELS = (
-    f"labels: none given, so the method is {LABEL_FREE!r}, which needs none; name a target (y, or "
-    "--target) to select for its prediction"
+    "labels: none given, so the method is {!r}, which needs none; name a target (y, or --target) "
+    "to select for its prediction"
 )
 
 
@@ -56,7 +56,8 @@ def select(
     ----------
     x, y : array
         Features and labels (or targets), row by row; or a :class:`Dataset` as x. Without labels the
-        default method is "reconstruction", which needs none; a note says so. A path, a pattern
+        default method is "clusters" for rows of at least 100 columns, such as embeddings, and
+        "reconstruction" for others; a note says so. A path, a pattern
         such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
         :class:`bicore.shards.ShardSource` as x gives the same answer: rows that fit the memory
         limit are loaded, others are read when needed. A table (a data frame of pandas or polars,
@@ -138,7 +139,7 @@ def select(
         x, outer, options, notes = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
-    method, told = _method_for(data, method)
+    method, told = _method_for(data, method, outer, options)
     notes += told
     selector = as_selector(method, **options)
     _refuse_unused(model, selector)
@@ -227,7 +228,7 @@ def estimate(
         x, outer, options, _ = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
-    selector = as_selector(_method_for(data, method)[0], **options)
+    selector = as_selector(_method_for(data, method, outer, options)[0], **options)
     return estimate_selection(selector, data, size, _outer(outer), runtime, wanted)
 
 
@@ -389,11 +390,16 @@ def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, 
     return coreset.annotated({**known, "notes": every})
 
 
-def _method_for(data: Dataset, method: str | Selector) -> tuple[str | Selector, tuple[str, ...]]:
+def _method_for(
+    data: Dataset, method: str | Selector, outer: Any, options: dict[str, Any]
+) -> tuple[str | Selector, tuple[str, ...]]:
     """Return the method, and a note if rows without labels need another one than the default."""
-    if data.y is None and method == "bilevel":
-        return LABEL_FREE, (NO_LABELS,)
-    return method, ()
+    if data.y is not None or method != "bilevel":
+        return method, ()
+    wide = data.x.ndim == 2 and data.x.shape[1] >= WIDE and outer is None
+    wide = wide and set(options) <= set(parameters_of(LABEL_FREE_WIDE))
+    found = LABEL_FREE_WIDE if wide else LABEL_FREE
+    return found, (NO_LABELS.format(found),)
 
 
 def options_for_model(

@@ -73,6 +73,7 @@ def _make_app() -> Any:
     from bicore.cli.kernel import kernel
     from bicore.cli.options import as_command, print_version
     from bicore.cli.predict import predict
+    from bicore.cli.query import query
     from bicore.cli.select import estimate, select
     from bicore.cli.show import doctor, show
     from bicore.cli.stream import stream
@@ -86,7 +87,7 @@ def _make_app() -> Any:
         help="Select the few points of a data set that train a model almost as well as all of it.",
         epilog="Example: bicore select digits --size 50 --out picks.npz",
     )
-    for verb in (select, estimate, worth, compare, stream, predict, kernel, show, doctor):
+    for verb in (select, query, estimate, worth, compare, stream, predict, kernel, show, doctor):
         as_command(app, verb)
     app.callback()(print_version)
     return app

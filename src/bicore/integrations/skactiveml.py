@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from bicore.active import join_pool
+from bicore.active import join_pool, query_by_variance
 from bicore.data import Array, Dataset, Task
+from bicore.errors import InputError
 from bicore.integrations import missing_base
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.variants import Reconstruction
+from bicore.methods.variants import Clusters, Reconstruction
 from bicore.runtime import Context, Runtime
 
 try:
@@ -23,7 +24,7 @@ except ImportError:
         "bicore.active.query)."
     )
 
-__all__ = ["CoresetQuery"]
+__all__ = ["CoresetQuery", "VarianceQuery"]
 
 
 class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
@@ -138,3 +139,55 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
             return values
 
         return places, utilities
+
+
+class VarianceQuery(CoresetQuery):
+    """Query the points that most lower the variance of predictions where a head is unsure.
+
+    It is :func:`bicore.active.query_by_variance` as a strategy of scikit-activeml. With labels of
+    fewer than two classes, :class:`bicore.methods.Clusters` selects the points.
+
+    Parameters
+    ----------
+    missing_label : scalar or str
+        The value of a missing label.
+    random_state : int or RandomState, optional
+        Seed for all random draws.
+    runtime : Runtime, optional
+        Device and limits.
+
+    Examples
+    --------
+    >>> strategy = VarianceQuery(missing_label="")  # doctest: +SKIP
+    >>> rows = strategy.query(X, y, batch_size=10)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        missing_label: Any = MISSING_LABEL,
+        random_state: Any = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(None, missing_label, random_state, runtime)
+
+    def _select(self, x: Array, y: Array, pool: Array, count: int) -> tuple[Array, Any]:
+        seed = int(self.random_state_.randint(2**31 - 1))
+        labels = np.unique(y, return_inverse=True)[1]
+        if len(np.unique(labels)) < 2:
+            found = Clusters().select(
+                join_pool(x, None, pool, None),
+                len(x) + count,
+                initial=list(range(len(x))),
+                random_state=seed,
+                context=Context(runtime=self.runtime or Runtime()),
+            )
+            places = found.indices[found.indices >= len(x)] - len(x)
+        else:
+            places = query_by_variance(
+                x, labels, pool, count, random_state=seed, runtime=self.runtime
+            ).indices
+        return places, _no_utilities
+
+
+def _no_utilities() -> Array:
+    raise InputError("return_utilities=True: VarianceQuery computes none; leave it out.")

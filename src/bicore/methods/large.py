@@ -30,7 +30,7 @@ from bicore.methods.baselines.design import InducingPoints
 from bicore.methods.baselines.spaces import KernelSpace, OverSpace, squared_distances
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
-from bicore.methods.variants import Reconstruction
+from bicore.methods.variants import Clusters, Reconstruction
 from bicore.picking import as_size
 from bicore.runtime import Clock, Runtime, wide
 
@@ -102,7 +102,7 @@ def make_feasible(
     """Replace a selector by one that is feasible for this many rows, with a note if it differs."""
     rows = len(data)
     if large is Large.EXACT:
-        if isinstance(selector, (BilevelSelector, Reconstruction)):
+        if isinstance(selector, (BilevelSelector, Clusters, Reconstruction)):
             selector = replace(selector, exact=True)
         return selector, ()
     if rows <= MANY or not isinstance(selector, OverSpace):

@@ -1,0 +1,78 @@
+"""``bicore query``: the rows of a table to label next."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bicore.cli.options import Data, Files, Limits, check_output, option, read_names
+from bicore.cli.select import Answer
+from bicore.cli.terminal import bar, starting, tell
+from bicore.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows to select."""
+
+    panel: ClassVar[str] = "Method"
+    size: int = option("Number of rows to label next.", "N", default=MISSING)
+    classes: str | None = option(
+        "Comma-separated labels that annotators may give; others are refused (default: any).",
+        "LABELS",
+    )
+    random_state: int = option("Seed for all random draws.", default=0)
+
+
+@dataclass(frozen=True)
+class NextRows(Files):
+    """How the rows are printed and written."""
+
+    out: Path | None = option("Write the rows with all their columns.", "FILE.csv")
+
+
+def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
+    """Select the rows of a table to label next; rows with a target are labelled already.
+
+    Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
+    """
+    with starting():
+        from bicore.active import query_by_variance
+        from bicore.cli.answer import finish
+    check_output(output.out, output.force, (".csv", ".parquet"), "--out")
+    if rows.target is None or rows.source == "-":
+        raise InputError(
+            "bicore query needs a file and --target COLUMN, empty for unlabelled rows."
+        )
+    known = replace(rows, drop_missing_target=True).open(True).data
+    dropped = ",".join(filter(None, (rows.drop, rows.target)))
+    source = replace(rows, target=None, drop=dropped).open(output.quiet, needs_target=False)
+    free = np.setdiff1d(np.arange(len(source.data)), known.ids)
+    if not len(free):
+        raise InputError(f"every row has a value of --target {rows.target}; none is left to label.")
+    if not output.quiet:
+        tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
+    x = source.data.x
+    with bar("selecting", output.quiet) as progress:
+        coreset = query_by_variance(
+            x[known.ids],
+            known.y,
+            x[free],
+            batch.size,
+            classes=None if batch.classes is None else _labels(batch.classes, known.y),
+            random_state=batch.random_state,
+            runtime=limits.runtime(progress=progress),
+        )
+    chosen = free[coreset.indices]
+    coreset = replace(coreset, indices=chosen, ids=chosen)
+    answer = Answer(output.json, output.quiet, output.force, out=output.out)
+    finish(source.name, source, coreset, answer, None, None)
+
+
+def _labels(text: str, known: Any) -> list[Any]:
+    """Names of labels, as numbers if the known labels are."""
+    names = read_names(text)
+    return [int(name) for name in names] if known.dtype.kind == "i" else names

@@ -1,0 +1,126 @@
+"""Texts with embeddings: rows to label first, and next."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import bicore
+from bicore.active import query_by_variance
+from tests.helpers import blobs
+
+ROWS = 40
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    """A table of texts, some with labels, and their embedding of 120 columns."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    data = blobs(ROWS)
+    x = data.x @ rng.normal(size=(data.x.shape[1], 120))
+    np.save("e.npy", x)
+    names = np.array(["card", "cash", "loan"])[data.y]
+    with open("texts.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "intent", "some"])
+        for row, name in enumerate(names):
+            writer.writerow([f"text {row}, with a comma", name, name if row < 8 else ""])
+    return x, names
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_chosen_texts_are_written_in_order_with_all_columns(texts, command):
+    x, names = texts
+    words = ["select", "texts.csv", "--embeddings", "e.npy", "--size", "5", "--out", "out.csv"]
+    done = command(*words, "--target", "intent")
+    assert done.returncode == 0, done.stderr
+    chosen = bicore.select(x, names, 5).indices
+    whole = read("texts.csv")[1:]
+    header, *written = read("out.csv")
+    assert header == ["text", "intent", "some", "weight"]
+    assert [one[:3] for one in written] == [whole[row] for row in chosen]
+    again = bicore.select("texts.csv", "intent", 5, embeddings="e.npy").indices
+    assert again.tolist() == chosen.tolist()
+
+
+def test_the_first_round_needs_no_labels(texts, command):
+    words = ["select", "texts.csv", "--embeddings", "e.npy", "--size", "5", "--json"]
+    found = json.loads(command(*words).stdout)
+    assert found["method"] == "clusters"
+    assert found["indices"] == bicore.select(texts[0], size=5).indices.tolist()
+
+
+def test_query_continues_with_the_labels_that_came_back(texts, command):
+    x, names = texts
+    words = ["query", "texts.csv", "--embeddings", "e.npy", "--target", "some", "--size", "4"]
+    done = command(*words, "--json", "--out", "next.csv")
+    assert done.returncode == 0, done.stderr
+    expected = query_by_variance(x[:8], names[:8], x[8:], 4).indices + 8
+    assert json.loads(done.stdout)["indices"] == expected.tolist()
+    assert [one[0] for one in read("next.csv")[1:]] == [
+        f"text {row}, with a comma" for row in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["select", "--embeddings", "e.npy", "--features", "text", "--size", "2"], "--features"),
+        (["select", "--embeddings", "no.npy", "--size", "2"], "no.npy"),
+        (["select", "--embeddings", "short.npy", "--size", "2"], "short.npy has 3 rows"),
+        (["select", "--embeddings", "e.npy", "--target", "some", "--size", "2"], "some"),
+        (["query", "--embeddings", "e.npy", "--size", "2"], "--target"),
+        (["query", "--embeddings", "e.npy", "--target", "intent", "--size", "2"], "intent"),
+        (
+            [
+                *[
+                    "query",
+                    "--embeddings",
+                    "e.npy",
+                    "--target",
+                    "some",
+                    "--size",
+                    "2",
+                    "--classes",
+                    "card,cash",
+                ]
+            ],
+            "'loan' is not in classes",
+        ),
+    ],
+)
+def test_bad_requests_name_what_is_wrong(texts, command, words, name):
+    np.save("short.npy", np.zeros((3, 2)))
+    done = command(words[0], "texts.csv", *words[1:])
+    assert done.returncode == 2
+    assert name in done.stderr.splitlines()[-1]
+
+
+def test_rows_are_queried_where_the_head_is_unsure():
+    """The first row is the best one of the weighted V-objective, written out."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(30, 3))
+    y = (x[:, 0] > 0).astype(int)
+    found = query_by_variance(x[:8], y[:8], x[8:], 2).indices
+    rows = x - x.mean(0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    odds = np.sort(LogisticRegression(C=10.0).fit(rows[:8], y[:8]).predict_proba(rows), axis=1)
+    doubt = np.maximum(1 - odds[:, 1] + odds[:, 0], 1e-3)
+    distances = np.sqrt(((rows[:, None] - rows) ** 2).sum(-1))
+    kernel = np.exp(-2 * distances / np.median(distances[np.triu_indices(30, 1)]))
+
+    def left(chosen):
+        inside = np.linalg.solve(
+            kernel[np.ix_(chosen, chosen)] + np.eye(len(chosen)), kernel[chosen]
+        )
+        return doubt @ (kernel - kernel[:, chosen] @ inside).diagonal()
+
+    best = min(range(8, 30), key=lambda row: left([*range(8), row]))
+    assert found[0] == best - 8
