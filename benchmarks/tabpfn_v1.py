@@ -87,12 +87,15 @@ def probabilities(
     folder: Path, device: str, x: Any, y: Any, test: Any, classes: int, with_test: bool = False
 ) -> np.ndarray:
     """Predict by one context of codes y; ``with_test``: standardise by the test rows as well."""
+    full = np.zeros((len(test), classes))
+    if len(np.unique(y)) == 1:  # the model needs two classes
+        full[:, y[0]] = 1
+        return full
     model = _model(str(folder), device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(x, y)
         found = model.predict_proba(test, normalize_with_test=with_test)
-    full = np.zeros((len(test), classes))
     full[:, model.classes_] = found
     return full
 

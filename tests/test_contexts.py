@@ -51,11 +51,11 @@ def test_each_context_is_the_best_one_for_the_average(rows):
         assert found[number - 1][0] == int(np.argmin(every))
 
 
-def test_rows_are_used_again_after_all_others(rows):
+def test_rows_are_used_again_if_few_are_left(rows):
     x, y = rows
-    found = np.concatenate(bicore.contexts(x, y, 15, 3, targets="given"))
+    found = np.concatenate(bicore.contexts(x, y, 10, 4, targets="given"))
     assert len(set(found[:30])) == 30
-    assert len(set(found[30:])) == 15
+    assert set(found[30:]) & set(found[:30])
 
 
 def test_the_first_context_is_a_selection_and_fewer_are_a_prefix(rows):

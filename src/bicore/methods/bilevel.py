@@ -65,6 +65,8 @@ from bicore.sparse import is_sparse
 
 #: Rows from which the width of a kernel's features is read.
 FIRST_ROWS = 1000
+#: Points of earlier contexts are used again if fewer than this many times the size are left.
+LEFT = 2
 #: With more rows than this, default exchanges end after a few passes over them.
 MANY, PASSES_OF_MANY = 20_000, 3
 #: Largest product of the rows and the square of the size for which exchanges are the default. It
@@ -468,7 +470,7 @@ class BilevelSelector(Selector):
         If the sets so far predict f_1, …, f_{k-1}, the average with a k-th one has the squared
         error ‖y − (f_1 + … + f_k)/k‖² = ‖y + Σ_{j<k}(y − f_j) − f_k‖²/k². So the k-th set has the
         labels plus the errors of the earlier ones as outer targets; its inner problem fits the
-        labels as they are. A point is in a second set only after all others were used.
+        labels as they are. A point is in a second set only if few others are left.
 
         Parameters
         ----------
@@ -507,11 +509,11 @@ class BilevelSelector(Selector):
         problem, left = prepared.problem, torch.zeros(())
         used = np.zeros(len(rows), dtype=bool)
         for _ in range(count):
-            if (prepared.counted & ~prepared.denied & ~used).sum() < request.size:
-                used[:] = False
+            if (prepared.counted & ~prepared.denied & ~used).sum() < LEFT * request.size:
+                used[:] = False  # few rows, such as those of one class, would be no choice
             aimed = replace(problem, outer_targets=problem.outer_targets + left)
             one = replace(prepared, problem=aimed, denied=prepared.denied | used)
-            picked = chooser._search(request, one).indices
+            picked = chooser._with_two_classes(chooser._search(request, one), request).indices
             used[picked] = True
             found.append(rows[picked])
             start = Start(picked.tolist(), [1.0] * len(picked))
