@@ -7,6 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.neighbors import KNeighborsClassifier
 
 import bicore
+from bicore.context_sets import DEFAULTS
 from bicore.integrations.tabpfn import ContextClassifier, ContextRegressor, set_contexts
 from bicore.kernels import RBF
 
@@ -37,7 +38,7 @@ def error_of_average(x, y, found):
 
 
 def make(x, y, n_contexts, **more):
-    options = {"kernel": RBF(0.5), "inner_reg": RHO, "targets": "given", "intercept": 0.0}
+    options = {"kernel": RBF(0.5), "inner_reg": RHO, "intercept": 0.0}
     return bicore.contexts(x, y, 1, n_contexts, **options, **more)
 
 
@@ -53,7 +54,7 @@ def test_each_context_is_the_best_one_for_the_average(rows):
 
 def test_rows_are_used_again_if_few_are_left(rows):
     x, y = rows
-    found = np.concatenate(bicore.contexts(x, y, 10, 4, targets="given"))
+    found = np.concatenate(bicore.contexts(x, y, 10, 4))
     assert len(set(found[:30])) == 30
     assert set(found[30:]) & set(found[:30])
 
@@ -61,7 +62,7 @@ def test_rows_are_used_again_if_few_are_left(rows):
 def test_the_first_context_is_a_selection_and_fewer_are_a_prefix(rows):
     x, y = rows
     three = bicore.contexts(x, y, 5, 3)
-    assert three[0].tolist() == bicore.select(x, y, 5, strategy="greedy").indices.tolist()
+    assert three[0].tolist() == bicore.select(x, y, 5, **DEFAULTS).indices.tolist()
     assert [one.tolist() for one in bicore.contexts(x, y, 5, 2)] == [
         one.tolist() for one in three[:2]
     ]
@@ -74,8 +75,7 @@ def test_large_data_keep_the_first_context():
     found = bicore.contexts(x, y, 3, 2, random_state=1)
     with pytest.warns(bicore.LargeDataWarning):
         assert (
-            found[0].tolist()
-            == bicore.select(x, y, 3, random_state=1, strategy="greedy").indices.tolist()
+            found[0].tolist() == bicore.select(x, y, 3, random_state=1, **DEFAULTS).indices.tolist()
         )
 
 

@@ -10,6 +10,9 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
 from bicore.runtime import Context, Runtime
 
+#: Options whose defaults differ from those of :func:`bicore.select`.
+DEFAULTS = {"strategy": "greedy", "targets": "given"}
+
 
 def contexts(
     x: Any,
@@ -40,7 +43,9 @@ def contexts(
         Device and limits.
     **options
         Parameters of :class:`bicore.BilevelSelector`; the loss must be the squared error. The
-        strategy is "greedy" by default: with exchanges, contexts were slower and no better.
+        defaults are ``strategy="greedy"``, because contexts with exchanges were slower and no
+        better, and ``targets="given"``, because a context without noisy labels makes a model
+        overconfident.
 
     Returns
     -------
@@ -64,7 +69,7 @@ def contexts(
     data = Dataset(x, y)
     check_integer("size", size, most=len(data))
     check_integer("n_contexts", n_contexts, most=len(data), fix="use at most one per row")
-    selector = cast(BilevelSelector, as_selector("bilevel", **{"strategy": "greedy", **options}))
+    selector = cast(BilevelSelector, as_selector("bilevel", **{**DEFAULTS, **options}))
     context = Context(runtime=runtime or Runtime())
     return selector.select_contexts(
         data, size, n_contexts, random_state=random_state, context=context
