@@ -19,9 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all test-busy test-lowest test-3.13 lint types bench bench-check docs sdist clean
 
-# Types are looked at while the first tests run: one core would wait.
+# Types are checked while the first tests run: one core would wait. Assertions are not rewritten, which takes each core
+# ten seconds: run a failing test by itself to see the values.
 test: lint
-	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist worksteal -m "not slow"; tests=$$?; wait $$types && exit $$tests
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist worksteal --assert=plain -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
 test-all: lint types $(VENV)/.doors
 	$(BIN)/pytest -n 2

@@ -57,6 +57,7 @@ def test_methods_are_compared_by_paired_differences():
     assert battery_page.losses(turned, False) == ["wine, 5 points, knn (-0.103)"]
 
 
+@pytest.mark.slow
 def test_a_job_gives_a_row_for_each_method_and_for_all_data(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3))

@@ -18,12 +18,12 @@ from benchmarks.page import PAGES
 from bicore.moments.ridge import Candidates
 from bicore.sources import digits
 from bicore.streaming import MomentMemory
-from tests.marks import except_slow
+from tests.marks import few
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", except_slow(PAGES, ["tables/battery.md", "tables/experiments.md"]))
+@pytest.mark.parametrize("name", few(PAGES, 3))
 def test_a_page_says_what_the_records_say(name):
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run: python -m benchmarks page"
 

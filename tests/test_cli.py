@@ -260,13 +260,13 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
     assert "pixels scaled to 0 … 1" in raw.stderr
 
 
-def test_large_data_are_sampled_with_a_note(bicore, tmp_path):
-    x = np.random.default_rng(0).normal(size=(5200, 3))
+def test_large_data_are_sampled_with_a_note(bicore, tmp_path, few_exact):
+    x = np.random.default_rng(0).normal(size=(600, 3))
     np.savez(tmp_path / "many.npz", x=x, y=x[:, 0] > 0)
     command = ("select", "many.npz", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "4")
     sampled = bicore(*command, cwd=tmp_path)
     assert sampled.returncode == 0, sampled.stderr
-    assert "large data: 4000 of 5200 rows" in sampled.stdout + sampled.stderr
+    assert "large data: 400 of 600 rows" in sampled.stdout + sampled.stderr
     for words in (["--large", "exact"], ["--exact"]):
         exact = bicore(*command, *words, "--dry-run", "--json", cwd=tmp_path)
         assert json.loads(exact.stdout)["approximation"] is None

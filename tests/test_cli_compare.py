@@ -52,6 +52,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
     assert len(list((table / "cache").glob("*.jsonl"))) == 1
 
 
+@pytest.mark.slow
 def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     result = bicore(
         "compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table

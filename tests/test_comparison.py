@@ -452,6 +452,7 @@ def comparison(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judge", few(["ridge", "mlp"]))
 def test_a_grid_fills_every_cell_and_an_interrupted_one_goes_on_to_the_same_rows(tmp_path, judge):
     (tmp_path / "a").mkdir()

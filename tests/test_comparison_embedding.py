@@ -67,6 +67,7 @@ def test_only_whole_seeds_are_told():
     assert complete_seeds([*rows, Row("a", 9, 3, 0.5, 0.1)], 9) == [3]
 
 
+@pytest.mark.slow
 def test_a_ridge_head_tries_penalties_with_all_classes_of_a_selection_that_takes_them_in_turn():
     """Every second of 1000 such rows is of one class: tried with those, the largest penalty is best,
     and the head says nothing."""

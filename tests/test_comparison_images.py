@@ -29,6 +29,7 @@ def sample(rows, seed=0):
     return Sample(x, torch.from_numpy(labels), torch.ones(rows))
 
 
+@pytest.mark.slow
 def test_the_judge_learns_and_says_the_same_whatever_stands_beside_a_selection():
     first, second, test = sample(4), sample(4, 1), sample(20, 2)
     score = ResidualJudge(25, make=SMALL).scores([first], test, 2, seed=3)[0]

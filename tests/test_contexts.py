@@ -68,6 +68,7 @@ def test_the_first_context_is_a_selection_and_fewer_are_a_prefix(rows):
     ]
 
 
+@pytest.mark.slow
 def test_large_data_keep_the_first_context():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5100, 2))

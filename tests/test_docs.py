@@ -26,7 +26,7 @@ NAMED = {page.name: page for page in PAGES}
 
 
 #: Pages whose blocks take long and are of things that have tests of their own.
-LONG = {"beyond.md", "guide.md", "page.md", "paper.md"}
+LONG = {"beyond.md", "guide.md", "page.md", "paper.md", *ALL_ROWS}
 #: Pages that a reader follows on a command line, and how many commands each must have.
 COMMANDS = {"README.md": 2, "guide.md": 7, "embeddings.md": 2}
 

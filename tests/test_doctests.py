@@ -11,6 +11,7 @@ import bicore
 
 #: Examples that train networks or repeat selections for seconds.
 TRAINING = ["bicore.evaluate.models", "bicore.evaluate.worth", "bicore.streaming.replay"]
+TRAINING += ["bicore.report.figures", "bicore.streaming.moment_memory"]
 
 
 def failing(modules):

@@ -239,6 +239,7 @@ def test_pooled_features_against_convolutions():
     assert near(features(x), expected - expected.mean(0), 1e-12)
 
 
+@pytest.mark.slow
 def test_pooled_features_are_the_kernel_on_average():
     """One network's products vary by a factor that all of them share."""
     x = torch.from_numpy(drawn(4, 2, 6, 6))

@@ -44,7 +44,7 @@ from bicore.methods import (
 from bicore.methods.registry import as_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime import Clock, TimeOver, checkpoint
-from tests.marks import diagonal, except_slow
+from tests.marks import except_slow, few
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
 AFTER = 12
@@ -216,7 +216,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
 
 
 @pytest.mark.parametrize(
-    ("kernel", "loss"), diagonal([RBF(0.2), bicore.Linear()], ["squared", "cross-entropy"], 2)
+    ("kernel", "loss"), few([(RBF(0.2), "cross-entropy"), (bicore.Linear(), "squared")])
 )
 def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeypatch):
     seen = []
@@ -374,7 +374,7 @@ class Held(torch.overrides.TorchFunctionMode):
             self.now -= self.known.pop(place)[1]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", few(["float64", "float32"]))
 @pytest.mark.parametrize(
     ("kernel", "rows", "columns", "size"),
     [("rbf", 1500, 4, 5), ("linear", 4000, 40, 20)],

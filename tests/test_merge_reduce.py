@@ -10,6 +10,7 @@ from bicore.files import fingerprint
 from bicore.methods import KCenter, Uniform
 from bicore.streaming import MergeReduce
 from bicore.streaming.merge_reduce import nearest_pair, select_index
+from tests.marks import few
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 
@@ -23,15 +24,18 @@ def levels_after(slots: int, batches: int) -> list[int]:
 
 @pytest.mark.parametrize(
     ("slots", "batches", "levels"),
-    [
-        (3, 7, [4, 2, 1]),
-        (3, 11, [4, 4, 3]),
-        (3, 200, [128, 64, 8]),
-        (10, 40, [4] * 10),
-        (10, 200, [32, 32, 32, *[16] * 6, 8]),
-        (1, 9, [9]),
-        (2, 9, [8, 1]),
-    ],
+    few(
+        [
+            (3, 7, [4, 2, 1]),
+            (3, 11, [4, 4, 3]),
+            (10, 40, [4] * 10),
+            (1, 9, [9]),
+            (2, 9, [8, 1]),
+            (3, 200, [128, 64, 8]),
+            (10, 200, [32, 32, 32, *[16] * 6, 8]),
+        ],
+        5,
+    ),
 )
 def test_levels_follow_algorithm_three(slots, batches, levels):
     assert levels_after(slots, batches) == levels
@@ -278,6 +282,7 @@ def test_impossible_buffers_are_refused(make, words):
         make()
 
 
+@pytest.mark.slow
 def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_some():
     """Digits 0 … 4, the last twenty times as often as each of the others, 30 rows kept, five seeds."""
     from bicore.sources import digits

@@ -28,6 +28,7 @@ def cells_of_the_page():
                 yield from cells
 
 
+@pytest.mark.slow
 def test_the_words_of_the_page_lead_to_the_runs_behind_its_cells(book):
     for one in list(cells_of_the_page())[::8]:
         order = one.order(Order((one.recorded.experiment,), Path("nowhere"), "data"), book)

@@ -181,6 +181,7 @@ def test_the_answer_is_plain(ends, headline):
     assert found["sentence"].startswith("Your 50 rows are worth ")
 
 
+@pytest.mark.slow
 def test_the_judge_says_who_loses():
     """The chosen rows lack a class, which as many random ones find."""
     every = blobs(180)

@@ -127,6 +127,7 @@ class TestParts:
             assert other.objective == pytest.approx(whole.objective, rel=1e-12)
             assert other.details == whole.details
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", [{"passes": "exact"}, {"features": "relu:32"}])
     def test_the_picks_of_other_options_are_the_same(self, options):
         x, y = self.rows(1)

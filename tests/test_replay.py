@@ -11,6 +11,7 @@ from bicore.methods import InducingPoints, Uniform
 from bicore.methods.base import require_complete
 from bicore.sources import digits
 from bicore.streaming import ReplayMemory
+from tests.marks import few
 
 
 def task(seed, n=40, labels=(0, 1)):
@@ -19,7 +20,7 @@ def task(seed, n=40, labels=(0, 1)):
     return rng.normal(size=(n, 3)) + np.eye(3)[y % 3], y
 
 
-@pytest.mark.parametrize("weights", ["uniform", "learned"])
+@pytest.mark.parametrize("weights", few(["learned", "uniform"]))
 def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
     selector = BilevelSelector(
         kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learned" else "binary"

@@ -484,6 +484,7 @@ def test_m1_damaged_headers_give_one_line(tmp_path, header):
         assert len(str(raised.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_m1_damaged_bytes_give_an_input_error(tmp_path):
     """Each byte of the three formats in turn, as far as their headers go."""
     np.save(tmp_path / "x.npy", X)

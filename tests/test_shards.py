@@ -158,6 +158,7 @@ class TestSelection:
             assert found.indices.tolist() == whole.indices.tolist()
             assert found.details["certain"] == 12
 
+    @pytest.mark.slow
     def test_the_default_is_near_the_exact_gains(self):
         x, y = rows(1000)
         found = chosen(x, y, 30, exchange=False, shortlist=300)

@@ -28,7 +28,7 @@ from bicore.evaluate.worth import (
 from bicore.sources import digits
 from bicore.sources.base import Source
 from tests.helpers import blobs, line
-from tests.marks import diagonal, few
+from tests.marks import few
 
 REPEATS = 100
 SEEDS = 10
@@ -91,7 +91,7 @@ def test_without_noise_the_worth_is_exact(worth):
     assert found.low == pytest.approx(found.high, abs=1)
 
 
-@pytest.mark.parametrize(("worth", "one"), diagonal([120, 480], [True, False], 2))
+@pytest.mark.parametrize(("worth", "one"), few([(480, True), (120, False), (480, False)]))
 def test_the_interval_covers_the_worth(worth, one):
     """Nineteen times in twenty, and it is no wider than it must be."""
     found = searched(worth, one)
@@ -102,6 +102,7 @@ def test_the_interval_covers_the_worth(worth, one):
     assert np.median(widths) < (5 if one else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", few([False, True]))
 def test_a_random_sample_is_worth_itself(one):
     verdicts = Counter(each.verdict for each in searched(50, one))
@@ -339,6 +340,7 @@ def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     assert np.allclose([seen.mean(0) for seen in method.seen], 0)
 
 
+@pytest.mark.slow
 def test_rows_of_no_weight_are_not_drawn():
     data = blobs(120)
     weighted = Dataset(data.x, data.y, np.repeat([1.0, 0.0], 60))

@@ -6,6 +6,7 @@ import pytest
 from bicore import RBF, BilevelSelector, Context, Dataset, Runtime
 from bicore.bilevel import posterior as foresight
 from bicore.bilevel.engines import ridge as dense_ridge
+from tests.marks import diagonal
 
 ROWS, SIZE = 300, 30
 
@@ -34,8 +35,9 @@ def chosen(memory=None, **options):
     return selector.select(data(), SIZE, outer=outer, context=Context(runtime=runtime))
 
 
-@pytest.mark.parametrize("rule", ["gradient", "gain"])
-@pytest.mark.parametrize("strategy", ["greedy", "batches"])
+@pytest.mark.parametrize(
+    ("rule", "strategy"), diagonal(["gradient", "gain"], ["greedy", "batches"], 2)
+)
 @pytest.mark.parametrize("outer", [None, data(120, seed=5)], ids=["own", "outer"])
 def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, outer, monkeypatch):
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)  # the same engine for both

@@ -8,7 +8,7 @@ from bicore import RBF, BilevelSelector, Coreset, Dataset, InputError, reweight,
 from bicore.bilevel import Adam, ProjectedGradient
 from bicore.coreset import Status
 from tests.helpers import blobs, line, state_of
-from tests.marks import few
+from tests.marks import diagonal, few
 
 
 @pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam(), Adam(rate=5.0)])
@@ -107,8 +107,9 @@ def _plain():
     return SquaredError(centre=False)
 
 
-@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
-@pytest.mark.parametrize("mode", ["learnt", "final"])
+@pytest.mark.parametrize(
+    ("loss", "mode"), diagonal(["squared", "cross-entropy"], ["learnt", "final"], 2)
+)
 def test_learnt_weights_beat_binary_ones(loss, mode):
     data = blobs(60)
     binary = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5)
