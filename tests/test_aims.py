@@ -204,21 +204,6 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
     assert found == expected
 
 
-def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
-    from bicore.methods import as_selector
-    from bicore.streaming import MergeReduce
-
-    open_selector = as_selector("bilevel", kernel=KERNEL, inner_reg=0.1)
-    kept = MergeReduce(open_selector, 10, 2).selector
-    assert (kept.strategy.name, kept.rule.name, kept.targets.name) == (
-        "greedy",
-        "gradient",
-        "given",
-    )
-    asked = as_selector("bilevel", kernel=KERNEL, inner_reg=0.1, strategy="exchange")
-    assert MergeReduce(asked, 10, 2).selector.strategy.name == "exchange"
-
-
 def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
     from bicore.methods import bilevel
 

@@ -354,7 +354,7 @@ def test_state_comes_back_bit_for_bit(fitted):
 
 def test_a_state_that_cannot_come_back_is_refused():
     values, arrays = map_to_state(Embedded(network()).unit())
-    with pytest.raises(InputError, match="give features=…"):
+    with pytest.raises(InputError, match="give feature_map=…"):
         map_from_state(values, arrays)
     with pytest.raises(InputError, match="not those made here"):
         map_from_state(values, arrays, Embedded(network(seed=1)))
@@ -432,7 +432,7 @@ def test_maps_that_saw_no_rows_say_so(features):
         (lambda: Rows().fit(np.zeros((3, 2)))(np.zeros((3, 2))), "x must be a tensor"),
         (lambda: as_feature_map("relus"), "Did you mean 'relu'"),
         (lambda: as_feature_map(RandomReLU), "FeatureMap instance"),
-        (lambda: as_feature_map(7), "features must be .* got 7"),
+        (lambda: as_feature_map(7), "feature_map must be .* got 7"),
     ],
 )
 def test_errors_name_the_value_and_the_mend(make, words):
