@@ -261,7 +261,7 @@ def keep_shares(picker: Picker, selector: Selector, capacity: int, seed: int) ->
 
 def keep_jointly(store: ByMoments, capacity: int, seed: int) -> Keeping:
     """What the ``store`` chooses from all tasks."""
-    options = {"prior": store.prior, "seed": seed}
+    options = {"prior": store.prior, "random_state": seed}
     return Keeping(
         lambda: JointReplay(capacity, store.features, store.rule, **options),
         JointReplay.load,

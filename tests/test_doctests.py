@@ -14,23 +14,23 @@ TRAINING = ["bicore.evaluate.models", "bicore.evaluate.worth", "bicore.streaming
 TRAINING += ["bicore.report.figures", "bicore.streaming.moment_memory"]
 
 
-def failing(modules):
-    """Names of the modules with an example that fails; doctest prints what it found."""
+def check(modules):
+    """Run the examples of modules; doctest prints what it found."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed = []
     for name in modules:
         with warnings.catch_warnings():  # an example may change the filters
             if doctest.testmod(importlib.import_module(name), optionflags=flags).failed:
                 failed.append(name)
-    return failed
+    assert not failed, failed
 
 
 def test_docstring_examples():
     modules = [found.name for found in pkgutil.walk_packages(bicore.__path__, "bicore.")]
     assert set(TRAINING) < set(modules)
-    assert not failing(["bicore", *(name for name in modules if name not in TRAINING)])
+    check(["bicore", *(name for name in modules if name not in TRAINING)])
 
 
 @pytest.mark.slow
 def test_docstring_examples_that_train():
-    assert not failing(TRAINING)
+    check(TRAINING)

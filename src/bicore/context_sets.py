@@ -60,6 +60,7 @@ def contexts(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import bicore
     >>> x = np.random.default_rng(0).normal(size=(60, 3))
     >>> found = bicore.contexts(x, x[:, 0] > 0, size=5, n_contexts=3)
