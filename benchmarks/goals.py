@@ -5,7 +5,8 @@
 Each problem runs in a process of its own. Seconds are processor time, the least of the repeats, so
 that other processes disturb them little; a problem that takes more than a minute runs once. DIR
 has MNIST, cifar10-embedding and banking77-embedding (train.npy, train_labels.npy). A problem
-that is not named with ``--methods`` keeps its row of the record.
+that is not named with ``--methods`` keeps its row of the record; ``idle`` has rows of a machine
+with free cores, made by ``python -m benchmarks.goals NAME DIR REPEATS``.
 """
 
 import json
@@ -47,15 +48,16 @@ Found = dict[str, Any]
 
 def run(arguments: Any) -> Found:
     folder = data_folder(arguments.data)
-    known = read_record("goals")["rows"] if (RECORDS / "goals.json").exists() else []
+    known = read_record("goals") if (RECORDS / "goals.json").exists() else {"rows": []}
     wanted = arguments.methods.split(",") if arguments.methods else list(PROBLEMS)
-    rows = {row["name"]: row for row in known}
+    rows = {row["name"]: row for row in known["rows"]}
     for name in wanted:
         command = [sys.executable, "-m", "benchmarks.goals", name, folder, str(arguments.repeats)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         rows[name] = {"name": name, **json.loads(done.stdout.splitlines()[-1])}
         report(rows[name])
-    return {"rows": [rows[name] for name in PROBLEMS if name in rows]}
+    found = {"rows": [rows[name] for name in PROBLEMS if name in rows]}
+    return found | {key: known[key] for key in ("idle",) if key in known}
 
 
 def measure(work: Callable[[], Any], repeats: int) -> float:
