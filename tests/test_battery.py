@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import bicore.streaming
 from benchmarks import battery, battery_page
 from benchmarks.battery.memories import BUFFERS, replay, stream
 from benchmarks.battery.protocols import PROTOCOLS
@@ -94,27 +93,3 @@ def test_a_replay_memory_ends_with_rows_of_every_task():
     assert picks.kernel is None
     other = replay("class-balanced", {}, data, 20, 4, Context())
     assert sorted(other.indices) != sorted(picks.indices)
-
-
-@pytest.mark.parametrize("name", ["class-balanced", *BUFFERS])
-def test_a_stream_is_sorted_by_class_and_what_is_kept_is_found_again_in_the_pool(name, monkeypatch):
-    data = five_classes()
-    shown = []
-    for kind in ("MergeReduce", "Reservoir", "ClassBalancedReservoir"):
-        plain = getattr(bicore.streaming, kind)._take
-        monkeypatch.setattr(
-            getattr(bicore.streaming, kind),
-            "_take",
-            lambda self, batch, context, plain=plain: (
-                shown.append(batch.y),
-                plain(self, batch, context),
-            ),
-        )
-    picks = stream(name, {}, data, 15, 0, Context())
-    assert [len(labels) for labels in shown] == [100, 100, 100]
-    whole = np.concatenate(shown)
-    assert np.count_nonzero(np.diff(whole)) == 4
-    assert len(set(picks.indices.tolist())) == 15
-    assert picks.weights.sum() == pytest.approx(300)
-    if name == "class-balanced-reservoir":
-        assert np.bincount(data.y[picks.indices]).tolist() == [3] * 5

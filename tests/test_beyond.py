@@ -229,29 +229,6 @@ def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
     np.testing.assert_array_equal(column.weights, kept.weights)
 
 
-def test_neither_a_common_factor_of_the_weights_nor_the_order_of_rows_plays_a_part():
-    given = blobs(150, seed=6)
-    order = np.random.default_rng(1).permutation(150)
-    weights = np.random.default_rng(2).uniform(0.5, 2, size=150)
-    selector = BilevelSelector(kernel="rbf")  # both parameters by the data
-    plain, scaled = (Dataset(given.x, given.y, factor * weights) for factor in (1.0, 1e-3))
-    np.testing.assert_array_equal(
-        trusted(plain, selector).weights > 0, trusted(scaled, selector).weights > 0
-    )
-    np.testing.assert_array_equal(
-        selector.predict(plain, given.x), selector.predict(scaled, given.x)
-    )
-    reducible = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="reducible")
-    assert (
-        reducible.select(plain, 9).indices.tolist() == reducible.select(scaled, 9).indices.tolist()
-    )
-    shuffled = plain[order]
-    np.testing.assert_array_equal(
-        trusted(shuffled, selector).weights, trusted(plain, selector).weights[order]
-    )
-    assert selector.select(shuffled, 9).ids.tolist() == selector.select(plain, 9).ids.tolist()
-
-
 def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features():
     images = torch.randn(
         4, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from bicore import Coreset, select
+from bicore import Coreset
 from bicore.coreset import Status
 from tests import HANG
 from tests.helpers import blobs
@@ -487,31 +487,6 @@ def test_the_installed_script_is_the_same_command():
     ).stdout.startswith("bicore ")
 
 
-@pytest.mark.slow
-def test_a_terminal_shows_a_bar_with_the_objective():
-    import pty
-
-    child, screen = pty.fork()
-    if child == 0:
-        words = ["select", "digits", "--limit", "300", "--size", "60"]
-        words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]
-        os.execv(sys.executable, [sys.executable, "-m", "bicore", *words])
-    seen = b""
-    while True:
-        try:
-            part = os.read(screen, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    text = seen.decode(errors="replace")
-    assert "selecting" in text
-    assert "objective" in text
-    assert "60/60" in text
-
-
 def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
     """What the operating system forbids ends with code 2, also for whoever runs the tests as root."""
     from bicore.cli import app
@@ -537,35 +512,6 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
     assert "strategy='swap'" in refused.stderr
-
-
-def test_targets_and_prior_are_those_of_the_selector(bicore, tmp_path):
-    data = blobs(60, classes=2)
-    kept = np.r_[np.flatnonzero(data.y == 0), np.flatnonzero(data.y == 1)[:8]]
-    x, y = data.x[kept], data.y[kept]
-    np.savez(tmp_path / "rare.npz", x=x, y=y)
-    np.savez(tmp_path / "line.npz", x=x, y=x[:, 0])
-
-    def chosen(**options):
-        return select(x, y, 5, kernel="rbf", inner_reg=0.1, **options)
-
-    plain = chosen(targets="given", prior="data")
-    for targets, prior in (("smoothed", "data"), ("given", "equal")):
-        options = ["--targets", targets, "--prior", prior]
-        shown = bicore("select", "rare.npz", *FAST, *options, "--size", "5", "--json", cwd=tmp_path)
-        assert shown.returncode == 0, shown.stderr
-        answer = json.loads(shown.stdout)
-        same = chosen(targets=targets, prior=prior)
-        assert answer["indices"] == same.indices.tolist()
-        assert answer["objective"] == pytest.approx(same.objective)
-        assert answer["objective"] != pytest.approx(plain.objective)
-    for words, message in (
-        (["rare.npz", "--targets", "smooth"], "targets='smooth'"),
-        (["line.npz", "--prior", "equal"], "prior='equal' is for classes"),
-    ):
-        refused = bicore("select", *words, *FAST, "--size", "5", cwd=tmp_path)
-        assert refused.returncode == 2
-        assert message in refused.stderr
 
 
 def test_points_chosen_without_labels_by_a_kernel_are_continued(bicore, tmp_path):

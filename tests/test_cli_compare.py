@@ -161,28 +161,6 @@ def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicor
     assert lines[8].startswith("mean of the targets")
 
 
-def test_json_carries_every_judge_and_measure_and_what_speaks_against_a_judge(bicore, table):
-    rng = np.random.default_rng(0)
-    np.savez(table / "chance.npz", x=rng.normal(size=(200, 5)), y=rng.random(200) < 0.2)
-    words = ["--seeds", "2", "--sizes", "25", "--methods", "uniform", "--judge", "boosting,ridge"]
-    result = bicore("compare", "chance.npz", *words, "--score", "balanced", "--json", cwd=table)
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
-    assert (answer["judge"], answer["score"]) == ("boosting", "balanced accuracy")
-    assert list(answer["judges"]) == ["boosting", "ridge"]
-    for judge, own in answer["judges"].items():
-        scores = [row["measures"][judge]["balanced_accuracy"] for row in answer["rows"]]
-        assert own["summary"][0]["mean"] == pytest.approx(np.mean(scores))
-        assert own["majority"]["balanced_accuracy"] == pytest.approx(0.5)
-    judges = answer["judges"].values()
-    boosting = answer["judges"]["boosting"]
-    assert boosting["all_data"]["accuracy"] < boosting["majority"]["accuracy"]
-    below = [own["all_data"]["accuracy"] < own["majority"]["accuracy"] for own in judges]
-    assert len(answer["notes"]) == sum(below)
-    assert "the boosting judge" in answer["notes"][0]
-    assert f"bicore: {answer['notes'][0]}" in result.stderr
-
-
 @pytest.mark.slow
 def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
     bicore("compare", "data.npz", *FAST, cwd=table)

@@ -13,13 +13,11 @@ import torch
 from scipy import stats
 from torch import nn
 
-from bicore import ReplayMemory
 from bicore.networks.observe import dropout_probabilities
 from experiments import (
     active,
     appendix,
     continual,
-    selections,
     streaming,
     summary,
 )
@@ -57,7 +55,7 @@ from experiments.streaming import Optimiser, Weighting
 from experiments.tables import cells, read_runs
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, build
-from tests.marks import diagonal, except_slow, few
+from tests.marks import except_slow, few
 
 SOURCE = Path(__file__).parents[1] / "experiments"
 
@@ -276,51 +274,6 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
     made = split(train, test[:60], 3, 40)
     row = learning(picker, jointly=jointly)
     check_resumed(continual, row, Job(0, [0.1, 10.0]), made, Cut(tmp_path / "state", 2, left=3))
-
-
-@pytest.mark.parametrize(("at_end", "cuts"), diagonal([False, True], [1, 2], 2))
-def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_numbers(
-    at_end, cuts, tmp_path, monkeypatch
-):
-    """In the first task, whose network all rows of a seed share, or on the memory alone."""
-    train, test = load(None)
-    made = split(train, test[:60], 3, 40)
-    row = learning(UNIFORM, at_end=at_end, betas=(1.0,))
-    trained = []
-    chosen = []
-    add = ReplayMemory.add_task
-    monkeypatch.setattr(
-        Learner, "epoch", lambda self, epoch=Learner.epoch: trained.append(1) or epoch(self)
-    )
-    monkeypatch.setattr(
-        ReplayMemory,
-        "add_task",
-        lambda self, *given, **options: chosen.append(1) or add(self, *given, **options),
-    )
-
-    def run(checkpoint):
-        trained.clear()
-        chosen.clear()
-        return dict(continual.run(row, Job(0, row.trials.values), made, checkpoint))
-
-    torch.manual_seed(0)
-    ((_, whole),) = run(None).items()
-    epochs = 6 if at_end else 18
-    assert len(trained) == epochs
-    folder = tmp_path / "state"
-    start = tmp_path / "start.pt"
-    continual.started.cache_clear()
-    torch.manual_seed(0)
-    with pytest.raises(KeyboardInterrupt):
-        run(Cut(folder, 2, start, left=cuts))
-    assert not start.exists()
-    assert len(trained) == 2 * cuts
-    torch.manual_seed(99 if at_end else 0)  # another process
-    ((_, found),) = run(Checkpoint(folder, 2, start)).items()
-    assert len(trained) == epochs - 2 * cuts
-    assert len(chosen) == (0 if at_end else 3)  # what was chosen before is read
-    assert (found["test"], found["held"]) == (whole["test"], whole["held"])
-    assert [path for path in tmp_path.rglob("*") if path.suffix not in (".pt", ".lock")] == []
 
 
 def row_of(experiment, key):
@@ -618,29 +571,6 @@ def test_several_processes_record_and_tidy_up_at_the_same_time(tmp_path):
         (who, float(number)) for who in range(4) for number in range(count)
     ]
     assert all(one["picks"] == [one["beta"]] * 3000 for one in found)
-
-
-def test_only_what_is_missing_is_run_again(tmp_path, capsys, monkeypatch):
-    found = {"picks": [1], "classes_in_first_ten": 1, "eights": 0, "ones": 1, "seconds": 1.0}
-    ran = []
-    monkeypatch.setattr(
-        selections.PicksRow, "run", lambda row, *_: ran.append(row.key) or iter([(0.0, found)])
-    )
-    words = ["run", "picks", "--quick", "--records", str(tmp_path)]
-    assert main(words) == 0
-    assert ran == ["Coreset", "Coreset, squared error"]
-    records = Records("picks", tmp_path)
-    lines = records.path.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 2
-    records.path.write_bytes(lines[0] + lines[1][:50])  # killed while it wrote
-    ran.clear()
-    with pytest.warns(TornLine):
-        assert main(words) == 0
-    assert ran == ["Coreset, squared error"]
-    assert records.path.read_bytes().splitlines(keepends=True) == lines
-    ran.clear()
-    assert main(words) == 0
-    assert ran == []
 
 
 def test_the_records_that_are_kept_are_in_order_and_of_known_experiments():

@@ -26,7 +26,6 @@ from bicore import (
 )
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
-from bicore.bilevel.strategies.refining import shortlist
 from bicore.coreset import Status
 from bicore.kernels import building, operators
 from bicore.methods import (
@@ -526,13 +525,3 @@ def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
     for limit in (3, 11, 24, 38, 51, 67, 83):
         # A pass over all pairs is about fourteen of them.
         assert spent(limit) <= limit + Clock(limit).grace + 4
-
-
-def test_exchanges_in_features_are_products_over_features_in_an_estimate(monkeypatch):
-    monkeypatch.setattr(large, "_time_multiplication", lambda runtime: 1.0)
-    monkeypatch.setattr(large, "READ", 0.0)
-    rows, size, width = 60_000, 20, 4
-    data = Dataset(np.random.default_rng(0).normal(size=(rows, width)), np.arange(rows) % 2)
-    given = {"kernel": "linear", "inner_reg": 0.1, "strategy": Exchange(passes=1)}
-    expected = bicore.estimate(data, size, method="bilevel-ntk", large="exact", **given).seconds
-    assert expected < rows * shortlist(size, rows) ** 2 / 10

@@ -235,29 +235,6 @@ def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
     assert len(set(merged.snapshot().ids.tolist())) == len(merged)
 
 
-@pytest.mark.parametrize("where", ["in a selection", "after it"])
-def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
-    buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
-    before = dict(vars(buffer))
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    def second_point(step):
-        if step.done == 2:
-            raise KeyboardInterrupt
-
-    context = Context(runtime=Runtime(progress=second_point))
-    if where == "after it":
-        context = Context()
-        monkeypatch.setattr(MergeReduce, "_gather", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        buffer.update(np.eye(10) + 1, np.arange(10) % 2, model=context)
-    assert buffer.position == 10
-    assert all(vars(buffer)[name] is value for name, value in before.items())
-    assert buffer.snapshot().weights.sum() == pytest.approx(10)
-
-
 @pytest.mark.usefixtures("long_grace")
 def test_a_time_limit_makes_no_half_filled_slot():
     buffer = MergeReduce(BILEVEL, 6, 1)

@@ -335,34 +335,3 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
 def test_what_takes_the_keyboard_has_a_name(browser, page_of_images):
     roles = {"main", "banner", "form", "slider", "heading", "combobox", "image"}
     check_names(opened(browser, page_of_images), roles)
-
-
-@pytest.mark.slow
-def test_judges_and_methods_without_picks(browser, bicore, place):
-    """A second judge, and a page of a stream, which has the same script and no picks."""
-    words = ["compare", "table.csv", "--target", "label", "--seeds", "3", "--report"]
-    more = [*METHODS, "--judge", "ridge,knn"]
-    assert bicore(*words, "page.html", *more, cwd=place).returncode == 0
-    path = place / "page.html"
-    browser.emulate(360, 800)
-    browser.open(path)
-    assert browser.run("document.documentElement.scrollWidth") <= 360
-    facts = facts_of(path)
-    for number, size in enumerate((4, 8, 16)):
-        browser.run(f"moveTo({number})")
-        assert browser.run("byId('size-words').textContent") == f"{size} rows"
-        assert (
-            browser.run("byId('headline').textContent") == facts["judges"][0]["headlines"][number]
-        )
-    browser.run("byId('judge').value = '1'; byId('judge').dispatchEvent(new Event('change'))")
-    assert browser.run("byId('headline').textContent") == facts["judges"][1]["headlines"][2]
-    assert browser.run("document.querySelectorAll('#rank-rows .row').length") == 3
-    assert browser.run("document.querySelectorAll('#gallery tbody tr').length") == 16
-    assert quiet(browser, path), (browser.complaints(), browser.requests())
-    more = ["--stream", "--buffers", "reservoir", "--capacity", "8"]
-    assert bicore(*words, "stream.html", *more, cwd=place).returncode == 0
-    browser.open(place / "stream.html")
-    browser.run("moveTo(0)")
-    for part in ("chosen", "method-choice", "indices-panel"):
-        assert browser.run(f"byId('{part}').hidden"), part
-    assert quiet(browser, place / "stream.html"), browser.complaints()

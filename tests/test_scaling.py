@@ -124,20 +124,6 @@ def test_features_and_half_matrices_are_kept(wrap, monkeypatch):
     torch.testing.assert_close(network.gram(points), expected)
 
 
-def test_fitting_looks_at_some_rows_alone():
-    """A bandwidth comes from a thousand rows; no copy of all is made for it."""
-    asked = []
-
-    class Watched(np.ndarray):
-        def __getitem__(self, rows):
-            asked.append(len(np.asarray(super().__getitem__(rows))))
-            return super().__getitem__(rows)
-
-    x = np.random.default_rng(0).normal(size=(5000, 2)).view(Watched)
-    UnitRows(RBF()).fitted(x)
-    assert max(asked) <= 1000
-
-
 def test_names_and_words():
     kernel = Normalised(Standardised(UnitRows(Linear())))
     assert kernel.name == "normalised linear on unit rows on standardised columns"

@@ -111,24 +111,6 @@ class TestCard:
 
 
 class TestWork:
-    @pytest.mark.parametrize("apart", [False, True])
-    def test_moments_on_a_device_are_those_of_the_host(self, apart):
-        x, y = rows(dtype=np.float16)
-        y = y * 7 - 3
-        weight = np.random.default_rng(0).uniform(size=len(x))
-        source = ArrayShards(x, y, weight, part_rows=len(x))
-        counting = Counting(Rows().unit().fit(x), Moments.empty(12, classes=(11, 4), apart=apart))
-        host = counting(source, source.parts[0])
-        there = counting.on(PartRows(source.parts[0], torch.from_numpy(x), y, weight))
-        assert sorted(there.moments.classes) == sorted(host.moments.classes) == [-3, 4, 11]
-        own, other = there.moments._ordered([-3, 4, 11]), host.moments._ordered([-3, 4, 11])
-        for a, b in zip(own.second, other.second, strict=True):
-            np.testing.assert_allclose(np.tril(a), np.tril(b), rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(own.cross, other.cross, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(own.counts, other.counts, rtol=1e-12)
-        assert own.constant == pytest.approx(other.constant, rel=1e-12)
-        assert there.longest == pytest.approx(host.longest, rel=1e-12)
-
     @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
     @pytest.mark.parametrize("classes", [3, 30])
     def test_scores_are_slopes_of_unit_rows_of_any_length(self, scale, classes):

@@ -129,34 +129,6 @@ def test_coresets_are_withheld_from_training_and_refined_on(learnt):
     assert scores[0] > float((without.predict(x)[0].argmax(1).numpy() == y).mean()) + 0.05
 
 
-def test_copies_train_as_each_would_alone(monkeypatch):
-    """With the same draws: the noise of the stack is cut into the noise of the single networks."""
-    draws = torch.randn(60, 3, 64, 20, generator=torch.Generator().manual_seed(0))
-    (x, y), *_ = tasks()
-    learnt = []
-    for penalties in ((1.0, 0.1, 0.01), (1.0,), (0.1,), (0.01,)):
-        calls = iter(draws)
-
-        def noise(shape, calls=calls, penalties=penalties, **_):
-            drawn = (
-                next(calls)[: shape[1]]
-                if len(penalties) > 1
-                else next(calls)[(1.0, 0.1, 0.01).index(penalties[0])][None]
-            )
-            return drawn[None, :, : shape[2], : shape[3]]
-
-        learner = VariationalLearner(
-            [6, 20, 4], None, training=Training(6, 64, 1e-2, penalties=penalties)
-        )
-        with monkeypatch.context() as patch:
-            patch.setattr(torch, "randn", noise)
-            learner.add_task(x, y)
-        learnt.append(learner.network.layers[0].mean.detach())
-    for number in range(3):
-        torch.testing.assert_close(learnt[0][number], learnt[1 + number][0], rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(learnt[0][0], learnt[0][2], atol=1e-3)
-
-
 def test_each_task_has_a_head_of_its_own_and_is_refined_on_its_own_coreset():
     learner = VariationalLearner(
         [6, 20, 2], KCenter(), 6, Training(20, 64, 2e-2), prior=0.5, multi_head=True

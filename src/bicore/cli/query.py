@@ -6,11 +6,9 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from bicore.cli.options import Data, Files, Limits, check_output, option, read_names
 from bicore.cli.select import Answer
-from bicore.cli.terminal import bar, starting, tell
+from bicore.cli.terminal import starting, tell
 from bicore.errors import InputError
 
 
@@ -40,6 +38,8 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
     """
     with starting():
+        import numpy as np
+
         from bicore.active import query_by_variance
         from bicore.cli.answer import finish
     check_output(output.out, output.force, (".csv", ".parquet"), "--out")
@@ -47,25 +47,24 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
         raise InputError(
             "bicore query needs a file and --target COLUMN, empty for unlabelled rows."
         )
-    known = replace(rows, drop_missing_target=True).open(True).data
+    known = replace(rows, drop_missing_target=True).open().data
     dropped = ",".join(filter(None, (rows.drop, rows.target)))
-    source = replace(rows, target=None, drop=dropped).open(output.quiet, needs_target=False)
+    source = replace(rows, target=None, drop=dropped).open(needs_target=False)
     free = np.setdiff1d(np.arange(len(source.data)), known.ids)
     if not len(free):
         raise InputError(f"every row has a value of --target {rows.target}; none is left to label.")
     if not output.quiet:
         tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
     x = source.data.x
-    with bar("selecting", output.quiet) as progress:
-        coreset = query_by_variance(
-            x[known.ids],
-            known.y,
-            x[free],
-            batch.size,
-            classes=None if batch.classes is None else _labels(batch.classes, known.y),
-            random_state=batch.random_state,
-            runtime=limits.runtime(progress=progress),
-        )
+    coreset = query_by_variance(
+        x[known.ids],
+        known.y,
+        x[free],
+        batch.size,
+        classes=None if batch.classes is None else _labels(batch.classes, known.y),
+        random_state=batch.random_state,
+        runtime=limits.runtime(progress=not output.quiet),
+    )
     chosen = free[coreset.indices]
     coreset = replace(coreset, indices=chosen, ids=chosen)
     answer = Answer(output.json, output.quiet, output.force, out=output.out)
