@@ -1,11 +1,6 @@
 """``bicore compare`` through its real entry point."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,7 +8,6 @@ import pytest
 import bicore
 from bicore import Dataset, InputError
 from bicore.evaluate import Stream
-from tests import HANG
 from tests.helpers import blobs
 
 METHODS = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf"]
@@ -203,35 +197,3 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     assert len(result.stderr.strip().splitlines()) == 1
     assert (table / "data.npz").read_bytes() == before
     assert not list(table.rglob("*.jsonl"))
-
-
-@pytest.mark.slow
-def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_path):
-    words = ["compare", "digits", "--methods", "uniform,bilevel-cross-entropy", "--sizes", "5,60"]
-    many = ["--seeds", "1000"]  # more than it can do before it is interrupted
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bicore", *words, *many],
-        cwd=tmp_path,
-        env={**os.environ, "BICORE_CACHE": str(tmp_path / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        caches = tmp_path / "cache"
-        while sum(path.read_text().count("\n") for path in caches.glob("*.jsonl")) < 3:
-            assert process.poll() is None
-            time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        table, errors = process.communicate(timeout=HANG)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "the same command goes on" in errors
-    assert "uniform" in table
-    kept = next((tmp_path / "cache").glob("*.jsonl")).read_text().count("\n") - 1
-    again = bicore(*words, "--seeds", "1", "--sizes", "5", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "rows are there already" in again.stderr
-    assert kept >= 2

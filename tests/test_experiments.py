@@ -3,7 +3,6 @@ at toy size."""
 
 import json
 import multiprocessing
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -474,25 +473,6 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
         assert [one["dataset"] for one in records.all()] == ["SplitMNIST"]
     assert main([*words, str(tmp_path / "c")]) == 0
     assert len(list(records.all())) == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "refusal"),
-    [
-        (["summary", "--tried", "14,15,7.5"], "tried 15, 7.5: .* 10, 14"),
-        (["continual", "--tried", "1"], "tried 1: .* 0, 0.01"),
-        (["summary", "--only", "Coreset;uniform"], "only 'uniform': .* 'Uniform'"),
-        (["continual", "--only", "Coreset", "--tried", "0"], "tried 0: .* 0.01"),
-        (["picks", "runtime", "--tried", "0"], "tried 0: .* picks, runtime"),
-        (["summary", "--tried", "ten"], "tried: .* 'ten'"),
-    ],
-)
-def test_a_value_that_no_row_tries_and_a_row_that_is_not_there_are_refused(
-    words, refusal, tmp_path, capsys
-):
-    assert main(["run", *words, "--quick", "--records", str(tmp_path), "--workers", "2"]) == 2
-    assert re.search(f"--{refusal}", capsys.readouterr().err)
-    assert not list(tmp_path.iterdir())
 
 
 def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_path):

@@ -521,22 +521,6 @@ def test_extra_columns_name_no_data_and_no_configuration():
     assert fingerprint([Dataset([[0.0], [2.0]], [0, 1])]) != "40edb1adb8e46a61"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "words"),
-    [
-        ([1, 2], [0.5, 1.5], "holds float64 .* before it held int64"),
-        (np.array([1], dtype=np.uint64), np.array([1]), "use one kind"),
-        (np.ones((1, 2)), np.ones((1, 3)), r"of shape \(3,\) a row"),
-        (["a"], [1], "use one kind"),
-    ],
-)
-def test_extra_columns_of_two_kinds_do_not_become_one(first, second, words):
-    left = Dataset(np.zeros(len(first)), extra={"a": first})
-    right = Dataset(np.zeros(len(second)), ids=np.arange(len(second)) + 9, extra={"a": second})
-    with pytest.raises(InputError, match=r"extra\['a'\].*" + words):
-        joined(left, right)
-
-
 def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
     left = Dataset([0.0], extra={"word": ["a"], "depth": np.array([1], dtype=np.int8)})
     right = Dataset([1.0], ids=[1], extra={"depth": [300], "word": ["much longer"]})

@@ -40,7 +40,6 @@ from bicore.kernels import (
     resnet18,
 )
 from bicore.kernels import tangent as tangent_module
-from bicore.kernels.operators import Blocked, Features, Gram, OuterProducts
 from tests.marks import few
 
 ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
@@ -677,24 +676,6 @@ def test_pooled_maps_larger_than_the_image_are_refused():
         TangentKernel([Conv(3, 1, 2), ReLU(), GlobalAverage(), Dense()])(torch.rand(3, 1, 6, 6))
 
 
-def test_half_precision_and_whole_numbers_are_taken_as_they_come():
-    x = torch.randint(0, 5, (4, 1, 8, 8), generator=torch.Generator().manual_seed(0))
-    exact = cnn()(x.double())
-    torch.testing.assert_close(cnn()(x), exact)
-    found = cnn()(x.half())
-    assert found.dtype == torch.float16
-    torch.testing.assert_close(found.double(), exact, rtol=0.02, atol=0.01)
-
-
-def test_wrapped_kernels_ask_for_the_memory_of_what_they_wrap():
-    kernel = pooled_cntk(6)
-    shape = (3, 8, 8)
-    own = kernel.bytes_per_point(8, shape)
-    assert own > 0
-    for wrapped in (2 * kernel, kernel + Linear(), kernel * Linear(), Normalised(kernel)):
-        assert wrapped.bytes_per_point(8, shape) == own
-
-
 def test_average_pooling_is_a_readout_or_refused_by_name():
     def network(*pooling):
         return nn.Sequential(
@@ -732,19 +713,3 @@ def test_residuals_have_the_stride_and_the_activations_of_their_branches():
     block = Residual((ReLU(), Conv(3, 2), ReLU(), Conv(3)), (Conv(1, 2, 0),))
     assert (block.stride, block.activations, block.spatial) == (2, 2, True)
     assert not Residual((Dense(),)).spatial
-
-
-def test_operators_say_what_they_hold():
-    x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    gram = Gram(x @ x.T, symmetric=True)
-    features = Features(x, x)
-    blocked = Blocked(Linear(), x, x, 4)
-    outer = OuterProducts(x, x)
-    kept = [operator.stored for operator in (gram, features, blocked, outer)]
-    assert kept == [True, True, False, False]
-    assert gram.matrix_or_none is gram.matrix
-    assert features.matrix_or_none is None
-    assert gram.feature_rows is None
-    rows, columns = features.feature_rows
-    torch.testing.assert_close(rows @ columns.T, gram.matrix)
-    torch.testing.assert_close(outer.columns(torch.arange(6)), gram.matrix.square())

@@ -30,7 +30,6 @@ from bicore.coreset import Status
 from bicore.kernels import building, operators
 from bicore.methods import (
     METHODS,
-    Exchange,
     FacilityLocation,
     Herding,
     JointSelector,
@@ -393,69 +392,12 @@ def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtyp
     assert held.most <= expected.bytes
 
 
-@pytest.mark.parametrize(
-    ("kernel", "memory", "times"),
-    [
-        ("rbf", "1GB", 6),
-        ("rbf", "4MB", 6),
-        # four features: growing is next to nothing
-        ("linear", "1GB", np.inf),
-    ],
-    ids=["stored", "in blocks", "features"],
-)
-def test_exchanges_take_their_time_in_an_estimate(monkeypatch, kernel, memory, times):
-    monkeypatch.setattr(large, "time_pair", lambda *given: 1e-8)
-    monkeypatch.setattr(large, "_time_multiplication", lambda runtime: 1e-10)
-    runtime = Runtime(device="cpu", memory=memory)
-
-    def seconds(strategy):
-        given = {"kernel": kernel, "inner_reg": 0.1, "strategy": strategy}
-        return bicore.estimate(
-            blobs(1000), 50, method="bilevel-ntk", runtime=runtime, large="exact", **given
-        ).seconds
-
-    plain, few, many = map(seconds, ("greedy", Exchange(passes=1), "exchange"))
-    # where both were timed, exchanging took from half as long as growing to three times as long
-    assert 1.1 * plain < few < many < times * plain
-
-
 def test_a_limit_too_small_for_exchanges_is_refused():
     given = {"kernel": "rbf", "inner_reg": 0.1, "targets": "given"}
     free, tight = Runtime(device="cpu"), Runtime(device="cpu", memory="1MB")
     assert "exchanges" in select(blobs(1000), 5, runtime=free, **given).details
     with pytest.raises(MemoryLimitError, match="needs at least"):
         select(blobs(1000), 5, runtime=tight, **given)
-
-
-def cost_of_a_call(rows, pairs, first):
-    """A fixed cost, and one a pair."""
-    return 1e-3 + 1e-6 * pairs
-
-
-def cost_of_threads(rows, pairs, first):
-    """From 16 rows on a product takes two threads, which cost milliseconds to wake."""
-    return (1.0 if first else 0.0) + (5e-3 if rows >= 16 else 2e-4) + 1e-8 * pairs
-
-
-@pytest.mark.parametrize(
-    ("cost", "count", "low", "high"),
-    [(cost_of_a_call, ROWS, 1e-6, 2e-6), (cost_of_threads, 1000, 1e-8, 1e-7)],
-)
-def test_a_probe_is_not_deceived_by_what_calls_cost_at_first(cost, count, low, high, monkeypatch):
-    spent = [0.0]
-
-    class Ticks(Clock):
-        @staticmethod
-        def now():
-            return spent[-1]
-
-    monkeypatch.setattr(large, "Clock", Ticks)
-
-    def evaluate(a, b):
-        spent.append(spent[-1] + cost(len(a), len(a) * len(b), len(spent) == 1))
-        return a @ b.T
-
-    assert low <= large.time_pair(evaluate, blobs(count), Runtime(device="cpu")) < high
 
 
 @pytest.mark.parametrize("memory", ["1GB", 1000], ids=["stored", "computed again"])

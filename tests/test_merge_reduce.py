@@ -288,28 +288,6 @@ def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_s
     assert lost["reservoir"] > 0
 
 
-def test_extra_columns_stay_with_their_rows_through_a_merge_of_buffers():
-    x = np.arange(64.0)
-    first, second, bare = (MergeReduce(KCenter(), 9, 3) for _ in range(3))
-    first.update(x[:20], extra={"double": 2 * x[:20]})
-    first.update(x[20:21], extra={"double": 2 * x[20:21]})
-    for start in range(21, 62, 10):
-        rows = x[start : start + 10]
-        second.update(rows, extra={"double": 2 * rows})
-    rows = x[62:]
-    second.update(rows, extra={"double": 2 * rows})
-    assert first.pending is not None
-    first.merge(second)
-    kept = first.snapshot()
-    np.testing.assert_array_equal(kept.extra["double"], 2 * kept.x[:, 0])
-    assert kept.ids.max() > 21
-    bare.update(x)
-    with pytest.raises(InputError, match="extra has the columns"):
-        first.merge(bare)
-    same = first.snapshot()
-    np.testing.assert_array_equal(same.ids, kept.ids)
-
-
 def test_the_loss_of_a_stream_is_the_papers_mean_or_counts_slots():
     buffer = MergeReduce(KCenter(), capacity=6, slots=3)
     rng = np.random.default_rng(0)

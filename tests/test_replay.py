@@ -319,22 +319,3 @@ def test_extra_columns_of_tasks_stay_with_their_rows_and_are_found_again(tmp_pat
         for x, _, _, first, second in again.loader(5, extra=("logits", "logits1")):
             assert torch.equal(first, 2 * x)
             assert torch.equal(second, -x[:, 0])
-
-
-def test_extra_columns_of_tasks_that_are_missing_are_named():
-    memory = ReplayMemory(Uniform(), 9)
-    with pytest.raises(InputError, match="empty"):
-        memory.extra("logits")
-    x, y = task(0)
-    memory.add_task(x, y)
-    with pytest.raises(InputError, match="no extra columns"):
-        memory.extra("logits")
-    memory = ReplayMemory(Uniform(), 9)
-    memory.add_task(x, y, extra={"logits": x, "word": y.astype(str)})
-    with pytest.raises(InputError, match=r"name='logit' is not known; .* Did you mean 'logits'"):
-        memory.extra("logit")
-    with pytest.raises(InputError, match="is text"):
-        memory.extra("word")
-    with pytest.raises(InputError, match=r"extra .*'logits', 'word'"):
-        memory.add_task(x, y)
-    assert len(memory.tasks) == 1

@@ -8,7 +8,6 @@ import torch
 from bicore import (
     RBF,
     BilevelSelector,
-    Context,
     Dataset,
     InputError,
     Kernel,
@@ -17,7 +16,6 @@ from bicore import (
     Normalised,
     Nystrom,
     Polynomial,
-    Runtime,
 )
 from bicore.kernels import Standardised, UnitRows, cnn, fully_connected, scaling
 
@@ -186,16 +184,3 @@ def test_selections_with_scaled_kernels_do_not_depend_on_how_the_matrix_is_held(
     assert chosen.indices.tolist() == expected.indices.tolist()
     operator = "features" if name in ("features", "landmarks") else "gram"
     assert chosen.details["operator"] == operator
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["matrix", "directions"])
-def test_scaled_kernels_in_blocks_select_as_a_stored_matrix(name):
-    x = np.random.default_rng(0).normal(size=(1500, 5)) * [1, 100, 1, 1, 1]
-    data = Dataset(x, (x[:, 0] > 0).astype(int))
-    context = Context(runtime=Runtime(device="cpu", memory="4 MB"))
-    selector = BilevelSelector(kernel=SCALED[name], inner_reg=0.1)
-    blocked, stored = selector.select(data, 10, context=context), selector.select(data, 10)
-    assert blocked.details["operator"] == "blocked"
-    assert stored.details["operator"] == "gram"
-    assert blocked.indices.tolist() == stored.indices.tolist()

@@ -28,7 +28,7 @@ from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.picking import lowest
 from bicore.sources import digits
 from bicore.streaming import Reservoir
-from tests.helpers import HUBER, ON_CPU, blobs, gains, gradients, line, softmax_loss, state_of
+from tests.helpers import HUBER, ON_CPU, blobs, line, softmax_loss, state_of
 from tests.marks import diagonal, few
 
 #: Options that leave nothing to be found out.
@@ -596,33 +596,6 @@ def test_distances_within_far_clusters_keep_their_digits_in_float32(rule):
     if rule != FacilityLocation():  # whose sums of long distances round choices that are as good
         assert single.indices.tolist() == double.indices.tolist()
     np.testing.assert_allclose(single.objectives, double.objectives, rtol=5e-3)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("with_outer", [False, True])
-def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_outer):
-    from bicore.bilevel.engines.ridge import RidgeEngine
-    from tests.helpers import problem_of
-
-    data = blobs(50)
-    outer = blobs(20, seed=3) if with_outer else None
-    problem = problem_of(BilevelSelector(kernel=kernel, inner_reg=0.2), data, outer)
-    together = RidgeEngine(problem, 8, gains=True)
-    apart = RidgeEngine(problem, 8, gains=True)
-    points = [4, 9, 33, 20]
-    weights = [1.0, 2.0, 0.5, 1.0]
-    together.extend(points, weights)
-    for k, weight in zip(points, weights, strict=True):
-        apart.extend([k], [weight])
-    for state in (together, apart):
-        state.extend([41], [1.0])
-    for one, two in (
-        (gradients(together), gradients(apart)),
-        (gains(together), gains(apart)),
-        (together.residual.numpy(), apart.residual.numpy()),
-    ):
-        np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-12)
-    assert together.objective == pytest.approx(apart.objective, rel=1e-10)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

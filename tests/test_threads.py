@@ -8,9 +8,8 @@ import torch
 from threadpoolctl import threadpool_info
 
 import bicore
-from bicore import RBF, Dataset, Runtime
-from bicore.methods import NetworkSelector
-from bicore.runtime import Context, narrow, threads, wide
+from bicore import RBF, Runtime
+from bicore.runtime import narrow, threads, wide
 from tests.marks import diagonal
 
 
@@ -130,28 +129,3 @@ def test_a_matrix_is_the_same_on_one_thread_and_on_several(monkeypatch):
             assert torch.equal(kernel.gram(x), plain)
             assert torch.allclose(kernel.evaluate(x, x[:9]), plain[:, :9], rtol=1e-10)
         monkeypatch.undo()
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_networks_and_kernels_of_networks_have_the_threads_that_are_worth_it(
-    large, several, monkeypatch
-):
-    seen = []
-
-    class Watched(torch.nn.Linear):
-        def forward(self, x):
-            seen.append(torch.get_num_threads())
-            return super().forward(x)
-
-    if large:
-        monkeypatch.setattr(threads, "WIDE", 1)
-    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(int)
-    model = torch.nn.Sequential(torch.nn.Flatten(), Watched(3, 2))
-    with narrow(2):
-        bicore.networks.observe(model, x)
-    assert set(seen) == {2 if large else 1}
-    seen.clear()
-    context = Context(model, Runtime(device="cpu", threads=2))
-    NetworkSelector(inner_reg=0.1).select(Dataset(x, y), 2, context=context)
-    assert max(seen) == (2 if large else 1)
