@@ -33,7 +33,7 @@ test-busy: $(INSTALLED)
 	for run in 1 2 3 4 5; do $(BIN)/pytest -n 2 --dist worksteal -m "not slow" || exit 1; done
 
 $(VENV)/.doors: $(INSTALLED)
-	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[doors,dask]"
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[all]"
 	touch $@
 
 lint: $(INSTALLED)
@@ -71,7 +71,7 @@ sdist: $(INSTALLED)
 test-lowest:
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
-	.venv-lowest/bin/pip install -q --no-compile -c .venv-lowest/lowest.txt -e ".[all]" pytest pytest-xdist hypothesis pandas numpydoc
+	.venv-lowest/bin/pip install -q --no-compile -c .venv-lowest/lowest.txt -e ".[tables,images,pictures]" pytest pytest-xdist hypothesis pandas numpydoc
 	.venv-lowest/bin/pytest -n 2 --dist worksteal -m "not slow"
 
 test-3.13:

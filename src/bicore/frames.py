@@ -33,6 +33,8 @@ def arrow(needs: str = "Parquet") -> Any:
 def is_frame(value: Any) -> bool:
     """Whether this is a table of pandas, polars or Arrow."""
     names = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
+    if type(value).__name__ == "LazyFrame":
+        raise InputError("x is a LazyFrame, which holds no rows yet; give x.collect().")
     return type(value).__name__ == names.get(_library(value))
 
 

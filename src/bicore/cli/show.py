@@ -24,13 +24,17 @@ MOST_CHARACTERS = 300
 INTERNAL = ("kernel_parameters", "solvers")
 #: The text of a configuration, such as Exchange(rounds=None).
 CONFIGURATION = re.compile(r"^([A-Z]\w*)\(.*\)$")
-#: Required packages, and the use of optional ones; those of pyproject.toml.
+#: Required packages, and the extra and the use of optional ones; those of pyproject.toml.
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "threadpoolctl", "typer")
 OPTIONAL = {
-    "pyarrow": "tables",
-    "pillow": "image folders",
-    "matplotlib": "pictures",
-    "dask": "shards on a cluster",
+    "pyarrow": ("tables", "tables"),
+    "pillow": ("images", "image folders"),
+    "matplotlib": ("pictures", "pictures"),
+    "dask": ("dask", "shards on a cluster"),
+    "imbalanced-learn": ("imblearn", "its under-sampler"),
+    "datasets": ("huggingface", "Hugging Face data sets"),
+    "scikit-activeml": ("skactiveml", "its query strategy"),
+    "avalanche-lib": ("avalanche", "its storage policies"),
 }
 
 
@@ -103,24 +107,32 @@ def doctor() -> None:
         f"{platform.machine()}"
     )
     for name in NEEDED:
-        say(f"  {name:13s} {_version(name) or f'MISSING: pip install {name}'}")
-    for name, use in OPTIONAL.items():
-        say(f"  {name:13s} {_version(name) or f'not installed (for {use}): pip install {name}'}")
+        say(f"  {name:16s} {_version(name) or f'MISSING: pip install {name}'}")
+    for name, (extra, use) in OPTIONAL.items():
+        missing = f"not installed (for {use}): {_install_line(extra)}"
+        say(f"  {name:16s} {_version(name) or missing}")
     memory = human_bytes(free_bytes(torch.device("cpu")))
     cores = f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}"
-    say(f"  processor     {cores}; {memory} of memory free")
+    say(f"  processor        {cores}; {memory} of memory free")
     for index in range(torch.cuda.device_count()):
         place = torch.device("cuda", index)
         free = human_bytes(free_bytes(place))
-        say(f"  GPU {index}         {torch.cuda.get_device_name(place)}, {free} free")
+        say(f"  GPU {index}            {torch.cuda.get_device_name(place)}, {free} free")
     if not torch.cuda.is_available():
-        say("  GPU           none that torch can use; all work runs on the processor")
+        say("  GPU              none that torch can use; all work runs on the processor")
     unset = {
         "BICORE_DATA": "not set (only mnist and cifar10 need it)",
         "BICORE_CACHE": "not set (records of compare go to the user cache)",
     }
     for name, words in unset.items():
-        say(f"  {name:13s} {os.environ.get(name) or words}")
+        say(f"  {name:16s} {os.environ.get(name) or words}")
+
+
+def _install_line(extra: str) -> str:
+    """The command that installs an extra and leaves torch as it is."""
+    line = f"pip install 'bicore[{extra}]'"
+    # torchvision, which Avalanche needs, belongs to one version of torch; pip would replace it.
+    return f"{line} torch=={_version('torch')}" if extra == "avalanche" else line
 
 
 def _version(name: str) -> str | None:

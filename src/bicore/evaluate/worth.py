@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bicore import notebook
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
@@ -264,6 +265,13 @@ class Worth:
     tested: str
     fits: int
     simple: Simple | None = None
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        facts = {
+            one.words: f"{one.short()} ({one.verdict.value})" for one in self.baselines
+        } | {self.metric: f"{self.score:.4g} ± {self.spread:.2g}", "fits": self.fits}
+        return notebook.as_html(str(self), facts, np.zeros(0), {}, 0)
 
     @property
     def rows(self) -> float:

@@ -123,7 +123,8 @@ class CoresetBuffer:
 
     It is registered as an ``ExemplarsBuffer``, for ``ReplayPlugin(mem_size=n, storage_policy=…)``
     and other plugins. The buffer holds the items of the experiences, with their transforms and task
-    labels; the memory holds the rows by which they are compared.
+    labels; the memory holds the rows by which they are compared. It can be pickled, and saved by
+    ``torch.save``, if ``memory`` is a name or a function of a module.
 
     Parameters
     ----------
@@ -162,12 +163,16 @@ class CoresetBuffer:
         host = _host()
         self.max_size = max_size
         self.buffer = host.concat_datasets([])
-        self._make = memory if callable(memory) else lambda capacity: as_buffer(memory, capacity)
-        self.memory = self._make(max_size)
+        self._kind = memory
+        self.memory = self._new_memory(max_size)
         self._rows = _Rows(model, layer, batch_size)
         #: The numbers of the buffer's items in the stream, and the length of the stream.
         self._kept: Array = np.empty(0, np.int64)
         self._seen = 0
+
+    def _new_memory(self, capacity: int) -> Any:
+        kind = self._kind
+        return kind(capacity) if callable(kind) else as_buffer(kind, capacity)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
         """Add the experience that a strategy was trained on (Avalanche before 0.7).
@@ -222,7 +227,7 @@ class CoresetBuffer:
         """
         self.max_size = new_size
         before = self.memory
-        self.memory = self._make(new_size)
+        self.memory = self._new_memory(new_size)
         if not len(self._kept):
             return
         for rows in _parts(before):

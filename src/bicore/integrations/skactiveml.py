@@ -97,6 +97,11 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
             X, y, candidates, batch_size, return_utilities, reset=True
         )
         pool, mapping = self._transform_candidates(candidates, X, y)
+        if not len(pool):
+            raise InputError(
+                f"no point is left to label: all {len(y)} have one. Mark points without a label by "
+                f"missing_label={self.missing_label!r}, or give candidates=."
+            )
         known = is_labeled(y, missing_label=self.missing_label_)
         places, utilities = self._select(X[known], y[known], pool, int(batch_size))
         rows = places if mapping is None else mapping[places]

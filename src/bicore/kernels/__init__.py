@@ -1,6 +1,6 @@
 """Kernels: classical ones, the infinite-width kernels of networks, and how to combine them."""
 
-from bicore.kernels.activations import GELU, Erf, ReLU
+from bicore.kernels.activations import GELU, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, Residual
 from bicore.kernels.base import CallableKernel, Intercept, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Nystrom, Polynomial
@@ -22,6 +22,7 @@ __all__ = [
     "Intercept",
     "Kernel",
     "Laplace",
+    "LeakyReLU",
     "Layer",
     "Linear",
     "Normalised",

@@ -65,6 +65,42 @@ class ReLU(Activation):
         return replace(state, nngp=nngp, ntk=ntk)
 
 
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """The rectifier with a slope s for negative values.
+
+    It is a ReLU scaled by 1 − s, plus s times its input, so that E φφ' = (1 − s)² κ + s c and
+    E φ'φ' = (1 − s)² κ' + s, with κ and κ' of the ReLU and c the covariance of the input.
+
+    Parameters
+    ----------
+    slope : float
+        For negative values.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Dense, LeakyReLU, TangentKernel
+    >>> TangentKernel([Dense(), LeakyReLU(1.0), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
+    [[4.0, -2.0], [-2.0, 1.0]]
+    """
+
+    slope: float = 0.01
+
+    def variance(self, state: State, norms: list[Tensor]) -> State:
+        norms.append(state.nngp.sqrt())
+        return state.map(lambda values: values.mul((1 + self.slope**2) / 2))
+
+    def covariance(self, state: State, norms: NormPairs) -> State:
+        nngp = state.nngp.clone()
+        ntk = None if state.ntk is None else state.ntk.clone()
+        rectified = ReLU().covariance(state, norms)
+        share = (1 - self.slope) ** 2
+        nngp = rectified.nngp.mul_(share).add_(nngp, alpha=self.slope)
+        if ntk is not None and rectified.ntk is not None:
+            ntk = rectified.ntk.mul_(share).add_(ntk, alpha=self.slope)
+        return replace(rectified, nngp=nngp, ntk=ntk)
+
+
 def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """The parts of two images where p and p' = p − shift both lie inside."""
     for axis, step in enumerate(shift):

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.activations import GELU, Activation, Erf, ReLU
+from bicore.kernels.activations import GELU, Activation, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import (
     Conv,
     Dense,
@@ -32,7 +32,7 @@ _OTHERWISE = (
     "Or let its embeddings choose: bicore.integrations.torch.select_from(dataset, size, model=…)."
 )
 #: What may be left out, by the option for it.
-_LEFT_OUT = {"pooling": "max-pooling", "normalisation": "normalisation"}
+_LEFT_OUT = {"pooling": "pooling", "normalisation": "normalisation"}
 #: Names that a warning lists; a network may have dozens.
 _MOST_NAMES = 4
 #: Sizes that mean one position, and axes that are all positions of (n, channels, height, width).
@@ -43,6 +43,8 @@ _MODULES: dict[type, str] = {
     nn.Linear: "linear",
     nn.Conv2d: "conv2d",
     nn.ReLU: "relu",
+    nn.LeakyReLU: "leaky_relu",
+    nn.MultiheadAttention: "attention",
     nn.GELU: "gelu",
     nn.Tanh: "tanh",
     nn.Sigmoid: "sigmoid",
@@ -71,8 +73,10 @@ def from_module(
 ) -> TangentKernel:
     """The infinite-width kernel of a torch module.
 
-    It may hold Linear, Conv2d, ReLU, GELU, erf, Flatten, an average over all positions before the
-    read-out, Dropout and sums of branches; tanh and sigmoids have no kernel in closed form.
+    It may hold Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, Flatten, an average over all positions
+    before the read-out, Dropout and sums of branches: networks of these layers, ResNets, VGG and
+    AlexNet. Tanh, sigmoids and attention have no kernel here; select by the embedding of such a
+    network, with :func:`bicore.integrations.torch.select_from`.
     Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), as in the paper's kernels; a
     layer without a bias has σ_b = 0. The module's own initialisation and widths play no part.
     Dropout is ignored, and so is a final softmax or its logarithm: the kernel is that of the
@@ -89,7 +93,8 @@ def from_module(
     scale : float
         A constant factor on the matrix.
     pooling : "drop" or "refuse"
-        ``"drop"`` leaves max-pooling out, with a notice; ``"refuse"`` raises instead.
+        ``"drop"`` leaves max-pooling out, and an adaptive average to several positions, as VGG and
+        AlexNet have it before the read-out, with a notice; ``"refuse"`` raises instead.
     normalisation : "refuse" or "drop"
         The same for batch, layer, group and instance normalisation.
 
@@ -304,6 +309,9 @@ class _Reader:
                 return self._conv(node)
             case "relu" | "relu_":
                 return ReLU()
+            case "leaky_relu" | "leaky_relu_":
+                slope = self._argument(node, "negative_slope")
+                return LeakyReLU(0.01 if slope is None else float(slope))
             case "erf":
                 return Erf()
             case "gelu":
@@ -326,7 +334,11 @@ class _Reader:
                 return GlobalAverage()
             case "mean" if self._positions(node) in _POSITIONS:
                 return GlobalAverage()
-            case "adaptive_avg_pool2d" | "avg_pool2d" | "mean":
+            case "adaptive_avg_pool2d":
+                self._drop(name, "pooling")
+            case "attention" | "scaled_dot_product_attention":
+                raise InputError(f"{name} is attention, which has no kernel here; use its embedding.")
+            case "avg_pool2d" | "mean":
                 raise _no_average(name if own else node.format_node())
             case "max_pool2d" | "boolean_dispatch":  # torch.fx sees max_pool2d as a dispatch
                 self._drop(str(node.target) if own else "max_pool2d", "pooling")
@@ -335,7 +347,7 @@ class _Reader:
             case _:
                 raise InputError(
                     f"{name if own else node.format_node()} has no infinite-width kernel here; "
-                    "known: Linear, Conv2d, ReLU, GELU, erf, flattening to (n, -1), Dropout, "
+                    "known: Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, flattening to (n, -1), Dropout, "
                     "max-pooling, sums."
                 )
         return None

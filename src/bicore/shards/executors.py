@@ -9,7 +9,7 @@ import multiprocessing
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
@@ -273,8 +273,16 @@ class DaskExecutor(Executor):
             submit = self._submit_near_rows
         # Matrices of p² travel once a pass, not with every part, and as the result of a task, which
         # is computed again if the worker that had it is lost.
-        held = self.client.submit(_same, work, pure=False)
-        yield from _in_order(submit, held, source, AHEAD * threads)
+        try:
+            held = self.client.submit(_same, work, pure=False)
+            yield from _in_order(submit, held, source, AHEAD * threads)
+        except (CancelledError, OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and self.client.status == "running":
+                raise  # an error of the work itself
+            raise WorkerLostError(
+                f"the Dask scheduler was lost or restarted ({error}); start it again, and give "
+                "state= (a folder) to continue a selection where it stopped."
+            ) from error
 
     def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
         """Work where the rows of a Dask collection are, once they are computed."""

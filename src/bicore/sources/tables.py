@@ -135,10 +135,16 @@ def encode_table(
             raise
         return Source(type(frame).__name__, Dataset(frame, y, weight), "standard")
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
-    places = frame.columns if hasattr(frame, "column_names") else [frame[one] for one in frame]
+    places = frame.columns if hasattr(frame, "column_names") else _columns_of(frame)
     table = Table(names, [_arrow_column(one) for one in places])
     reading = Reading(allowance=Allowance.of(memory), **named_columns(y, weight), **options)
     return labelled_table(type(frame).__name__, table, y, weight, reading)
+
+
+def _columns_of(frame: Any) -> list[Any]:
+    if hasattr(frame, "get_columns"):  # polars
+        return list(frame.get_columns())
+    return [frame[name] for name in frame]
 
 
 def all_numbers(frame: Any) -> bool:
