@@ -15,6 +15,7 @@ from bicore.kernels import (
     Dense,
     Erf,
     GlobalAverage,
+    LeakyReLU,
     ReLU,
     Residual,
     TangentKernel,
@@ -55,6 +56,25 @@ def slope_of(function):
         return torch.autograd.grad(function(u).sum(), u)[0]
 
     return slope
+
+
+def test_leaky_relu_lies_between_relu_and_the_identity():
+    x = np.random.default_rng(0).normal(size=(4, 3))
+
+    def kernel(activation):
+        return TangentKernel([Dense(), activation, Dense(), activation, Dense()])(x)
+
+    np.testing.assert_allclose(kernel(LeakyReLU(0.0)), kernel(ReLU()), rtol=1e-12)
+    linear = TangentKernel([Dense(), Dense(), Dense()])(x)
+    np.testing.assert_allclose(kernel(LeakyReLU(1.0)), linear, rtol=1e-9)
+    # u and −2u: one integral
+    u = torch.linspace(-9, 9, 4001, dtype=torch.float64)
+    density = torch.exp(-(u**2) / 2) / math.sqrt(2 * math.pi) * (u[1] - u[0])
+    pair = np.array([[1.0], [-2.0]])
+    leaky = functional.leaky_relu
+    wanted = [float((density * leaky(u, 0.2) * leaky(k * u, 0.2)).sum()) for k in (1, -2)]
+    found = TangentKernel([Dense(), LeakyReLU(0.2), Dense()], "nngp")(pair)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -157,10 +177,6 @@ def test_averages_and_final_softmaxes_that_are_called(end):
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        (
-            lambda net, h: net.last(functional.adaptive_avg_pool2d(h, 2).flatten(1)),
-            "average pooling",
-        ),
         (lambda net, h: net.last(h.mean(1)), "average pooling"),
         (lambda net, h: net.last(torch.softmax(h.mean((2, 3)), 1)), "softmax"),
         (lambda net, h: net.last(h.mean((2, 3))).softmax(dim=0), "softmax"),
@@ -180,6 +196,8 @@ def test_activations_and_ends_by_module():
     assert from_module(nn.Sequential(*layers)).layers == (Dense(1, 0.05), GELU(), Dense(1, 0.05))
     erf = Called(lambda net, h: net.last(h.flatten(1)), torch.erf)
     assert from_module(erf).layers[1] == Erf()
+    leaky = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
+    assert from_module(leaky).layers[1] == LeakyReLU(0.2)
     for wrong in (nn.GELU("tanh"), nn.Tanh(), nn.Sigmoid(), nn.SiLU()):
         with pytest.raises(InputError, match="select_from"):
             from_module(nn.Sequential(nn.Linear(3, 4), wrong, nn.Linear(4, 2)))

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset
+from bicore.cli.show import _install_line
 from bicore.coreset import Status
 from tests import HANG
 from tests.helpers import blobs
@@ -478,6 +479,8 @@ def test_completion_version_and_doctor(bicore):
     assert "--install-completion" in bicore("--help").stdout
     assert bicore("--version").stdout.startswith("bicore ")
     assert "torch" in bicore("doctor").stdout
+    assert _install_line("dask") == "pip install 'bicore[dask]'"
+    assert "torch==" in _install_line("avalanche")
 
 
 def test_the_installed_script_is_the_same_command():

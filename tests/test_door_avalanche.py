@@ -129,6 +129,18 @@ def test_buffer_and_memory_hold_the_same_rows(host):
 
 
 @pytest.mark.slow
+def test_a_saved_buffer_goes_on(host, tmp_path):
+    first, second, *_ = benchmark().train_stream
+    policy = CoresetBuffer(20)
+    policy.post_adapt(None, first)
+    torch.save(policy, tmp_path / "policy.pt")
+    again = torch.load(tmp_path / "policy.pt", weights_only=False)
+    for one in (policy, again):
+        one.post_adapt(None, second)
+    assert [label for _, label, _ in again.buffer] == [label for _, label, _ in policy.buffer]
+
+
+@pytest.mark.slow
 def test_the_old_call_is_the_new_one(host):
     class Strategy:
         experience = None

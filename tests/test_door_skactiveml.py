@@ -10,7 +10,7 @@ from skactiveml.utils import MISSING_LABEL, unlabeled_indices
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from bicore import BilevelSelector
+from bicore import BilevelSelector, InputError
 from bicore.active import query, query_by_variance
 from bicore.integrations.skactiveml import CoresetQuery, VarianceQuery
 from tests.helpers import blobs
@@ -71,6 +71,11 @@ def test_candidates_are_rows_or_points():
     text = np.where(np.isnan(y), "", np.array(["a", "b", "c"])[data.y])
     named = CoresetQuery(RBF, missing_label="", random_state=0)
     assert named.query(data.x, text, candidates=some, batch_size=3).tolist() == by_row.tolist()
+
+
+def test_nothing_left_to_label_is_said():
+    with pytest.raises(InputError, match="no point is left"):
+        CoresetQuery().query(np.eye(4), np.array([0.0, 1.0, 0.0, 1.0]))
 
 
 def test_targets_are_asked_for_too():

@@ -248,6 +248,27 @@ class TestLostWorkers:
         ):
             same_after_deaths(deadly, workers, tmp_path)
 
+    def test_a_lost_scheduler_is_said_and_the_selection_goes_on(self, tmp_path):
+        distributed = pytest.importorskip("distributed")
+        x, y = rows()
+        source = ArrayShards(x, y, part_rows=300)
+        plain = select_from_shards(source, 9)
+        cluster = distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        )
+        client = distributed.Client(cluster)
+
+        def lose(step):
+            if step.done == 4:
+                cluster.close()
+
+        known = {"state": tmp_path / "state", "runtime": Runtime(progress=lose)}
+        with pytest.raises(WorkerLostError, match="state="):
+            select_from_shards(source, 9, executor=DaskExecutor(client), **known)
+        client.close()
+        again = select_from_shards(source, 9, state=tmp_path / "state")
+        assert again.indices.tolist() == plain.indices.tolist()
+
 
 def always_dying(source, part):
     os.kill(os.getpid(), signal.SIGKILL)

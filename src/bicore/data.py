@@ -488,6 +488,10 @@ def _objects_to_floats(array: Array, name: str) -> Array:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
+        if "NAType" in str(error):
+            raise InputError(
+                f"{name} holds NA, a missing value; fill it, or drop the row."
+            ) from None
         raise InputError(
             f"{name} holds values that are not numbers ({error}); encode text and dates first."
         ) from error

@@ -6,8 +6,10 @@ escaped.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,28 @@ import numpy.typing as npt
 WIDTH, HEIGHT, BORDER, LEFT, BELOW = 360, 130, 8, 62, 30
 #: Limit of the points of a curve.
 DRAWN = 200
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in a cell of a notebook."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+class ProgressBar:
+    """A bar below the cell of a notebook, drawn again in its place."""
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+
+    def draw(self, share: float, words: str) -> None:
+        """Show the share that is done, and words next to the bar."""
+        pages = import_module("IPython.display")
+        page = pages.HTML(f'<progress max="1" value="{share:.3f}"></progress> {escape(words)}')
+        if self._shown is None:
+            self._shown = pages.display(page, display_id=True)
+        else:
+            self._shown.update(page)
 
 
 def as_html(

@@ -268,9 +268,10 @@ class Worth:
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
-        facts = {
-            one.words: f"{one.short()} ({one.verdict.value})" for one in self.baselines
-        } | {self.metric: f"{self.score:.4g} ± {self.spread:.2g}", "fits": self.fits}
+        facts = {one.words: f"{one.short()} ({one.verdict.value})" for one in self.baselines} | {
+            self.metric: f"{self.score:.4g} ± {self.spread:.2g}",
+            "fits": self.fits,
+        }
         return notebook.as_html(str(self), facts, np.zeros(0), {}, 0)
 
     @property

@@ -32,7 +32,7 @@ _OTHERWISE = (
     "Or let its embeddings choose: bicore.integrations.torch.select_from(dataset, size, model=…)."
 )
 #: What may be left out, by the option for it.
-_LEFT_OUT = {"pooling": "pooling", "normalisation": "normalisation"}
+_LEFT_OUT = {"pooling": "max-pooling or an adaptive average", "normalisation": "normalisation"}
 #: Names that a warning lists; a network may have dozens.
 _MOST_NAMES = 4
 #: Sizes that mean one position, and axes that are all positions of (n, channels, height, width).
@@ -337,7 +337,9 @@ class _Reader:
             case "adaptive_avg_pool2d":
                 self._drop(name, "pooling")
             case "attention" | "scaled_dot_product_attention":
-                raise InputError(f"{name} is attention, which has no kernel here; use its embedding.")
+                raise InputError(
+                    f"{name} is attention, which has no kernel here; use the embedding."
+                )
             case "avg_pool2d" | "mean":
                 raise _no_average(name if own else node.format_node())
             case "max_pool2d" | "boolean_dispatch":  # torch.fx sees max_pool2d as a dispatch
@@ -347,8 +349,8 @@ class _Reader:
             case _:
                 raise InputError(
                     f"{name if own else node.format_node()} has no infinite-width kernel here; "
-                    "known: Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, flattening to (n, -1), Dropout, "
-                    "max-pooling, sums."
+                    "known: Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, flattening to (n, -1), "
+                    "Dropout, max-pooling, sums."
                 )
         return None
 

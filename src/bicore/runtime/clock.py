@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from bicore.errors import TimeLimitError
+from bicore.notebook import ProgressBar, in_notebook
 
 #: Time beyond the limit, as a share of it and in seconds, while there is nothing to return yet, and
 #: for completing it: a first point is worth that much.
@@ -358,8 +359,8 @@ class ProgressLine:
     ----------
     choice : bool or callable, optional
         :attr:`Runtime.progress`: a callable receives every step instead, True writes wherever
-        standard error goes (in a notebook or a file: a line every few seconds and at the end),
-        False never.
+        standard error goes (in a file: a line every few seconds and at the end), or draws a bar in
+        a notebook, False never.
     clock : Clock
         Of the work.
     total : int
@@ -383,7 +384,10 @@ class ProgressLine:
         self.clock = clock
         self.total = total
         self.label = label
-        live = sys.stderr.isatty()
+        #: The share that is done, for a bar in a notebook.
+        self._share = 0.0
+        self.bar = ProgressBar() if choice is True and in_notebook() else None
+        live = sys.stderr.isatty() or self.bar is not None
         self._after = PROGRESS_AFTER_SECONDS if live else LINE_EVERY_SECONDS
         self.ticker = Ticker(live, self._after, clock)
         #: The last step in words, for the end of a log.
@@ -420,8 +424,15 @@ class ProgressLine:
         value = "" if math.isnan(objective) else f"objective {objective:.6g}"
         time = f"about {step.seconds_left:.0f} s left" if self.total and done else ""
         self._last = "  ".join(filter(None, [count, value, f"after {step.seconds:.1f} s"]))
+        self._share = done / self.total if self.total else 0.0
         if self.ticker.due():
-            self.ticker.write("  ".join(filter(None, [count, value, words, time])))
+            self._write("  ".join(filter(None, [count, value, words, time])))
+
+    def _write(self, text: str) -> None:
+        if self.bar is None:
+            self.ticker.write(text)
+        else:
+            self.bar.draw(self._share, text)
 
     def prepare(self, share: float | None = None) -> None:
         """Tell that work goes on before the first point.
@@ -433,7 +444,7 @@ class ProgressLine:
         """
         if self.ticker.due():
             part = "" if share is None else f"  {100 * share:.0f}% of a pass"
-            self.ticker.write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
+            self._write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -444,7 +455,7 @@ class ProgressLine:
     def close(self) -> None:
         """Wipe the line, if one was written; a log ends with the last step."""
         self.clock.listener = None
-        if self._last and not self.ticker.live:
-            self.ticker.write(self._last)
+        if self._last and (self.bar is not None or not self.ticker.live):
+            self._write(self._last)
         self._last = ""
         self.ticker.close()

@@ -276,8 +276,8 @@ class DaskExecutor(Executor):
         try:
             held = self.client.submit(_same, work, pure=False)
             yield from _in_order(submit, held, source, AHEAD * threads)
-        except (CancelledError, OSError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and self.client.status == "running":
+        except Exception as error:  # Dask raises many kinds when the connection is gone
+            if self.client.status == "running" and not isinstance(error, CancelledError):
                 raise  # an error of the work itself
             raise WorkerLostError(
                 f"the Dask scheduler was lost or restarted ({error}); start it again, and give "
