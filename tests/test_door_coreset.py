@@ -1,6 +1,8 @@
 """A coreset as a value: what its row numbers can do, it can."""
 
 import re
+import sys
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 
 from bicore import Coreset, InputError, select
 from bicore.coreset import Provenance
+from bicore.runtime.clock import Clock, ProgressLine
 from tests.helpers import blobs
 
 PICKED = Coreset(np.array([4, 2, 7]), np.array([1.0, 0.5, 2.0]))
@@ -114,3 +117,18 @@ def test_what_a_notebook_shows_is_text_and_whole():
     assert "nan" not in level
     long = Coreset(np.arange(5000), objectives=np.linspace(1, 0, 5000))._repr_html_()
     assert len(re.findall(r"[\d.]+,[\d.]+", long)) <= 200
+
+
+def test_progress_is_a_bar_in_a_notebook(monkeypatch):
+    drawn = []
+    handle = SimpleNamespace(update=drawn.append)
+    display = SimpleNamespace(
+        HTML=str, display=lambda page, display_id: drawn.append(page) or handle
+    )
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1), display=display)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    with ProgressLine(True, Clock(), total=4, label="<selecting>") as line:
+        line.update(3, 0.5)
+    assert 'value="0.750"' in drawn[-1]
+    assert "&lt;selecting&gt; 3/4" in drawn[-1]

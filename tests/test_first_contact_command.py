@@ -217,6 +217,7 @@ def test_a_worth_beyond_the_pool_is_so_many_or_more():
     found = Equivalent("uniform", 50, np.inf, np.inf, np.inf, (50, 300), (0.8, 0.9), (0.1, 0.1))
     worth = Worth(50, (found,), 0.95, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)
     assert answer(worth)["headline"] == "Your 50 rows are worth 300 or more random ones (95% sure)"
+    assert "300 or more random ones" in worth._repr_html_()
 
 
 def test_l15_a_memory_of_mostly_recent_rows_says_why(command, place):
