@@ -11,6 +11,7 @@ from benchmarks import (
     choosing_page,
     comparison_page,
     figures,
+    jobs_page,
     pooled_pages,
     speed_page,
     streams_page,
@@ -31,7 +32,7 @@ def run(arguments: Any) -> dict[str, Any]:
     for name, text in PAGES.items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text())
-    for drawn in (comparison_page, choosing_page, streams_page, pooled_pages, figures):
+    for drawn in (comparison_page, choosing_page, streams_page, pooled_pages, jobs_page, figures):
         drawn.draw()
     return {"pages": [f"docs/{name}" for name in PAGES]}
 
@@ -66,6 +67,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "tables/comparison.md": comparison_page.tables,
     "tables/streams.md": streams_page.tables,
     "tables/benchmarks.md": tables,
+    "tables/jobs.md": jobs_page.text,
 }
 
 

@@ -28,7 +28,7 @@ NAMED = {page.name: page for page in PAGES}
 #: Pages whose blocks take long and are of things that have tests of their own.
 LONG = {"beyond.md", "guide.md", "page.md", "paper.md", *ALL_ROWS}
 #: Pages that a reader follows on a command line, and how many commands each must have.
-COMMANDS = {"README.md": 2, "guide.md": 7, "embeddings.md": 2}
+COMMANDS = {"README.md": 2, "guide.md": 7, "embeddings.md": 2, "texts.md": 3}
 
 
 def blocks(page, languages="python|sh"):
@@ -103,15 +103,24 @@ def test_targets_of_make_are_there():
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-@pytest.mark.parametrize("name", [pytest.param("continual", marks=pytest.mark.slow), "streaming"])
+SLOW_EXAMPLES = [pytest.param(name, marks=pytest.mark.slow) for name in ("continual", "images")]
+
+
+@pytest.mark.parametrize("name", [*SLOW_EXAMPLES, "device", "streaming"])
 def test_examples_run(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        monkeypatch.setattr(sys, "argv", [name])
         runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
     shown = capsys.readouterr().out
     if name == "continual":
         assert float(shown.rsplit(":", 1)[1]) > 0.7
+    elif name == "device":
+        assert "never come: True" in shown
+    elif name == "images":
+        chosen, drawn = re.findall(r"others ([\d.]+)", shown)
+        assert float(chosen) > float(drawn)
     else:
         assert (
             "0" not in shown.splitlines()[2].split("[")[1].split()
