@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore.bilevel.aims import DENIAL, MOST_DENIED
+from bicore.bilevel.aims import find_denied
 from bicore.data import Array, Dataset, Targets
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import finite, half_width
@@ -143,23 +143,12 @@ def find_suspect_labels(data: Dataset, targets: Targets, seed: int = 0) -> tuple
         margins = _deviations(predicted - targets.values[examined])
         suspect = margins > FAR
     else:
-        margins, suspect = _contradicted(predicted, targets.values.reshape(-1)[examined])
+        labels = targets.values.reshape(-1)[examined]
+        margins = predicted.max(1) - predicted[np.arange(len(labels)), labels]
+        suspect = find_denied(torch.from_numpy(predicted), labels)
     places = np.flatnonzero(suspect)
     places = places[np.argsort(-margins[places], kind="stable")]
     return len(examined), examined[places], predicted[places]
-
-
-def _contradicted(shares: Array, labels: Array) -> tuple[Array, Array]:
-    """The margin of another class over the label's, and whether it is large.
-
-    If most of a class is suspect, the model does not see that class, and none of it is.
-    """
-    margins = shares.max(1) - shares[np.arange(len(labels)), labels]
-    suspect = margins > DENIAL
-    for code in np.unique(labels):
-        if suspect[labels == code].mean() > MOST_DENIED:
-            suspect[labels == code] = False
-    return margins, suspect
 
 
 def _deviations(residuals: Array) -> Array:
