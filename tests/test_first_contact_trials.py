@@ -48,7 +48,7 @@ def test_trial_a_table_to_train(bicore, tmp_path, customers):
 def test_trial_a_table_to_label(bicore, tmp_path, customers):
     customers.drop(columns="churn").to_csv(tmp_path / "rows.csv", index=False)
     told = run(bicore, tmp_path, "select", "rows.csv", "--size", "12", "--out", "to-label.csv")
-    assert "reconstruction" in told.stdout
+    assert "facility-location" in told.stdout
     assert "--target" in told.stdout
     assert len(pd.read_csv(tmp_path / "to-label.csv")) == 12
 

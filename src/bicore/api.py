@@ -26,8 +26,9 @@ from bicore.networks.loading import is_torch_data
 from bicore.picking import as_size
 from bicore.runtime import Context, Runtime
 
-#: The methods for rows without labels, by default: for wide rows, such as embeddings, and others.
-LABEL_FREE_WIDE, LABEL_FREE = "clusters", "reconstruction"
+#: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
+#: for requests that only a bilevel problem can meet.
+LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "clusters", "facility-location", "reconstruction"
 NO_LABELS = (
     "labels: none given, so the method is {!r}, which needs none; name a target (y, or --target) "
     "to select for its prediction"
@@ -57,8 +58,9 @@ def select(
     x, y : array
         Features and labels (or targets), row by row; or a :class:`Dataset` as x. Without labels the
         default method is "clusters" for rows of at least 100 columns, such as embeddings, and
-        "reconstruction" for others; a note says so. A path, a pattern
-        such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
+        "facility-location" for others ("reconstruction" if a kernel, an outer set or
+        ``size="auto"`` is asked for); a note says so. A path, a pattern such as
+        ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
         :class:`bicore.shards.ShardSource` as x gives the same answer: rows that fit the memory
         limit are loaded, others are read when needed. A table (a data frame of pandas or polars,
         or a file of columns) is encoded as the command does it: see
@@ -139,7 +141,7 @@ def select(
         x, outer, options, notes = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
-    method, told = _method_for(data, method, outer, options)
+    method, told = _method_for(data, method, size, outer, options)
     notes += told
     selector = as_selector(method, **options)
     _refuse_unused(model, selector)
@@ -228,7 +230,7 @@ def estimate(
         x, outer, options, _ = parts.read(runtime, wanted)
         y = weight = None
     data = _dataset(x, y, weight)
-    selector = as_selector(_method_for(data, method, outer, options)[0], **options)
+    selector = as_selector(_method_for(data, method, size, outer, options)[0], **options)
     return estimate_selection(selector, data, size, _outer(outer), runtime, wanted)
 
 
@@ -391,14 +393,15 @@ def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, 
 
 
 def _method_for(
-    data: Dataset, method: str | Selector, outer: Any, options: dict[str, Any]
+    data: Dataset, method: str | Selector, size: Any, outer: Any, options: dict[str, Any]
 ) -> tuple[str | Selector, tuple[str, ...]]:
     """Return the method, and a note if rows without labels need another one than the default."""
     if data.y is not None or method != "bilevel":
         return method, ()
-    wide = data.x.ndim == 2 and data.x.shape[1] >= WIDE and outer is None
-    wide = wide and set(options) <= set(parameters_of(LABEL_FREE_WIDE))
+    wide = data.x.ndim == 2 and data.x.shape[1] >= WIDE
     found = LABEL_FREE_WIDE if wide else LABEL_FREE
+    if outer is not None or size == "auto" or not set(options) <= set(parameters_of(found)):
+        found = LABEL_FREE_BILEVEL
     return found, (NO_LABELS.format(found),)
 
 
