@@ -140,6 +140,7 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
     assert "class-balanced was left out" in result.stderr
 
 
+@pytest.mark.slow
 def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicore, table):
     words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
     result = bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table)

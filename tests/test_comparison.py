@@ -58,7 +58,7 @@ TABLES = ["ridge", "logistic", "forest", "boosting", "knn"]
     "judge",
     except_slow(
         [as_judge("mlp", 60), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
-        [as_judge("forest", 1)],
+        [as_judge("forest", 1), as_judge("boosting", 1)],
     ),
     ids=lambda judge: judge.name,
 )
@@ -180,7 +180,7 @@ def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
         assert judge.predictions([alone], test, 5, seed=0)[0].argmax(1).tolist() == [2] * 24
 
 
-@pytest.mark.parametrize("name", except_slow(TABLES, ["forest"]))
+@pytest.mark.parametrize("name", except_slow(TABLES, ["forest", "boosting"]))
 def test_several_targets_and_few_points(name):
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.normal(size=(40, 3))).float()

@@ -103,10 +103,8 @@ def test_targets_of_make_are_there():
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-SLOW_EXAMPLES = [pytest.param(name, marks=pytest.mark.slow) for name in ("continual", "images")]
-
-
-@pytest.mark.parametrize("name", [*SLOW_EXAMPLES, "device", "streaming"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["continual", "images", "device", "streaming"])
 def test_examples_run(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():

@@ -135,6 +135,7 @@ class TestParts:
         for other in others:
             assert other.indices.tolist() == whole.indices.tolist()
 
+    @pytest.mark.slow
     def test_targets_and_a_card_too(self):
         x, _ = self.rows(2)
         targets = x[:, 0] ** 2 + 1e4

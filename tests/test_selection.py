@@ -241,7 +241,8 @@ def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkey
 
 
 @pytest.mark.parametrize(
-    "loss", ["squared", "cross-entropy", "logistic", "custom", "custom labels", "outer differs"]
+    "loss",
+    few(["squared", "cross-entropy", "logistic", "outer differs", "custom", "custom labels"], 5),
 )
 def test_each_point_is_the_one_with_the_lowest_gradient(loss):
     """Algorithm 1, step by step, with every gradient taken afresh."""
@@ -448,7 +449,8 @@ def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
     assert explicit.indices.tolist() == two.indices.tolist()
 
 
-@pytest.mark.parametrize("seed", few([0, 1]))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
     """The regret of the rule on a held-out judge: fits on fresh random subsets, a fine grid of ρ."""
     data = blobs(150, seed=seed)
@@ -466,6 +468,7 @@ def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
     assert mean_objective(chosen) <= 1.05 * min(mean_objective(reg) for reg in grid)
 
 
+@pytest.mark.slow
 def test_beats_uniform_sampling_on_digits():
     """The reason to exist: fitted on 50 points, the proxy predicts the rest better than from random
     ones."""

@@ -57,6 +57,7 @@ PARQUET = ("part-*.parquet", "--features", "embedding", "--target", "label")
 
 
 class TestLibrary:
+    @pytest.mark.slow
     def test_a_folder_a_pattern_and_a_source_give_the_same_points(self, folder):
         source = open_shards(folder / "npy")
         plain = library.select(source, 9).indices.tolist()

@@ -91,6 +91,7 @@ def busy_processes(count):
             process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
 def test_busy_cores_free_memory_and_threads_change_no_answer(monkeypatch, few_exact):
     x, y = large()

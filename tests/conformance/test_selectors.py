@@ -1,6 +1,7 @@
 """One battery for every selector: DESIGN's promises, on random data."""
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -53,6 +54,12 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
     y[:classes] = np.arange(classes)
     x = rng.normal(size=(n, 4)) + 1.5 * np.eye(4)[y]
     return Dataset(x, y, rng.uniform(0.5, 2, n), rng.permutation(n) + 1000)
+
+
+@cache
+def chosen(name):
+    """The selection with which several tests compare another one."""
+    return CASES[name].select(data_of(6), SIZE, random_state=0, context=MODEL)
 
 
 @settings(max_examples=2)
@@ -153,9 +160,9 @@ def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
 
 def test_row_order_does_not_matter(named):
     name, selector = named
-    data = data_of(0)
+    data = data_of(6)
     order = np.random.default_rng(50).permutation(len(data))
-    plain = selector.select(data, SIZE, random_state=0, context=MODEL)
+    plain = chosen(name)
     shuffled = selector.select(data[order], SIZE, random_state=0, context=MODEL)
     assert plain.ids.tolist() == shuffled.ids.tolist()
     if plain.objective is not None:
@@ -184,11 +191,10 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(name):
 
 def test_float32_agrees_with_float64(named):
     name, selector = named
-    data = data_of(6)
     single = selector.select(
-        data, SIZE, random_state=0, context=Context(MODEL.model, Runtime(dtype="float32"))
+        data_of(6), SIZE, random_state=0, context=Context(MODEL.model, Runtime(dtype="float32"))
     )
-    double = selector.select(data, SIZE, random_state=0, context=MODEL)
+    double = chosen(name)
     assert len(np.intersect1d(single.indices, double.indices)) >= SIZE - 1
     if double.objective is not None and name != "squared, learnt":
         assert single.objective == pytest.approx(double.objective, rel=2e-2)
@@ -205,7 +211,7 @@ def test_tiny_data(named):
 
 def test_given_points_come_first_and_are_continued(named):
     name, selector = named
-    data = data_of(8)
+    data = data_of(6)
     if name in CORRECTED:
         started = selector.select(data, SIZE, initial=[3, 11], random_state=0, context=MODEL)
         assert len(np.unique(started.indices)) == len(started)
@@ -214,7 +220,7 @@ def test_given_points_come_first_and_are_continued(named):
     assert started.indices[:2].tolist() == [3, 11]
     assert len(np.unique(started.indices)) == SIZE
     if selector.ordered and name not in CHANCE | {"facility location, predictions"}:
-        whole = selector.select(data, SIZE, random_state=0, context=MODEL)
+        whole = chosen(name)
         continued = selector.select(
             data, SIZE, initial=whole.indices[:4].tolist(), random_state=0, context=MODEL
         )
