@@ -20,7 +20,14 @@ from bicore.moments.heads import Head
 from bicore.runtime import Clock
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
-from bicore.streaming import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
+from bicore.streaming import (
+    BUFFERS,
+    MergeReduce,
+    MomentMemory,
+    Reservoir,
+    StateFolder,
+    as_buffer,
+)
 from tests import HANG
 from tests.helpers import blobs
 
@@ -69,12 +76,12 @@ def count(frame, event, argument):
     if not calls:
         os.kill(os.getpid(), signal.SIGKILL)
 if at_work:
-    import bicore.streaming.merge_reduce as m
-    plain = m.MergeReduce._take
+    from bicore.streaming import {kind} as Kind
+    plain = Kind._take
     def counted(self, *given):
         sys.setprofile(count)
         plain(self, *given)
-    m.MergeReduce._take = counted
+    Kind._take = counted
 else:
     sys.setprofile(count)
 from bicore.cli.app import main
@@ -84,17 +91,19 @@ main()
 CALLS_AT_WORK, CALLS_AT_START = 60_000, 2_000_000
 
 
-def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
+MERGING = ["--buffer", "merge-reduce", "--slots", "3", "--kernel", "rbf", "--inner-reg", "0.1"]
+
+
+def kill_and_resume(bicore, folder, kills, seed, kind="MergeReduce", options=MERGING) -> None:
     """Kill -9 at random moments while it works, resume, and compare with a run that was never
     interrupted, bit for bit."""
-    words = ["stream", "data.npz", "--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
-    words += ["--batch", "1", "--every", "1", "--kernel", "rbf", "--inner-reg", "0.1"]
+    words = ["stream", "data.npz", "--capacity", "12", "--batch", "1", "--every", "1", *options]
     words += ["--limit", str(40 * (kills + 1)), "--quiet", "--state"]
     rng = np.random.default_rng(seed)
     for kill in range(1, kills + 1):
         at_work = kill % 5 > 0
         calls = int(rng.integers(1, CALLS_AT_WORK if at_work else CALLS_AT_START))
-        code = KILLED.format(calls=calls, at_work=at_work)
+        code = KILLED.format(calls=calls, at_work=at_work, kind=kind)
         ended = subprocess.run(
             [sys.executable, "-c", code, *words, "killed"], cwd=folder, stdout=subprocess.DEVNULL
         )
@@ -109,6 +118,17 @@ def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
 @pytest.mark.slow
 def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(bicore, folder):
     kill_and_resume(bicore, folder, 5, 0)
+
+
+@pytest.mark.slow
+def test_a_head_is_the_same_after_kills(bicore, folder):
+    options = ["--feature-map", "relu:32"]
+    kill_and_resume(bicore, folder, 5, 2, "MomentMemory", options)
+    killed, never = (
+        MomentMemory.load(sorted((folder / name).glob("state-*.npz"))[-1]).head()
+        for name in ("killed", "never")
+    )
+    assert np.array_equal(killed.coef_, never.coef_)
 
 
 @pytest.mark.slow

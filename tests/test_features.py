@@ -208,7 +208,7 @@ def test_a_deep_random_network_keeps_the_scale():
 def test_random_convolutions_against_a_loop():
     features = RandomConvolutions(8, kernel=3, pool=2, random_state=4).fit(IMAGES)
     x = torch.from_numpy(IMAGES[:2])
-    weights, shifts = features._draw(x)
+    weights, shifts = features._draw(0, x)
     answers = nn.functional.conv2d(x, weights.reshape(2, 1, 3, 3), shifts[:, 0]).relu()
     pooled = torch.stack(
         [
@@ -219,6 +219,23 @@ def test_random_convolutions_against_a_loop():
         2,
     )
     assert near(features(x), pooled.reshape(2, 8) / math.sqrt(8), 1e-12)
+
+
+def test_two_layers_of_convolutions_against_torch():
+    images = drawn(3, 2, 16, 16)
+    features = RandomConvolutions(8, 3, 2, random_state=4, layers=2, hidden=5).fit(images)
+    maps = torch.from_numpy(images)
+    for layer, filters in enumerate((5, 2)):
+        if layer:
+            maps = nn.functional.avg_pool2d(maps, 2)
+        weights, shifts = features._draw(layer, maps)
+        weights = weights.reshape(filters, -1, 3, 3)
+        maps = nn.functional.conv2d(maps, weights, shifts[:, 0]).relu()
+    pooled = nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
+    assert near(features(torch.from_numpy(images)), pooled / math.sqrt(8), 1e-12)
+    assert as_feature_map("deep-convolutions:18").layers == 2
+    with pytest.raises(InputError, match="10 along each"):
+        RandomConvolutions(8, 3, 2, layers=2).fit(IMAGES)
 
 
 def test_grey_images_need_no_channel():

@@ -120,8 +120,12 @@ class TestSums:
         found = Moments.load(moments.save(tmp_path / "moments.npz"))
         same(moments, found, 0)
         assert (found.map, found.half_life, found.apart) == ("m", 50.0, True)
+        values, arrays = moments.stored()
+        assert arrays["second0"].shape == (28,)  # one triangle; version 0.2 stored both
+        squares = {f"second{k}": one for k, one in enumerate(moments.second)}
+        same(moments, Moments.restored(values, arrays | squares), 0)
         content = bytearray((tmp_path / "moments.npz").read_bytes())
-        content[len(content) // 2] ^= 1
+        content[content.index(b"second0") + 200] ^= 1
         (tmp_path / "moments.npz").write_bytes(content)
         with pytest.raises(DamagedFileError):
             Moments.load(tmp_path / "moments.npz")

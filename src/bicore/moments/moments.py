@@ -736,7 +736,7 @@ class Moments:
         values = {name: getattr(self, name) for name in _VALUES}
         values["classes"] = None if self.classes is None else list(self.classes)
         values["groups"] = len(self.second)
-        arrays = {f"second{place}": one for place, one in enumerate(self.second)}
+        arrays = {f"second{place}": _pack(one) for place, one in enumerate(self.second)}
         return values, {**arrays, "cross": self.cross, "counts": self.counts}
 
     @classmethod
@@ -754,11 +754,8 @@ class Moments:
             The same.
         """
         width = int(values["width"])
-        second = tuple(
-            np.asfortranarray(arrays[f"second{place}"]) for place in range(values["groups"])
-        )
-        if any(one.shape != (width, width) for one in second):
-            raise ValueError("second moments of another width")
+        stored = [arrays[f"second{place}"] for place in range(values["groups"])]
+        second = tuple(_unpack(one, width) for one in stored)
         classes = None if values["classes"] is None else tuple(values["classes"])
         own = {name: values[name] for name in _VALUES}
         own["constant"] = float(own["constant"])
@@ -847,6 +844,25 @@ def _zeros(width: int, device: Any = None) -> Any:
     if device is None:
         return np.zeros((width, width), order="F")
     return torch.zeros(width, width, dtype=torch.float64, device=device)
+
+
+def _pack(second: Array) -> Array:
+    """Return the lower triangle, column after column: half of the numbers."""
+    from scipy.linalg import lapack  # imported late: it takes time
+
+    packed: Array = lapack.dtrttp(second, uplo="L")[0] if second.size else second
+    return packed
+
+
+def _unpack(stored: Array, width: int) -> Array:
+    """Invert :func:`_pack`; version 0.2 stored both triangles."""
+    from scipy.linalg import lapack
+
+    if stored.shape == (width, width):
+        return np.asfortranarray(stored)
+    if stored.shape != (width * (width + 1) // 2,):
+        raise ValueError("second moments of another width")
+    return np.asfortranarray(np.tril(lapack.dtpttr(width, stored, uplo="L")[0]))
 
 
 def _multiply(rows: Any, outputs: Array) -> Array:

@@ -187,7 +187,13 @@ class FeatureMap(ABC):
         return hash(self.identity)
 
     def _identity(self) -> str:
-        names = [one.name for one in dataclasses.fields(self) if one.compare]
+        names = [
+            one.name
+            for one in dataclasses.fields(self)
+            # The default of a field that an earlier version did not have is no difference.
+            if one.compare
+            and not (one.metadata.get("added") and getattr(self, one.name) == one.default)
+        ]
         # By the names of version 0.2: the identity of a map in a file does not change.
         values = {OLD_FIELDS.get(name, name): getattr(self, name) for name in names}
         inner = {name: getattr(value, "identity", value) for name, value in values.items()}

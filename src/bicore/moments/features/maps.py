@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bicore.data import Array, as_tensor
-from bicore.errors import InputError, check_number, check_type, unknown_name
+from bicore.errors import InputError, check_integer, check_number, check_type, unknown_name
 from bicore.files import fingerprint
 from bicore.kernels import RBF, Kernel, Laplace
 from bicore.kernels.scaling import Columns
@@ -344,7 +344,8 @@ class RandomConvolutions(_ImageMap):
     """Random filters slid over an image, relu, and averages over pool × pool parts of it.
 
     Filters stay within the image. They have variance 1/(their numbers), and the shifts the size of
-    a typical entry of the first rows, as in :class:`RandomReLU`.
+    a typical entry of the first rows, as in :class:`RandomReLU`. With two layers the filters slide
+    over the answers of ``hidden`` other filters, averaged over 2 × 2 places.
 
     Parameters
     ----------
@@ -358,6 +359,10 @@ class RandomConvolutions(_ImageMap):
         The standard deviation of the shifts, in units of a typical entry of the first rows.
     random_state : int
         Seed for filters and shifts.
+    layers : {1, 2}
+        The number of layers of filters.
+    hidden : int
+        The number of filters of the first of two layers.
     reason : str, optional
         Why this map was chosen, if it was chosen automatically.
     shape : tuple of int, optional
@@ -384,47 +389,57 @@ class RandomConvolutions(_ImageMap):
     pool: int = 4
     bias: float = 1.0
     random_state: int = 0
+    layers: int = field(default=1, metadata={"added": True})
+    hidden: int = field(default=32, metadata={"added": True})
     scale: float | None = field(default=None, kw_only=True)
 
-    _integers = ("width", "kernel", "pool", "random_state")
+    _integers = ("width", "kernel", "pool", "random_state", "layers", "hidden")
     _sizes = ("bias",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_multiple(self.width, self.pool)
+        check_integer("layers", self.layers, 1, 2)
 
     def _fit(self, rows: Array) -> FeatureMap:
         self._check_images(rows)
-        _check_side(rows, self.kernel, self.pool)
+        _check_side(rows, self.kernel, self.pool, self.layers)
         return self if self.scale is not None else replace(self, scale=_root_mean_square(rows))
-
-    @property
-    def _places(self) -> tuple[int, int]:
-        """The number of places of a filter in an image, along each side."""
-        return self._image[1] - self.kernel + 1, self._image[2] - self.kernel + 1
 
     @property
     def _filters(self) -> int:
         return self.width // self.pool**2
 
     def _rows_at_once(self) -> int:
-        entries = self._image[0] * self.kernel**2 + self._filters
-        return AT_ONCE // (math.prod(self._places) * entries)
+        channels, height, width = self._image
+        answers = self._filters if self.layers == 1 else self.hidden + self._filters // 4
+        entries = max(channels, self.hidden // 4 * (self.layers - 1)) * self.kernel**2
+        return AT_ONCE // (height * width * (entries + answers))
 
     def _map(self, rows: Tensor) -> Tensor:
-        weights, shifts = self._cache((rows.device, rows.dtype), lambda: self._draw(rows))
-        # By a product: a library for convolutions may round to fewer digits on a GPU.
-        patches = functional.unfold(rows.reshape(len(rows), *self._image), self.kernel)
-        answers = (weights @ patches).add_(shifts).relu_()
-        maps = answers.reshape(len(rows), self._filters, *self._places)
+        maps = rows.reshape(len(rows), *self._image)
+        for layer in range(self.layers):
+            if layer:
+                maps = functional.avg_pool2d(maps, 2)
+            maps = self._slide(maps, layer)
         pooled = functional.adaptive_avg_pool2d(maps, self.pool)
         return pooled.reshape(len(rows), self.width).mul_(self.width**-0.5)
 
-    def _draw(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw the filters, one per row, and their shifts."""
-        entries = self._image[0] * self.kernel**2
+    def _slide(self, maps: Tensor, layer: int) -> Tensor:
+        key = (layer, maps.device, maps.dtype)
+        weights, shifts = self._cache(key, lambda: self._draw(layer, maps))
+        # By a product: a library for convolutions may round to fewer digits on a GPU.
+        patches = functional.unfold(maps, self.kernel)
+        answers = (weights @ patches).add_(shifts).relu_()
+        places = (side - self.kernel + 1 for side in maps.shape[2:])
+        return answers.reshape(len(maps), len(weights), *places)
+
+    def _draw(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw the filters of a layer, one per row, and their shifts."""
+        outputs = self._filters if layer == self.layers - 1 else self.hidden
         shift = RELU_GAIN * self.bias * self._fitted("scale")
-        drawn = _draw_layer(self.random_state, 0, entries, self._filters, shift)
+        entries = like.shape[1] * self.kernel**2
+        drawn = _draw_layer(self.random_state, layer, entries, outputs, shift)
         return to_tensor(drawn[0].T, like), to_tensor(drawn[1][:, None], like)
 
 
@@ -794,8 +809,10 @@ def _check_multiple(width: int, pool: int) -> None:
         raise InputError(f"width={width} must be a multiple of pool² = {parts}; give width={near}.")
 
 
-def _check_side(rows: Array, kernel: int, pool: int) -> None:
+def _check_side(rows: Array, kernel: int, pool: int, layers: int = 1) -> None:
     least = kernel + pool - 1
+    for _ in range(layers - 1):
+        least = 2 * least + kernel - 1
     if min(rows.shape[-2:]) < least:
         raise InputError(
             f"x has images of {rows.shape[-2]} × {rows.shape[-1]} pixels (channels come "
