@@ -71,8 +71,8 @@ class BufferOptions:
     panel: ClassVar[str] = "Options of a memory"
     feature_map: str | None = option(
         "moments: the --state folder of a stream, to use its fitted features, or a feature map, "
-        "with relu:512 for 512 features: auto (default), rows, relu, convolutions, patches, "
-        "pooled, fourier, laplace, nystrom.",
+        "with relu:512 for 512 features: auto (default), rows, relu, convolutions, "
+        "deep-convolutions, patches, pooled, fourier, laplace, nystrom.",
         "NAME",
         name="--feature-map",
     )

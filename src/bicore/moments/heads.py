@@ -69,8 +69,9 @@ class Centred:
 
     def narrow(self) -> Centred:
         """Return the same in float32."""
-        parts = {name: one.float() for name, one in vars(self).items() if torch.is_tensor(one)}
-        return replace(self, **parts)
+        second, cross = self.second.float(), self.cross.float()
+        mean, target = self.mean.float(), self.target.float()
+        return replace(self, second=second, cross=cross, mean=mean, target=target)
 
     @property
     def scale(self) -> float:
@@ -143,7 +144,7 @@ def choose_share(train: Centred, held: Centred) -> float:
     one in the space of (S + λ₀I)⁻ᵏC for k = 1 … 4. The pole moves until the best λ is near it.
     """
     shares = torch.as_tensor(FINE_SHARES).to(train.second)
-    share = SHARES[START]
+    share = float(SHARES[START])
     for _ in range(POLES):
         found = train.solve(share * train.scale)
         if found is None:  # too little for rounding errors
@@ -165,7 +166,7 @@ def _losses(train: Centred, held: Centred, model: Tensor, factor: Tensor, ridges
     basis = torch.linalg.qr(torch.stack(powers, 2).transpose(0, 1))[0]  # (C, p, 4)
     flat = basis.transpose(0, 1).flatten(1)
     inner, outer = (
-        basis.mT @ one.times(flat).unflatten(1, basis.shape[::2]).transpose(0, 1)
+        basis.mT @ one.times(flat).reshape(len(flat), *basis.shape[::2]).transpose(0, 1)
         for one in (train, held)
     )
     values, vectors = torch.linalg.eigh(inner)
@@ -175,7 +176,8 @@ def _losses(train: Centred, held: Centred, model: Tensor, factor: Tensor, ridges
     models = goals / (values + ridges[:, None, None])  # (λ, C, 4)
     quadratic = ((models[..., None, :] @ (vectors.mT @ outer @ vectors))[..., 0, :] * models).sum(2)
     missed = held.target - train.target - (models * moved).sum(2)
-    return (quadratic - 2.0 * (models * held_goals).sum(2) + missed.square()).sum(1)
+    losses: Tensor = (quadratic - 2.0 * (models * held_goals).sum(2) + missed.square()).sum(1)
+    return losses
 
 
 def choose_ridge(fitted: Centred) -> float:
