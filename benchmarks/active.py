@@ -91,7 +91,9 @@ def _query(
         return chosen.indices[len(labelled) :] - len(labelled)
     if method == "BatchBALD":
         selector = as_selector("batchbald", draws=DRAWS)
-        return selector.select(Dataset(x[left]), BATCH, random_state=seed, context=context).indices
+        return selector.select(
+            Dataset(x[left]), BATCH, random_state=seed, **context.keywords
+        ).indices
     flat = x.reshape(len(x), -1)
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
     selector = BilevelSelector(kernel=fully_connected(), loss=loss)

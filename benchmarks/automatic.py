@@ -75,7 +75,7 @@ def _score(
     data: Dataset, kernel: Any, rho: Any, test_x: Any, test_y: Any, size: int, seed: int
 ) -> tuple[float, float]:
     selector = BilevelSelector(kernel=kernel, inner_reg=rho)
-    coreset = selector.select(data, size, random_state=seed, context=on_cpu())
+    coreset = selector.select(data, size, random_state=seed, **on_cpu().keywords)
     value = float(coreset.provenance.inner_reg)
     chosen = coreset.indices
     assert data.y is not None

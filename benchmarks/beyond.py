@@ -61,10 +61,10 @@ def _joint(seeds: int) -> list[dict[str, Any]]:
         for seed in range(seeds):
             pool, test = _split(np.asarray(x), y, seed)
             picks = selector.select(
-                pool, JOINT, random_state=seed, context=on_cpu()
+                pool, JOINT, random_state=seed, **on_cpu().keywords
             ).indices.tolist()
             for model, judge in selectors.items():
-                guesses = judge.predict(pool, test.x, picks, context=on_cpu())
+                guesses = judge.predict(pool, test.x, picks, runtime=on_cpu().runtime)
                 scores[model].append(_accuracy(guesses, test, pool))
         rows.append({"chosen_for": name, "accuracy": scores})
         report(name, {model: np.mean(found).round(4) for model, found in scores.items()})
@@ -120,9 +120,9 @@ def _by_size(
     scores: list[list[float]] = []
     for seed in range(seeds):
         data, test = _split(x, y, seed, pool)
-        chosen = method.select(data, max(SIZES), random_state=seed, context=on_cpu()).indices
+        chosen = method.select(data, max(SIZES), random_state=seed, **on_cpu().keywords).indices
         sets = [chosen[:size].tolist() for size in SIZES]
-        guesses = [judge.predict(data, test.x, picks, context=on_cpu()) for picks in sets]
+        guesses = [judge.predict(data, test.x, picks, runtime=on_cpu().runtime) for picks in sets]
         scores.append([score(one, test, data) for one in guesses])
     report(name, np.mean(scores, 0).round(4).tolist())
     return {"method": name, "sizes": list(SIZES), "scores": scores}

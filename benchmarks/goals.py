@@ -96,7 +96,7 @@ def exchanges(folder: str, repeats: int, rows: int = 50_000, size: int = 2500) -
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=rows)
     x = 0.3 * rng.normal(size=(10, 256))[y] + rng.normal(size=(rows, 256))
-    options = {"kernel": "linear", "inner_reg": 10.0, "strategy": "exchange", "large": "exact"}
+    options = {"kernel": "linear", "inner_reg": 10.0, "strategy": "exchange", "exact": True}
     seconds = measure(lambda: select(x, y, size, runtime=RUNTIME, **options), repeats)
     words = (
         f"{format_count(size)} of {format_count(rows)} × 256 made-up rows, exchanges in features"
@@ -127,7 +127,7 @@ def exact_pass(width: int) -> Callable[[str, int], Found]:
             source = NpyShards(x, labels=y)
 
             def points(count: int) -> None:
-                options = {"executor": Threads(1), "runtime": RUNTIME, "passes": "exact"}
+                options = {"executor": Threads(1), "runtime": RUNTIME, "exact": True}
                 select_from_shards(source, count, **options)
 
             bare = measure(lambda: scale._bare(source, 1), 10)

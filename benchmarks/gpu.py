@@ -150,8 +150,8 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
         context = Context(runtime=Runtime("cuda", progress=False))
         reg = 10.0 if kernel == "linear" else 0.1
         selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=reg)
-        selector.select(data, 40, context=context)
-        found = [selector.select(data, size, context=context).provenance for _ in range(repeats)]
+        selector.select(data, 40, **context.keywords)
+        found = [selector.select(data, size, **context.keywords).provenance for _ in range(repeats)]
         seconds = min(one.selection_seconds for one in found)
         floor = size * weight / ceilings["bytes_a_second"]
         row = _row(f"{what}, float64", seconds, goal, floor, "a pass over the matrix a point")

@@ -48,7 +48,7 @@ def run(arguments: Any) -> dict[str, Any]:
             context = on_cpu(_network(seed), dtype="float32" if "network" in name else "float64")
             start = time.perf_counter()
             data = Dataset(given, y[drawn])
-            picks = selector.select(data, SIZE, random_state=seed, context=context).indices
+            picks = selector.select(data, SIZE, random_state=seed, **context.keywords).indices
             found["seconds_a_point"].append((time.perf_counter() - start) / SIZE)
             found["accuracy"].append(_accuracy(images[picks], y[drawn][picks], test_x, test_y))
         rows.append({"method": name, **found})

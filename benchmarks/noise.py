@@ -85,8 +85,8 @@ def _one(
     context = on_cpu()
     data = Dataset(x[pool], labels)
     if help_given == "trusted":
-        data = trusted(data, BilevelSelector(kernel=fully_connected()), context=context)
-    picks = selector.select(data, SIZE, outer=outer, random_state=seed, context=context).indices
+        data = trusted(data, BilevelSelector(kernel=fully_connected()), runtime=context.runtime)
+    picks = selector.select(data, SIZE, outer=outer, random_state=seed, **context.keywords).indices
     targets = np.eye(10)[labels[picks]]
     chosen = x[pool[picks]]
     guesses = ridge_answers(fully_connected(), chosen, targets, targets.mean(0), rho, x[test])

@@ -156,7 +156,7 @@ class Work:
         # Points are their numbers, and the kernel looks their values up: the matrix stays on the
         # device.
         data = Dataset(np.arange(pool, dtype=np.float64)[:, None], labels)
-        paper = BilevelSelector(kernel=kernel, inner_reg=PerPoint(LAMBDA), weights="learnt")
+        paper = BilevelSelector(kernel=kernel, inner_reg=PerPoint(LAMBDA), weighting="learned")
         for seed in range(seeds if pool == UNIFORM_POOL else 0):
             yield from self._sampled(data, seed, paper)
         if not self.done(CORESET, pool):
@@ -173,7 +173,7 @@ class Work:
                 picks = order[:size]
                 yield ("uniform", len(data), seed, size), Coreset(picks, np.ones(size), picks)
             if not self.done(WEIGHED, len(data), seed, [size]):
-                better = paper.reweight(data, order[:size].tolist(), context=self.context)
+                better = paper.reweight(data, order[:size].tolist(), runtime=self.context.runtime)
                 yield (WEIGHED, len(data), seed, size), better
 
     def _grown(self, data: Dataset, paper: BilevelSelector) -> Iterator[tuple[Key, Coreset]]:
@@ -181,7 +181,7 @@ class Work:
         first: Any = ()
         seconds = 0.0
         for size in SIZES:
-            first = paper.select(data, size, initial=first, context=self.context)
+            first = paper.select(data, size, initial=first, **self.context.keywords)
             seconds += first.provenance.seconds
             yield (CORESET, len(data), 0, size), first.annotated({"seconds": seconds})
             report(f"coreset of {size} from {len(data)}: {seconds:.1f} s")
@@ -190,10 +190,10 @@ class Work:
         self, data: Dataset, default: BilevelSelector, paper: BilevelSelector
     ) -> Iterator[tuple[Key, Coreset]]:
         """Default picks, with weights optimised once at each size."""
-        binary = default.select(data, max(SIZES), context=self.context)
+        binary = default.select(data, max(SIZES), **self.context.keywords)
         for size in SIZES:
             picks = binary.prefix(size).indices.tolist()
-            better = paper.reweight(data, picks, context=self.context)
+            better = paper.reweight(data, picks, runtime=self.context.runtime)
             picking = binary.provenance.seconds * size / max(SIZES)
             both = better.annotated({"seconds": better.provenance.seconds + picking})
             yield (DEFAULT, len(data), 0, size), both

@@ -137,7 +137,7 @@ class Work:
 
     def _chosen(self, job: Job) -> Iterator[tuple[tuple[str, int], Coreset]]:
         selector = BilevelSelector(
-            kernel="linear", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=CANDIDATES
+            kernel="linear", inner_reg=PerPoint(LAMBDA), weighting="learned", candidates=CANDIDATES
         )
         data = Dataset(self.features[: job.pool], self.pool.labels[: job.pool])
         order = self._order(job.seed)
@@ -148,12 +148,12 @@ class Work:
             if job.method == "uniform":
                 picks = order[:size]
                 yield (job.method, size), Coreset(picks, np.ones(size), picks)
-                better = selector.reweight(data, picks.tolist(), context=self.context)
+                better = selector.reweight(data, picks.tolist(), runtime=self.context.runtime)
                 yield (WEIGHED, size), better
                 continue
             first: Any = order[: min(STARTS, size)].tolist() if coreset is None else coreset
             coreset = selector.select(
-                data, size, initial=first, random_state=job.seed, context=self.context
+                data, size, initial=first, random_state=job.seed, **self.context.keywords
             )
             seconds += coreset.provenance.seconds
             report(f"{job}: {size} points, {seconds:.1f} s")

@@ -70,6 +70,6 @@ def _timed(
     times: list[float] = []
     while len(times) < repeats and (not times or times[0] < 5):
         start = time.perf_counter()
-        coreset = selector.select(data, size, context=context)
+        coreset = selector.select(data, size, **context.keywords)
         times.append(time.perf_counter() - start)
     return min(times), len(coreset)

@@ -57,8 +57,8 @@ ROUTES: dict[str, tuple[str | None, dict[str, Any]]] = {
 WAYS: dict[str, dict[str, Any]] = {
     "default": {},
     "default, no exchange": {"exchange": False},
-    "exact, gain": {"passes": "exact", "rule": "gain"},
-    "exact, gradient": {"passes": "exact", "rule": "gradient"},
+    "exact, gain": {"exact": True, "rule": "gain"},
+    "exact, gradient": {"exact": True, "rule": "gradient"},
 }
 
 
@@ -135,7 +135,7 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
         found = select_from_shards(source, SIZE, executor=timed, runtime=runtime)
     exact = Timed(Threads(threads))
     start = time.perf_counter()
-    select_from_shards(source, EXACT_SIZE, executor=exact, runtime=runtime, passes="exact")
+    select_from_shards(source, EXACT_SIZE, executor=exact, runtime=runtime, exact=True)
     point = (time.perf_counter() - start - exact.seconds[0]) / EXACT_SIZE
     return {
         "bare_pass": bare,

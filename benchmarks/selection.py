@@ -87,7 +87,7 @@ def refitted(data: Dataset, coreset: Coreset) -> float:
     engine."""
     judge = BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
     context = Context(runtime=_runtime("float64"))
-    fitted = judge.select(data, len(coreset), initial=coreset.indices, context=context)
+    fitted = judge.select(data, len(coreset), initial=coreset.indices, **context.keywords)
     assert fitted.objective is not None
     return fitted.objective
 
@@ -102,7 +102,7 @@ def _recipe(data: Dataset, size: int) -> dict[str, Any]:
         inner=LBFGS.paper(),
         linear=ConjugateGradient(50, lenient=True, tolerance=1e-5, euclidean=True),
     )
-    coreset = selector.select(data, size, context=Context(runtime=_runtime("float32")))
+    coreset = selector.select(data, size, runtime=_runtime("float32"))
     effort = coreset.details["effort"]
     report(f"recipe {size}: {_seconds(coreset):.1f} s")
     return {

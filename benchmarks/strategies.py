@@ -41,7 +41,7 @@ def run(arguments: Any) -> dict[str, Any]:
     cross = kernel(test_x, x).numpy()
     data = Dataset(gram, y)
     rows = []
-    first = BilevelSelector(kernel="precomputed").select(data, 1, context=on_cpu())
+    first = BilevelSelector(kernel="precomputed").select(data, 1, **on_cpu().keywords)
     rho = float(first.provenance.inner_reg)
     for size in SIZES:
         for strategy in _strategies(size):
@@ -68,9 +68,9 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
 
 def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:
     if isinstance(strategy, Uniform):
-        return strategy.select(data, size, context=on_cpu())
+        return strategy.select(data, size, **on_cpu().keywords)
     return BilevelSelector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(
-        data, size, context=on_cpu()
+        data, size, **on_cpu().keywords
     )
 
 

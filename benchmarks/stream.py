@@ -96,7 +96,7 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
 
 def _buffers(kernel: RBF, seed: int) -> dict[str, Buffer]:
     options: dict[str, Any] = {"kernel": kernel, "inner_reg": 0.1}
-    plain, final = (BilevelSelector(weights=kind, **options) for kind in ("binary", "final"))
+    plain, final = (BilevelSelector(weighting=kind, **options) for kind in ("uniform", "final"))
     return {
         "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "uniform", seed),
         "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learned", seed),

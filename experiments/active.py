@@ -95,6 +95,8 @@ class BatchBALDChoice(Choice):
         selector = BatchBALD(self.draws, self.configurations)
         seed = job.seed + 1000 * len(labelled)  # other masks and samples for every batch
         context = context_of(job.device, network)
-        picked = selector.select(Dataset(x[left]), self.batch, random_state=seed, context=context)
+        picked = selector.select(
+            Dataset(x[left]), self.batch, random_state=seed, **context.keywords
+        )
         rows: np.ndarray = left[picked.indices]
         return rows

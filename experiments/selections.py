@@ -53,7 +53,7 @@ class PicksRow(Row):
             drawn = {"candidates": min(CANDIDATES, len(pool)), "first": "random"}
             selector = _softmax(LAMBDA, kernel="cntk", **drawn)
         data = Dataset(pool.x, pool.y)
-        coreset = selector.select(data, self.memory, random_state=job.seed, context=context)
+        coreset = selector.select(data, self.memory, random_state=job.seed, **context.keywords)
         labels = pool.y[coreset.indices].tolist()
         found = {
             "picks": coreset.indices.tolist(),
@@ -100,9 +100,9 @@ def held_out_loss(
     """The loss of the proxy that knows a coreset chosen without the held-out points."""
     selector = _softmax(penalty, kernel="precomputed", first="random")
     context = on_the_host()
-    chosen = selector.select(inner, size, random_state=seed, context=context)
+    chosen = selector.select(inner, size, random_state=seed, **context.keywords)
     size = len(chosen.indices)  # nothing is added
-    judged = selector.select(inner, size, initial=chosen, outer=outer, context=context)
+    judged = selector.select(inner, size, initial=chosen, outer=outer, **context.keywords)
     return float(judged.objectives[-1])
 
 
@@ -163,6 +163,6 @@ class RuntimeRow(Row):
         data = Dataset(kernel(images.double()).cpu().numpy(), points.y)
         for one in self.selections:
             selector = _softmax(1e-3, kernel="precomputed", candidates=one.candidates)
-            found = selector.select(data, one.size, context=on_the_host())
+            found = selector.select(data, one.size, **on_the_host().keywords)
             result[one.key] = found.provenance.selection_seconds
         yield 0.0, {**result, "seconds": time.perf_counter() - begin}

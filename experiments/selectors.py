@@ -119,8 +119,8 @@ class OverEmbedding(Selector):
             embedding = embedding / np.maximum(
                 np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny
             )
-        seen = Dataset(embedding, data.y, data.weight, data.ids)
-        return self.selector.select(seen, size, context=on_the_host(), **options)
+        seen = Dataset(embedding, data.y, data.sample_weight, data.ids)
+        return self.selector.select(seen, size, **on_the_host().keywords, **options)
 
 
 class Noisy(nn.Module):
@@ -196,7 +196,7 @@ class ByKernel(Picker):
             inner_reg=PerPoint(penalty),
             candidates=None if self.all_candidates else problem.candidates,
             first="random",
-            weights="final" if self.weighted else "binary",
+            weighting="final" if self.weighted else "binary",
             quotas="balanced" if self.balanced else None,
         )
 
@@ -238,7 +238,7 @@ class ByDirections(Picker):
             inner_reg=PerPoint(penalty),
             candidates=problem.candidates,
             first="random",
-            weights="binary",
+            weighting="uniform",
         )
         return OverEmbedding(selector, directions=True)
 

@@ -115,13 +115,15 @@ class CrossEntropyChoice(Grown):
     penalised = True
 
     def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
-        weights = {"weights": "learnt" if recipe.learnt else "binary", "optimiser": Adam()}
+        weights = {"weighting": "learned" if recipe.learnt else "binary", "optimiser": Adam()}
         loss = {"loss": "cross-entropy", "inner_reg": PerPoint(recipe.penalty)}
         selector = BilevelSelector(kernel="precomputed", candidates=200, **loss, **weights)
         starts = min(recipe.starts, size)
         drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
         first = drawn if before is None else before
-        return selector.select(data, size, initial=first, random_state=seed, context=on_the_host())
+        return selector.select(
+            data, size, initial=first, random_state=seed, **on_the_host().keywords
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class SquaredChoice(Grown):
     def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
         selector = BilevelSelector(kernel="precomputed")
         return selector.select(
-            data, size, initial=() if before is None else before, context=on_the_host()
+            data, size, initial=() if before is None else before, **on_the_host().keywords
         )
 
 

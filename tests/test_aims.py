@@ -15,7 +15,7 @@ QUIET = Runtime(device="cpu", progress=False)
 
 
 def prepared(x, y, targets, outer=None, **options):
-    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=targets, **options)
+    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=targets, **options)
     return prepare(selector.proxy, Dataset(x, y), outer, Room(5), 0, QUIET)
 
 
@@ -57,7 +57,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
     # the order of the rows changes nothing
     order = np.random.default_rng(1).permutation(len(x))
     data = Dataset(x[order], y[order], ids=order)
-    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=Smoothed(1.0, 0.0))
+    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(1.0, 0.0))
     other = prepare(selector.proxy, data, None, Room(5), 0, QUIET).problem.outer_targets[:, 0]
     assert np.allclose(other + y.mean(), guesses[order], atol=1e-9)
 
@@ -95,8 +95,8 @@ def test_targets_that_differ_on_one_set_are_those_of_a_separate_set(rule, strate
     options = {"kernel": KERNEL, "inner_reg": 0.1, "rule": rule, "strategy": strategy}
     # too little for the matrix; exchanges hold the columns of a shortlist besides
     context = None if stored else _context(250_000 if strategy == "exchange" else 60_000)
-    smoothed = BilevelSelector(**options, targets=Smoothed(share=0.7, inputs=0.0))
-    found = smoothed.select(Dataset(x, y), 6, context=context)
+    smoothed = BilevelSelector(**options, smooth_labels=Smoothed(share=0.7, inputs=0.0))
+    found = smoothed.select(Dataset(x, y), 6, **({} if context is None else context.keywords))
     assert found.details["operator"] == ("gram" if stored else "blocked")
     goal = prepared(x, y, Smoothed(share=0.7, inputs=0.0)).problem.outer_targets[:, 0].numpy()
     plain = BilevelSelector(**options)
@@ -117,17 +117,17 @@ def test_wrong_labels_are_not_chosen_and_said():
     y = np.repeat([0, 1], 60)
     wrong = rng.choice(120, 18, replace=False)
     y[wrong] = 1 - y[wrong]
-    chooser = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed")
+    chooser = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     coreset = chooser.select(Dataset(x, y), 30)
-    denied = set(np.flatnonzero(prepared(x, y, "smoothed").denied).tolist())
+    denied = set(np.flatnonzero(prepared(x, y, True).denied).tolist())
     # all but one that lies alone, and no right label
     assert set(wrong.tolist()) - denied == {119}
     assert denied < set(wrong.tolist())
     assert not set(coreset.indices.tolist()) & denied
     (note,) = (note for note in coreset.provenance.notes if note.startswith("labels"))
     assert "17 of 120" in note
-    assert "--targets given" in note
-    certain = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=Smoothed(doubt=False))
+    assert "smooth_labels=False" in note
+    certain = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(doubt=False))
     assert set(certain.select(Dataset(x, y), 60).indices) & set(wrong.tolist())
     # where fewer are left than asked for, all may be chosen
     assert len(chooser.select(Dataset(x, y), 120)) == 120
@@ -137,17 +137,17 @@ def test_denied_labels_stay_candidates_if_held_out_points_need_them():
     rng = np.random.default_rng(0)
     x = np.r_[rng.normal(-3, 0.3, (140, 2)), rng.normal(3, 0.3, (110, 2))]
     y = np.r_[np.zeros(100), np.ones(150)].astype(int)  # two of seven on the left are of class 1
-    found = prepared(x, y, "smoothed")
+    found = prepared(x, y, True)
     assert not found.denied.any()
     assert "stay candidates" in found.notes[0]
     # the order of the rows changes nothing
     order = rng.permutation(250)
     wrong = np.r_[np.zeros(140), np.ones(110)].astype(int)
     wrong[::8] = 1 - wrong[::8]
-    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed")
+    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     data = Dataset(x[order], wrong[order], ids=order)
     other = prepare(selector.proxy, data, None, Room(5), 0, QUIET)
-    expected = prepared(x, wrong, "smoothed").denied
+    expected = prepared(x, wrong, True).denied
     assert expected.any()
     assert other.denied.tolist() == expected[order].tolist()
 
@@ -157,7 +157,7 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
     x = rng.normal(size=(100, 2))
     y = np.zeros(100, dtype=int)
     y[:6] = 1  # anywhere among the others
-    coreset = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed", rule="gain")
+    coreset = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True, rule="gain")
     assert prepared(x, y, Smoothed()).denied[:6].sum() == 0
     assert len(coreset.select(Dataset(x, y), 10)) == 10
 
@@ -165,16 +165,16 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
 def test_equal_classes_count_the_same():
     x, _ = points(50)
     y = (np.arange(50) < 5).astype(int)
-    weights = prepared(x, y, "given", prior="equal").problem.outer_weights
+    weights = prepared(x, y, False, prior="equal").problem.outer_weights
     assert float(weights[:5].sum()) == pytest.approx(0.5)
     assert float(weights.sum()) == pytest.approx(1)
     with pytest.raises(InputError, match="prior='equal' is for classes"):
-        prepared(x, x[:, 0], "given", prior="equal")
+        prepared(x, x[:, 0], False, prior="equal")
 
 
 def test_what_goes_with_nothing_is_refused():
-    with pytest.raises(InputError, match="targets='smoothed' is for the squared error"):
-        BilevelSelector(loss="cross-entropy", targets="smoothed")
+    with pytest.raises(InputError, match="smooth_labels=True is for the squared error"):
+        BilevelSelector(loss="cross-entropy", smooth_labels=True)
     with pytest.raises(InputError, match="outside 0 … 1"):
         Smoothed(share=2)
     with pytest.raises(InputError, match="not a number >= 0"):
@@ -188,7 +188,7 @@ def test_what_goes_with_nothing_is_refused():
         ({}, False, ("gain", "greedy", "smoothed")),
         ({"loss": "cross-entropy"}, True, ("gradient", "greedy", "given")),
         ({"quotas": "balanced"}, True, ("gradient", "greedy", "smoothed")),
-        ({"weights": "learnt"}, True, ("gradient", "greedy", "smoothed")),
+        ({"weighting": "learned"}, True, ("gradient", "greedy", "smoothed")),
         ({"rule": "reducible"}, True, ("reducible", "exchange", "smoothed")),
         ({"strategy": "greedy", "rule": "gain"}, True, ("gain", "greedy", "smoothed")),
     ],
@@ -196,11 +196,11 @@ def test_what_goes_with_nothing_is_refused():
 def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, classes, expected):
     x, y = points()
     labels = y > 0 if classes else y
-    chosen = {"rule": "auto", "strategy": "auto", "targets": "auto"} | options
+    chosen = {"rule": "auto", "strategy": "auto", "smooth_labels": "auto"} | options
     settled = BilevelSelector(kernel=KERNEL, inner_reg=0.1, **chosen).resolve_defaults(
         Dataset(x, labels), 5
     )
-    found = settled.rule.name, settled.strategy.name, settled.targets.name
+    found = settled.rule.name, settled.strategy.name, settled.smooth_labels.name
     assert found == expected
 
 

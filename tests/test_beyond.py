@@ -78,11 +78,11 @@ def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
     limited = Context(runtime=Runtime(memory="2MB"))  # each matrix takes 1.28 MB
     one, four = (JointSelector([BilevelSelector(**OPTIONS)] * count) for count in (1, 4))
     assert (
-        four.select(data, 3, context=limited).indices.tolist()
+        four.select(data, 3, **limited.keywords).indices.tolist()
         == one.select(data, 3).indices.tolist()
     )
-    assert one.select(data, 3, context=limited).details["operator"] == "gram"
-    assert four.select(data, 3, context=limited).details["operator"] == "blocked"
+    assert one.select(data, 3, **limited.keywords).details["operator"] == "gram"
+    assert four.select(data, 3, **limited.keywords).details["operator"] == "blocked"
     with pytest.raises(InputError, match="other data"):
         one.select(data, 4, initial=one.select(blobs(400, seed=2), 2))
     with pytest.raises(InputError, match="size='auto'"):
@@ -94,7 +94,7 @@ def test_what_cannot_be_joined_is_refused():
     for selectors, shares, words in (
         ([], None, "selectors must be"),
         (BilevelSelector(), None, "selectors must be"),
-        ([BilevelSelector(weights="learnt")], None, "'learnt'"),
+        ([BilevelSelector(weighting="learned")], None, "'learnt'"),
         ([BilevelSelector()], [0.0], "shares"),
         ([BilevelSelector()], [1, 2], "shares"),
     ):
@@ -347,7 +347,7 @@ def test_a_joint_coreset_of_features_needs_no_factor_for_each_point():
     x = rng.normal(size=(4000, 5))
     limited = Context(runtime=Runtime(memory="20MB"))
     models = [BilevelSelector("linear", inner_reg=reg) for reg in (0.1, 1.0)]
-    found = JointSelector(models).select(Dataset(x, x[:, 0] > 0), 600, context=limited)
+    found = JointSelector(models).select(Dataset(x, x[:, 0] > 0), 600, **limited.keywords)
     assert len(found) == 600
 
 

@@ -117,10 +117,10 @@ def folder(tmp_path_factory):
 SOURCES = {
     "digits": ["digits", "--limit", "200"],
     "npz": ["data.npz"],
-    "npz with weights": ["data.npz", "--data-weights", "w"],
+    "npz with weights": ["data.npz", "--sample-weight", "w"],
     "npy": ["x.npy", "--labels", "y.npy"],
     "csv": ["table.csv", "--target", "label"],
-    "csv with weights": ["table.csv", "--target", "label", "--data-weights", "w"],
+    "csv with weights": ["table.csv", "--target", "label", "--sample-weight", "w"],
     "parquet": ["table.parquet", "--target", "label"],
     "images": ["images"],
     "mnist": ["mnist", "--data", "torchvision"],
@@ -201,7 +201,7 @@ def test_deep_grey_images_keep_their_bits(tmp_path):
 def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_path):
     for ending in ("csv", "parquet"):
         out = tmp_path / f"picks.{ending}"
-        words = [*FAST, "--target", "label", "--size", "4", "--out", out, "--weights", "learnt"]
+        words = [*FAST, "--target", "label", "--size", "4", "--out", out, "--weighting", "learned"]
         result = bicore("select", f"table.{ending}", *words, cwd=folder)
         assert result.returncode == 0, result.stderr
         rows = (
@@ -268,7 +268,7 @@ def test_large_data_are_sampled_with_a_note(bicore, tmp_path, few_exact):
     sampled = bicore(*command, cwd=tmp_path)
     assert sampled.returncode == 0, sampled.stderr
     assert "large data: 400 of 600 rows" in sampled.stdout + sampled.stderr
-    for words in (["--large", "exact"], ["--exact"]):
+    for words in (["--exact"],):
         exact = bicore(*command, *words, "--dry-run", "--json", cwd=tmp_path)
         assert json.loads(exact.stdout)["approximation"] is None
 
@@ -325,15 +325,15 @@ REFUSED = {
     "percentage": (["digits", "--size", "200%"], "--size must be"),
     "limit": (["digits", "--size", "5", "--limit", "-3"], "limit must be"),
     "unused weights": (
-        ["x.npy", "--labels", "y.npy", "--data-weights", "w", "--size", "5"],
-        "--data-weights w means nothing for x.npy",
+        ["x.npy", "--labels", "y.npy", "--sample-weight", "w", "--size", "5"],
+        "--sample-weight w means nothing for x.npy",
     ),
     "unused target": (
         ["digits", "--target", "label", "--size", "5"],
         "--target label means nothing for digits",
     ),
     "weights are the target": (
-        ["table.csv", "--target", "label", "--data-weights", "label", "--size", "5"],
+        ["table.csv", "--target", "label", "--sample-weight", "label", "--size", "5"],
         "is named by --target too",
     ),
     "float image": (["floats", "--size", "1"], "floating-point pixels"),

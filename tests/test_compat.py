@@ -20,7 +20,7 @@ RBF = {"kernel": "rbf", "inner_reg": 0.1}
 
 def test_sampler_is_a_scikit_learn_estimator():
     sampler = CoresetSampler(
-        size=7, selector=BilevelSelector("rbf", weights="final"), random_state=3
+        size=7, selector=BilevelSelector("rbf", weighting="final"), random_state=3
     )
     again = clone(sampler)
     assert again.get_params().keys() == sampler.get_params().keys()
@@ -101,7 +101,7 @@ def test_sampling_strategies_are_quotas():
 
 def test_weighted_subset_feeds_a_loader():
     x, y = digits()
-    coreset = select(x[:200], y[:200], size=10, kernel="rbf", inner_reg=0.1, weights="final")
+    coreset = select(x[:200], y[:200], size=10, kernel="rbf", inner_reg=0.1, weighting="final")
     tensors = TensorDataset(torch.from_numpy(x[:200]).float(), torch.from_numpy(y[:200]))
     subset = WeightedSubset(tensors, coreset, normalise=True)
     inputs, labels, weights = next(iter(DataLoader(subset, batch_size=10)))

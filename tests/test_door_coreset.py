@@ -60,7 +60,7 @@ def test_a_mask_knows_how_many_rows_there_are():
 
 def test_a_frame_has_a_row_a_point():
     data = blobs()
-    coreset = select(data, 5, kernel="rbf", inner_reg=0.1)
+    coreset = select(data, size=5, kernel="rbf", inner_reg=0.1)
     frame = coreset.to_frame()
     assert frame["index"].tolist() == coreset.indices.tolist()
     assert frame.columns.tolist() == ["index", "id", "weight", "objective", "gain"]
@@ -75,11 +75,11 @@ def test_rows_of_a_table_keep_their_order_and_get_weights():
     assert chosen["text"].tolist() == ["e", "c", "h"]
     assert chosen["weight"].tolist() == [1.0, 0.5, 2.0]
     assert chosen.index.tolist() == [104, 102, 107]
-    assert PICKED.select(table, weight=None).columns.tolist() == ["text"]
-    stored = PICKED.select(pa.table({"text": list("abcdefgh")}), weight="w")
+    assert PICKED.select(table, sample_weight=None).columns.tolist() == ["text"]
+    stored = PICKED.select(pa.table({"text": list("abcdefgh")}), sample_weight="w")
     assert stored.to_pydict() == {"text": ["e", "c", "h"], "w": [1.0, 0.5, 2.0]}
     with pytest.raises(InputError, match="'text' already"):
-        PICKED.select(table, weight="text")
+        PICKED.select(table, sample_weight="text")
     with pytest.raises(InputError, match="beyond the 3 rows of table"):
         PICKED.select(table[:3])
     with pytest.raises(InputError, match="has no columns"):
@@ -88,7 +88,7 @@ def test_rows_of_a_table_keep_their_order_and_get_weights():
 
 def test_a_notebook_shows_it():
     data = blobs()
-    coreset = select(data, 12, kernel="rbf", inner_reg=0.1)
+    coreset = select(data, size=12, kernel="rbf", inner_reg=0.1)
     page = ElementTree.fromstring(coreset._repr_html_())  # it is well-formed
     words = " ".join(page.itertext())
     assert "12 of 40 points" in words

@@ -106,7 +106,7 @@ def test_the_sampler_of_scikit_learn_goes_into_a_pipeline_too():
 @pytest.mark.parametrize("weights", ["final", "learnt"])
 def test_learned_weights_keep_the_counts_and_reach_a_model(weights):
     x, y = uneven()
-    chooser = BilevelSelector("rbf", inner_reg=0.1, weights=weights)
+    chooser = BilevelSelector("rbf", inner_reg=0.1, weighting=weights)
     sampler = CoresetSampler(selector=chooser)
     model = CoresetClassifier(LogisticRegression(), sampler).fit(x, y)
     assert not (model.sampler_.sample_weight_ == 1.0).all()
@@ -122,7 +122,7 @@ def test_large_data_are_selected_in_parts(monkeypatch):
         monkeypatch.setattr(f"bicore.methods.counts.{name}", value)
     least = min(Counter(data.y[keep]).values())
     for weights in ("binary", "final"):
-        chooser = BilevelSelector("rbf", inner_reg=0.1, weights=weights, exact=False)
+        chooser = BilevelSelector("rbf", inner_reg=0.1, weighting=weights, exact=False)
         sampler = CoresetSampler(selector=chooser)
         with pytest.warns(LargeDataWarning, match="in 4 parts"):
             _, labels = sampler.fit_resample(data.x[keep], data.y[keep])

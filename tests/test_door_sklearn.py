@@ -21,7 +21,7 @@ from bicore.methods.baselines.covering import KCenter
 from tests.helpers import blobs
 
 PLAIN = {"selector": BilevelSelector("linear", inner_reg=0.1)}
-LEARNED = {"selector": BilevelSelector("linear", inner_reg=0.1, weights="final")}
+LEARNED = {"selector": BilevelSelector("linear", inner_reg=0.1, weighting="final")}
 #: Rows with weight 2 and rows that occur twice are one problem to a model that sees all of them.
 #: Ours sees a share of the rows: of repeated ones another number, and each with its coreset weight.
 OTHER_ROWS = "weights decide which rows are chosen, and a share of repeated rows is another number"

@@ -46,9 +46,9 @@ QUICK = {"inner_reg": 0.1, "strategy": "greedy"}
 OPTIONS = {
     "linear": {"kernel": "linear", **QUICK},
     "rbf": {"kernel": "rbf", **QUICK},
-    "blocks": {"kernel": "rbf", "large": "exact", "runtime": SMALL, **QUICK},
+    "blocks": {"kernel": "rbf", "exact": True, "runtime": SMALL, **QUICK},
     "automatic": {"kernel": "rbf"},
-    "weights": {"kernel": "rbf", "inner_reg": 0.1, "weights": "final"},
+    "weights": {"kernel": "rbf", "inner_reg": 0.1, "weighting": "final"},
     "cross-entropy": {"kernel": "rbf", "inner_reg": 0.1, "loss": "cross-entropy"},
     "sum": {"kernel": RBF(0.3) + 0.5 * Linear(bias=1.0), "inner_reg": 0.1},
     "cosine": {"kernel": Normalised(Linear()), "inner_reg": 0.1, "rule": "gain"},

@@ -56,7 +56,7 @@ def test_polars_lists_are_rows():
     assert chosen["label"].to_list() == ["b", "a"]
     assert chosen["weight"].to_list() == [0.5, 2.0]
     with pytest.raises(InputError, match="'label' already"):
-        Coreset(np.array([4])).select(frame, weight="label")
+        Coreset(np.array([4])).select(frame, sample_weight="label")
 
 
 def test_a_column_of_arrow_is_not_copied():
@@ -112,19 +112,19 @@ def embedded(tmp_path):
 def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
     from bicore.integrations.huggingface import from_hf
 
-    data = from_hf(embedded, x="embedding", y="label", weight="count")
+    data = from_hf(embedded, x="embedding", y="label", sample_weight="count")
     assert data.x.dtype == np.float32
     np.testing.assert_array_equal(data.x, blobs().x.astype(np.float32))
     np.testing.assert_array_equal(data.y, blobs().y)
     assert data.weights[-1] == 2.0
-    coreset = select(data, 7, kernel="rbf", inner_reg=0.1, weights="final")
+    coreset = select(data, size=7, kernel="rbf", inner_reg=0.1, weighting="final")
     chosen = coreset.select(embedded)
     assert chosen["text"][:] == [f"row {row}" for row in coreset]
     np.testing.assert_array_equal(chosen["weight"][:], coreset.weights)
     assert chosen.features["label"].names == ["red", "green", "blue"]
     assert embedded.select(coreset)["text"][:] == chosen["text"][:]
     with pytest.raises(InputError, match="'text' already"):
-        coreset.select(embedded, weight="text")
+        coreset.select(embedded, sample_weight="text")
 
 
 def test_what_was_selected_and_shuffled_stays_so(embedded):
@@ -155,4 +155,4 @@ def test_data_sets_that_lack_something_are_refused(embedded):
     with pytest.raises(InputError, match="row 3"):
         from_hf(lacking, x="embedding", y="text")
     with pytest.raises(InputError, match="from_hf"):
-        select(embedded, 5)
+        select(embedded, size=5)

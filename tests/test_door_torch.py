@@ -166,7 +166,7 @@ def test_outer_sets_weights_and_folders(tmp_path):
     x, y = images()
     model = network()
     heavy = Counting(lambda a, b, row: (a, b, float(row < 60)))
-    assert select_from(heavy, 8, model=model, weight=2, **OPTIONS).indices.max() < 60
+    assert select_from(heavy, 8, model=model, sample_weight=2, **OPTIONS).indices.max() < 60
     judged = select_from(
         TensorDataset(x[:60], y[:60]),
         8,

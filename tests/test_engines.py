@@ -63,14 +63,14 @@ class RefitEngine(ListedEngine):
 def test_a_new_engine_is_one_file_and_one_line(monkeypatch):
     data = blobs(30)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="gain")
-    expected = selector.select(data, 6, context=ON_CPU)
+    expected = selector.select(data, 6, **ON_CPU.keywords)
     monkeypatch.setattr(engines, "ENGINES", [RefitEngine, *engines.ENGINES])  # the line
-    found = selector.select(data, 6, context=ON_CPU)
+    found = selector.select(data, 6, **ON_CPU.keywords)
     assert RefitEngine.built == 1
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-9)
     other = BilevelSelector(kernel="rbf", inner_reg=0.1)  # it does not offer gradients
-    assert len(other.select(data, 3, context=ON_CPU)) == 3
+    assert len(other.select(data, 3, **ON_CPU.keywords)) == 3
     assert RefitEngine.built == 1
 
 
@@ -85,10 +85,10 @@ class CountedEngine(ImplicitEngine):
         return cls(problem, demand.capacity, demand.solvers)
 
 
-@pytest.mark.parametrize("weights", ["learnt", "final"])
+@pytest.mark.parametrize("weights", ["learned", "final"])
 def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
     data = blobs(30)
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.1, weights=weights)
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.1, weighting=weights)
     expected = selector.select(data, 4)
     guesses = selector.predict(data, data.x)
     monkeypatch.setattr(engines, "ENGINES", [CountedEngine, *engines.ENGINES])
@@ -119,7 +119,7 @@ def test_an_engine_refuses_what_it_does_not_offer():
         ({}, DenseRidgeEngine),
         ({"rule": "gain"}, DenseRidgeEngine),
         ({"kernel": "linear"}, RidgeEngine),
-        ({"weights": "learnt"}, ImplicitEngine),
+        ({"weighting": "learned"}, ImplicitEngine),
         ({"inner_reg": PerPoint(0.1)}, ImplicitEngine),
         ({"loss": "cross-entropy"}, ImplicitEngine),
     ],

@@ -146,7 +146,7 @@ def test_4_columns_that_number_no_rows_stay(read, tmp_path):
 
 def test_4_a_row_number_that_is_asked_for_is_a_feature(read, tmp_path):
     table(tmp_path, "t.csv", {"id": range(ROWS), "a": numbers(), "label": labels()})
-    told(read("t.csv", "--target", "label", "--features", "id"), "numeric columns: id\n")
+    told(read("t.csv", "--target", "label", "--columns", "id"), "numeric columns: id\n")
 
 
 def test_4_features_and_drop_name_columns(read, tmp_path):
@@ -154,10 +154,10 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     table(tmp_path, "t.tsv", columns, "\t")
     words = ["t.tsv", "--target", "label"]
     told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
-    told(read(*words, "--features", 'a,"c,d"'), "features are those named: a, c,d")
+    told(read(*words, "--columns", 'a,"c,d"'), "features are those named: a, c,d")
     refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
     refused(read(*words, "--drop", "label"), "--drop label is named by --target too")
-    refused(read(*words, "--features", "a,b", "--drop", "b"), "b is named by --drop too")
+    refused(read(*words, "--columns", "a,b", "--drop", "b"), "b is named by --drop too")
     refused(read("digits", "--drop", "a"), "--drop a means nothing for digits")
 
 
@@ -415,7 +415,7 @@ def test_10_lists_in_parquet_are_features(read, tmp_path):
         source = open_source(str(tmp_path / name), target="y", scale="none")
         np.testing.assert_allclose(source.data.x[6:], rows[6:], rtol=1e-6)
         np.testing.assert_allclose(source.data.x[5], np.median(np.delete(rows, 5, 0), 0), rtol=1e-6)
-    result = read("t.parquet", "--target", "y", "--features", "v")
+    result = read("t.parquet", "--target", "y", "--columns", "v")
     told(result, "list columns: v (4 numbers, 4 missing → median)")
     told(read("t.parquet", "--target", "y"), "r (lists that are not numbers of one length)")
 

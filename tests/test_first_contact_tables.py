@@ -112,7 +112,7 @@ def test_m4_a_data_frame_is_encoded_like_its_file(tmp_path, kind):
 
 def test_m4_mixed_cells_weights_and_types(tmp_path):
     frame = pd.DataFrame({"mixed": ["1", 2, 3.5] * 10, "day": pd.date_range("2020", periods=30)})
-    data = encode_table(frame, np.arange(30.0), weight=np.ones(30)).data
+    data = encode_table(frame, np.arange(30.0), sample_weight=np.ones(30)).data
     assert data.x[:3, 0].tolist() == [1, 2, 3.5]
     assert data.y[3] == 3
     assert data.weights.sum() == 30

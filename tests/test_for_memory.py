@@ -67,7 +67,7 @@ def test_classes_that_come_one_after_the_other_share_a_stream_buffer():
         {"strategy": "exchange"},
         {"strategy": "greedy"},
         {"quotas": {0: 2}},
-        {"targets": "smoothed"},
+        {"smooth_labels": True},
         {"rule": "gain"},
     ],
 )

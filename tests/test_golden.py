@@ -40,7 +40,7 @@ GOLDEN = {
         1.47966971,
     ),
     "learnt": (
-        {"kernel": "rbf", "inner_reg": 0.1, "weights": "learnt"},
+        {"kernel": "rbf", "inner_reg": 0.1, "weighting": "learned"},
         [202, 219, 88, 90, 117, 118, 139, 214, 225, 40],
         0.32424565,
     ),
@@ -85,7 +85,7 @@ def test_configurations_drawn_at_random(number):
         x[:rows],
         y[:rows],
         setting["size"],
-        weight=weight,
+        sample_weight=weight,
         outer=(x[judge], y[judge]) if setting["outer"] else None,
         initial=first,
         random_state=setting["seed"],

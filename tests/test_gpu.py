@@ -9,7 +9,6 @@ import torch
 
 from bicore import (
     BilevelSelector,
-    Context,
     Dataset,
     InputError,
     MemoryLimitError,
@@ -200,7 +199,7 @@ def test_what_is_not_covered_falls_back_with_a_notice(kernel, shape, words):
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"rule": "gain"}, {"candidates": 40}, {"weights": "final"}, {"weights": "learnt"}],
+    [{}, {"rule": "gain"}, {"candidates": 40}, {"weighting": "final"}, {"weighting": "learned"}],
 )
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "ntk"])
 def test_selections_are_the_same_on_both(kernel, options, loss):
@@ -211,7 +210,7 @@ def test_selections_are_the_same_on_both(kernel, options, loss):
     selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=0.1, **options)
     for held_out in (None, outer):
         cpu, gpu = (
-            selector.select(data, 30, outer=held_out, context=Context(runtime=Runtime(device)))
+            selector.select(data, 30, outer=held_out, runtime=Runtime(device))
             for device in ("cpu", "cuda")
         )
         assert gpu.details["device"].startswith("cuda")
@@ -230,7 +229,7 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     data = blobs(3000, classes=4, features=6)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
     whole, blocked = (
-        selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory=memory)))
+        selector.select(data, 6, runtime=Runtime("cuda", memory=memory))
         for memory in (None, "30MB")
     )
     assert (whole.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
@@ -239,11 +238,11 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     wide = Dataset(np.random.default_rng(0).normal(size=(3000, 400)), np.arange(3000) % 3)
     there, here = (
         BilevelSelector(kernel="rbf", inner_reg=0.1).select(
-            wide, 4, context=Context(runtime=Runtime(device, memory="30MB"))
+            wide, 4, runtime=Runtime(device, memory="30MB")
         )
         for device in ("cuda", "cpu")
     )
     assert there.details["operator"] == "blocked"
     assert there.indices.tolist() == here.indices.tolist()
     with pytest.raises(MemoryLimitError, match=r"needs at least .* and the limit is 100 kB"):
-        selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory="100KB")))
+        selector.select(data, 6, runtime=Runtime("cuda", memory="100KB"))

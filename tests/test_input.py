@@ -8,7 +8,6 @@ from scipy import sparse
 
 from bicore import (
     BilevelSelector,
-    Context,
     Dataset,
     InputError,
     Linear,
@@ -127,8 +126,8 @@ REFUSED = {
         r"outer_loss='hinge' is not known",
     ),
     "unknown weights": (
-        lambda: select(X, Y, 3, weights="learned"),
-        r"weights='learned' is not known.*'learnt'",
+        lambda: select(X, Y, 3, weighting="learnd"),
+        r"weighting='learnd' is not known.*'learned'",
     ),
     "unknown rule": (lambda: select(X, Y, 3, rule="gains"), r"rule='gains'.*'gain'"),
     "unknown task": (lambda: select(X, Y, 3, task="regress"), r"task='regress'.*'regression'"),
@@ -166,16 +165,19 @@ REFUSED = {
         r"smallest eigenvalue is -50",
     ),
     "negative weight": (
-        lambda: select(X, Y, 3, weight=np.r_[-1.0, np.ones(39)], **OK),
+        lambda: select(X, Y, 3, sample_weight=np.r_[-1.0, np.ones(39)], **OK),
         r"weight\[0\] = -1.0 is negative",
     ),
     "zero weights": (
-        lambda: select(X, Y, 3, weight=np.zeros(40), **OK),
+        lambda: select(X, Y, 3, sample_weight=np.zeros(40), **OK),
         r"weight is zero for all 40 rows",
     ),
-    "weight length": (lambda: select(X, Y, 3, weight=np.ones(4), **OK), r"weight has shape \(4,\)"),
+    "weight length": (
+        lambda: select(X, Y, 3, sample_weight=np.ones(4), **OK),
+        r"weight has shape \(4,\)",
+    ),
     "more than weighted": (
-        lambda: select(X, Y, 5, weight=np.r_[np.ones(4), np.zeros(36)], **OK),
+        lambda: select(X, Y, 5, sample_weight=np.r_[np.ones(4), np.zeros(36)], **OK),
         r"size=5 is outside 1 … 4",
     ),
     "regulariser": (
@@ -192,17 +194,17 @@ REFUSED = {
     ),
     "labels beside a data set": (
         lambda: select(Dataset(X, Y), Y, 3, **OK),
-        r"x is a Dataset and carries its own",
+        r"x is a Dataset, which has its own",
     ),
     "weights beside a data set": (
-        lambda: select(Dataset(X, Y), size=3, weight=np.ones(40), **OK),
-        r"carries its own",
+        lambda: select(Dataset(X, Y), size=3, sample_weight=np.ones(40), **OK),
+        r"which has its own",
     ),
     "unknown option": (
         lambda: select(X, Y, 3, kernal="rbf"),
         r"the option='kernal' is not known.*Did you mean 'kernel'",
     ),
-    "outer an array": (lambda: select(X, Y, 3, outer=X, **OK), r"outer is not a separate set"),
+    "outer an array": (lambda: select(X, Y, 3, outer=X, **OK), r"outer must be a tuple"),
     "initial fractions": (
         lambda: select(X, Y, 3, initial=[0.7, 1.9], **OK),
         r"initial holds .*0.7.*whole row numbers",
@@ -282,13 +284,12 @@ def test_image_kernels_take_smaller_blocks_before_they_are_refused():
     data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 6, 6)), np.arange(300) % 3)
     selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
     whole, blocked = (
-        selector.select(data, 2, context=Context(runtime=Runtime(memory=memory)))
-        for memory in (None, "1MB")
+        selector.select(data, 2, runtime=Runtime(memory=memory)) for memory in (None, "1MB")
     )
     assert (whole.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
     with pytest.raises(MemoryLimitError, match="needs at least"):
-        selector.select(data, 2, context=Context(runtime=Runtime(memory="50KB")))
+        selector.select(data, 2, runtime=Runtime(memory="50KB"))
 
 
 def test_a_stored_matrix_counts_where_it_must_be_copied():
@@ -296,11 +297,11 @@ def test_a_stored_matrix_counts_where_it_must_be_copied():
     data = Dataset(x @ x.T, np.arange(60) % 2)
     selector = BilevelSelector(kernel="precomputed", inner_reg=0.1)
     # 28.8 kB, but used where it lies
-    assert len(selector.select(data, 3, context=Context(runtime=Runtime(memory="25KB")))) == 3
+    assert len(selector.select(data, 3, runtime=Runtime(memory="25KB"))) == 3
     with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):
-        selector.select(data, 3, context=Context(runtime=Runtime(memory="15KB", dtype="float32")))
+        selector.select(data, 3, runtime=Runtime(memory="15KB", dtype="float32"))
     with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):
-        selector.select(data, 3, context=Context(runtime=Runtime(memory="1KB")))
+        selector.select(data, 3, runtime=Runtime(memory="1KB"))
 
 
 def test_memory_is_predicted_before_it_is_allocated():
@@ -312,14 +313,14 @@ def test_memory_is_predicted_before_it_is_allocated():
     with pytest.raises(
         MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"
     ):
-        select(x, y, 100, runtime=Runtime(memory="1MB"), large="exact", method="bilevel-ntk", **OK)
+        select(x, y, 100, runtime=Runtime(memory="1MB"), exact=True, method="bilevel-ntk", **OK)
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_points_run_in_blocks():
     x = np.random.default_rng(0).normal(size=(100_000, 2))
     runtime = Runtime(memory="2GB", dtype="float32")
-    coreset = select(x, x[:, 0] > 0, 2, runtime=runtime, large="exact", **OK)
+    coreset = select(x, x[:, 0] > 0, 2, runtime=runtime, exact=True, **OK)
     assert coreset.details["operator"] == "blocked"
     assert len(coreset) == 2
 
@@ -327,7 +328,7 @@ def test_a_hundred_thousand_points_run_in_blocks():
 def test_a_hundred_thousand_points_with_features():
     x = np.random.default_rng(0).normal(size=(100_000, 8))
     runtime = Runtime(memory="200MB")
-    given = {"kernel": "linear", "inner_reg": 1.0, "method": "bilevel-ntk", "large": "exact"}
+    given = {"kernel": "linear", "inner_reg": 1.0, "method": "bilevel-ntk", "exact": True}
     coreset = select(x, x[:, 0] > 0, 20, runtime=runtime, **given)
     assert coreset.details["operator"] == "features"
 
@@ -427,7 +428,7 @@ def test_images_run_with_the_convolutional_kernels():
 
 
 def test_a_data_set_may_be_followed_by_the_size():
-    assert select(Dataset(X, Y), 6, **OK).indices.tolist() == BASE
+    assert select(Dataset(X, Y), size=6, **OK).indices.tolist() == BASE
     assert select(torch.from_numpy(X).to(torch.bfloat16), Y, 3, **OK).status == "complete"
     assert select(X, Y, 3, kernel="rbf", inner_reg=np.float32(0.1)).info[
         "inner_reg"
@@ -467,7 +468,7 @@ def test_known_classes_allow_a_part_without_some_of_them():
 def test_data_slices_every_column_together():
     data = Dataset(X, Y, np.arange(1.0, 41), np.arange(100, 140))
     part = data[[5, 2]]
-    assert (part.y.tolist(), part.weight.tolist(), part.ids.tolist()) == (
+    assert (part.y.tolist(), part.sample_weight.tolist(), part.ids.tolist()) == (
         [Y[5], Y[2]],
         [6.0, 3.0],
         [105, 102],
@@ -501,7 +502,7 @@ def test_extra_columns_are_sliced_with_their_rows_and_keep_their_kind():
         "bytes": "U2",
         "objects": "U2",
     }
-    part = data[(2, 1)].with_columns(weight=np.ones(2))
+    part = data[(2, 1)].with_columns(sample_weight=np.ones(2))
     assert part.extra["swapped"].tolist() == [2, 1]
     assert part.extra["bytes"].tolist() == ["c", "bb"]
     assert all(column.dtype.isnative for column in part.extra.values())

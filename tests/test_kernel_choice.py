@@ -87,9 +87,12 @@ def test_passes_refuse_a_model_because_their_features_are_linear():
     data = blobs()
     source = ArrayShards(data.x, data.y)
     with pytest.raises(InputError, match="model"):
-        select(source, size=5, passes="exact", model="trees")
-    automatic = select(source, size=5, passes="exact", kernel=AutomaticKernel())
-    assert automatic.indices.tolist() == select(source, size=5, passes="exact").indices.tolist()
+        select(source, size=5, passes=True, exact=True, model="trees")
+    automatic = select(source, size=5, passes=True, exact=True, kernel=AutomaticKernel())
+    assert (
+        automatic.indices.tolist()
+        == select(source, size=5, passes=True, exact=True).indices.tolist()
+    )
 
 
 def test_columns_of_one_scale_are_left_alone():

@@ -99,9 +99,9 @@ CASES = {
     **{f"rule {name}": bilevel(rule=name) for name in RULES},
     "default": BilevelSelector(),
     "linear": BilevelSelector("linear"),
-    "learnt": bilevel(weights="learnt"),
-    "learnt, cross-entropy": bilevel(weights="learnt", loss="cross-entropy"),
-    "final": bilevel(weights="final"),
+    "learned": bilevel(weighting="learned"),
+    "learnt, cross-entropy": bilevel(weighting="learned", loss="cross-entropy"),
+    "final": bilevel(weighting="final"),
     "simplex, cross-entropy": bilevel(strategy="simplex", loss="cross-entropy"),
     "joint": JointSelector([bilevel(), bilevel(kernel=RBF(0.5))]),
     "herding in a kernel": Herding(RBF(0.2)),
@@ -139,14 +139,14 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
     roomy = ("method reducible-loss", "method bilevel", "method bilevel-weighted")
     memory = 1_400_000 if name in roomy else 760_000
     runtime = Runtime(device="cpu", memory=memory)
-    whole = selector.select(data, SIZE, context=Context(network(), runtime))
+    whole = selector.select(data, SIZE, model=network(), runtime=runtime)
     looks = ticks.made
     for limit in LIMITS:
         ticks.made = 0
         context = Context(network(), Runtime(device="cpu", memory=memory, max_seconds=limit))
         most = limit + 3 * Clock(limit).grace + AFTER  # a first point, and putting it in order
         try:
-            part = selector.select(data, SIZE, context=context)
+            part = selector.select(data, SIZE, **context.keywords)
         except TimeLimitError:
             assert ticks.made <= most
             continue
@@ -161,7 +161,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
         elif part.status is not whole.status:
             assert part.status is Status.LESS_REFINED
             assert "max_seconds" in part.message
-        unweighted = "gradient-matching" not in name and "learnt" not in name
+        unweighted = "gradient-matching" not in name and "learned" not in name
         if selector.ordered and unweighted:
             assert part.indices.tolist() == whole.indices[: len(part)].tolist()
 
@@ -169,7 +169,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
 def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(small_tiles, ticks):
     runtime = Runtime(device="cpu", memory=760_000, max_seconds=8)
     with pytest.raises(TimeLimitError, match=r"max_seconds=8 .* first point takes at least \d"):
-        bilevel().select(blobs(), SIZE, context=Context(runtime=runtime))
+        bilevel().select(blobs(), SIZE, runtime=runtime)
 
 
 def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
@@ -205,7 +205,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
 
         monkeypatch.setattr(base, "greedy_order", fails)
         limited = Context(runtime=Runtime(max_seconds=1e6))
-        part = bilevel(strategy="exchange").select(data, SIZE, context=limited)
+        part = bilevel(strategy="exchange").select(data, SIZE, **limited.keywords)
         assert part.status is status
         assert part.message == f"{how} before the points were refined: all points, less refined"
         assert part.indices.tolist() == greedy.indices.tolist()
@@ -239,7 +239,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
     monkeypatch.setattr(Assembly, "ordered", counted)
     runtime = Runtime(device="cpu", memory=400_000)
     found = bilevel(kernel=kernel, loss=loss, strategy="simplex").select(
-        blobs(), SIZE, context=Context(runtime=runtime)
+        blobs(), SIZE, runtime=runtime
     )
     assert found.details["operator"] in ("blocked", "features")
     assert columns[-1] <= ROWS * SIZE
@@ -285,7 +285,7 @@ def test_preparation_is_shown_before_the_first_point(monkeypatch, capsys, small_
 
     monkeypatch.setattr(clock, "LINE_EVERY_SECONDS", -1.0)
     runtime = Runtime(device="cpu", memory=760_000, progress=True)
-    bilevel().select(blobs(), 2, context=Context(runtime=runtime))
+    bilevel().select(blobs(), 2, runtime=runtime)
     written = capsys.readouterr().err
     assert "preparing  0% of a pass" in written
     assert written.index("preparing") < written.index("selecting 1/2")
@@ -300,15 +300,13 @@ def test_a_memory_limit_changes_no_answer():
     plain = BilevelSelector("rbf").select(data, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
-        found = select(data, 5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
+        found = select(data, size=5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
     assert found.indices.tolist() == plain.indices.tolist()
     assert found.details["operator"] == "blocked"
-    expected = bicore.estimate(data, 5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
+    expected = bicore.estimate(data, size=5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
     assert expected.operator == "blocked"
     assert expected.approximation is None
     assert expected.bytes <= 760_000
-    with pytest.raises(InputError, match="large='exakt' is not known"):
-        select(data, 5, large="exakt")
 
 
 @pytest.mark.parametrize(
@@ -328,17 +326,17 @@ def test_many_rows_are_approximated_with_a_warning(method, words, monkeypatch):
         monkeypatch.setattr(large, name, value)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LargeDataWarning)
-        found = select(blobs(), 5, method=method)
+        found = select(blobs(), size=5, method=method)
     said = [str(one.message) for one in caught if one.category is LargeDataWarning]
     assert len(found) == 5
     assert bool(said) == (words is not None)
     if words is not None:
         assert words in said[0]
         assert said[0] in found.provenance.notes
-        assert bicore.estimate(blobs(), 5, method=method).approximation == said[0]
+        assert bicore.estimate(blobs(), size=5, method=method).approximation == said[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
-        assert len(select(blobs(), 5, method=method, large="exact")) == 5
+        assert len(select(blobs(), size=5, method=method, exact=True)) == 5
 
 
 class Held(torch.overrides.TorchFunctionMode):
@@ -384,20 +382,20 @@ def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtyp
     data = Dataset(x, (3 * np.abs(x[:, 0])).astype(int) % 3)
     runtime = Runtime(device="cpu", dtype=dtype, memory="1GB")
     asked = {"kernel": kernel, "inner_reg": 0.1, "strategy": "exchange"}
-    expected = bicore.estimate(data, size, method="bilevel-ntk", runtime=runtime, **asked)
+    expected = bicore.estimate(data, size=size, method="bilevel-ntk", runtime=runtime, **asked)
     with Held() as held:
-        found = BilevelSelector(**asked).select(data, size, context=Context(runtime=runtime))
+        found = BilevelSelector(**asked).select(data, size, runtime=runtime)
     assert found.details["exchanges"] > 0
     assert expected.operator == found.details["operator"]
     assert held.most <= expected.bytes
 
 
 def test_a_limit_too_small_for_exchanges_is_refused():
-    given = {"kernel": "rbf", "inner_reg": 0.1, "targets": "given"}
+    given = {"kernel": "rbf", "inner_reg": 0.1, "smooth_labels": False}
     free, tight = Runtime(device="cpu"), Runtime(device="cpu", memory="1MB")
-    assert "exchanges" in select(blobs(1000), 5, runtime=free, **given).details
+    assert "exchanges" in select(blobs(1000), size=5, runtime=free, **given).details
     with pytest.raises(MemoryLimitError, match="needs at least"):
-        select(blobs(1000), 5, runtime=tight, **given)
+        select(blobs(1000), size=5, runtime=tight, **given)
 
 
 @pytest.mark.parametrize("memory", ["1GB", 1000], ids=["stored", "computed again"])
@@ -405,7 +403,7 @@ def test_facility_location_over_a_sample_reports_of_all_rows(memory):
     data = blobs()
     context = Context(runtime=Runtime(device="cpu", memory=memory))
     plain = FacilityLocation(counted=True).select(data, 12)
-    some = FacilityLocation(counted=True, sample=120).select(data, 12, context=context)
+    some = FacilityLocation(counted=True, sample=120).select(data, 12, **context.keywords)
     distances = np.linalg.norm(data.x[:, None] - data.x[some.indices], axis=2)
     assert some.objective == pytest.approx(distances.min(1).mean())
     assert some.weights.sum() == pytest.approx(ROWS)
@@ -425,9 +423,9 @@ def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeyp
     monkeypatch.setattr(prepare, "JUDGING_ROWS", 120)
     for memory in ("1GB", 760_000):  # stored, and in blocks
         context = Context(runtime=Runtime(device="cpu", memory=memory))
-        found = BilevelSelector(RBF(0.2)).select(data, 2, context=context).provenance.inner_reg
+        found = BilevelSelector(RBF(0.2)).select(data, 2, **context.keywords).provenance.inner_reg
         order = np.random.default_rng(0).permutation(ROWS)
-        turned = BilevelSelector(RBF(0.2)).select(data[order], 2, context=context)
+        turned = BilevelSelector(RBF(0.2)).select(data[order], 2, **context.keywords)
         assert found == pytest.approx(whole, rel=0.5)
         assert found != whole
         assert turned.provenance.inner_reg == pytest.approx(found)
@@ -460,7 +458,7 @@ def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
         Work.done = 0.0
         runtime = Runtime(device="cpu", memory=400_000, max_seconds=limit)
         with Work(), contextlib.suppress(TimeLimitError):
-            selector.select(data, SIZE, context=Context(runtime=runtime))
+            selector.select(data, SIZE, runtime=runtime)
         return Work.done / unit
 
     unit = spent(None) / 100  # a second is a hundredth of the work

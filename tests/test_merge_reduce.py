@@ -90,7 +90,7 @@ def test_a_reduction_weighs_the_rows_of_each_slot_by_what_it_stands_for(monkeypa
 
 
 def test_learnt_weights_stay_in_proportion():
-    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
+    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2
     x = rng.normal(size=(40, 2)) + 2 * np.eye(2)[y]

@@ -28,7 +28,7 @@ def from_array(x, y, folder, request):
 
 
 def from_dataset(x, y, folder, request):
-    weight = request.pop("weight", None)
+    weight = request.pop("sample_weight", None)
     return bicore.select(Dataset(x, y, weight), **request)
 
 
@@ -47,20 +47,20 @@ def from_polars(x, y, folder, request):
 def from_npy(x, y, folder, request):
     np.save(folder / "x.npy", x)
     np.save(folder / "y.npy", y)
-    if "weight" in request:
-        np.save(folder / "w.npy", request["weight"])
-        request["weight"] = str(folder / "w.npy")
+    if "sample_weight" in request:
+        np.save(folder / "w.npy", request["sample_weight"])
+        request["sample_weight"] = str(folder / "w.npy")
     return bicore.select(folder / "x.npy", labels=folder / "y.npy", **request)
 
 
 def from_npz(x, y, folder, request):
-    weight = {"weight": request.pop("weight")} if "weight" in request else {}
+    weight = {"weight": request.pop("sample_weight")} if "sample_weight" in request else {}
     np.savez(folder / "rows.npz", x=x, y=y, **weight)
     return bicore.select(folder / "rows.npz", **request)
 
 
 def from_shards(x, y, folder, request):
-    weight = request.pop("weight", None)
+    weight = request.pop("sample_weight", None)
     cuts = [0, 17, 60, len(x)]
     for number, (low, high) in enumerate(pairwise(cuts)):
         extra = {} if weight is None else {"weight": weight[low:high]}
@@ -73,12 +73,12 @@ def from_parquet(x, y, folder, request):
     from pyarrow import parquet
 
     columns = {f"c{k:02d}": x[:, k] for k in range(x.shape[1])} | {"y": y}
-    if "weight" in request:
-        columns["w"] = request["weight"]
-        request["weight"] = "w"
+    if "sample_weight" in request:
+        columns["w"] = request["sample_weight"]
+        request["sample_weight"] = "w"
     parquet.write_table(arrow.table(columns), folder / "rows.parquet")
     names = [f"c{k:02d}" for k in range(x.shape[1])]
-    rows = {"features": names, "target": "y", "scale": "none"}
+    rows = {"columns": names, "target": "y", "scale": "none"}
     return bicore.select(folder / "rows.parquet", **rows, **request)
 
 
@@ -88,7 +88,7 @@ def from_dask(x, y, folder, request):
 
 
 def from_sampler(x, y, folder, request):
-    if set(request) & {"quotas", "initial", "weight"}:
+    if set(request) & {"quotas", "initial", "sample_weight"}:
         pytest.skip("the sampler has no such argument")
     names = ("size", "tolerance", "random_state", "runtime")
     own = {name: request.pop(name) for name in names if name in request}
@@ -125,7 +125,7 @@ REQUESTS = {
     "prior": {"size": 8, "prior": "equal"},
     "initial": {"size": 8, "initial": [3, 50]},
     "initial outside": {"size": 8, "initial": [3, 500]},
-    "weights": {"size": 8, "weight": np.linspace(0.0, 2.0, 120)},
+    "weights": {"size": 8, "sample_weight": np.linspace(0.0, 2.0, 120)},
     "absolute ρ": {"size": 8, "inner_reg": 0.5},
     "kernel": {"size": 8, "kernel": "linear"},
     "loss": {"size": 8, "loss": "cross-entropy"},
@@ -201,7 +201,7 @@ def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monke
     assert found.objective == expected.objective
     assert any("large data" in note for note in found.provenance.notes)
     with pytest.raises(bicore.MemoryLimitError, match="passes"):
-        bicore.select(tmp_path / "rows.npz", size=10, large="exact")
+        bicore.select(tmp_path / "rows.npz", size=10, exact=True)
 
 
 @pytest.mark.parametrize("name", few(["balanced", "fraction", "count", "prior"], 2))

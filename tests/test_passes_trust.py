@@ -41,9 +41,7 @@ class TestIntercept:
     def test_the_intercept_is_that_of_a_kernel_in_memory(self, intercept):
         x, y = gaussians(0)
         options = {"rule": "gain", "intercept": intercept}
-        found = select_from_shards(
-            ArrayShards(x, y), 10, features=Rows(), passes="exact", **options
-        )
+        found = select_from_shards(ArrayShards(x, y), 10, feature_map=Rows(), exact=True, **options)
         inner = found.provenance.inner_reg
         selector = BilevelSelector(kernel=Linear(), inner_reg=inner, first="best", **options)
         assert found.indices.tolist() == selector.select(Dataset(x, y), 10).indices.tolist()
@@ -128,7 +126,7 @@ class TestParts:
             assert other.details == whole.details
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("options", [{"passes": "exact"}, {"features": "relu:32"}])
+    @pytest.mark.parametrize("options", [{"exact": True}, {"feature_map": "relu:32"}])
     def test_the_picks_of_other_options_are_the_same(self, options):
         x, y = self.rows(1)
         whole, *others = (select_from_shards(Cut(x, y, cut), 10, **options) for cut in self.CUTS)
@@ -180,7 +178,7 @@ class TestRequests:
         def picks(weight=None, **options):
             if files:
                 source = ArrayShards(x, y, weight)
-                found = select_from_shards(source, 12, features=Rows(), passes="exact", **options)
+                found = select_from_shards(source, 12, feature_map=Rows(), exact=True, **options)
             else:
                 found = BilevelSelector(kernel=Linear(), **options).select(
                     Dataset(x, y, weight), 12
@@ -208,9 +206,9 @@ class TestScale:
                 return (memory.snapshot().x / np.abs(x).max()).round(9).tolist()
             options = {
                 "unit": {},
-                "rows": {"features": Rows()},
-                "exact": {"features": Rows(), "passes": "exact"},
-                "no intercept": {"features": Rows(), "intercept": 0},
+                "rows": {"feature_map": Rows()},
+                "exact": {"feature_map": Rows(), "exact": True},
+                "no intercept": {"feature_map": Rows(), "intercept": 0},
             }[way]
             return select_from_shards(ArrayShards(x, y), 10, **options).indices.tolist()
 
@@ -227,7 +225,7 @@ class TestScale:
         y = np.arange(30) % 3
         for intercept in (0, "auto"):
             source = ArrayShards(np.zeros((30, 4)), y)
-            assert len(select_from_shards(source, 5, features=Rows(), intercept=intercept)) == 5
+            assert len(select_from_shards(source, 5, feature_map=Rows(), intercept=intercept)) == 5
 
 
 def test_a_moment_memory_of_targets_is_worth_more_than_random_rows():

@@ -23,7 +23,7 @@ def task(seed, n=40, labels=(0, 1)):
 @pytest.mark.parametrize("weights", few(["learned", "uniform"]))
 def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
     selector = BilevelSelector(
-        kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learned" else "binary"
+        kernel=RBF(0.5), inner_reg=0.1, weighting="final" if weights == "learned" else "binary"
     )
     memory = ReplayMemory(selector, 9, weights, random_state=4)
     for number in range(2):
@@ -193,7 +193,7 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
 
 
 def test_learnt_weights_count_and_augmentations_are_applied():
-    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
+    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
     memory = ReplayMemory(learnt, 6, weighting="learned")
     model = nn.Linear(3, 2)
     memory.add_task(*task(0))

@@ -95,7 +95,7 @@ def test_a_task_that_shows_two_of_ten_classes_uses_their_own_outputs():
     outputs = np.zeros((2, 10))
     outputs[0, 4] = outputs[1, 5] = 5.0
     data = Dataset(np.zeros((2, 1)), [4, 4])
-    assert Hardest().select(data, 1, context=seen(outputs)).indices.tolist() == [1]
+    assert Hardest().select(data, 1, **seen(outputs).keywords).indices.tolist() == [1]
 
 
 def test_a_layer_followed_by_one_that_writes_over_it_is_seen_as_it_was():
@@ -112,11 +112,11 @@ def test_gradients_are_refused_where_the_last_linear_layer_is_not_the_output():
     x = np.random.default_rng(0).normal(size=(9, 3))
     y = np.arange(9) % 2
     with pytest.raises(InputError, match="output of its last Linear layer"):
-        KCenter("gradients").select(Dataset(x, y), 3, context=Context(model=module))
+        KCenter("gradients").select(Dataset(x, y), 3, model=module)
     logs = nn.Sequential(*module[:3], nn.LogSoftmax(1))
     plain, logged = (observe(one, x).gradient_factors(y)[0] for one in (module[:3], logs))
     torch.testing.assert_close(plain, logged)
-    assert len(Herding("embedding").select(Dataset(x, y), 3, context=Context(model=module))) == 3
+    assert len(Herding("embedding").select(Dataset(x, y), 3, model=module)) == 3
 
 
 def test_outputs_belong_to_labels_whatever_rows_count():
@@ -126,18 +126,18 @@ def test_outputs_belong_to_labels_whatever_rows_count():
     weight = np.where(y == 2, 0.0, 1.0)
     zero_based, one_based, named = (
         Hardest()
-        .select(Dataset(np.zeros((12, 1)), labels, weight), 4, context=seen(outputs))
+        .select(Dataset(np.zeros((12, 1)), labels, weight), 4, **seen(outputs).keywords)
         .indices.tolist()
         for labels in (y, y + 1, np.array(["a", "b", "c"])[y])
     )
     assert zero_based == one_based == named
     part = Dataset(np.zeros((8, 1)), np.array(["a", "b"])[np.arange(8) % 2])
     with pytest.raises(InputError, match="Context"):
-        Hardest().select(part, 2, context=seen(outputs[:8]))
+        Hardest().select(part, 2, **seen(outputs[:8]).keywords)
     named = Context(seen(outputs[:8]).model, classes=["b", "a", "c"])
-    assert len(Hardest().select(part, 2, context=named)) == 2
+    assert len(Hardest().select(part, 2, **named.keywords)) == 2
     with pytest.raises(InputError, match="give one for every output"):
-        Hardest().select(part, 2, context=Context(named.model, classes=["a", "x", "y"]))
+        Hardest().select(part, 2, model=named.model, model_classes=["a", "x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -152,22 +152,22 @@ def test_outputs_belong_to_labels_whatever_rows_count():
 )
 def test_models_that_cannot_serve_are_refused(build, words):
     with pytest.raises(InputError, match=words):
-        MaxEntropy().select(Dataset(np.ones((4, 3))), 2, context=Context(model=build()))
+        MaxEntropy().select(Dataset(np.ones((4, 3))), 2, model=build())
 
 
 def test_wrong_layers_and_observations_are_refused():
     data = Dataset(np.ones((4, 3)))
     with pytest.raises(InputError, match="layer='head' is not known"):
-        KCenter(Embedding("head")).select(data, 2, context=Context(model=network()))
+        KCenter(Embedding("head")).select(data, 2, model=network())
     with pytest.raises(InputError, match="observed on 3 rows and data has 4"):
-        KCenter("embedding").select(data, 2, context=seen(np.eye(3)))
+        KCenter("embedding").select(data, 2, **seen(np.eye(3)).keywords)
     with pytest.raises(InputError, match="observed at layer None"):
-        KCenter(Embedding("1")).select(data, 2, context=Context(model=observe(network(), data.x)))
+        KCenter(Embedding("1")).select(data, 2, model=observe(network(), data.x))
     with pytest.raises(InputError, match="'embedding', 'features', 'gradients'"):
         KCenter("embeding")
     named = Dataset(np.ones((4, 3)), ["a", "b", "a", "b"])
     with pytest.raises(InputError, match="3 outputs and y 2 classes"):
-        Hardest().select(named, 2, context=Context(model=network()))
+        Hardest().select(named, 2, model=network())
 
 
 # Each point alone.
@@ -196,15 +196,15 @@ def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points()
 def test_hardest_takes_the_highest_loss():
     outputs = [[4.0, 0.0], [0.0, 0.0], [0.0, 3.0], [1.0, 0.0]]
     data = Dataset(np.zeros((4, 1)), [0, 0, 0, 1])
-    assert Hardest().select(data, 4, context=seen(outputs)).indices.tolist() == [2, 3, 1, 0]
+    assert Hardest().select(data, 4, **seen(outputs).keywords).indices.tolist() == [2, 3, 1, 0]
     targets = Dataset(np.zeros((3, 1)), [1.0, 5.0, -2.0])
-    picked = Hardest().select(targets, 3, context=seen([[1.5], [1.0], [0.0]]))
+    picked = Hardest().select(targets, 3, **seen([[1.5], [1.0], [0.0]]).keywords)
     assert picked.indices.tolist() == [1, 2, 0]
 
 
 def test_max_entropy_takes_the_least_certain():
     outputs = [[4.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.0, 2.0]]
-    picked = MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, context=seen(outputs))
+    picked = MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, **seen(outputs).keywords)
     assert picked.indices.tolist() == [2, 1, 3]
 
 
@@ -237,7 +237,7 @@ def test_ccs_leaves_out_the_hardest_and_gives_strata_the_published_budget(size):
         np.r_[np.ones(len(own)), 0],
     )
     picked = Stratified(prune=0.2, strata=3).select(
-        data, size, context=seen(np.vstack([outputs, [[0.0, 9.0]]]))
+        data, size, **seen(np.vstack([outputs, [[0.0, 9.0]]])).keywords
     )
     strata = np.minimum((3 * difficulty[:20] / 0.3).astype(int), 2)
     assert (picked.indices < 20).all()
@@ -251,7 +251,7 @@ def test_ccs_margin_and_loss_leave_out_the_hardest():
     data = Dataset(np.zeros((5, 1)), [0, 0, 0, 0, 1], [1, 1, 1, 1, 0])
     context = seen(np.vstack([outputs, [[0.0, 1.0]]]))
     for difficulty in ("margin", "loss", "error"):
-        picked = Stratified(difficulty, prune=0.25, strata=2).select(data, 4, context=context)
+        picked = Stratified(difficulty, prune=0.25, strata=2).select(data, 4, **context.keywords)
         assert picked.indices[-1] == 3
 
 
@@ -274,7 +274,7 @@ def test_far_from_the_origin_distances_keep_their_digits():
         Herding("features", per_class=False, normalise=False),
     ):
         near = rule.select(Dataset(x), 8, random_state=1)
-        shifted = rule.select(Dataset(x + 5000), 8, random_state=1, context=far)
+        shifted = rule.select(Dataset(x + 5000), 8, random_state=1, **far.keywords)
         assert near.indices.tolist() == shifted.indices.tolist()
     with pytest.raises(NumericalError, match="not finite"):
         KMeansPlusPlus().select(Dataset(x * 1e200), 3)
@@ -282,7 +282,7 @@ def test_far_from_the_origin_distances_keep_their_digits():
 
 def test_data_weights_move_the_centre_the_means_and_the_criterion():
     x = np.array([[0.0], [1.0], [2.0], [10.0]])
-    heavy = Dataset(x, weight=[1, 1, 1, 30.0])
+    heavy = Dataset(x, sample_weight=[1, 1, 1, 30.0])
     assert KCenter(first="central").select(heavy, 1).indices.tolist() == [3]
     assert KCenter(first="central").select(Dataset(x), 1).indices.tolist() == [2]
     herding = Herding("features", per_class=False, normalise=False)
@@ -290,7 +290,7 @@ def test_data_weights_move_the_centre_the_means_and_the_criterion():
     spread = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     for weight, expected in (([9, 1, 9, 1.0], {0, 2}), ([1, 9, 1, 9.0], {1, 3})):
         points = InducingPoints("features", proposals=300)
-        chosen = points.select(Dataset(spread, weight=weight), 1, random_state=0).indices
+        chosen = points.select(Dataset(spread, sample_weight=weight), 1, random_state=0).indices
         assert set(chosen.tolist()) <= expected
 
 
@@ -317,7 +317,7 @@ def test_k_means_plus_plus_draws_by_squared_distance():
 
 
 def test_k_means_plus_plus_respects_weights_and_duplicates():
-    heavy = Dataset(np.array([[0.0], [5.0]]), weight=[1.0, 9.0])
+    heavy = Dataset(np.array([[0.0], [5.0]]), sample_weight=[1.0, 9.0])
     firsts = [
         KMeansPlusPlus().select(heavy, 1, random_state=seed).indices[0] for seed in range(150)
     ]
@@ -336,7 +336,7 @@ def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
     explicit = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
     data = Dataset(rng.normal(size=(9, 1)), y)
     for rule in (KCenter, KMeansPlusPlus, FacilityLocation):
-        over = rule("gradients").select(data, 5, random_state=3, context=context).indices
+        over = rule("gradients").select(data, 5, random_state=3, **context.keywords).indices
         plain = rule("features").select(Dataset(explicit, y), 5, random_state=3).indices
         assert over.tolist() == plain.tolist()
 
@@ -353,9 +353,7 @@ def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
     for _ in range(5):
         rest = [k for k in range(14) if k not in greedy]
         greedy.append(max(rest, key=lambda k: facility_value(distances, [*greedy, k])))
-    picked = FacilityLocation().select(
-        Dataset(x), 5, context=Context(runtime=Runtime(memory=memory))
-    )
+    picked = FacilityLocation().select(Dataset(x), 5, runtime=Runtime(memory=memory))
     assert picked.indices.tolist() == greedy
     assert picked.objective == pytest.approx(distances[:, greedy].min(1).mean())
     best = max(facility_value(distances, list(chosen)) for chosen in combinations(range(14), 5))
@@ -364,7 +362,7 @@ def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
 
 def test_facility_location_per_class_counts_whom_each_point_serves():
     x = np.array([0.0, 1.0, 2.0, 10.0, 0.5, 9.0])
-    data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], weight=[1, 1, 1, 1, 1, 3.0])
+    data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], sample_weight=[1, 1, 1, 1, 1, 3.0])
     picked = FacilityLocation(per_class=True, counted=True).select(data, 3)
     # The largest distance within a class is 10. First gains: 10·4 − (1 + 0 + 1 + 9) = 29 for the
     # second point, and with weights (10 − 8.5)·1 + 10·3 = 31.5 for the last one.
@@ -398,7 +396,7 @@ def test_rules_run_within_classes_with_a_share_of_the_points_for_each():
 def test_a_time_limit_ends_a_rule_within_classes_early():
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 2)
     limited = Context(runtime=Runtime(max_seconds=1e-9))
-    late = KCenter(per_class="balanced").select(data, 20, context=limited)
+    late = KCenter(per_class="balanced").select(data, 20, **limited.keywords)
     assert late.status is Status.OUT_OF_TIME
     assert len(late) == 1
 
@@ -466,7 +464,9 @@ def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
     y = np.r_[[0] * 12, [1] * 8]
     picked = (
         Herding()
-        .select(Dataset(np.zeros((20, 1)), y), 9, context=seen(rng.normal(size=(20, 2)), embedding))
+        .select(
+            Dataset(np.zeros((20, 1)), y), 9, **seen(rng.normal(size=(20, 2)), embedding).keywords
+        )
         .indices
     )
     unit = embedding / np.linalg.norm(embedding, axis=1, keepdims=True)
@@ -488,7 +488,7 @@ def test_gradient_matching_with_equal_weights_herds_all_classes_together(normali
     if normalise:
         gradients /= np.linalg.norm(gradients, axis=1, keepdims=True)
     picked = GradientMatching(normalise=normalise).select(
-        Dataset(np.zeros((15, 1)), y), 6, context=context
+        Dataset(np.zeros((15, 1)), y), 6, **context.keywords
     )
     assert picked.indices.tolist() == herd_by_definition(gradients, 6)
 
@@ -497,7 +497,7 @@ def test_gradient_matching_with_equal_weights_herds_all_classes_together(normali
 def test_weighted_matching_reports_its_error_and_comes_down(form):
     x = np.abs(np.random.default_rng(6).normal(size=(60, 8)))
     weight = np.random.default_rng(7).uniform(0.5, 2, 60)
-    data = Dataset(x, weight=weight)
+    data = Dataset(x, sample_weight=weight)
     target = (weight / weight.mean()) @ x
     errors = []
     for size in (2, 5, 8):
@@ -594,7 +594,7 @@ def test_batchbald_takes_the_most_informative_point_each_time_and_counts_those_g
             rest = [k for k in range(12) if k not in chosen]
             chosen.append(max(rest, key=lambda k: mutual_information(probabilities, [*chosen, k])))
         picked = BatchBALD(draws=8, configurations=10_000).select(
-            data, 4, initial=initial, context=Context(model=module)
+            data, 4, initial=initial, model=module
         )
         assert picked.indices.tolist() == chosen
 
@@ -603,11 +603,11 @@ def test_long_batches_do_not_underflow():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 3))
     data = Dataset(np.random.default_rng(0).normal(size=(120, 2)) * 3)
-    picked = BatchBALD(draws=8, configurations=50).select(data, 100, context=Context(model=module))
+    picked = BatchBALD(draws=8, configurations=50).select(data, 100, model=module)
     assert np.isfinite(picked.objectives).all()
     assert len(np.unique(picked.indices)) == 100
     with pytest.raises(InputError, match=r"no nn\.Dropout"):
-        BatchBALD().select(data, 3, context=Context(model=nn.Linear(2, 3)))
+        BatchBALD().select(data, 3, model=nn.Linear(2, 3))
 
 
 def test_dropout_draws_use_one_mask_for_all_points():
@@ -745,7 +745,7 @@ LIMITED = Context(runtime=Runtime(max_seconds=1e-9))
 )
 def test_interrupting_and_time_limits_keep_a_prefix(context, size, status):
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
-    part = KCenter().select(data, 20, context=context)
+    part = KCenter().select(data, 20, **context.keywords)
     assert (len(part), part.status) == (size, status)
     assert f"after {size} of 20 points" in part.message
 
@@ -754,15 +754,15 @@ def test_interrupting_and_time_limits_keep_a_prefix(context, size, status):
 def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_what_it_is_part_of():
     """A memory takes the first, as it has all its points, and passes the user's interrupt on."""
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
-    late = InducingPoints("features").select(data, 5, context=LIMITED)
+    late = InducingPoints("features").select(data, 5, **LIMITED.keywords)
     assert (len(late), late.status) == (5, Status.LESS_REFINED)
     assert require_complete(late) is late
-    stopped = InducingPoints("features").select(data, 5, context=STOPPED)
+    stopped = InducingPoints("features").select(data, 5, **STOPPED.keywords)
     assert stopped.status is Status.INTERRUPTED
     with pytest.raises(KeyboardInterrupt):
         require_complete(stopped)
     with pytest.raises(InputError, match="max_seconds"):
-        require_complete(KCenter().select(data, 5, context=LIMITED))
+        require_complete(KCenter().select(data, 5, **LIMITED.keywords))
 
 
 def test_frank_wolfe_comes_back_to_points_it_has():

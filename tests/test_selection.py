@@ -9,7 +9,6 @@ import pytest
 
 from bicore import (
     BilevelSelector,
-    Context,
     Coreset,
     CustomLoss,
     Dataset,
@@ -131,9 +130,7 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
     host = selector.select(data, 40, initial=[11] if data.weights[11] else [12])
     monkeypatch.setattr(RidgeEngine, "on_device", True)
     runtime = Runtime(progress=lambda step: steps.append(step.done))
-    device = selector.select(
-        data, 40, initial=[11] if data.weights[11] else [12], context=Context(runtime=runtime)
-    )
+    device = selector.select(data, 40, initial=[11] if data.weights[11] else [12], runtime=runtime)
     assert device.indices.tolist() == host.indices.tolist()
     np.testing.assert_allclose(device.objectives, host.objectives, rtol=1e-10)
     assert steps == list(range(2, 41))
@@ -202,7 +199,7 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, m
 def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
     data = blobs(60)
     selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
-    selector.select(data, 6, context=ON_CPU)
+    selector.select(data, 6, **ON_CPU.keywords)
     engine = recorded[0]
     general = state_of(selector, data, engine.chosen[1:], np.ones(5))
     engine.drop([0])
@@ -227,14 +224,14 @@ def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkey
     data = blobs(60)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.05)
     whole = selector.select(data, 40)
-    short = selector.select(data, 40, context=Context(runtime=Runtime(max_seconds=1e-9)))
+    short = selector.select(data, 40, runtime=Runtime(max_seconds=1e-9))
     assert short.message == "stopped by max_seconds after 1 of 40 points"
 
     def stop(step):
         if step.done == 20:
             raise KeyboardInterrupt
 
-    part = selector.select(data, 40, context=Context(runtime=Runtime(progress=stop)))
+    part = selector.select(data, 40, runtime=Runtime(progress=stop))
     assert part.message.startswith("interrupted after")
     assert part.indices.tolist() == whole.indices[: len(part)].tolist()
     assert len(part) >= 20
@@ -308,16 +305,16 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
     data = blobs(60)
     for loss in ("squared", "cross-entropy"):
         selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1)
-        whole = selector.select(data, 12, context=ON_CPU)
+        whole = selector.select(data, 12, **ON_CPU.keywords)
 
         def stop(step):
             if step.done == 7:
                 raise KeyboardInterrupt
 
-        part = selector.select(data, 12, context=Context(runtime=Runtime("cpu", progress=stop)))
+        part = selector.select(data, 12, runtime=Runtime("cpu", progress=stop))
         assert part.message == "interrupted after 7 of 12 points"
         assert part.indices.tolist() == whole.indices[:7].tolist()
-        again = selector.select(data, 12, initial=part, context=ON_CPU)
+        again = selector.select(data, 12, initial=part, **ON_CPU.keywords)
         assert again.indices.tolist() == whole.indices.tolist()
 
 
@@ -337,18 +334,18 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(c
             raise KeyboardInterrupt
         return plain(self, what, columns)
 
-    whole = BilevelSelector(**PLAIN).select(data, 12, context=ON_CPU)
+    whole = BilevelSelector(**PLAIN).select(data, 12, **ON_CPU.keywords)
     monkeypatch.setattr(DenseRidgeEngine, "quantity", quantity)
     if call == 1:
         with pytest.raises(KeyboardInterrupt):
-            BilevelSelector(**PLAIN).select(data, 12, context=ON_CPU)
+            BilevelSelector(**PLAIN).select(data, 12, **ON_CPU.keywords)
     else:
-        part = BilevelSelector(**PLAIN).select(data, 12, context=ON_CPU)
+        part = BilevelSelector(**PLAIN).select(data, 12, **ON_CPU.keywords)
         assert part.indices.tolist() == whole.indices[:4].tolist()
 
 
 @pytest.mark.usefixtures("long_grace")
-@pytest.mark.parametrize("options", [{"loss": "cross-entropy"}, {"weights": "final"}])
+@pytest.mark.parametrize("options", [{"loss": "cross-entropy"}, {"weighting": "final"}])
 def test_a_time_limit_returns_the_prefix(options):
     limit = Runtime(max_seconds=1e-6)
     part = select(blobs(60), size=50, **PLAIN, **options, runtime=limit)
@@ -366,13 +363,13 @@ def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
         "optimise",
         lambda self, state, final=False, clock=None: clocks.append(clock),
     )
-    select(blobs(60), size=3, **PLAIN, weights="learnt", runtime=Runtime(max_seconds=60))
+    select(blobs(60), size=3, **PLAIN, weighting="learned", runtime=Runtime(max_seconds=60))
     assert len(clocks) == 5  # after each point, and once at the end of either path
     assert all(clock is not None and clock.max_seconds == 60 for clock in clocks)
 
 
 def test_initial_points_of_full_size_have_their_weights_learnt():
-    learnt = select(blobs(60), size=3, **PLAIN, weights="learnt", initial=[1, 2, 3])
+    learnt = select(blobs(60), size=3, **PLAIN, weighting="learned", initial=[1, 2, 3])
     assert not learnt.binary
 
 
@@ -394,7 +391,9 @@ def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch
     if stage == "search" or stage == "selecting":
         monkeypatch.setattr(ProjectedGradient, "optimise", stop)
     runtime = Runtime("cpu", progress=after_four)
-    part = select(blobs(60), size=6, kernel="rbf", inner_reg=0.1, weights="final", runtime=runtime)
+    part = select(
+        blobs(60), size=6, kernel="rbf", inner_reg=0.1, weighting="final", runtime=runtime
+    )
     assert len(part) == (4 if stage == "selecting" else 6)
     assert part.status is Status.INTERRUPTED
 
@@ -491,7 +490,7 @@ def test_beats_uniform_sampling_on_digits():
 def test_coreset_file_round_trip(tmp_path):
     named = np.array(["a", "b", "c"])[blobs().y]
     data = Dataset(blobs().x, named, np.linspace(1, 2, 40), np.arange(100, 140))
-    coreset = select(data, size=5, **PLAIN, weights="final")
+    coreset = select(data, size=5, **PLAIN, weighting="final")
     loaded = Coreset.load(coreset.save(tmp_path / "c.npz"))
     for name in ("indices", "weights", "ids", "objectives"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(coreset, name))
@@ -518,9 +517,9 @@ def test_coreset_object():
             Coreset(np.array([0, 1]), **bad)
     with pytest.raises(InputError, match="counted from 0"):
         Coreset(np.array([-1]))
-    assert coreset.of(blobs()).weight.tolist() == [2.0, 1.0, 0.0]
+    assert coreset.of(blobs()).sample_weight.tolist() == [2.0, 1.0, 0.0]
     assert coreset.of(blobs()).ids.tolist() == [3, 1, 2]
-    assert "learnt" in repr(coreset)
+    assert "learned" in repr(coreset)
     for bad in (0, 4):
         with pytest.raises(InputError, match="size"):
             coreset.prefix(bad)
@@ -550,7 +549,7 @@ def test_the_unit_of_the_weights_changes_nothing(name, dtype):
     weight = np.random.default_rng(0).uniform(0.1, 1, 100)
     where = Runtime("cpu", dtype)
     plain, *others = (
-        select(x, y, 6, weight=unit * weight, runtime=where, **WEIGHED[name])
+        select(x, y, 6, sample_weight=unit * weight, runtime=where, **WEIGHED[name])
         for unit in (1, *UNITS)
     )
     for other in others:
@@ -580,7 +579,7 @@ def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
     x = np.arange(8.0)[:, None]
     weight = np.full(8, 1e308)
     with pytest.raises(InputError, match="sum of weight overflows"):
-        FacilityLocation(counted=True).select(Dataset(x, weight=weight), 2)
+        FacilityLocation(counted=True).select(Dataset(x, sample_weight=weight), 2)
     buffer = Reservoir(4).update(x)
     with pytest.raises(InputError, match="weight"):
         buffer.update(x, sample_weight=weight)
@@ -593,8 +592,7 @@ def test_distances_within_far_clusters_keep_their_digits_in_float32(rule):
     sides = np.where(np.arange(120) % 2, 1000.0, -1000.0)[:, None]
     data = Dataset((sides + rng.normal(size=(120, 4))).astype(np.float32))
     single, double = (
-        rule.select(data, 12, context=Context(runtime=Runtime("cpu", dtype)))
-        for dtype in ("float32", "float64")
+        rule.select(data, 12, runtime=Runtime("cpu", dtype)) for dtype in ("float32", "float64")
     )
     if rule != FacilityLocation():  # whose sums of long distances round choices that are as good
         assert single.indices.tolist() == double.indices.tolist()

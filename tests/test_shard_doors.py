@@ -53,51 +53,53 @@ def select(bicore, folder, source="npy", *words):
 
 
 SIZED = ("--size", "9")
-PARQUET = ("part-*.parquet", "--features", "embedding", "--target", "label")
+PARQUET = ("part-*.parquet", "--columns", "embedding", "--target", "label")
 
 
 class TestLibrary:
     @pytest.mark.slow
     def test_a_folder_a_pattern_and_a_source_give_the_same_points(self, folder):
         source = open_shards(folder / "npy")
-        plain = library.select(source, 9).indices.tolist()
+        plain = library.select(source, size=9).indices.tolist()
         assert library.select(folder / "npy", size=9).indices.tolist() == plain
         pattern = str(folder / "npy" / "{}-*.npy")
         found = library.select(pattern.format("x"), pattern.format("y"), 9)
         assert found.indices.tolist() == plain
         files = sorted(map(str, folder.glob("*.parquet")))
-        found = library.select(files, size=9, features="embedding", target="label")
+        found = library.select(files, size=9, columns="embedding", target="label")
         assert found.indices.tolist() == plain
 
     @pytest.mark.slow
     def test_features_stand_in_for_kernels_with_a_notice(self, folder):
         source = open_shards(folder / "npy")
         with pytest.warns(LargeDataWarning, match="1024 random features"):
-            found = library.select(source, 5, kernel="rbf", strategy="greedy", passes="auto")
+            found = library.select(source, size=5, kernel="rbf", strategy="greedy", passes=True)
         assert "random features" in found.provenance.notes[0]
         laplace = features_for(library.Laplace(0.5), seed=3)[0]
         assert (laplace.kind, laplace.gamma, laplace.random_state) == ("laplace", 0.5, 3)
         assert type(features_for("ntk", 0)[0]) is RandomReLU
         with pytest.warns(LargeDataWarning, match="landmarks"):
-            library.select(source, 5, kernel="polynomial", strategy="greedy", passes="auto")
-        linear = library.select(source, 5, kernel="linear", rule="gradient", passes="exact")
-        own = select_from_shards(source, 5, features=Rows(), rule="gradient", passes="exact")
+            library.select(source, size=5, kernel="polynomial", strategy="greedy", passes=True)
+        linear = library.select(
+            source, size=5, kernel="linear", rule="gradient", passes=True, exact=True
+        )
+        own = select_from_shards(source, 5, feature_map=Rows(), rule="gradient", exact=True)
         assert linear.indices.tolist() == own.indices.tolist()
 
     @pytest.mark.parametrize(
         ("options", "words"),
         [
             ({"loss": "cross-entropy"}, "squared error"),
-            ({"weights": "learnt"}, "reweight"),
+            ({"weighting": "learned"}, "reweight"),
             ({"model": object()}, "kernel=module"),
             ({"method": "uniform"}, "all rows in memory"),
             ({"size": "auto"}, "a count or a fraction"),
             ({"tolerance": 0.1}, "a count or a fraction"),
-            ({"kernel": "rbf", "large": "exact"}, "leave large out"),
+            ({"kernel": "rbf", "exact": True}, "leave exact out"),
             ({"strategy": "simplex"}, "'greedy'"),
             ({"inner_reg": library.PerPoint(0.1)}, "inner_reg must be"),
-            ({"first": "best"}, "leave it out"),
-            ({"pases": "exact"}, "pases"),
+            ({"first": "random"}, "leave it out"),
+            ({"pases": True}, "pases"),
             ({"labels": "y.npy", "y": "y.npy"}, "the same thing"),
             ({"outer": (1, 2, 3, 4)}, "outer"),
             ({"initial": [1, 1]}, "a row twice"),
@@ -105,20 +107,20 @@ class TestLibrary:
     )
     def test_options_without_meaning_in_passes_are_refused(self, folder, options, words):
         with pytest.raises(InputError, match=words):
-            library.select(folder / "npy", **{"size": 5, "passes": "auto", **options})
+            library.select(folder / "npy", **{"size": 5, "passes": True, **options})
 
     def test_a_cluster_is_asked_for_by_its_address(self, folder, monkeypatch):
         monkeypatch.setitem(sys.modules, "distributed", None)
         with pytest.raises(InputError, match=r"bicore\[dask\]"):
-            library.select(folder / "npy", 5, dask="tcp://127.0.0.1:1")
+            library.select(folder / "npy", size=5, executor="tcp://127.0.0.1:1")
 
     def test_points_of_another_source_are_not_continued(self, folder):
-        begun = library.select(folder / "npy", 5)
-        more = library.select(folder / "npy", 9, initial=begun, strategy="greedy")
+        begun = library.select(folder / "npy", size=5)
+        more = library.select(folder / "npy", size=9, initial=begun, strategy="greedy")
         assert more.indices[:5].tolist() == begun.indices.tolist()
         x, y = rows(600, seed=9)
         with pytest.raises(InputError, match="other data"):
-            library.select(ArrayShards(x, y), 9, initial=begun)
+            library.select(ArrayShards(x, y), size=9, initial=begun)
 
     def test_an_outer_set_is_checked_apart_from_the_rows(self):
         """Rows that may be chosen are looked at too where another set is what is judged by."""
@@ -126,13 +128,16 @@ class TestLibrary:
         judge = rows(seed=7)
         x[11] = np.nan
         with pytest.raises(InputError, match="row 11"):
-            library.select(ArrayShards(x, y), 5, outer=judge)
-        found = library.select(ArrayShards(x, y), 5, outer=judge, skip_bad=True)
+            library.select(ArrayShards(x, y), size=5, outer=judge)
+        found = library.select(ArrayShards(x, y), size=5, outer=judge, skip_bad=True)
         assert 11 not in found.indices
         assert "1 rows" in found.provenance.notes[0]
         with pytest.raises(InputError, match="outer has no row of"):
             library.select(
-                ArrayShards(*rows()), 5, passes="auto", outer=(judge[0], np.zeros(200, dtype=int))
+                ArrayShards(*rows()),
+                size=5,
+                passes=True,
+                outer=(judge[0], np.zeros(200, dtype=int)),
             )
 
 
@@ -141,8 +146,8 @@ class TestSelection:
         seen = []
         found = library.select(
             ArrayShards(*rows(), part_rows=50),
-            20,
-            passes="auto",
+            size=20,
+            passes=True,
             runtime=Runtime(progress=seen.append),
         )
         assert seen[0].total == 20
@@ -157,10 +162,10 @@ class TestSelection:
         for size in (1, 7, 60):
             made = select_from_shards(ArrayShards(*rows()), size, exchange=False)
             assert made.details["passes"] == Request(size).passes_left(0)
-        assert Request(10, passes="exact").passes_left(4) == 6
+        assert Request(10, exact=True).passes_left(4) == 6
 
     def test_an_interrupt_inside_a_pass_leaves_what_was_whole(self, monkeypatch):
-        plain = library.select(ArrayShards(*rows()), 12, exchange=False)
+        plain = library.select(ArrayShards(*rows()), size=12, strategy="greedy", passes=True)
         real = Selection._keep
 
         def interrupted(self, position, row, target):
@@ -169,7 +174,7 @@ class TestSelection:
             real(self, position, row, target)
 
         monkeypatch.setattr(Selection, "_keep", interrupted)
-        found = library.select(ArrayShards(*rows()), 12, exchange=False)
+        found = library.select(ArrayShards(*rows()), size=12, strategy="greedy", passes=True)
         assert found.status is Status.INTERRUPTED
         assert found.indices.tolist() == plain.indices[:7].tolist()
         assert found.objective == pytest.approx(plain.objectives[6], rel=1e-9)
@@ -184,34 +189,34 @@ class TestSelection:
 
         monkeypatch.setattr(ProgressLine, "update", late)
         source = ArrayShards(*rows(), part_rows=50)
-        found = library.select(source, 12, passes="auto", runtime=Runtime(max_seconds=1e5))
+        found = library.select(source, size=12, passes=True, runtime=Runtime(max_seconds=1e5))
         assert found.status is Status.OUT_OF_TIME
         assert len(found) == 5
 
     def test_a_state_belongs_to_its_outer_set_and_its_first_points(self, tmp_path):
         source, judge = ArrayShards(*rows()), rows(seed=7)
-        library.select(source, 5, outer=judge, state=tmp_path, initial=[3])
+        library.select(source, size=5, outer=judge, state=tmp_path, initial=[3])
         with pytest.raises(InputError, match="another outer"):
-            library.select(source, 5, outer=rows(seed=8), state=tmp_path, initial=[3])
+            library.select(source, size=5, outer=rows(seed=8), state=tmp_path, initial=[3])
         with pytest.raises(InputError, match="another initial"):
-            library.select(source, 5, outer=judge, state=tmp_path)
+            library.select(source, size=5, outer=judge, state=tmp_path)
 
 
 class TestEstimate:
     def test_it_counts_what_then_happens(self):
         source = ArrayShards(*rows(), part_rows=50)
-        found = estimate(source, 20, exchange=False)
+        found = estimate(source, size=20, exchange=False)
         made = select_from_shards(source, 20, exchange=False)
         assert found.passes == 1 + made.details["passes"]
         assert found.bytes_read == found.passes * 200 * 8 * 4
-        assert estimate(source, 20, passes="exact").passes == 21
-        assert library.estimate(source, 20, passes="auto").operator == "moments"
+        assert estimate(source, size=20, exact=True).passes == 21
+        assert library.estimate(source, size=20, passes=True).operator == "moments"
 
     def test_fewer_threads_are_taken_under_a_limit(self, monkeypatch):
         source = ArrayShards(*rows(), part_rows=50)
-        assert estimate(source, 20, runtime=Runtime(threads=3, memory="1GB")).workers == 3
-        limit = estimate(source, 20, runtime=Runtime(threads=2, memory="1GB")).bytes
-        fewer = estimate(source, 20, exchange=False, runtime=Runtime(threads=3, memory=limit))
+        assert estimate(source, size=20, runtime=Runtime(threads=3, memory="1GB")).workers == 3
+        limit = estimate(source, size=20, runtime=Runtime(threads=2, memory="1GB")).bytes
+        fewer = estimate(source, size=20, exchange=False, runtime=Runtime(threads=3, memory=limit))
         assert fewer.workers == 2
         assert fewer.bytes <= limit
 
@@ -232,7 +237,7 @@ class TestEstimate:
         )
         np.save(folder / "x.npy", x)
         np.save(folder / "y.npy", y)
-        columns = {"features": "embedding", "target": "label"}
+        columns = {"columns": "embedding", "target": "label"}
         sources = [
             ((x, y), {}),
             ((library.Dataset(x, y),), {}),
@@ -251,7 +256,7 @@ class TestEstimate:
         }
         small = Runtime(memory="300kB")
         answers = [
-            library.estimate(*given, size=9, kernel="linear", passes="auto", runtime=small, **more)
+            library.estimate(*given, size=9, kernel="linear", passes=True, runtime=small, **more)
             for given, more in sources[2:]
         ]
         assert {(one.operator, one.passes.rows) for one in answers} == {("moments", 600)}
@@ -259,11 +264,11 @@ class TestEstimate:
 
 class TestCommand:
     def test_a_pattern_and_a_folder(self, bicore, folder):
-        passes = ("--passes", "auto", "--json", "--out", "picks.npz")
+        passes = ("--passes", "--json", "--out", "picks.npz")
         found = select(bicore, folder, *PARQUET, "--memory", "2GB", *passes)
         assert found.returncode == 0, found.stderr
         answer = json.loads(found.stdout)
-        own = library.select(folder / "npy", 9, passes="auto")
+        own = library.select(folder / "npy", size=9, passes=True)
         assert answer["indices"] == own.indices.tolist()
         assert answer["passes"] == own.details["passes"]
         assert answer["certain"] == own.details["certain"]
@@ -283,7 +288,7 @@ class TestCommand:
         assert not any("when needed" in note for note in notes[plain])
         assert json.loads(small.stdout)["indices"] == json.loads(plain.stdout)["indices"]
         one = ("npy/x-0.npy", "--labels", "npy/y-0.npy", "--kernel", "linear")
-        asked = select(bicore, folder, *one, "--passes", "exact", "--quiet", "--json")
+        asked = select(bicore, folder, *one, "--passes", "--exact", "--quiet", "--json")
         assert json.loads(asked.stdout)["passes"] == 9
 
     def test_a_folder_of_images_stays_one(self, folder):
@@ -293,25 +298,31 @@ class TestCommand:
         assert not CommandRows(str(folder / "npy")).in_parts({}, Runtime())
 
     def test_options_reach_the_selection(self, bicore, folder):
-        exact = ("--rule", "gradient", "--passes", "exact", "--prior", "equal", "--json")
+        exact = ("--rule", "gradient", "--passes", "--exact", "--prior", "equal", "--json")
         found = select(bicore, folder, "npy", *exact, "--outer", "npy/x-0.npy,npy/y-0.npy")
         assert found.returncode == 0, found.stderr
         own = library.select(
-            folder / "npy", 9, rule="gradient", passes="exact", prior="equal", outer=rows()
+            folder / "npy",
+            size=9,
+            rule="gradient",
+            passes=True,
+            exact=True,
+            prior="equal",
+            outer=rows(),
         )
         assert json.loads(found.stdout)["indices"] == own.indices.tolist()
-        kernel = ("--kernel", "polynomial", "--strategy", "greedy", "--passes", "auto")
+        kernel = ("--kernel", "polynomial", "--strategy", "greedy", "--passes")
         assert "landmarks" in select(bicore, folder, "npy", *kernel).stderr
 
     def test_estimates(self, bicore, folder):
-        found = bicore("estimate", *PARQUET, *SIZED, "--passes", "auto", "--json", cwd=folder)
+        found = bicore("estimate", *PARQUET, *SIZED, "--passes", "--json", cwd=folder)
         assert found.returncode == 0, found.stderr
         answer = json.loads(found.stdout)
         assert answer["rows"] == 600
-        plan = bicore("estimate", "npy", *SIZED, "--passes", "auto", cwd=folder).stdout
+        plan = bicore("estimate", "npy", *SIZED, "--passes", cwd=folder).stdout
         assert f"{answer['passes']} passes" in plan
         dry = ("npy", "--dry-run", "--json", "--quiet")
-        passes = select(bicore, folder, *dry, "--passes", "auto")
+        passes = select(bicore, folder, *dry, "--passes")
         assert json.loads(passes.stdout)["passes"] == answer["passes"]
         outer = ("--outer", "npy/x-0.npy,npy/y-0.npy")
         plain, judged = (
@@ -330,16 +341,15 @@ class TestCommand:
             (("npy", "--picture", "p.png"), "--picture p.png needs all rows"),
             (("npy", "--limit", "5"), "--limit 5 needs all rows"),
             (("npy", "--out", "rows.csv"), "--out rows.csv"),
-            (("npy", "--passes", "auto", "--loss", "cross-entropy"), "squared error"),
-            (("npy", "--passes", "auto", "--weights", "learnt"), "reweight"),
-            (("npy", "--passes", "all"), "passes='all'"),
+            (("npy", "--passes", "--loss", "cross-entropy"), "squared error"),
+            (("npy", "--passes", "--weighting", "learned"), "reweight"),
             (("npy", "--memory", "1KB"), "the limit is 1 kB"),
-            (("npy", "--memory", "1KB", "--passes", "auto"), "raise the limit"),
+            (("npy", "--memory", "1KB", "--passes"), "raise the limit"),
             (("npy", "--initial", "none.npz"), "does not exist"),
             (("npy", "--device", "cuda:9"), "cuda:9"),
-            (("digits", "--dask", "tcp://127.0.0.1:1"), "--dask tcp"),
-            (("npy", "--features", "embedding"), "features= means nothing"),
-            (("digits", "--passes", "exact"), "--passes exact"),
+            (("digits", "--dask", "tcp://127.0.0.1:1"), "--executor tcp"),
+            (("npy", "--columns", "embedding"), "columns= means nothing"),
+            (("digits", "--passes", "--exact"), "--passes"),
             (("no-*.npy",), "file matches"),
             (("npy/x-0.npy", "--skip-bad"), "has no labels"),
         ],
@@ -437,7 +447,7 @@ def started(folder, *words, more=""):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_command_goes_on_to_the_same_points(bicore, folder, how):
-    request = ("select", "npy", "--size", "30", "--passes", "auto", "--json")
+    request = ("select", "npy", "--size", "30", "--passes", "--json")
     plain = json.loads(bicore(*request, cwd=folder).stdout)
     stopping = f"""
 import os, signal
@@ -480,7 +490,7 @@ states.write_state = full
     assert "Traceback" not in words
     plain, again = (
         json.loads(bicore("select", "npy", "--size", "30", "--json", *more, cwd=folder).stdout)
-        for more in (("--passes", "auto"), ("--state", "state"))
+        for more in (("--passes"), ("--state", "state"))
     )
     assert again["indices"] == plain["indices"]
 
@@ -496,7 +506,7 @@ def shrinking(self):
     np.save("npy/x-2.npy", x[:-50] if len(x) == 200 else x)
 Selection._save = shrinking
 """
-    process = started(folder, "--passes", "auto", more=shrink)
+    process = started(folder, "--passes", more=shrink)
     _, words = process.communicate()
     assert process.returncode == 2
     assert "x-2.npy changed" in words

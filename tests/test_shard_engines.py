@@ -48,8 +48,8 @@ class TestCard:
     def test_its_picks_are_those_of_the_host(self, dtype, classes):
         x, y = rows(dtype=dtype, classes=classes)
         both(ArrayShards(x, y, part_rows=250), 16)
-        both(ArrayShards(x, y, part_rows=250), 8, passes="exact", rule="gradient")
-        both(ArrayShards(x, y, part_rows=250), 8, passes="exact", quotas={1: 3})
+        both(ArrayShards(x, y, part_rows=250), 8, exact=True, rule="gradient")
+        both(ArrayShards(x, y, part_rows=250), 8, exact=True, quotas={1: 3})
 
     def test_targets_weights_priors_and_maps_too(self):
         x, y = rows()
@@ -172,7 +172,7 @@ def test_another_process_can_read_the_parts(tmp_path, kind):
     sources = {
         "npy": lambda: open_shards(tmp_path / "x.npy", labels=tmp_path / "y.npy"),
         "npz": lambda: open_shards(tmp_path / "both.npz"),
-        "parquet": lambda: open_shards(tmp_path / "t.parquet", features="x", target="y"),
+        "parquet": lambda: open_shards(tmp_path / "t.parquet", columns="x", target="y"),
         "array": lambda: ArrayShards(x, y, part_rows=150),
     }
     np.save(tmp_path / "x.npy", x)

@@ -510,16 +510,16 @@ def test_parquet_shards_that_are_wrong(tmp_path):
         ({"embedding": lists, "label": ["a", "b"]}, r"part-1\.parquet has labels that are text"),
         ({"embedding": [[1.0, 2.0]], "label": [1]}, r"part-1\.parquet has rows of shape \(2,\)"),
         ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet has features .* integers"),
-        ({"embedding": ["a"], "label": [1]}, r"part-1\.parquet: features='embedding'"),
-        ({"embedding": [[None]], "label": [None]}, r"part-1\.parquet: features='embedding'"),
+        ({"embedding": ["a"], "label": [1]}, r"part-1\.parquet: columns='embedding'"),
+        ({"embedding": [[None]], "label": [None]}, r"part-1\.parquet: columns='embedding'"),
         ({"e": lists, "label": [1, 2]}, r"features='embedding' is not known"),
     ):
         write(path, pyarrow.table(columns))
         with pytest.raises(InputError, match=words):
-            ParquetShards(tmp_path, features="embedding", target="label")
+            ParquetShards(tmp_path, columns="embedding", target="label")
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(InputError, match=r"part-1\.parquet is not a readable Parquet"):
-        ParquetShards(tmp_path, features="embedding", target="label")
+        ParquetShards(tmp_path, columns="embedding", target="label")
 
 
 def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
@@ -576,13 +576,13 @@ def test_features_of_a_table_are_found_or_asked_for(tmp_path):
     assert source.shape == (2,)
     assert "column 'e'" in source.notes[0]
     write(path, pyarrow.table({"a": [1.0], "b": [2], "y": [0], "w": [1.0], "text": ["a"]}))
-    source = ParquetShards(path, target="y", weight="w")
+    source = ParquetShards(path, target="y", sample_weight="w")
     assert "2 columns of numbers: a, b" in source.notes[0]
     write(path, pyarrow.table({"e": [[1.0]], "f": [[1.0]]}))
     with pytest.raises(InputError, match=r"several columns of lists \(e, f\); say"):
         ParquetShards(path)
     with pytest.raises(InputError, match="mixes lists"):
-        ParquetShards(path, features=["e", "f"])
+        ParquetShards(path, columns=["e", "f"])
     write(path, pyarrow.table({"y": [1]}))
     with pytest.raises(InputError, match="no column of numbers or lists besides"):
         ParquetShards(path, target="y")
@@ -731,7 +731,7 @@ def test_a_real_data_set_on_disk(tmp_path):
     image = HuggingFaceShards(shuffled, x="image", y="label")
     assert image.shape == (3, 1)
     np.testing.assert_array_equal(gathered(image)[0][..., 0], X[[5, 3, 1]])
-    assert open_shards(dataset, features="embedding", target="label").rows == ROWS
+    assert open_shards(dataset, columns="embedding", target="label").rows == ROWS
     assert image.fingerprint() != source.fingerprint()
 
 
@@ -860,17 +860,19 @@ def test_opening_by_what_is_given(tmp_path):
     (tables / "_SUCCESS").write_text("")
     (tables / "_metadata.parquet").write_text("")
     (tables / ".part-0.parquet.crc").write_text("")
-    columns = {"features": "embedding", "target": "label", "weight": "w"}
+    columns = {"columns": "embedding", "target": "label", "sample_weight": "w"}
     for source in (
         open_shards(tables, **columns),
         open_shards(str(tables / "part-*.parquet"), **columns),
         open_shards(sorted(tables.glob("part-*.parquet")), **columns),
         open_shards(arrays),
-        open_shards(arrays / "x-*.npy", labels=arrays / "y-*.npy", weight=arrays / "w-*.npy"),
+        open_shards(
+            arrays / "x-*.npy", labels=arrays / "y-*.npy", sample_weight=arrays / "w-*.npy"
+        ),
         open_shards(archives),
-        open_shards(archives, weight="weight"),
-        open_shards(X, labels=Y, weight=WEIGHT),
-        open_shards(torch.from_numpy(X), labels=torch.from_numpy(Y), weight=WEIGHT),
+        open_shards(archives, sample_weight="weight"),
+        open_shards(X, labels=Y, sample_weight=WEIGHT),
+        open_shards(torch.from_numpy(X), labels=torch.from_numpy(Y), sample_weight=WEIGHT),
         open_shards((X, Y, WEIGHT)),
         open_shards(Dataset(X, Y, WEIGHT)),
         open_shards(StandIn(table(X, Y, WEIGHT)), **columns),
@@ -913,7 +915,7 @@ def test_opening_what_cannot_be(tmp_path):
         ((X, Y, WEIGHT, X), {}, "tuple of 4"),
         (X, {"labels": Y[:3]}, r"y has shape \(3,\) and x has 21 rows"),
         (X.astype(str), {}, "x holds features of dtype"),
-        (X, {"labels": Y, "weight": Y[:2]}, r"weight has shape \(2,\)"),
+        (X, {"labels": Y, "sample_weight": Y[:2]}, r"sample_weight has shape \(2,\)"),
         (tmp_path / "x-0.npy", {"labels": 3}, "labels is a int; give a file"),
         (tmp_path / "named", {"labels": Y}, "labels is a ndarray; give a file"),
         ([], {}, "there are no rows in 0 shards"),

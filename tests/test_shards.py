@@ -33,7 +33,9 @@ def outer_of(x, y, classes=3):
 
 
 def chosen(x, y, size, part=100, **options):
-    return select_from_shards(ArrayShards(x, y, part_rows=part), size, features=Rows(), **options)
+    return select_from_shards(
+        ArrayShards(x, y, part_rows=part), size, feature_map=Rows(), **options
+    )
 
 
 def slopes_of(state, x, targets):
@@ -116,7 +118,7 @@ class TestEngine:
 class TestSelection:
     def test_one_point_a_pass_is_what_is_chosen_in_memory(self):
         x, y = rows()
-        found = chosen(x, y, 20, rule="gradient", passes="exact")
+        found = chosen(x, y, 20, rule="gradient", exact=True)
         selector = BilevelSelector(
             kernel=Linear(), inner_reg=found.provenance.inner_reg, intercept="auto"
         )
@@ -130,7 +132,7 @@ class TestSelection:
         """Of all rows: the best gain is not among the steepest rows of a part."""
         x, y = rows(1000, dtype=dtype)
         x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
-        found = chosen(x, y, 20, part=1000, rule="gain", passes="exact")
+        found = chosen(x, y, 20, part=1000, rule="gain", exact=True)
         inner = found.provenance.inner_reg
         plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         whole = plain.select(Dataset(x.astype(np.float64), y), 20)
@@ -151,7 +153,7 @@ class TestSelection:
         x, y = rows(500, classes=6, width=5)
         unit = x / np.linalg.norm(x, axis=1, keepdims=True)
         for labels in (y, np.stack([x[:, 0] ** 2, x[:, 1]], 1)):
-            found = select_from_shards(ArrayShards(x, labels, part_rows=90), 12, passes="exact")
+            found = select_from_shards(ArrayShards(x, labels, part_rows=90), 12, exact=True)
             inner = found.provenance.inner_reg
             plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
             whole = plain.select(Dataset(unit, labels), 12)
@@ -253,7 +255,7 @@ class TestSelection:
         y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)  # fifteen rows of the last class
         for quotas in ("balanced", {0: 3, 2: 1}):
             options = {"rule": rule, "quotas": quotas}
-            found = chosen(x, y, 20, passes="exact", **options)
+            found = chosen(x, y, 20, exact=True, **options)
             inner = found.provenance.inner_reg
             plain = BilevelSelector(Linear(), inner_reg=inner, intercept="auto", **options)
             whole = plain.select(Dataset(x, y), 20)
@@ -281,7 +283,7 @@ class TestSelection:
         x, y = rows()
         judge = rows(seed=7)
         mine = select_from_shards(
-            ArrayShards(x, y), 10, outer=ArrayShards(*judge), features=Rows(), exchange=False
+            ArrayShards(x, y), 10, outer=ArrayShards(*judge), feature_map=Rows(), exchange=False
         )
         map = WithConstant(Rows()).fit(x)
         x, others = (map.exact(torch.from_numpy(rows)).numpy() for rows in (x, judge[0]))
@@ -326,7 +328,7 @@ class TestSelection:
             ({"size": 601}, "size=601"),
             ({"size": True}, "size=True"),
             ({"size": 5, "rule": "best"}, "rule"),
-            ({"size": 5, "passes": "all"}, "passes"),
+            ({"size": 5, "exact": "all"}, "exact"),
             ({"size": 5, "inner_reg": -1.0}, "inner_reg"),
             ({"size": 5, "quotas": "equal"}, "quotas"),
             ({"size": 5, "quotas": {0: -1}}, "quotas"),

@@ -47,7 +47,7 @@ def test_large_data_are_announced_and_exact_work_is_not(few_exact):
     assert any("candidates" in note for note in some.provenance.notes)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
-        every = bicore.select(x, y, 10, large="exact")
+        every = bicore.select(x, y, 10, exact=True)
         bicore.select(x[:500], y[:500], 10)
     assert not any("candidates" in note for note in every.provenance.notes)
     assert every.provenance.fingerprint == some.provenance.fingerprint
@@ -73,8 +73,8 @@ def test_a_sampled_selection_does_not_depend_on_the_order_of_rows(few_exact):
     order = np.random.default_rng(2).permutation(len(y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LargeDataWarning)
-        first = bicore.select(Dataset(x, y), 10)
-        second = bicore.select(Dataset(x, y)[order], 10)
+        first = bicore.select(Dataset(x, y), size=10)
+        second = bicore.select(Dataset(x, y)[order], size=10)
     assert first.ids.tolist() == second.ids.tolist()
 
 

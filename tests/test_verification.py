@@ -306,16 +306,16 @@ def cases(draw):
     inner_reg = one_of(1e-6, 1e-4, 1e-2, 1.0, 100.0, "auto", PerPoint(1e-3))
     constant = not isinstance(inner_reg, PerPoint)
     closed = constant and loss == "squared" and outer_loss is None
-    weights = one_of("binary", "binary", "final", "learnt")
+    weights = one_of("uniform", "uniform", "final", "learned")
     if loss == "huber":
-        weights = "binary"
+        weights = "uniform"
         inner_reg = 1e-2 if inner_reg == "auto" else inner_reg
     # Derivatives by torch.func are slow, and so are weights learnt by fits that iterate.
-    most = 2 if loss == "huber" else 3 if weights == "learnt" and loss != "squared" else 8
+    most = 2 if loss == "huber" else 3 if weights == "learned" and loss != "squared" else 8
     refining = ["simplex"] * constant + ["exchange", "elimination"] * closed
-    if weights == "learnt":
+    if weights == "learned":
         refining = []
-    exact = ["gain"] * (closed and weights != "learnt")
+    exact = ["gain"] * (closed and weights != "learned")
     return Case(
         one_of("linear", "rbf", "rbf of one width", "ntk"),
         loss,
@@ -349,7 +349,9 @@ def check(case):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
-            coreset = selector.select(Dataset(x, y, weights), wanted, outer=judge, context=context)
+            coreset = selector.select(
+                Dataset(x, y, weights), wanted, outer=judge, **context.keywords
+            )
     except NumericalError:
         return  # the engine itself met numbers that are not finite
     value, empty, ratio = truth(case, coreset, x, y, weights, outer)
@@ -370,7 +372,7 @@ PLAIN = Case(
     loss="squared",
     outer_loss=None,
     rule="gradient",
-    weights="binary",
+    weights="uniform",
     strategy="greedy",
     inner_reg=1.0,
     dtype="float64",
@@ -412,7 +414,7 @@ WAYS = (
     replace(EASY, kernel="linear"),
     replace(EASY, outer_loss="cross-entropy"),
     replace(EASY, rule="gain", judged=True),
-    replace(EASY, weights="learnt", inner_reg=100.0),
+    replace(EASY, weights="learned", inner_reg=100.0),
     replace(EASY, weights="final", weighted=True, inner_reg=100.0),
     replace(EASY, strategy="batches", inner_reg=PerPoint(1.0)),
     *(replace(EASY, strategy=name) for name in ("simplex", "exchange", "elimination")),
@@ -470,7 +472,7 @@ def on_cpu(dtype="float64", **more):
 def test_linear_features_too_large_for_their_regulariser_keep_their_points(dtype, scale, inner_reg):
     selector = BilevelSelector("linear", inner_reg=inner_reg)
     with pytest.warns(NumericalWarning, match="inner_reg"):
-        coreset = selector.select(scaled(scale), 12, context=on_cpu(dtype))
+        coreset = selector.select(scaled(scale), 12, **on_cpu(dtype).keywords)
     assert_unverified(coreset, 12)
 
 
@@ -484,7 +486,7 @@ def test_points_beyond_the_rank_of_a_kernel_do_not_magnify_rounding(
     monkeypatch.setattr(RidgeEngine, "on_device", on_device)  # … and its loop on a GPU
     with pytest.warns(NumericalWarning, match="inner_reg"):
         coreset = BilevelSelector("linear", inner_reg=1e-6, rule=rule).select(
-            scaled(1e5), 12, context=on_cpu(dtype)
+            scaled(1e5), 12, **on_cpu(dtype).keywords
         )
     assert_unverified(coreset, 12)
     assert coreset.objective < 1  # that of no points
@@ -494,7 +496,7 @@ def test_a_negative_variance_during_the_selection_is_an_error(monkeypatch):
     monkeypatch.setattr(ridge, "LARGEST", 0)
     line = Dataset(scaled(1, 300).x[:, :1], scaled(1, 300).y)
     with pytest.raises(NumericalError, match="inner_reg"):
-        BilevelSelector(RBF(0.1), inner_reg=1e-9).select(line, 100, context=on_cpu("float32"))
+        BilevelSelector(RBF(0.1), inner_reg=1e-9).select(line, 100, **on_cpu("float32").keywords)
 
 
 def assert_unverified(coreset, size):
@@ -506,7 +508,7 @@ def assert_unverified(coreset, size):
 
 def test_a_wrong_objective_of_weights_is_replaced(monkeypatch):
     selector = BilevelSelector("rbf", inner_reg=0.1)
-    right = selector.reweight(scaled(1), range(5), context=on_cpu())
+    right = selector.reweight(scaled(1), range(5), runtime=on_cpu().runtime)
     fit_as_it_is = ImplicitEngine.fit
 
     def off(self):
@@ -515,7 +517,7 @@ def test_a_wrong_objective_of_weights_is_replaced(monkeypatch):
 
     monkeypatch.setattr(ImplicitEngine, "fit", off)
     with pytest.warns(NumericalWarning):
-        coreset = selector.reweight(scaled(1), range(5), context=on_cpu())
+        coreset = selector.reweight(scaled(1), range(5), runtime=on_cpu().runtime)
     assert_unverified(coreset, 5)
     assert coreset.objective == pytest.approx(right.objective, rel=1e-7)
 
@@ -524,7 +526,7 @@ def test_every_model_of_a_joint_coreset_is_checked():
     good = BilevelSelector("rbf", inner_reg=0.1)
     bad = BilevelSelector("linear", inner_reg=1.0)
     with pytest.warns(NumericalWarning, match=r"selectors\[1\]"):
-        coreset = JointSelector([good, bad]).select(scaled(1e6), 12, context=on_cpu())
+        coreset = JointSelector([good, bad]).select(scaled(1e6), 12, **on_cpu().keywords)
     assert_unverified(coreset, 12)
     models = coreset.details["models"]
     total = sum(one["share"] * one["objective"] / one["empty_objective"] for one in models)
@@ -540,9 +542,9 @@ def test_a_kernel_that_looks_values_up_by_row_number_is_complete():
         return gram[a[:, 0].long()][:, b[:, 0].long()]
 
     numbers = Dataset(np.arange(len(x), dtype=float)[:, None], labels)
-    coreset = BilevelSelector(look, inner_reg=0.1).select(numbers, 40, context=on_cpu())
+    coreset = BilevelSelector(look, inner_reg=0.1).select(numbers, 40, **on_cpu().keywords)
     same = BilevelSelector(RBF(0.25), inner_reg=0.1).select(
-        Dataset(x.numpy(), labels), 40, context=on_cpu()
+        Dataset(x.numpy(), labels), 40, **on_cpu().keywords
     )
     assert coreset.status is Status.COMPLETE
     assert coreset.indices.tolist() == same.indices.tolist()
@@ -555,7 +557,7 @@ def test_points_that_cannot_be_fitted_again_are_kept(monkeypatch):
 
     monkeypatch.setattr(verification, "cholesky_factor", fail)
     with pytest.warns(NumericalWarning, match="not positive definite"):
-        coreset = BilevelSelector("rbf", inner_reg=0.1).select(scaled(1), 5, context=on_cpu())
+        coreset = BilevelSelector("rbf", inner_reg=0.1).select(scaled(1), 5, **on_cpu().keywords)
     assert_unverified(coreset, 5)
 
 
@@ -659,10 +661,10 @@ def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(mon
         second(self, k, weight)
 
     monkeypatch.setattr(DenseRidgeEngine, "_add", interrupted)
-    coreset = JointSelector(models).select(scaled(1), 6, context=on_cpu())
+    coreset = JointSelector(models).select(scaled(1), 6, **on_cpu().keywords)
     assert len(coreset) == 3
     told = [model["objective"] for model in coreset.details["models"]]
-    whole = JointSelector(models).select(scaled(1), 3, context=on_cpu())
+    whole = JointSelector(models).select(scaled(1), 3, **on_cpu().keywords)
     assert whole.indices.tolist() == coreset.indices.tolist()
     assert told == pytest.approx([model["objective"] for model in whole.details["models"]])
 
@@ -674,7 +676,7 @@ def test_fits_that_all_but_interpolate_are_no_error(kernel, inner_reg):
     x = np.r_[x, x[:30]]
     y = np.sin(x[:, 0]) + x[:, 1]
     coreset = BilevelSelector(kernel, inner_reg=inner_reg).select(
-        Dataset(x, y), 60, context=on_cpu()
+        Dataset(x, y), 60, **on_cpu().keywords
     )
     assert 0 < coreset.objective < 0.01 * coreset.provenance.empty_objective
 
@@ -712,7 +714,7 @@ def test_a_solver_that_stops_where_it_likes_is_left_alone():
 
     for inner in (Lazy(), LBFGS(iterations=2, lenient=True)):
         selector = BilevelSelector("linear", "logistic", inner_reg=1e-3, inner=inner)
-        assert len(selector.select(scaled(1), 2, context=on_cpu())) == 2
+        assert len(selector.select(scaled(1), 2, **on_cpu().keywords)) == 2
     assert [is_exact(inner) for inner in (Ridge(), Newton(), LBFGS())] == [True] * 3
     assert not is_exact(Newton(tolerance=1e-2))
 
@@ -753,7 +755,7 @@ def test_designs_are_right_as_far_as_their_features_determine_it(noise, scale, d
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", NumericalWarning)
                     coreset = design("features", noise, certify=True).select(
-                        Dataset(x), size, context=on_cpu(dtype)
+                        Dataset(x), size, **on_cpu(dtype).keywords
                     )
             except NumericalError:
                 assert ratio > 1e3  # never where there is no reason
@@ -786,10 +788,10 @@ def test_a_wrong_variance_is_replaced(kernel, monkeypatch):
         self.objective *= 1 + 1e-5
 
     design = VDesign(kernel, noise=0.1)
-    right = design.select(Dataset(x), 5, context=on_cpu())
+    right = design.select(Dataset(x), 5, **on_cpu().keywords)
     monkeypatch.setattr(Variances, "add", off)
     with pytest.warns(NumericalWarning, match="noise"):
-        coreset = design.select(Dataset(x), 5, context=on_cpu())
+        coreset = design.select(Dataset(x), 5, **on_cpu().keywords)
     assert_unverified(coreset, 5)
     assert coreset.objective == pytest.approx(right.objective, rel=1e-9)
 
@@ -804,7 +806,7 @@ def test_a_bound_above_the_objective_is_left_out(monkeypatch):
     x = np.random.default_rng(0).normal(size=(40, 3))
     with pytest.warns(NumericalWarning, match="certify"):
         coreset = VDesign("features", noise=0.1, certify=True).select(
-            Dataset(x), 5, context=on_cpu()
+            Dataset(x), 5, **on_cpu().keywords
         )
     assert (len(coreset), coreset.status) == (5, Status.UNVERIFIED)
     assert "lower_bound" not in coreset.info
@@ -825,14 +827,10 @@ def test_objectives_of_a_gpu_are_checked_where_they_are(kernel, loss, dtype):
     runtime = Runtime("cuda", dtype)
     for outer in (None, scaled(1, 30, seed=1)):
         BilevelSelector(kernel, loss, inner_reg=0.1).select(
-            scaled(1), 8, outer=outer, context=Context(runtime=runtime)
+            scaled(1), 8, outer=outer, runtime=runtime
         )
-    VDesign("features", noise=0.1, certify=True).select(
-        scaled(1), 8, context=Context(runtime=runtime)
-    )
+    VDesign("features", noise=0.1, certify=True).select(scaled(1), 8, runtime=runtime)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
-        coreset = BilevelSelector("linear", inner_reg=1e-6).select(
-            scaled(1e5), 12, context=Context(runtime=runtime)
-        )
+        coreset = BilevelSelector("linear", inner_reg=1e-6).select(scaled(1e5), 12, runtime=runtime)
     assert len(coreset) == 12

@@ -192,7 +192,7 @@ def rows_of(x) -> set[bytes]:
 def test_no_selection_sees_what_it_is_tested_on():
     data = blobs(120)
     judge, method = Spy(), Watched()
-    found = bicore.worth(data, 10, judge=judge, seeds=3, method=method)
+    found = bicore.worth(data, chosen=10, judge=judge, seeds=3, method=method)
     assert len(method.seen) == 3
     tests = {seed: test.x for _, test, seed in judge.seen}
     for seed, seen in enumerate(method.seen):
@@ -207,7 +207,7 @@ def test_with_a_test_set_the_very_rows_are_judged_with_their_weights():
     data, test = blobs(120), blobs(70, seed=1)
     coreset = Coreset(np.array([5, 17, 40, 41, 88]), np.array([1.0, 2, 3, 4, 5]))
     judge = Spy()
-    bicore.worth(data, coreset, test=test, judge=judge, seeds=3)
+    bicore.worth(data, chosen=coreset, test=test, judge=judge, seeds=3)
     sample, resampled, _ = judge.seen[0]
     assert np.allclose(sample.x, data.x[coreset.indices], atol=1e-6)
     assert np.allclose(sample.weight, np.arange(1, 6) / 3)
@@ -218,7 +218,7 @@ def test_with_a_test_set_the_very_rows_are_judged_with_their_weights():
 def test_a_larger_random_sample_holds_the_smaller_ones():
     judge = Spy()
     data, test = line(120), line(70, seed=1)
-    bicore.worth(data, list(range(8)), test=test, judge=judge, seeds=2)
+    bicore.worth(data, chosen=list(range(8)), test=test, judge=judge, seeds=2)
     chosen, simple, *random = [sample for sample, _, seed in judge.seen if seed == 0]
     assert len(chosen) == len(simple) == 8
     assert len(random) > 2
@@ -268,10 +268,10 @@ def test_the_same_seeds_give_the_same_answer_by_any_name():
     data = blobs(120)
     named = Dataset(data.x, np.array(["ant", "bee", "cow"])[data.y])
     options = {"judge": "ridge", "seeds": 3, "kernel": "rbf", "inner_reg": 0.1}
-    found = bicore.worth(data, 8, **options)
+    found = bicore.worth(data, chosen=8, **options)
     assert [one.baseline for one in found.baselines] == ["uniform", "class-balanced"]
-    assert bicore.worth(named, 8, **options) == found
-    assert bicore.worth(data, 8, random_state=4, **options) != found
+    assert bicore.worth(named, chosen=8, **options) == found
+    assert bicore.worth(data, chosen=8, random_state=4, **options) != found
 
 
 @pytest.mark.slow
@@ -307,11 +307,11 @@ def test_a_price_counts_the_selections():
 
 def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
     data = blobs(120)
-    coreset = bicore.select(data, 8, kernel="rbf", inner_reg=0.1)
+    coreset = bicore.select(data, size=8, kernel="rbf", inner_reg=0.1)
     options = {"kernel": "rbf", "inner_reg": 0.1, "seeds": 2, "judge": Nearest()}
-    assert bicore.worth(data, coreset, **options) == bicore.worth(data, 8, **options)
+    assert bicore.worth(data, chosen=coreset, **options) == bicore.worth(data, chosen=8, **options)
     with pytest.raises(InputError, match=r"was selected by 'bilevel'.*give the same method"):
-        bicore.worth(data, coreset, method="uniform")
+        bicore.worth(data, chosen=coreset, method="uniform")
 
 
 def test_logistic_regression_judges_unless_another_is_named():
@@ -319,7 +319,7 @@ def test_logistic_regression_judges_unless_another_is_named():
 
 
 def test_targets_have_one_baseline_and_a_score_of_their_own():
-    found = bicore.worth(line(160), 12, kernel="rbf", seeds=4, judge="ridge")
+    found = bicore.worth(line(160), chosen=12, kernel="rbf", seeds=4, judge="ridge")
     assert found.metric == "R²"
     assert [one.baseline for one in found.baselines] == ["uniform"]
     assert found.baselines[0].means[0] < found.baselines[0].means[-1]
@@ -345,7 +345,7 @@ def test_rows_of_no_weight_are_not_drawn():
     data = blobs(120)
     weighted = Dataset(data.x, data.y, np.repeat([1.0, 0.0], 60))
     judge = Spy()
-    bicore.worth(weighted, list(range(5)), test=blobs(50, seed=1), judge=judge, seeds=2)
+    bicore.worth(weighted, chosen=list(range(5)), test=blobs(50, seed=1), judge=judge, seeds=2)
     allowed = rows_of(data.x[:60])
     assert all(rows_of(sample.x) <= allowed for sample, _, _ in judge.seen)
 
@@ -399,7 +399,7 @@ class Count(Judge):
 
 
 def test_a_judge_of_ones_own():
-    found = bicore.worth(blobs(120), 12, judge=Count(), method="uniform", seeds=3)
+    found = bicore.worth(blobs(120), chosen=12, judge=Count(), method="uniform", seeds=3)
     assert (found.low, found.rows, found.high) == (12, 12, 12)
     assert found.judge == "count"
     # facility location per class has as many rows, so it scores as much
@@ -410,7 +410,7 @@ def test_a_judge_of_ones_own():
 @pytest.mark.parametrize("data", [blobs(120), line(120)], ids=["classes", "targets"])
 def test_a_method_as_the_reference(data):
     options = {"judge": Count(), "method": "uniform", "seeds": 2}
-    found = bicore.worth(data, 12, reference="facility-location-per-class", **options)
+    found = bicore.worth(data, chosen=12, reference="facility-location-per-class", **options)
     assert (found.low, found.rows, found.high) == (12, 12, 12)
     assert found.simple is None
     assert str(found) == (
@@ -449,7 +449,9 @@ def test_one_set_of_rows_is_compared_with_one_random_sample():
     rng = np.random.default_rng(0)
     data, test = line(200), line(20, seed=1)
     verdicts = Counter(
-        bicore.worth(data, rng.choice(200, 10, replace=False), test=test, judge=Luck()).verdict
+        bicore.worth(
+            data, chosen=rng.choice(200, 10, replace=False), test=test, judge=Luck()
+        ).verdict
         for _ in range(40)
     )
     assert verdicts[Verdict.ENOUGH] >= 36

@@ -38,8 +38,8 @@ RIVALS: dict[str, Method] = {
 VARIANTS: dict[str, Method] = {
     **OURS,
     **CHANCE,
-    "labels as given": ("bilevel", {"targets": "given"}, False),
-    "labels smoothed": ("bilevel", {"targets": "smoothed"}, False),
+    "labels as given": ("bilevel", {"smooth_labels": False}, False),
+    "labels smoothed": ("bilevel", {"smooth_labels": True}, False),
     "greedy": ("bilevel", {"strategy": "greedy"}, False),
     "greedy, gain": ("bilevel", {"strategy": "greedy", "rule": "gain"}, False),
     "elimination, gain": ("bilevel", {"strategy": "elimination", "rule": "gain"}, False),
@@ -49,7 +49,7 @@ VARIANTS: dict[str, Method] = {
     "ntk, standardised": ("bilevel", {"kernel": "ntk"}, True),
     "linear, standardised": ("bilevel", {"kernel": "linear"}, True),
     "equal classes": ("bilevel", {"prior": "equal"}, False),
-    "final weights": ("bilevel", {"weights": "final"}, False),
+    "final weights": ("bilevel", {"weighting": "final"}, False),
     "cross-entropy": ("bilevel", {"loss": "cross-entropy"}, False),
 }
 #: In a memory: greedy by the gradient with labels as given, unless a name says otherwise.

@@ -112,7 +112,7 @@ class _Split:
             picks = self.memory(name, options, data, size, self.seed, context)
         else:
             selector = as_selector(name, **options)
-            found = selector.select(data, size, random_state=self.seed, context=context)
+            found = selector.select(data, size, random_state=self.seed, **context.keywords)
             picks = Picks(found.indices, found.weights, found.provenance.kernel)
         return picks, time.process_time() - begun
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
+
+from bicore.errors import unknown_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +27,21 @@ MODULES = {
 }
 #: Names of fields in files of version 0.2.
 FIELDS = {"seed": "random_state"}
-OLD_FIELDS = {new: old for old, new in FIELDS.items()}
+#: Names that enter fingerprints in files: those of version 0.2, so that such files are recognised.
+OLD_FIELDS = {
+    "random_state": "seed",
+    "sample_weight": "weight",
+    "smooth_labels": "targets",
+    "weighting": "weights",
+}
+#: Keywords of version 0.2 that all selectors had, and values that have other names.
+SELECTOR = {"weights": "weighting", "targets": "smooth_labels"}
+VALUES: dict[str, dict[Any, Any]] = {
+    "weighting": {"binary": "uniform", "learnt": "learned"},
+    "smooth_labels": {"given": False, "smoothed": True},
+    "exact": {"approximate": False, "exact": True},
+    "passes": {"auto": True},
+}
 
 
 def rename_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,8 +103,14 @@ def renamed_keywords(
                 if isinstance(given, (str, bool)) and given in table:
                     warn(f"{name}={given!r}", f"{name}={table[given]!r}")
                     kwargs[name] = table[given]
+            for name in kwargs.keys() - known:
+                raise unknown_name("the option", name, sorted(known))
             return function(*args, **kwargs)
 
+        parameters = inspect.signature(function).parameters.values()
+        known = {one.name for one in parameters}
+        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+            raise TypeError(f"{function!r} takes any keyword; unknown ones cannot be refused")
         return call
 
     return decorate

@@ -23,7 +23,7 @@ from bicore.kernels.scaling import Averaged, Transformation
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import directions
-from bicore.runtime import Context, Runtime
+from bicore.runtime import Runtime
 
 #: Of a larger set a sample is used, with at least this many points for each point to select.
 LARGE, PER_POINT = 5000, 4
@@ -93,7 +93,6 @@ def query(
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
     chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, random_state)
-    context = Context(runtime=runtime or Runtime())
     if pseudo_labels is not None:
         given = pseudo_labels(pool) if callable(pseudo_labels) else pseudo_labels
         guesses = _as_column(given, len(pool), "pseudo_labels")
@@ -101,12 +100,12 @@ def query(
         raise InputError("y_labelled has a single class; label more, or give pseudo_labels.")
     else:
         guesses = chooser.predict(
-            Dataset(labelled, known), pool, random_state=random_state, context=context
+            Dataset(labelled, known), pool, random_state=random_state, runtime=runtime
         )
     both = join_pool(labelled, known, pool, guesses)
     begun = list(range(len(labelled)))
     coreset = chooser.select(
-        both, len(begun) + wanted, initial=begun, random_state=random_state, context=context
+        both, len(begun) + wanted, initial=begun, random_state=random_state, runtime=runtime
     )
     return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
@@ -172,11 +171,11 @@ def query_by_variance(
     rows = directions(both)
     weights = None if known.dtype.kind == "f" else _doubt(rows, known)
     coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
-        Dataset(rows, weight=weights),
+        Dataset(rows, sample_weight=weights),
         len(begun) + wanted,
         initial=begun,
         random_state=random_state,
-        context=Context(runtime=runtime or Runtime()),
+        runtime=runtime or Runtime(),
     )
     part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])

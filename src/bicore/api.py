@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, cast
 
 import numpy as np
 
 from bicore import frames
+from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore.bilevel.aims import Aims
 from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
-from bicore.bilevel.solvers.weights import WeightMode
-from bicore.bilevel.strategies import OpenStrategy
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.rules import Rule
+from bicore.bilevel.solvers.inner import InnerSolver
+from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
+from bicore.bilevel.strategies import OpenStrategy, Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, read_targets
-from bicore.errors import InputError, LargeDataWarning, as_option
+from bicore.errors import InputError, LargeDataWarning
+from bicore.kernels.base import Kernel
+from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.large import Estimate, Large, estimate_selection, make_feasible
+from bicore.methods.large import Estimate, estimate_selection, make_feasible
 from bicore.methods.quality_curve import select_smallest
 from bicore.methods.registry import as_selector, parameters_of
 from bicore.networks.loading import is_torch_data
-from bicore.picking import as_size
-from bicore.runtime import Context, Runtime
+from bicore.picking import Relative, as_size
+from bicore.runtime import Runtime
 
 #: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
 #: for requests that only a bilevel problem can meet.
@@ -33,25 +43,76 @@ NO_LABELS = (
     "labels: none given, so the method is {!r}, which needs none; name a target (y, or --target) "
     "to select for its prediction"
 )
+#: Options of the method, and of files and tables.
+METHOD_OPTIONS = (
+    "kernel", "loss", "outer_loss", "inner_reg", "task", "classes", "inner", "linear", "optimiser",
+    "smooth_labels", "prior", "intercept", "weighting", "rule", "strategy", "candidates", "first",
+    "quotas",
+)  # fmt: skip
+SOURCE_OPTIONS = (
+    "columns", "target", "labels", "scale", "drop", "drop_missing_target", "decimal", "missing",
+    "encoding", "embeddings", "passes", "state", "executor", "skip_bad", "shortlist",
+)  # fmt: skip
+#: Keywords of version 0.2.
+OLD = SELECTOR | {
+    "seed": "random_state",
+    "weight": "sample_weight",
+    "features": "columns",
+    "large": "exact",
+    "dask": "executor",
+}
 
 
+@renamed_keywords(VALUES, **OLD)
 def select(
     x: Any,
     y: Any = None,
     size: int | float | str = 100,
     *,
-    weight: Any = None,
+    sample_weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
-    random_state: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator | None = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: Any = None,
     tolerance: float | None = None,
-    large: str = "approximate",
-    **options: Any,
+    exact: bool = False,
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    loss: str | Loss | Callable[..., Any] = "squared",
+    outer_loss: str | Loss | Callable[..., Any] | None = None,
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    task: str = "auto",
+    classes: Sequence[Any] | None = None,
+    inner: InnerSolver | None = None,
+    linear: LinearSolver | None = None,
+    optimiser: WeightOptimiser | None = None,
+    smooth_labels: bool | str | Aims = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    intercept: float | str = "auto",
+    weighting: str = "uniform",
+    rule: str | Rule = "auto",
+    strategy: str | Strategy = "auto",
+    candidates: int | None = None,
+    first: str = "best",
+    quotas: str | Mapping[Any, int] | None = None,
+    columns: str | Sequence[str] | None = None,
+    target: str | None = None,
+    labels: Any = None,
+    scale: str | None = None,
+    drop: str | Sequence[str] | None = None,
+    drop_missing_target: bool = False,
+    decimal: str | None = None,
+    missing: str | None = None,
+    encoding: str | None = None,
+    embeddings: str | os.PathLike[str] | None = None,
+    passes: bool = False,
+    state: str | os.PathLike[str] | None = None,
+    executor: Any = None,
+    skip_bad: bool = False,
+    shortlist: int | None = None,
 ) -> Coreset:
-    """Choose the points of (x, y) that train a model almost as well as all of them.
+    """Select the points of (x, y) that train a model almost as well as all of them.
 
     Parameters
     ----------
@@ -68,43 +129,55 @@ def select(
         may be the name of a column.
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
-        the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
+        the full model (bilevel): by its loss on the outer set if one is given, otherwise on a
         fifth of the points, held out while the size is sought.
-    weight : array, optional
+    sample_weight : array, optional
         How much each row counts in the objective.
     outer : tuple or Dataset, optional
-        A separate set (x, y) or (x, y, weight) on which the objective is measured.
+        A separate set (x, y) or (x, y, sample_weight) on which the objective is measured.
     initial : Coreset or sequence of int
         Points to start from. A coreset keeps the kernel that was chosen for it; with row numbers
         the kernel is chosen again, for the new size.
-    random_state : int or numpy.random.Generator
-        Of whatever is drawn at random.
+    random_state : int, numpy.random.Generator or None
+        Seed for all random draws; None draws one.
     runtime : Runtime, optional
         Device, precision, memory, threads, progress, time limit.
     method : str or Selector
         A method's name (``bicore.methods.METHODS``: "bilevel", "uniform", "k-center-embedding",
-        "icarl", …) or a selector.
+        "icarl", …) or a selector with its own parameters.
     model : str or torch.nn.Module, optional
         The kind of model that will be trained on the points: "linear", "trees", "neighbours",
         "network" or "any" (the default). It chooses the kernel, so ``kernel`` must be unset. Or
-        the current network itself, for methods that look at one.
+        the current network itself, for methods that use one.
     tolerance : float, optional
-        With ``size="auto"``: how far above the full model's loss on the points that judge, as a
-        share; 0.02 by default.
-    large : "approximate" or "exact"
-        Whether large data may be approximated, with a :class:`LargeDataWarning` that is also in
-        ``provenance.notes``. Beyond 5,000 rows a bilevel selection takes its candidates from a
-        stratified sample and measures the objective on a larger one, unless the kernel has finite
-        features. Beyond 20,000 rows facility location sums over a sample, and landmarks replace
-        the kernel of a design. "exact" uses all rows; :func:`estimate` says how long it takes.
-    **options
-        Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
-        rule, candidates and so on. Kernel, rule, strategy, targets and intercept are "auto" by
-        default; ``method="paper"`` has the paper's. Of files: features and target (columns) and
-        labels (files); of tables also scale, drop, drop_missing_target, decimal, missing and
-        encoding. One of passes, state, executor, dask (the address of a scheduler),
-        skip_bad, shortlist and exchange asks for passes over all rows, see
+        With ``size="auto"``: the largest distance from the full model's loss, as a share (default:
+        0.02).
+    exact : bool
+        Use all rows however many there are. If False, large data are approximated, with a
+        :class:`LargeDataWarning` that is also in ``provenance.notes``: beyond 5,000 rows a bilevel
+        selection takes its candidates from a stratified sample and measures the objective on a
+        larger one, unless the kernel has finite features; beyond 20,000 rows facility location
+        sums over a sample, and landmarks replace the kernel of a design. :func:`estimate` says how
+        long an exact selection takes.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
+        by the data.
+    inner, linear, optimiser : optional
+        Its solvers, as in :class:`BilevelSelector`.
+    weighting, rule, strategy, candidates, first, quotas : optional
+        The search, as in :class:`BilevelSelector`.
+    columns, target, labels : optional
+        Of files and tables: columns to use as features, the column to predict, a file of labels.
+    scale, drop, drop_missing_target, decimal, missing, encoding : optional
+        Of tables: see :func:`bicore.sources.encode_table`.
+    embeddings : path, optional
+        Of tables: a .npy file with the features, row by row.
+    passes : bool
+        Select in passes over a source instead of loading it; so does any of the next four. See
         :func:`bicore.shards.select_from_shards`.
+    state, executor, skip_bad, shortlist : optional
+        Of passes: a folder to continue from; threads, a GPU or the address of a Dask scheduler;
+        whether rows that are not finite are left out; rows that a pass returns.
 
     Returns
     -------
@@ -114,9 +187,9 @@ def select(
     Raises
     ------
     InputError
-        Where the request cannot be right; the message names the mend.
+        If an argument is invalid.
     TimeLimitError
-        Where ``max_seconds`` is over before a first point could be chosen.
+        If ``max_seconds`` is over before a first point could be chosen.
 
     Examples
     --------
@@ -125,90 +198,129 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    wanted = as_option("large", large, Large)
+    options = _given(select, locals())
     runtime = runtime or Runtime()
     notes: tuple[str, ...] = ()
     if isinstance(model, str):
         options, model = options_for_model(model, method, options), None
-    y, size = _read_size(x, y, size)
+    _refuse_size_as_labels(y)
     if is_in_parts(x):
         from bicore.methods.passes import RowsInParts
 
-        parts = RowsInParts(x, y, weight, outer, options)
+        parts = RowsInParts(x, y, sample_weight, outer, options)
         if parts.in_passes:
             others = {"method": method, "model": model, "tolerance": tolerance}
-            return parts.select(size, initial, random_state, runtime, wanted, **others)
-        x, outer, options, notes = parts.read(runtime, wanted)
-        y = weight = None
-    data = _dataset(x, y, weight)
+            return parts.select(size, initial, random_state, runtime, exact, **others)
+        x, outer, options, notes = parts.read(runtime, exact)
+        y = sample_weight = None
+    data = _dataset(x, y, sample_weight)
     method, told = _method_for(data, method, size, outer, options)
-    notes += told
     selector = as_selector(method, **options)
     _refuse_unused(model, selector)
     refuse_tolerance(size, tolerance)
-    judge = _outer(outer)
     if not len(initial) and _takes_all(selector, data, size):
-        return _take_all(data, random_state, notes)
-    selector, replaced = make_feasible(selector, data, wanted)
-    notes += replaced
+        return _take_all(data, random_state, notes + told)
+    selector, replaced = make_feasible(selector, data, exact)
     for note in replaced:
-        warnings.warn(note, LargeDataWarning, stacklevel=2)
-    more: dict[str, Any] = {
-        "outer": judge,
-        "initial": initial,
-        "random_state": random_state,
-        "context": Context(model, runtime),
-    }
+        warnings.warn(note, LargeDataWarning, stacklevel=3)
+    more: dict[str, Any] = {"initial": initial, "random_state": random_state, "model": model}
+    more |= {"outer": _outer(outer), "runtime": runtime}
     if size == "auto":
         coreset = select_smallest(selector, data, tolerance, **more)
     else:
-        coreset = selector.select(data, size, **more)  # type: ignore[arg-type]
+        coreset = selector.select(data, cast(float, size), **more)
+    notes += (*told, *replaced)
     return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
 
 
+@renamed_keywords(VALUES, **OLD)
 def estimate(
     x: Any,
     y: Any = None,
     size: int | float | str = 100,
     *,
-    weight: Any = None,
+    sample_weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: str = "any",
-    large: str = "approximate",
-    **options: Any,
+    exact: bool = False,
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    loss: str | Loss | Callable[..., Any] = "squared",
+    outer_loss: str | Loss | Callable[..., Any] | None = None,
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    task: str = "auto",
+    classes: Sequence[Any] | None = None,
+    inner: InnerSolver | None = None,
+    linear: LinearSolver | None = None,
+    optimiser: WeightOptimiser | None = None,
+    smooth_labels: bool | str | Aims = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    intercept: float | str = "auto",
+    weighting: str = "uniform",
+    rule: str | Rule = "auto",
+    strategy: str | Strategy = "auto",
+    candidates: int | None = None,
+    first: str = "best",
+    quotas: str | Mapping[Any, int] | None = None,
+    columns: str | Sequence[str] | None = None,
+    target: str | None = None,
+    labels: Any = None,
+    scale: str | None = None,
+    drop: str | Sequence[str] | None = None,
+    drop_missing_target: bool = False,
+    decimal: str | None = None,
+    missing: str | None = None,
+    encoding: str | None = None,
+    embeddings: str | os.PathLike[str] | None = None,
+    passes: bool = False,
+    skip_bad: bool = False,
+    shortlist: int | None = None,
 ) -> Estimate:
-    """What :func:`select` would take with the same arguments, without selecting.
+    """Estimate what :func:`select` would cost with the same arguments, without selecting.
 
     A small tile of the kernel is timed, and the passes over the data are counted.
 
     Parameters
     ----------
     x, y : array
-        Features and labels (or targets), row by row; or a :class:`Dataset` as x; or rows in parts
-        (see :func:`bicore.shards.estimate` for all that is known of these).
+        The rows, as in :func:`select`.
     size : int, float or "auto"
         How many points, or a fraction of the rows.
-    weight : array, optional
+    sample_weight : array, optional
         How much each row counts in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
     runtime : Runtime, optional
-        Device and limits.
+        Device, precision and limits.
     method : str or Selector
         A method's name, or a selector.
     model : str
         The kind of model that will be trained on the points, as in :func:`select`.
-    large : "approximate" or "exact"
+    exact : bool
+        Use all rows, as in :func:`select`.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
+        by the data.
+    inner, linear, optimiser : optional
+        Its solvers, as in :class:`BilevelSelector`.
+    weighting, rule, strategy, candidates, first, quotas : optional
+        The search, as in :class:`BilevelSelector`.
+    columns, target, labels : optional
+        Of files and tables: columns to use as features, the column to predict, a file of labels.
+    scale, drop, drop_missing_target, decimal, missing, encoding : optional
+        Of tables: see :func:`bicore.sources.encode_table`.
+    embeddings : path, optional
+        Of tables: a .npy file with the features, row by row.
+    passes : bool
+        Select in passes over a source instead of loading it; so does any of the next two.
+    skip_bad, shortlist : optional
         As in :func:`select`.
-    **options
-        Parameters of the method.
 
     Returns
     -------
     Estimate
-        Seconds, bytes, how the kernel matrix is held, and what stands in for it.
+        Seconds, bytes, how the kernel matrix is held, and the approximation that is used.
 
     Examples
     --------
@@ -217,34 +329,45 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    wanted = as_option("large", large, Large)
+    options = options_for_model(model, method, _given(estimate, locals()))
     runtime = runtime or Runtime()
-    options = options_for_model(model, method, options)
-    y, size = _read_size(x, y, size)
+    _refuse_size_as_labels(y)
     if is_in_parts(x):
         from bicore.methods.passes import RowsInParts
 
-        parts = RowsInParts(x, y, weight, outer, options)
+        parts = RowsInParts(x, y, sample_weight, outer, options)
         if parts.in_passes:
-            return parts.estimate(size, runtime, wanted, method)
-        x, outer, options, _ = parts.read(runtime, wanted)
-        y = weight = None
-    data = _dataset(x, y, weight)
+            return parts.estimate(size, runtime, exact, method)
+        x, outer, options, _ = parts.read(runtime, exact)
+        y = sample_weight = None
+    data = _dataset(x, y, sample_weight)
     selector = as_selector(_method_for(data, method, size, outer, options)[0], **options)
-    return estimate_selection(selector, data, size, _outer(outer), runtime, wanted)
+    return estimate_selection(selector, data, size, _outer(outer), runtime, exact)
 
 
+@renamed_keywords(VALUES, **OLD)
 def reweight(
     x: Any,
     y: Any = None,
     indices: Sequence[int] = (),
     *,
-    weight: Any = None,
+    sample_weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
     start: Any = None,
     random_state: int = 0,
     runtime: Runtime | None = None,
-    **options: Any,
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    loss: str | Loss | Callable[..., Any] = "squared",
+    outer_loss: str | Loss | Callable[..., Any] | None = None,
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    task: str = "auto",
+    classes: Sequence[Any] | None = None,
+    inner: InnerSolver | None = None,
+    linear: LinearSolver | None = None,
+    optimiser: WeightOptimiser | None = None,
+    smooth_labels: bool | str | Aims = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    intercept: float | str = "auto",
 ) -> Coreset:
     """Learn weights for points chosen by any means.
 
@@ -254,23 +377,26 @@ def reweight(
         Features and labels (or targets); or a :class:`Dataset` as x.
     indices : sequence of int
         Row numbers of the points.
-    weight : array, optional
+    sample_weight : array, optional
         How much each row counts in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
     start : array, optional
         Weights to start from; 1 by default.
     random_state : int
-        Of an automatic regulariser.
+        Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
-    **options
-        Parameters of :class:`BilevelSelector`.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
+        by the data.
+    inner, linear, optimiser : optional
+        Its solvers, as in :class:`BilevelSelector`.
 
     Returns
     -------
     Coreset
-        With learnt weights; its objective is never above that of the starting ones.
+        With learned weights; its objective is never above that of the starting ones.
 
     Examples
     --------
@@ -280,32 +406,43 @@ def reweight(
     >>> found.objective <= found.details["start_objective"]
     True
     """
-    selector = _selector(options)
-    if isinstance(x, Dataset) and y is not None and not len(indices):
-        indices, y = y, None  # reweight(data, indices)
-    data, judge = _load(x, y, weight, outer, runtime)
+    options = _given(reweight, locals())
+    selector = cast(BilevelSelector, as_selector("bilevel", **options))
+    data, judge = _load(x, y, sample_weight, outer, runtime)
     return selector.reweight(
         data,
         indices,
         outer=judge,
         start=start,
         random_state=random_state,
-        context=Context(runtime=runtime or Runtime()),
+        runtime=runtime,
     )
 
 
+@renamed_keywords(VALUES, **OLD)
 def influence(
     x: Any,
     y: Any = None,
     coreset: Coreset | Sequence[int] = (),
     *,
-    weight: Any = None,
+    sample_weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
     random_state: int = 0,
     runtime: Runtime | None = None,
-    **options: Any,
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    loss: str | Loss | Callable[..., Any] = "squared",
+    outer_loss: str | Loss | Callable[..., Any] | None = None,
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    task: str = "auto",
+    classes: Sequence[Any] | None = None,
+    inner: InnerSolver | None = None,
+    linear: LinearSolver | None = None,
+    optimiser: WeightOptimiser | None = None,
+    smooth_labels: bool | str | Aims = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    intercept: float | str = "auto",
 ) -> Array:
-    """How much a little more weight on each point would lower the objective of a coreset's model.
+    """Compute how much more weight on each point would lower the objective of a coreset's model.
 
     Parameters
     ----------
@@ -313,16 +450,19 @@ def influence(
         Features and labels (or targets); or a :class:`Dataset` as x.
     coreset : Coreset or sequence of int
         What the model is fitted on.
-    weight : array, optional
+    sample_weight : array, optional
         How much each row counts in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
     random_state : int
-        Of an automatic regulariser.
+        Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
-    **options
-        Parameters of :class:`BilevelSelector`.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
+        by the data.
+    inner, linear, optimiser : optional
+        Its solvers, as in :class:`BilevelSelector`.
 
     Returns
     -------
@@ -336,16 +476,15 @@ def influence(
     >>> bicore.influence(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1).shape
     (50,)
     """
-    selector = _selector(options)
-    if isinstance(x, Dataset) and y is not None and not len(coreset):
-        coreset, y = y, None  # influence(data, coreset)
-    data, judge = _load(x, y, weight, outer, runtime)
+    options = _given(influence, locals())
+    selector = cast(BilevelSelector, as_selector("bilevel", **options))
+    data, judge = _load(x, y, sample_weight, outer, runtime)
     return selector.influence(
         data,
         coreset,
         outer=judge,
         random_state=random_state,
-        context=Context(runtime=runtime or Runtime()),
+        runtime=runtime,
     )
 
 
@@ -369,14 +508,18 @@ def _is_path(x: Any) -> bool:
 
 def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bool:
     """Whether all rows are asked for, and no option asks for an order, quotas or weights."""
-    if not isinstance(selector, BilevelSelector) or data.y is None or data.weight is not None:
+    if (
+        not isinstance(selector, BilevelSelector)
+        or data.y is None
+        or data.sample_weight is not None
+    ):
         return False
     plain = selector.strategy == OpenStrategy() and selector.quotas is None
-    plain = plain and selector.weights is WeightMode.BINARY
+    plain = plain and selector.weighting is WeightMode.UNIFORM
     return plain and size != "auto" and as_size(size, len(data)) == len(data)
 
 
-def _take_all(data: Dataset, seed: int | np.random.Generator, notes: tuple[str, ...]) -> Coreset:
+def _take_all(data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
     """All rows: there is nothing to select, so that they come at once, in a stated order."""
     assert data.y is not None
     targets = read_targets(data.y)
@@ -421,15 +564,23 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
-def _read_size(x: Any, y: Any, size: Any) -> tuple[Any, Any]:
-    """Return labels and size: with a data set or a source the second argument may be the size."""
-    if isinstance(y, Real) and (isinstance(x, Dataset) or is_in_parts(x)):
-        return None, y
-    return y, size
+def _given(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a call that differ from their defaults."""
+    options = inspect.signature(function).parameters
+    return {
+        name: values[name]
+        for name in (*METHOD_OPTIONS, *SOURCE_OPTIONS)
+        if name in options and not _same(values[name], options[name].default)
+    }
 
 
-def _selector(options: dict[str, Any]) -> BilevelSelector:
-    return cast(BilevelSelector, as_selector("bilevel", **options))
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def _refuse_size_as_labels(y: Any) -> None:
+    if isinstance(y, Real):
+        raise InputError(f"y={y!r} is a number; give the size as size={y!r}.")
 
 
 def refuse_unread(x: Any) -> None:
@@ -460,26 +611,26 @@ def _refuse_unused(model: Any, selector: Selector) -> None:
 
 
 def _load(
-    x: Any, y: Any, weight: Any, outer: Any, runtime: Runtime | None
+    x: Any, y: Any, sample_weight: Any, outer: Any, runtime: Runtime | None
 ) -> tuple[Dataset, Dataset | None]:
     """Return the rows and the outer set of a call without options for reading."""
     if not is_in_parts(x):
-        return _dataset(x, y, weight), _outer(outer)
+        return _dataset(x, y, sample_weight), _outer(outer)
     from bicore.methods.passes import RowsInParts
 
-    parts = RowsInParts(x, y, weight, outer, {})
-    data, judge, _, _ = parts.read(runtime or Runtime(), Large.APPROXIMATE)
+    parts = RowsInParts(x, y, sample_weight, outer, {})
+    data, judge, _, _ = parts.read(runtime or Runtime(), exact=False)
     return data, _outer(judge)
 
 
-def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
+def _dataset(x: Any, y: Any, sample_weight: Any) -> Dataset:
     refuse_unread(x)
     if not isinstance(x, Dataset):
-        return Dataset(x, y, weight)
-    if y is not None or weight is not None:
+        return Dataset(x, y, sample_weight)
+    if y is not None or sample_weight is not None:
         raise InputError(
-            "x is a Dataset and carries its own labels and weights; leave y and weight out, or "
-            "build another Dataset."
+            "x is a Dataset, which has its own labels and weights; leave y and sample_weight "
+            "out, or build another Dataset."
         )
     return x
 
@@ -489,6 +640,7 @@ def _outer(outer: tuple[Any, ...] | Dataset | None) -> Dataset | None:
         return outer
     if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
         raise InputError(
-            "outer is not a separate set; give a tuple (x, y) or (x, y, weight), or a Dataset."
+            "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset; got "
+            f"{type(outer).__name__}."
         )
     return Dataset(*outer)

@@ -8,10 +8,10 @@ from bicore.data import Array, Dataset
 from bicore.errors import check_integer
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
-from bicore.runtime import Context, Runtime
+from bicore.runtime import Runtime
 
 #: Options whose defaults differ from those of :func:`bicore.select`.
-DEFAULTS = {"strategy": "greedy", "targets": "given"}
+DEFAULTS = {"strategy": "greedy", "smooth_labels": False}
 
 
 def contexts(
@@ -44,7 +44,7 @@ def contexts(
     **options
         Parameters of :class:`bicore.BilevelSelector`; the loss must be the squared error. The
         defaults are ``strategy="greedy"``, because contexts with exchanges were slower and no
-        better, and ``targets="given"``, because a context without noisy labels makes a model
+        better, and ``smooth_labels=False``, because a context without noisy labels makes a model
         overconfident.
 
     Returns
@@ -71,7 +71,6 @@ def contexts(
     check_integer("size", size, most=len(data))
     check_integer("n_contexts", n_contexts, most=len(data), fix="use at most one per row")
     selector = cast(BilevelSelector, as_selector("bilevel", **{**DEFAULTS, **options}))
-    context = Context(runtime=runtime or Runtime())
     return selector.select_contexts(
-        data, size, n_contexts, random_state=random_state, context=context
+        data, size, n_contexts, random_state=random_state, runtime=runtime
     )

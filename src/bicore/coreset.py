@@ -248,7 +248,7 @@ class Coreset:
         return np.array(self.indices, dtype=dtype, copy=copy is not False)
 
     def __repr__(self) -> str:
-        kind = "binary" if self.binary else "learnt"
+        kind = "uniform" if self.binary else "learned"
         value = f", objective={self.objective:.6g}" if self.objective is not None else ""
         known = self.provenance
         parts = {"task": known.task, "loss": known.loss, "kernel": known.kernel}
@@ -372,7 +372,7 @@ class Coreset:
         [2.0, 0.0]
         """
         self._need_rows(len(data), "data")
-        return data[self.indices].with_columns(weight=self.weights)
+        return data[self.indices].with_columns(sample_weight=self.weights)
 
     def select(self, table: Any, weight: str | None = "weight") -> Any:
         """The chosen rows of a table in order of selection, with a column of weights.
@@ -492,7 +492,7 @@ class Coreset:
             "kernel": known.kernel,
             "loss": known.loss,
             "objective": None if self.objective is None else f"{self.objective:.6g}",
-            "weights": "binary" if self.binary else "learnt",
+            "weights": "uniform" if self.binary else "learned",
             "first gain": self.explain_first_gain(),
         }
         return notebook.as_html(

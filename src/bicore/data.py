@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from bicore import frames
+from bicore._deprecated import renamed_fields
 from bicore.errors import InputError, as_option, check_type
 from bicore.sparse import SparseRows, is_sparse, sparse_rows
 
@@ -36,13 +37,14 @@ class Task(StrEnum):
     REGRESSION = "regression"
 
 
-_COLUMNS = ("x", "y", "weight", "ids")
+_COLUMNS = ("x", "y", "sample_weight", "ids")
 #: What labels and extra columns hold, by NumPy's letters: truth values, integers, floats, text.
 _KINDS = "biufU"
 #: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
 _CHECK_ROWS = 65536
 
 
+@renamed_fields(weight="sample_weight")
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Points, their labels or targets, their weights, their ids and what else travels with them.
@@ -55,7 +57,7 @@ class Dataset:
         of SciPy stays sparse: for bilevel selection by the linear and the RBF kernel.
     y : array (n,) or (n, targets), optional
         Labels (integers, strings, booleans) or targets (floats).
-    weight : array (n,), optional
+    sample_weight : array (n,), optional
         How much each point counts in the outer objective. A point of weight 0 is never selected.
     ids : array of int (n,), optional
         A name for each row that survives slicing and shuffling; ties go to the smallest id.
@@ -80,12 +82,12 @@ class Dataset:
 
     x: Array
     y: Array | None = None
-    weight: Array | None = None
+    sample_weight: Array | None = None
     ids: Array = None  # type: ignore[assignment]  # filled in below
     extra: Mapping[str, Array] | None = field(default=None, metadata={"counts": False})
 
     def __post_init__(self) -> None:
-        for name in ("x", "y", "weight"):
+        for name in ("x", "y", "sample_weight"):
             if np.ma.is_masked(getattr(self, name)):
                 raise InputError(f"{name} has masked values; fill them, or leave these rows out.")
         x = as_features(self.x, "x")
@@ -93,7 +95,9 @@ class Dataset:
         checked = {
             "x": x,
             "y": None if self.y is None else as_labels(self.y, n),
-            "weight": None if self.weight is None else as_weights(self.weight, n),
+            "sample_weight": None
+            if self.sample_weight is None
+            else as_weights(self.sample_weight, n),
             "ids": np.arange(n) if self.ids is None else as_ids(self.ids, n),
             "extra": None if self.extra is None else as_extra(self.extra, n),
         }
@@ -125,8 +129,8 @@ class Dataset:
         Parameters
         ----------
         **columns : array
-            Any of ``x``, ``y``, ``weight`` and ``ids``, one entry for each row; ``extra`` as a
-            mapping.
+            Any of ``x``, ``y``, ``sample_weight`` and ``ids``, one entry for each row; ``extra``
+            as a mapping.
 
         Returns
         -------
@@ -135,7 +139,8 @@ class Dataset:
 
         Examples
         --------
-        >>> Dataset([[0.0], [1.0]]).with_columns(weight=np.array([1.0, 2.0])).weights.tolist()
+        >>> data = Dataset([[0.0], [1.0]]).with_columns(sample_weight=np.array([1.0, 2.0]))
+        >>> data.weights.tolist()
         [1.0, 2.0]
         """
         return Dataset._of(**{name: getattr(self, name) for name in (*_COLUMNS, "extra")} | columns)
@@ -143,7 +148,7 @@ class Dataset:
     @property
     def weights(self) -> Array:
         """The weights, 1 where none were given."""
-        return np.ones(len(self)) if self.weight is None else self.weight
+        return np.ones(len(self)) if self.sample_weight is None else self.sample_weight
 
     def fingerprint(self) -> str:
         """A digest of what a selection depends on: every column but the ids and the extra ones.
@@ -158,7 +163,7 @@ class Dataset:
         digest = hashlib.sha256()
         if is_sparse(self.x):
             _rows_of(self.x).digest_into(digest)
-        for column in (self.x, self.y, self.weight):
+        for column in (self.x, self.y, self.sample_weight):
             if column is not None and not is_sparse(column):
                 digest.update(f"{column.dtype.str}{column.shape}".encode())
                 if column.size:
@@ -210,7 +215,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     return Dataset._of(
         x=_join_rows(first.x, second.x),
         y=y,
-        weight=np.concatenate([first.weights, second.weights]),
+        sample_weight=np.concatenate([first.weights, second.weights]),
         ids=np.concatenate([first.ids, second.ids]),
         extra=columns or None,
     )
@@ -414,7 +419,7 @@ def _as_column(column: Any, n: int, name: str, role: str) -> Array:
     return array
 
 
-def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False) -> Array:
+def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool = False) -> Array:
     """Finite numbers >= 0, one for each of the n rows; ``all_zero`` lets none of them count."""
     array = _to_numpy(weight, name)
     if array.shape not in ((n,), (n, 1)):

@@ -96,12 +96,14 @@ def as_relative(value: Any) -> Any:
         raise InputError(f"inner_reg={value!r} must be such as 'relative:0.01'.") from None
 
 
-def as_seed(random_state: int | np.random.Generator) -> int:
+def as_seed(random_state: int | np.random.Generator | None) -> int:
     """One number from which every step derives its own generator, so that a run can be continued
     at any step."""
     if isinstance(random_state, np.random.Generator):
         drawn: int = random_state.integers(2**62).item()
         return drawn
+    if random_state is None:
+        return as_seed(np.random.default_rng())
     return check_integer("random_state", random_state, 0, fix="or give a NumPy generator")
 
 

@@ -119,7 +119,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     data = blobs(60)
     outer = blobs(25, seed=3)
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
-    stored = selector.select(data, 12, outer=outer, context=ON_CPU)
+    stored = selector.select(data, 12, outer=outer, **ON_CPU.keywords)
     monkeypatch.setattr("bicore.kernels.building.SMALLEST_BLOCK", 7)
     for module in ("building", "operators"):
         monkeypatch.setattr(f"bicore.kernels.{module}.BLOCK_BYTES", 4000)
@@ -127,7 +127,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     from bicore import Context
 
     tight = Context(runtime=Runtime("cpu", memory=45_000))
-    blocked = selector.select(data, 12, outer=outer, context=tight)
+    blocked = selector.select(data, 12, outer=outer, **tight.keywords)
     assert blocked.details["operator"] == "blocked"
     assert stored.indices.tolist() == blocked.indices.tolist()
     np.testing.assert_allclose(stored.objectives, blocked.objectives, rtol=1e-9)
@@ -140,9 +140,9 @@ def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeyp
     monkeypatch.setattr("bicore.bilevel.engines.ridge.LARGEST", 0)
     selector = BilevelSelector("rbf", inner_reg=RHO, rule=rule, strategy=strategy)
     outer = blobs(90, seed=3) if with_outer else None
-    formed = selector.select(blobs(60), 30, outer=outer, context=ON_CPU)
+    formed = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
     monkeypatch.setattr("bicore.bilevel.problem.POINTS_A_MOMENT", 0)
-    plain = selector.select(blobs(60), 30, outer=outer, context=ON_CPU)
+    plain = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
     assert formed.indices.tolist() == plain.indices.tolist()
     np.testing.assert_allclose(formed.objectives, plain.objectives, rtol=1e-9)
 

@@ -92,8 +92,8 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
 def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
     given = data()
     plain, coreset = (
-        select_smallest(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, weights=kind), given, 0.2)
-        for kind in ("binary", "learnt")
+        select_smallest(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, weighting=kind), given, 0.2)
+        for kind in ("uniform", "learned")
     )
     assert coreset.details["auto_size"] == plain.details["auto_size"]
     assert coreset.weights.std() > 0
@@ -131,7 +131,7 @@ def test_a_run_that_is_cut_short_says_so():
             BilevelSelector(kernel=RBF(0.05), inner_reg=0.1),
             blobs(300, classes=3, features=3, seed=2),
             1e-3,
-            context=runtime,
+            **runtime.keywords,
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
+from bicore import RBF, Dataset, InputError, MemoryLimitError, Runtime
 from bicore.kernels import Linear
 from bicore.methods import ADesign, VDesign
 from bicore.methods.baselines.design import relax, relaxed_objective
@@ -285,9 +285,7 @@ def test_bad_input_is_refused():
     with pytest.raises(InputError, match="no outer objective"):
         VDesign().select(Dataset(points()), 2, outer=Dataset(points()))
     with pytest.raises(MemoryLimitError, match="needs the 400 × 400 matrix"):
-        ADesign(RBF(0.5)).select(
-            Dataset(points(400)), 2, context=Context(runtime=Runtime(memory="400KB"))
-        )
+        ADesign(RBF(0.5)).select(Dataset(points(400)), 2, runtime=Runtime(memory="400KB"))
 
 
 @pytest.mark.parametrize("design", [VDesign, ADesign])

@@ -141,7 +141,7 @@ def test_a_linear_module_chooses_what_the_kernel_engine_chooses(loss):
     module = linear(4, 2 if loss == "squared" else 3)
     before = module.weight.detach().clone()
     direct = NetworkSelector(criterion=loss, inner_reg=RHO).select(
-        given, 7, initial=[5], context=Context(module)
+        given, 7, initial=[5], model=module
     )
     kernel = BilevelSelector(kernel=Linear(), loss=loss, inner_reg=RHO).select(
         given, 7, initial=[5]
@@ -170,7 +170,7 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
         },
     }.items():
         coreset = NetworkSelector(inner_reg=0.05, **options).select(
-            given, 6, random_state=1, context=Context(network())
+            given, 6, random_state=1, model=network()
         )
         assert len(set(coreset.indices.tolist())) == 6
         scores[name] = coreset.objectives[-1]
@@ -185,7 +185,7 @@ def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
     whole, drawn, few = (
         NetworkSelector(
             inner_reg=0.05, inverse=ConjugateGradients(30, 1.0, mini_batch=size)
-        ).select(given, 5, context=Context(module))
+        ).select(given, 5, model=module)
         for size in (None, 9, 2)
     )
     assert whole.indices.tolist() == drawn.indices.tolist() != few.indices.tolist()
@@ -208,7 +208,7 @@ def test_an_inverse_of_ones_own_sees_the_whole_coreset_unless_it_says_how_much()
     few = Few()
     for inverse in (whole, few):
         selector = NetworkSelector(inner_reg=0.05, training=QuasiNewton(5), inverse=inverse)
-        selector.select(given, 4, context=Context(linear(3, 3)))
+        selector.select(given, 4, model=linear(3, 3))
     same = [torch.equal(*pair) for pair in zip(whole.products, few.products, strict=True)]
     assert same == [True, True, False]
 
@@ -221,10 +221,10 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
     given = blobs(40, classes=3, features=3)
     module = linear(3, 3)
     selector = NetworkSelector(inner_reg=RHO, **options)
-    plain = selector.select(given, 6, initial=[4], context=Context(module))
+    plain = selector.select(given, 6, initial=[4], model=module)
     pairs = TensorDataset(torch.from_numpy(given.x), torch.from_numpy(given.y))
     loader = DataLoader(pairs, batch_size=7)
-    loaded = selector.select_from(loader, 6, initial=[4], context=Context(module))
+    loaded = selector.select_from(loader, 6, initial=[4], model=module)
     assert loaded.indices.tolist() == plain.indices.tolist()
     np.testing.assert_allclose(loaded.objectives, plain.objectives, rtol=1e-8)
     doubled = DataLoader(
@@ -235,9 +235,9 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
             torch.stack([y for _, y in items]),
         ],
     )
-    twice = selector.select(Dataset(2 * given.x, given.y), 6, initial=[4], context=Context(module))
+    twice = selector.select(Dataset(2 * given.x, given.y), 6, initial=[4], model=module)
     assert (
-        selector.select_from(doubled, 6, initial=[4], context=Context(module)).indices.tolist()
+        selector.select_from(doubled, 6, initial=[4], model=module).indices.tolist()
         == twice.indices.tolist()
     )
     drawn = BatchSampler(RandomSampler(pairs), 7, False)
@@ -249,7 +249,7 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
         [1, 2],
     ):
         with pytest.raises(InputError, match="loader="):
-            selector.select_from(wrong, 2, context=Context(module))
+            selector.select_from(wrong, 2, model=module)
     words = [
         (torch.from_numpy(row), "abc"[label]) for row, label in zip(given.x, given.y, strict=True)
     ]
@@ -257,41 +257,38 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
         DataLoader(words, batch_size=7),
         6,
         initial=[4],
-        context=Context(module, classes=["a", "b", "c"]),
+        model=module,
+        model_classes=["a", "b", "c"],
     )
     assert named.indices.tolist() == plain.indices.tolist()
-    squared = NetworkSelector(criterion="squared", inner_reg=RHO).select(
-        given, 4, context=Context(module)
-    )
+    squared = NetworkSelector(criterion="squared", inner_reg=RHO).select(given, 4, model=module)
     assert len(squared) == 4  # classes as one-hot targets
     with pytest.raises(InputError, match="loader"):
-        selector.select_from(DataLoader(torch.zeros(5, 3)), 2, context=Context(module))
+        selector.select_from(DataLoader(torch.zeros(5, 3)), 2, model=module)
 
 
 def test_bad_input_is_refused_in_words():
     given = blobs(20, classes=3, features=3)
     normalised = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     with pytest.raises(InputError, match=r"layer '1' normalises over the batch.*model.eval"):
-        NetworkSelector().select(given, 2, context=Context(normalised))
-    assert len(NetworkSelector().select(given, 2, context=Context(normalised.eval()))) == 2
+        NetworkSelector().select(given, 2, model=normalised)
+    assert len(NetworkSelector().select(given, 2, model=normalised.eval())) == 2
     with pytest.raises(InputError, match="needs the current model"):
         NetworkSelector().select(given, 2)
     with pytest.raises(InputError, match="needs labels"):
-        NetworkSelector().select(Dataset(given.x), 2, context=Context(network()))
+        NetworkSelector().select(Dataset(given.x), 2, model=network())
     with pytest.raises(InputError, match="criterion"):
-        NetworkSelector(criterion=nn.CrossEntropyLoss()).select(
-            given, 2, context=Context(network())
-        )
+        NetworkSelector(criterion=nn.CrossEntropyLoss()).select(given, 2, model=network())
     with pytest.raises(InputError, match="criterion='mse'"):
         NetworkSelector(criterion="mse")
     with pytest.raises(InputError, match="inner_reg"):
         NetworkSelector(inner_reg=0)
     frozen = network().requires_grad_(False)
     with pytest.raises(InputError, match="no parameter to train"):
-        NetworkSelector().select(given, 2, context=Context(frozen))
+        NetworkSelector().select(given, 2, model=frozen)
     with pytest.raises(InputError, match="3 outputs and y 2 targets"):
         NetworkSelector(criterion="squared").select(
-            line(20, targets=2, features=3), 2, context=Context(network())
+            line(20, targets=2, features=3), 2, model=network()
         )
 
 
@@ -342,11 +339,11 @@ def test_a_network_learns_weights_on_an_outer_set_and_without_labels():
     def select(weights, initial=()):
         how = {"criterion": "squared", "inner_reg": 0.1, "training": QuasiNewton(20)}
         how |= {"optimiser": Adam(0.1, 2, 3), "curvature": "gauss-newton", "candidates": 3}
-        selector = NetworkSelector(**how, weights=weights)
+        selector = NetworkSelector(**how, weighting=weights)
         return selector.select(given, 2, initial=initial, **facts)
 
-    plain = select("binary")
-    for weights in ("final", "learnt"):
+    plain = select("uniform")
+    for weights in ("final", "learned"):
         learnt = select(weights, plain.indices.tolist())
         assert learnt.objective < plain.objective
         assert learnt.weights.min() >= 0

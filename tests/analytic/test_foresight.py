@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Context, Dataset, Runtime
+from bicore import RBF, BilevelSelector, Dataset, Runtime
 from bicore.bilevel import posterior as foresight
 from bicore.bilevel.engines import ridge as dense_ridge
 from tests.marks import diagonal
@@ -32,7 +32,7 @@ def chosen(memory=None, **options):
     outer = options.pop("outer", None)
     selector = BilevelSelector(kernel=Counted(0.1), inner_reg=0.05, **options)
     runtime = Runtime(device="cpu", memory=memory)
-    return selector.select(data(), SIZE, outer=outer, context=Context(runtime=runtime))
+    return selector.select(data(), SIZE, outer=outer, runtime=runtime)
 
 
 @pytest.mark.parametrize(

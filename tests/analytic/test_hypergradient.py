@@ -61,7 +61,7 @@ COMBINATIONS = [
 
 def weighted(data: Dataset) -> Dataset:
     weight = np.linspace(0.5, 2, len(data))
-    return dataclasses.replace(data, weight=weight)
+    return dataclasses.replace(data, sample_weight=weight)
 
 
 def objective(selector, data, outer, k, shift):

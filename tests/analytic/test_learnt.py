@@ -62,8 +62,8 @@ def drawn(seed):
 def objectives(seed, **more):
     options, data, outer, size = drawn(seed)
     return [
-        BilevelSelector(**options, **more, weights=mode).select(data, size, outer=outer).objective
-        for mode in ("binary", "final", "learnt")
+        BilevelSelector(**options, **more, weighting=mode).select(data, size, outer=outer).objective
+        for mode in ("uniform", "final", "learned")
     ]
 
 
@@ -98,8 +98,8 @@ def test_the_first_points_do_not_drive_the_weights_to_zero(monkeypatch):
     x, y = (part[:300] for part in digits())
     options = {"kernel": "rbf", "inner_reg": 0.1}
     final, learnt = (
-        BilevelSelector(**options, weights=mode).select(Dataset(x, y), 12)
-        for mode in ("final", "learnt")
+        BilevelSelector(**options, weighting=mode).select(Dataset(x, y), 12)
+        for mode in ("final", "learned")
     )
     assert len(np.unique(y[learnt.indices])) > 6
     assert learnt.objective < 1.1 * final.objective
@@ -129,10 +129,10 @@ class Scripted(WeightOptimiser):
 def scripted(size=5, runtime=None, **script):
     options = {"kernel": "rbf", "inner_reg": 0.1}
     data = blobs(40)
-    chooser = BilevelSelector(**options, weights="learnt", optimiser=Scripted(**script))
+    chooser = BilevelSelector(**options, weighting="learned", optimiser=Scripted(**script))
     context = None if runtime is None else Context(runtime=runtime)
     return BilevelSelector(**options).select(data, size), chooser.select(
-        data, size, context=context
+        data, size, **({} if context is None else context.keywords)
     )
 
 
@@ -198,8 +198,8 @@ def test_the_promise_holds_beside_other_options(more, given):
     options = {"kernel": RBF(0.3), "inner_reg": 0.3} | more
     first = [3, 20] if given else []
     found = [
-        BilevelSelector(**options, weights=mode).select(data, 12, initial=first)
-        for mode in ("binary", "final", "learnt")
+        BilevelSelector(**options, weighting=mode).select(data, 12, initial=first)
+        for mode in ("uniform", "final", "learned")
     ]
     binary, final, learnt = (coreset.objective for coreset in found)
     assert learnt <= final * (1 + SHARE)
@@ -212,11 +212,11 @@ def test_the_promise_holds_beside_other_options(more, given):
 
 
 def test_either_path_may_be_kept_so_that_prefixes_mean_nothing():
-    assert not BilevelSelector(weights="learnt").ordered
-    assert BilevelSelector(weights="final").ordered
+    assert not BilevelSelector(weighting="learned").ordered
+    assert BilevelSelector(weighting="final").ordered
 
 
-@pytest.mark.parametrize("more", few([{"weights": "learnt"}, {"weights": "final"}]), ids=str)
+@pytest.mark.parametrize("more", few([{"weighting": "learned"}, {"weighting": "final"}]), ids=str)
 def test_weights_do_not_follow_the_last_digit(more):
     """A change of 1e-14 in the regulariser moved learnt weights by a third."""
     x, y = (part[:100] for part in digits())
@@ -245,7 +245,7 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
     """G(cw, cρ) = G(w, ρ), so that Σ w ∂G/∂w + ρ ∂G/∂ρ = 0; weights learned with it are no worse."""
     data = blobs(60)
     given = {"kernel": "rbf", "loss": loss}
-    chooser = BilevelSelector(inner_reg=Learned(0.3), weights="final", **given)
+    chooser = BilevelSelector(inner_reg=Learned(0.3), weighting="final", **given)
     state = solver.optimised(state_of(chooser, data, [0, 7, 13, 30], [1.0, 0.2, 3.0, 0.5]))
     assert float(state.weights @ state.weight_gradient()) == pytest.approx(0, abs=1e-6)
     step = np.zeros(5)
@@ -256,8 +256,8 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
         state.reweigh(start + sign * start.new_tensor(step))
         values.append(state.objective)
     assert (values[0] - values[1]) / 2e-4 == pytest.approx(slope, rel=1e-3)
-    fixed = BilevelSelector(inner_reg=30.0, weights="final", **given).select(data, 6)
-    learned = BilevelSelector(inner_reg=Learned(30.0), weights="final", **given).select(data, 6)
+    fixed = BilevelSelector(inner_reg=30.0, weighting="final", **given).select(data, 6)
+    learned = BilevelSelector(inner_reg=Learned(30.0), weighting="final", **given).select(data, 6)
     assert learned.objective < fixed.objective
     assert learned.provenance.inner_reg < 30
     assert learned.status is not Status.UNVERIFIED
@@ -294,10 +294,10 @@ def test_a_regulariser_by_the_point_counts_points_that_have_weight(start):
         )
 
 
-@pytest.mark.parametrize("mode", ["learnt", "final"])
+@pytest.mark.parametrize("mode", ["learned", "final"])
 def test_selections_by_the_point_report_the_points_they_return(mode):
     chooser, data, outer = misled(PerPoint(0.05))
-    found = BilevelSelector(kernel=RBF(1.0), inner_reg=PerPoint(0.05), weights=mode).select(
+    found = BilevelSelector(kernel=RBF(1.0), inner_reg=PerPoint(0.05), weighting=mode).select(
         data, 8, outer=outer
     )
     assert len(found) < 8

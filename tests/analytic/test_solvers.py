@@ -183,14 +183,11 @@ def test_the_papers_recipe_is_a_combination_of_these():
         "first": "random",
         "candidates": 30,
     }
-    from bicore import Context
 
     recipe = BilevelSelector(
         **options, inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, euclidean=True)
     )
-    told = recipe.select(
-        data, 10, random_state=3, context=Context(runtime=Runtime(device="cpu", dtype="float32"))
-    )
+    told = recipe.select(data, 10, random_state=3, runtime=Runtime(device="cpu", dtype="float32"))
     exact = BilevelSelector(**options).select(data, 10, random_state=3)
     assert told.objective == pytest.approx(exact.objective, rel=0.15)
     assert told.details["effort"]["inner_iterations"] > 10

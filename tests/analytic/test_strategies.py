@@ -208,7 +208,7 @@ def test_exchanges_in_single_precision_make_the_gains_they_report():
     context = Context(runtime=Runtime("cpu", "float32", threads=1))
     options = {"kernel": "linear", "inner_reg": 0.01}
     greedy, exchanged = (
-        BilevelSelector(**options, strategy=strategy).select(given, 90, context=context)
+        BilevelSelector(**options, strategy=strategy).select(given, 90, **context.keywords)
         for strategy in ("greedy", "exchange")
     )
     problem = prepared_of(BilevelSelector(**options), given).problem
@@ -379,7 +379,7 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     if loss == "cross-entropy":
         assert many.details["effort"]["fits"] == 40 + 3  # 4 + 4 + 2
         assert many.objectives[40] == many.objectives[43]
-    learnt = BilevelSelector(**options, weights="learnt", strategy=Batches(5)).select(given, 10)
+    learnt = BilevelSelector(**options, weighting="learned", strategy=Batches(5)).select(given, 10)
     assert 0 < len(learnt) <= 10
 
 
@@ -387,7 +387,7 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
 def test_strategies_work_with_final_weights_streams_and_limits():
     given = data(40)
     final = BilevelSelector(
-        kernel=RBF(0.3), inner_reg=RHO, strategy="exchange", weights="final"
+        kernel=RBF(0.3), inner_reg=RHO, strategy="exchange", weighting="final"
     ).select(given, 5)
     plain = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
     assert final.objectives[-1] <= plain.objectives[-1]
@@ -397,7 +397,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     assert not BilevelSelector(strategy="exchange").ordered
     assert BilevelSelector(strategy="batches").ordered
     short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
-        given, 5, context=Context(runtime=Runtime(max_seconds=1e-9))
+        given, 5, runtime=Runtime(max_seconds=1e-9)
     )
     assert short.message == "stopped by max_seconds after 1 of 5 points"
 
@@ -406,7 +406,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
             raise KeyboardInterrupt
 
     cut = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="elimination").select(
-        given, 5, context=Context(runtime=Runtime(progress=interrupt))
+        given, 5, runtime=Runtime(progress=interrupt)
     )
     assert len(cut) == 5
     assert cut.message == "interrupted before the points were refined: all points, less refined"
@@ -415,10 +415,10 @@ def test_strategies_work_with_final_weights_streams_and_limits():
 def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
     given = data(40)
     options = {"kernel": RBF(0.3), "inner_reg": RHO, "loss": "cross-entropy"}
-    grown = BilevelSelector(**options, strategy=Simplex(1.5)).select(given, 6, context=ON_CPU)
+    grown = BilevelSelector(**options, strategy=Simplex(1.5)).select(given, 6, **ON_CPU.keywords)
     assert grown.details["effort"]["fits"] == 9  # of the run that chose, not of putting in order
     exchange = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
-    whole = exchange.select(data(60, 1), 8, context=ON_CPU)
+    whole = exchange.select(data(60, 1), 8, **ON_CPU.keywords)
     assert whole.details["exchanges"] > 1
     plain = Pool.best_swap
 
@@ -430,7 +430,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
 
     second.calls = 0
     monkeypatch.setattr(Pool, "best_swap", second)
-    cut = exchange.select(data(60, 1), 8, context=ON_CPU)
+    cut = exchange.select(data(60, 1), 8, **ON_CPU.keywords)
     assert cut.status is Status.INTERRUPTED
     assert cut.details["exchanges"] == 1
     assert cut.provenance.notes[0].startswith("exchanges: 1, which lowered")
@@ -441,8 +441,8 @@ def test_bad_strategies_are_refused():
         ({"strategy": "swap"}, "strategy='swap'"),
         ({"strategy": "exchange", "loss": "cross-entropy"}, "exact for the squared error"),
         ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
-        ({"strategy": "exchange", "weights": "learnt"}, "binary or final weights"),
-        ({"strategy": "simplex", "weights": "learnt"}, "binary or final weights"),
+        ({"strategy": "exchange", "weighting": "learned"}, "weighting"),
+        ({"strategy": "simplex", "weighting": "learned"}, "weighting"),
         ({"strategy": "simplex", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
         ({"strategy": "simplex", "quotas": "balanced"}, "quotas"),
     ):

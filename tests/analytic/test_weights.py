@@ -108,18 +108,18 @@ def _plain():
 
 
 @pytest.mark.parametrize(
-    ("loss", "mode"), diagonal(["squared", "cross-entropy"], ["learnt", "final"], 2)
+    ("loss", "mode"), diagonal(["squared", "cross-entropy"], ["learned", "final"], 2)
 )
 def test_learnt_weights_beat_binary_ones(loss, mode):
     data = blobs(60)
     binary = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5)
-    learnt = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5, weights=mode)
+    learnt = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5, weighting=mode)
     assert learnt.objective < binary.objective
     assert not learnt.binary
     assert (learnt.weights > 0).all()
 
 
-@pytest.mark.parametrize("mode", ["learnt", "final"])
+@pytest.mark.parametrize("mode", ["learned", "final"])
 def test_points_of_zero_weight_leave_and_the_status_says_why(mode):
     """Two labels are wrong and the outer set knows better: those points lose all weight, and fewer
     come back."""
@@ -127,7 +127,7 @@ def test_points_of_zero_weight_leave_and_the_status_says_why(mode):
     right = (x[:, 0] > 3.5).astype(int)
     wrong = right.copy()
     wrong[[1, 6]] = 1 - wrong[[1, 6]]
-    coreset = select(x, wrong, 8, outer=(x, right), kernel=RBF(1.0), inner_reg=0.1, weights=mode)
+    coreset = select(x, wrong, 8, outer=(x, right), kernel=RBF(1.0), inner_reg=0.1, weighting=mode)
     assert not set(coreset.indices.tolist()) & {1, 6}
     assert coreset.status is Status.FEWER
     assert coreset.message == f"{len(coreset)} of 8 points: the learnt weight of the others is zero"

@@ -27,7 +27,7 @@ from bicore.streaming import (
 RELU = RandomReLU(width=64)
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 LEARNT = BilevelSelector(
-    kernel=RBF(0.2), inner_reg=0.1, weights="final", optimiser=ProjectedGradient(final_steps=5)
+    kernel=RBF(0.2), inner_reg=0.1, weighting="final", optimiser=ProjectedGradient(final_steps=5)
 )
 
 #: A maker for each configuration: capacity and seed in, a fresh buffer out.

@@ -46,7 +46,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "squared, automatic": BilevelSelector(kernel="ntk"),
         "squared, automatic kernel": BilevelSelector(kernel="auto"),
         "squared, per point": BilevelSelector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
-        "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="learnt"),
+        "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weighting="learned"),
         "squared, exchange": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
         "squared, elimination": BilevelSelector(
             kernel="linear", inner_reg=0.1, strategy="elimination"
@@ -57,7 +57,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "squared, batches": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy=Batches(4)),
         "cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
         "cross-entropy, final": BilevelSelector(
-            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weights="final"
+            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weighting="final"
         ),
         "cross-entropy, candidates": BilevelSelector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"

@@ -384,7 +384,7 @@ UNFIT = {
     r"extra\['logits'\] holds inf at row 0, column 0": {"logits": np.full((60, 2), np.inf)},
     r"extra\['logits'\].*(one kind|give floats)": {"logits": np.full((60, 2), "a")},
     "complex128; give numbers": {"logits": np.full((60, 2), 1j)},
-    "the column 'weight'": {"weight": np.ones(60)},
+    "the column 'sample_weight'": {"sample_weight": np.ones(60)},
     "the column 'a b'": {"a b": np.ones(60)},
     "extra must be a mapping": [1, 2],
 }

@@ -59,7 +59,7 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
 @cache
 def chosen(name):
     """The selection with which several tests compare another one."""
-    return CASES[name].select(data_of(6), SIZE, random_state=0, context=MODEL)
+    return CASES[name].select(data_of(6), SIZE, random_state=0, **MODEL.keywords)
 
 
 @settings(max_examples=2)
@@ -67,7 +67,7 @@ def chosen(name):
 @pytest.mark.parametrize("name", except_slow(CASES, SLOW))
 def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
     data = data_of(seed)
-    coreset = CASES[name].select(data, size, random_state=seed, context=MODEL)
+    coreset = CASES[name].select(data, size, random_state=seed, **MODEL.keywords)
     assert len(np.unique(coreset.indices)) == len(coreset)
     assert ((coreset.indices >= 0) & (coreset.indices < len(data))).all()
     assert (coreset.weights >= 0).all()
@@ -108,23 +108,23 @@ def test_parameters_of_a_selector_change_in_place_or_not_at_all():
 def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touched(named):
     name, selector = named
     data = data_of(1)
-    before = [column.copy() for column in (data.x, data.y, data.weight, data.ids)]
+    before = [column.copy() for column in (data.x, data.y, data.sample_weight, data.ids)]
     np.random.seed(3)
     torch.manual_seed(3)
-    first = selector.select(data, SIZE, random_state=5, context=MODEL)
+    first = selector.select(data, SIZE, random_state=5, **MODEL.keywords)
     state = np.random.get_state()[1].copy()
     tensor_state = torch.get_rng_state()
-    second = selector.select(data, SIZE, random_state=5, context=MODEL)
+    second = selector.select(data, SIZE, random_state=5, **MODEL.keywords)
     np.testing.assert_array_equal(state, np.random.get_state()[1])
     assert torch.equal(tensor_state, torch.get_rng_state())
     np.testing.assert_array_equal(first.indices, second.indices)
     np.testing.assert_array_equal(first.weights, second.weights)
-    for column, old in zip((data.x, data.y, data.weight, data.ids), before, strict=True):
+    for column, old in zip((data.x, data.y, data.sample_weight, data.ids), before, strict=True):
         np.testing.assert_array_equal(column, old)
     if name in CHANCE:
         drawn = [
             selector.select(
-                data, SIZE, random_state=np.random.default_rng(8), context=MODEL
+                data, SIZE, random_state=np.random.default_rng(8), **MODEL.keywords
             ).indices
             for _ in range(2)
         ]
@@ -135,26 +135,26 @@ def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touche
 def test_prefixes_are_nested(name):
     selector = CASES[name]
     data = data_of(2)
-    large = selector.select(data, 9, random_state=0, context=MODEL)
+    large = selector.select(data, 9, random_state=0, **MODEL.keywords)
     for size in (1, 5):
         assert (
             large.prefix(size).indices.tolist()
-            == selector.select(data, size, random_state=0, context=MODEL).indices.tolist()
+            == selector.select(data, size, random_state=0, **MODEL.keywords).indices.tolist()
         )
 
 
 def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
     name, selector = named
     data = data_of(3)
-    weight = data.weight.copy()
+    weight = data.sample_weight.copy()
     weight[5:15] = 0
     masked = Dataset(data.x, data.y, weight, data.ids)
-    picked = selector.select(masked, SIZE, random_state=0, context=MODEL)
+    picked = selector.select(masked, SIZE, random_state=0, **MODEL.keywords)
     assert not np.isin(picked.indices, np.arange(5, 15)).any()
     if name in FITTED:
         return
     kept = np.flatnonzero(weight > 0)
-    alone = selector.select(masked[kept], SIZE, random_state=0, context=MODEL)
+    alone = selector.select(masked[kept], SIZE, random_state=0, **MODEL.keywords)
     assert picked.ids.tolist() == alone.ids.tolist()
 
 
@@ -163,7 +163,7 @@ def test_row_order_does_not_matter(named):
     data = data_of(6)
     order = np.random.default_rng(50).permutation(len(data))
     plain = chosen(name)
-    shuffled = selector.select(data[order], SIZE, random_state=0, context=MODEL)
+    shuffled = selector.select(data[order], SIZE, random_state=0, **MODEL.keywords)
     assert plain.ids.tolist() == shuffled.ids.tolist()
     if plain.objective is not None:
         # Learnt weights stop on a flat floor: rounding moves them along it, not up.
@@ -178,10 +178,10 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(name):
     doubled = Dataset(
         np.repeat(data.x, 2, axis=0),
         np.repeat(data.y, 2),
-        np.repeat(data.weight, 2),
+        np.repeat(data.sample_weight, 2),
         np.r_[np.arange(60)][::-1],
     )
-    picked = CASES[name].select(doubled, 10, random_state=0, context=MODEL)
+    picked = CASES[name].select(doubled, 10, random_state=0, **MODEL.keywords)
     seen: set[int] = set()
     for row, ident in zip(picked.indices, picked.ids, strict=True):
         twin = row ^ 1
@@ -192,7 +192,7 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(name):
 def test_float32_agrees_with_float64(named):
     name, selector = named
     single = selector.select(
-        data_of(6), SIZE, random_state=0, context=Context(MODEL.model, Runtime(dtype="float32"))
+        data_of(6), SIZE, random_state=0, model=MODEL.model, runtime=Runtime(dtype="float32")
     )
     double = chosen(name)
     assert len(np.intersect1d(single.indices, double.indices)) >= SIZE - 1
@@ -203,9 +203,9 @@ def test_float32_agrees_with_float64(named):
 def test_tiny_data(named):
     _, selector = named
     two = Dataset([[0.0, 1.0, 0.0, 2.0], [1.0, 0.0, 1.0, 0.0]], [0, 1])
-    assert 1 <= len(selector.select(two, 2, context=MODEL)) <= 2
+    assert 1 <= len(selector.select(two, 2, **MODEL.keywords)) <= 2
     assert selector.select(
-        Dataset([[0.5, 1.0, 0.0, 0.0]], [2]), 1, context=MODEL
+        Dataset([[0.5, 1.0, 0.0, 0.0]], [2]), 1, **MODEL.keywords
     ).indices.tolist() == [0]
 
 
@@ -213,16 +213,16 @@ def test_given_points_come_first_and_are_continued(named):
     name, selector = named
     data = data_of(6)
     if name in CORRECTED:
-        started = selector.select(data, SIZE, initial=[3, 11], random_state=0, context=MODEL)
+        started = selector.select(data, SIZE, initial=[3, 11], random_state=0, **MODEL.keywords)
         assert len(np.unique(started.indices)) == len(started)
         return
-    started = selector.select(data, SIZE, initial=[3, 11], random_state=0, context=MODEL)
+    started = selector.select(data, SIZE, initial=[3, 11], random_state=0, **MODEL.keywords)
     assert started.indices[:2].tolist() == [3, 11]
     assert len(np.unique(started.indices)) == SIZE
     if selector.ordered and name not in CHANCE | {"facility location, predictions"}:
         whole = chosen(name)
         continued = selector.select(
-            data, SIZE, initial=whole.indices[:4].tolist(), random_state=0, context=MODEL
+            data, SIZE, initial=whole.indices[:4].tolist(), random_state=0, **MODEL.keywords
         )
         assert continued.indices.tolist() == whole.indices.tolist()
 
@@ -232,16 +232,16 @@ def test_what_is_needed_and_missing_is_named_before_work(named):
     data = data_of(1)
     if selector.needs_model:
         with pytest.raises(
-            InputError, match=f"^{re.escape(selector.name)} needs the current model.*Context"
+            InputError, match=f"^{re.escape(selector.name)} needs the current model.*model="
         ):
             selector.select(data, 3)
     else:
         selector.select(data, 3)
     if selector.needs_labels:
         with pytest.raises(InputError, match=f"^{re.escape(selector.name)}.* needs labels"):
-            selector.select(Dataset(data.x), 3, context=MODEL)
+            selector.select(Dataset(data.x), 3, **MODEL.keywords)
     else:
-        assert len(selector.select(Dataset(data.x), 3, context=MODEL)) == 3
+        assert len(selector.select(Dataset(data.x), 3, **MODEL.keywords)) == 3
 
 
 @pytest.mark.parametrize("name", except_slow(MODELLED, LONG))
@@ -251,14 +251,14 @@ def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(name):
     module = network()
     module[2].eval()
     modes = [part.training for part in module.modules()]
-    direct = selector.select(data, SIZE, random_state=0, context=Context(module))
+    direct = selector.select(data, SIZE, random_state=0, model=module)
     assert [part.training for part in module.modules()] == modes
     assert all(parameter.grad is None for parameter in module.parameters())
     if selector.fits_model:
         with pytest.raises(InputError, match="needs the module itself"):
-            selector.select(data, SIZE, context=Context(observe(module, data.x)))
+            selector.select(data, SIZE, model=observe(module, data.x))
         return
-    again = selector.select(data, SIZE, random_state=0, context=Context(observe(module, data.x)))
+    again = selector.select(data, SIZE, random_state=0, model=observe(module, data.x))
     assert again.indices.tolist() == direct.indices.tolist()
 
 
@@ -269,7 +269,8 @@ def test_gpu_and_cpu_agree():
     on_gpu = Context(network().cuda(), Runtime(device="cuda"))
     for name, selector in CASES.items():
         here, there = (
-            selector.select(data, SIZE, random_state=0, context=where) for where in (on_cpu, on_gpu)
+            selector.select(data, SIZE, random_state=0, **where.keywords)
+            for where in (on_cpu, on_gpu)
         )
         assert here.indices.tolist() == there.indices.tolist(), name
         if name in CORRECTED and here.objective is not None:

@@ -66,7 +66,7 @@ class Aims(ABC):
 
     Examples
     --------
-    >>> AIMS["smoothed"]().share
+    >>> Smoothed().share
     0.5
     """
 
@@ -246,7 +246,7 @@ def _explain_denied(found: int, count: int, helps: bool) -> tuple[str, ...]:
         )
     return (
         f"{said} and are not chosen from, because held-out rows are predicted better without such "
-        "rows; targets='given' (--targets given) chooses from all rows",
+        "rows; smooth_labels=False (--smooth-labels no) chooses from all rows",
     )
 
 
@@ -401,6 +401,3 @@ class _Reference:
 
 def _beside(targets: Tensor, components: Tensor) -> Tensor:
     return torch.cat([targets, components.to(targets)], 1)
-
-
-AIMS: dict[str, type[Aims]] = {"auto": Open, "given": Given, "smoothed": Smoothed}

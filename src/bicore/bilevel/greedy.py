@@ -175,7 +175,7 @@ class Plan:
 
     def exhausted(self, taken: int) -> str:
         """Why no point is left to take."""
-        why = "the learnt weight of the others is zero"
+        why = "the learned weight of the others is zero"
         if self.open.any():
             why = "the quotas allow no more"
         return f"{taken} of {self.size} points: {why}"
@@ -303,4 +303,4 @@ class Run:
 
 def weightless(left: int, size: int) -> str:
     """The sentence for points that lost their weight."""
-    return f"{left} of {size} points: the learnt weight of the others is zero"
+    return f"{left} of {size} points: the learned weight of the others is zero"

@@ -132,7 +132,7 @@ class Learned(Constant):
     Examples
     --------
     >>> from bicore import BilevelSelector
-    >>> BilevelSelector(inner_reg=Learned(0.1), weights="final").inner_reg.value
+    >>> BilevelSelector(inner_reg=Learned(0.1), weighting="final").inner_reg.value
     0.1
     """
 

@@ -101,7 +101,7 @@ class Table:
 
     def options(self) -> dict[str, Any]:
         """The options of :func:`bicore.sources.open_source`."""
-        renamed = {"data": "folder", "data_weights": "weight"}
+        renamed = {"data": "folder"}
         given = {renamed.get(name, name): value for name, value in vars(self).items()}
         del given["source"]
         return given
@@ -123,7 +123,9 @@ class Table:
 class Data(Table):
     """A source whose feature columns can be named."""
 
-    features: str | None = option("Comma-separated columns to use as features.", "COLUMNS")
+    columns: str | None = option(
+        "Comma-separated columns to use as features.", "COLUMNS", name="--columns --features"
+    )
     embeddings: str | None = option(
         "Features of a table in a file of their own, row by row.", "FILE.npy"
     )

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 #: Files that can be read in parts, and the options that only such files have.
 ENDINGS = (".npy", ".npz", ".parquet", ".pq")
-OF_PARTS = ("outer", "passes", "state", "dask", "skip_bad")
+OF_PARTS = ("outer", "passes", "state", "executor", "skip_bad")
 #: Arguments of :func:`bicore.select` that are no options of a method.
-OF_SELECT = ("size", "method", "model", "random_state", "large", "initial", "tolerance", *OF_PARTS)
+OF_SELECT = ("size", "method", "model", "random_state", "exact", "initial", "tolerance", *OF_PARTS)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,11 @@ class Rows(Data):
     resize: int | None = option(
         "Resize images to N×N (default: 32 if their sizes differ).", "N", advanced=True
     )
-    data_weights: str | None = option(
-        "Column (or .npz array) of row weights.", "COLUMN", advanced=True
+    sample_weight: str | None = option(
+        "Column (or .npz array) of row weights.",
+        "COLUMN",
+        advanced=True,
+        name="--sample-weight --data-weights",
     )
 
     def in_parts(self, options: dict[str, Any], runtime: Runtime) -> bool:
@@ -74,12 +77,12 @@ class Rows(Data):
 
     def arguments(self) -> dict[str, Any]:
         """The rows in parts as :func:`bicore.select` opens them; other options are refused."""
-        own = {name: getattr(self, name) for name in ("features", "target", "labels")}
-        known = (*own, "source", "data_weights")
+        own = {name: getattr(self, name) for name in ("columns", "target", "labels")}
+        known = (*own, "source", "sample_weight")
         _refuse_for_parts(self, {k: v for k, v in vars(self).items() if k not in known})
-        if self.features is not None and "," in self.features:
-            own["features"] = read_names(self.features)
-        return {"x": self.source, "weight": self.data_weights, **own}
+        if self.columns is not None and "," in self.columns:
+            own["columns"] = read_names(self.columns)
+        return {"x": self.source, "sample_weight": self.sample_weight, **own}
 
 
 def _refuse_for_parts(rows: Rows, given: dict[str, Any]) -> None:
@@ -112,8 +115,10 @@ class Method:
         "NAME",
     )
     loss: str | None = option("Loss: squared (default), cross-entropy or logistic.")
-    weights: str | None = option(
-        "Weights of the points: binary (default), learnt or final.", advanced=True
+    weighting: str | None = option(
+        "Weights of the points: uniform (default), final or learned.",
+        advanced=True,
+        name="--weighting --weights",
     )
     inner_reg: str | None = option(
         "Regularisation ρ: auto (default), a number, relative:SHARE or per-point:NUMBER.",
@@ -136,17 +141,14 @@ class Advanced:
     """The search, and rows in parts."""
 
     panel: ClassVar[str] = ADVANCED
-    large: str = option(
-        "Large data: approximate (by a sample), or exact.", "WORD", default="approximate"
-    )
-    exact: bool = switch("Use all rows; the same as --large exact.", "--exact")
+    exact: bool = switch("Use all rows, however many there are.", "--exact")
     rule: str | None = option(
         "Score of a point: auto (default), gradient, gain, first-order or reducible."
     )
     strategy: str | None = option(
         "Search: auto (default), greedy, batches, exchange, elimination or simplex."
     )
-    targets: str | None = option("Targets of the fit: auto (default), given or smoothed.")
+    smooth_labels: str | None = option("Smooth labels: auto (default), yes or no.")
     candidates: int | None = option("Score N random points per step instead of all.", "N")
     tolerance: float | None = option(
         "With --size auto: accepted excess over the full model's loss (default: 0.02).", "SHARE"
@@ -155,11 +157,11 @@ class Advanced:
     outer: str | None = option(
         "Files: rows on which the objective is measured; X.npy,Y.npy for two files.", "FILE"
     )
-    passes: str | None = option(
-        "Files: select by passes over all rows: auto, or exact (one point per pass)."
-    )
+    passes: bool = switch("Files: select by passes over all rows.", "--passes")
     state: Path | None = option("Passes: folder from which a stopped selection continues.", "DIR")
-    dask: str | None = option("Passes: address of a Dask scheduler, tcp://…", "ADDRESS")
+    executor: str | None = option(
+        "Passes: address of a Dask scheduler, tcp://…", "ADDRESS", name="--executor --dask"
+    )
     skip_bad: bool = switch("Passes: leave out and count rows that are not finite.", "--skip-bad")
 
 
@@ -231,7 +233,7 @@ def estimate(
 ) -> None:
     """Estimate the time and memory of a selection; options mean the same as in select.
 
-    Example: bicore estimate 'part-*.parquet' --features embedding --target label --size 10000
+    Example: bicore estimate 'part-*.parquet' --columns embedding --target label --size 10000
     """
     with starting():
         import bicore.api  # noqa: F401
@@ -252,8 +254,8 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     }
     options["size"] = read_size(method.size)
     refuse_tolerance(options["size"], advanced.tolerance)
-    if options.pop("exact", False):
-        options["large"] = "exact"
+    if advanced.smooth_labels in ("yes", "no"):
+        options["smooth_labels"] = advanced.smooth_labels == "yes"
     if method.quotas is not None:
         options["quotas"] = read_shares("--quotas", method.quotas, int)
     if method.inner_reg is not None:
@@ -321,7 +323,7 @@ def _make_appraiser(
         runtime=runtime,
         method=as_selector(method, **own),
         task=own.get("task", "auto"),
-        large=arguments["large"],
+        exact=arguments.get("exact", False),
     )
     try:
         if "initial" in arguments:
@@ -337,7 +339,7 @@ def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> No
     """Print the expected time and memory of a selection."""
     from bicore import api
 
-    unused = ("random_state", "initial", "tolerance", "state", "dask")
+    unused = ("random_state", "initial", "tolerance", "state", "executor")
     used = {name: value for name, value in arguments.items() if name not in unused}
     found = api.estimate(**used, runtime=runtime)
     if output.json:

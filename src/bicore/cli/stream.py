@@ -196,7 +196,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
         of_method = ("kernel", "loss", "inner_reg")
         own = {option: options.pop(option) for option in of_method if option in options}
         if options.get("weighting") == "learned":
-            own["weights"] = "final"
+            own["weighting"] = "final"
         options["selector"] = as_selector(method, **own)
     return as_buffer(name, capacity, seed, **options)
 
@@ -441,5 +441,5 @@ def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float)
         fingerprint=run.flow.fingerprint(),
         notes=(*notes, f"To make it again: {command()}"),
     )
-    details = {"weights": "learnt", "source": run.flow.name, "state": str(run.store.path)}
+    details = {"weights": "learned", "source": run.flow.name, "state": str(run.store.path)}
     return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)

@@ -140,7 +140,7 @@ def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
     from bicore.sources.tables import table_source
 
     rows = len(source.data)
-    names = ("target", "features", "drop", "drop_missing_target", "decimal", "missing", "encoding")
+    names = ("target", "columns", "drop", "drop_missing_target", "decimal", "missing", "encoding")
     columns: dict[str, Any] = {name: getattr(data, name) for name in names}
     test = open_source(word, scale=data.scale, later=True, **columns)
     if data.target is None or source.table is None or test.table is None:

@@ -386,7 +386,7 @@ class Comparison(BaseComparison):
         try:
             context = stage.context(selector)
             clock = Clock()
-            coreset = selector.select(stage.pool, size, random_state=stage.seed, context=context)
+            coreset = selector.select(stage.pool, size, random_state=stage.seed, **context.keywords)
         except BicoreError as error:
             self.failed[name] = f"seed {stage.seed}, {size} points: {error}"
             return []

@@ -43,7 +43,7 @@ class Rows:
     def __getitem__(self, places: Any) -> Dataset:
         taken = self.data[self.places[places]]
         x = taken.x if self.scale is None else self.scale()(taken.x)
-        return Dataset(x, taken.y, taken.weight)  # ids are places among these rows
+        return Dataset(x, taken.y, taken.sample_weight)  # ids are places among these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,13 +189,13 @@ class Pools:
 
 
 def as_source(
-    x: Any, y: Any = None, weight: Any = None, runtime: Runtime | None = None, **opening: Any
+    x: Any, y: Any = None, sample_weight: Any = None, runtime: Runtime | None = None, **opening: Any
 ) -> Source:
     """Read rows as :func:`bicore.select` takes them, and files and names of the command.
 
     Parameters
     ----------
-    x, y, weight : array
+    x, y, sample_weight : array
         Rows; or a Dataset, a Source, a path, a pattern, a built-in name or a Dask collection as x.
     runtime : Runtime, optional
         The memory limit.
@@ -223,20 +223,20 @@ def as_source(
     if isinstance(x, str) and x in STANDARD_SETS:
         return open_source(x, later=True, memory=memory, **given)
     if is_in_parts(x):
-        table = open_table(x, y, weight, memory=memory, **given)
+        table = open_table(x, y, sample_weight, memory=memory, **given)
         if table is not None:
             return table
-        parts = open_rows(x, y, weight, **given)
+        parts = open_rows(x, y, sample_weight, **given)
         return Source(parts.name, rows_of(parts, runtime or Runtime()))
     if given:
         raise InputError(f"{next(iter(given))}= is for files; x is a {type(x).__name__}.")
     if isinstance(x, (Source, Dataset)):
-        if y is not None or weight is not None:
+        if y is not None or sample_weight is not None:
             raise InputError(
                 f"x is a {type(x).__name__} with its own labels and weights; omit y and weight."
             )
         return x if isinstance(x, Source) else Source("data", x)
-    return Source("data", Dataset(x, y, weight))
+    return Source("data", Dataset(x, y, sample_weight))
 
 
 def make_pools(

@@ -25,20 +25,23 @@ from typing import Any, Literal
 import numpy as np
 
 from bicore import notebook
+from bicore.bilevel.problem import Regulariser
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
-from bicore.errors import InputError, LargeDataWarning, as_option, check_integer
+from bicore.errors import InputError, LargeDataWarning, check_integer
 from bicore.evaluate.models import Judge, as_judge
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
 from bicore.evaluate.samples import draw_tuning_rows
+from bicore.kernels.base import Kernel
+from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
-from bicore.methods.large import Large, human_seconds, make_feasible
+from bicore.methods.large import human_seconds, make_feasible
 from bicore.methods.registry import as_selector
-from bicore.picking import as_size, as_start
-from bicore.runtime import Clock, Context, ProgressLine, Runtime
+from bicore.picking import Relative, as_size, as_start
+from bicore.runtime import Clock, ProgressLine, Runtime
 from bicore.sources.base import Source
 
 #: The random baselines, and the stream of each one's generator; pools use 0 and 1.
@@ -668,8 +671,8 @@ class Appraisal:
         Device and limits.
     method : str or Selector
         The selection method.
-    large : "approximate" or "exact"
-        See :func:`bicore.select`.
+    exact : bool
+        Use all rows, as in :func:`bicore.select`.
     reference : str or Selector
         "random", or the method in whose rows the worth is counted.
     **options
@@ -698,7 +701,7 @@ class Appraisal:
         task: str = "auto",
         runtime: Runtime | None = None,
         method: str | Selector = "bilevel",
-        large: str = "approximate",
+        exact: bool = False,
         reference: str | Selector = RANDOM,
         **options: Any,
     ) -> None:
@@ -714,7 +717,7 @@ class Appraisal:
         self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
         self.selector = as_selector(method, **options)
-        self.large = as_option("large", large, Large)
+        self.exact = exact
         self.coreset = _given_coreset(chosen, data, self.has_test, self.selector)
         self.size = _size_of(chosen, len(data)) if self.coreset is None else len(chosen)
         numbers = range(random_state, random_state + seeds)
@@ -853,18 +856,18 @@ class Appraisal:
         """Select once per split; with a test set all splits have the same pool."""
         seed = self.splits[0].seed if self.has_test else split.seed
         if seed not in self.selections:
-            pool, context = split.pool[:], Context(runtime=runtime)
+            pool = split.pool[:]
             if not self.selections:
-                self._choose_approximation(pool, context)
-            found = self.selector.select(pool, self.size, random_state=seed, context=context)
+                self._choose_approximation(pool)
+            found = self.selector.select(pool, self.size, random_state=seed, runtime=runtime)
             if found.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a partial selection is not evaluated
             self.selections[seed] = found
         return self.selections[seed]
 
-    def _choose_approximation(self, pool: Dataset, context: Context) -> None:
+    def _choose_approximation(self, pool: Dataset) -> None:
         """Before the first selection: an approximation for large data is used in every split."""
-        self.selector, notes = make_feasible(self.selector, pool, self.large)
+        self.selector, notes = make_feasible(self.selector, pool, self.exact)
         for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=2)
 
@@ -903,9 +906,9 @@ class Appraisal:
 
     def _select_simple(self, name: str, size: int, split: Split) -> Array:
         pool = split.pool[:]
-        selector, _ = make_feasible(self.simple, pool, Large.APPROXIMATE)
-        context = Context(runtime=replace(self.runtime, progress=False))
-        return selector.select(pool, size, random_state=split.seed, context=context).indices
+        selector, _ = make_feasible(self.simple, pool, exact=False)
+        quiet = replace(self.runtime, progress=False)
+        return selector.select(pool, size, random_state=split.seed, runtime=quiet).indices
 
     def _chosen_score(self, split: Split) -> float:
         picked = self.picked(split).normalised()
@@ -965,7 +968,7 @@ class Appraisal:
 
     def _prepare(self, split: Split, places: Array, weights: Array) -> tuple[Judge, Any]:
         """The tuned model, and the arguments of its scores and metrics."""
-        chosen = split.pool[places].with_columns(weight=weights)
+        chosen = split.pool[places].with_columns(sample_weight=weights)
         some = split.pool[draw_tuning_rows(len(split.pool), split.seed)]
         points, test, tuning = (
             self.pools.sample(rows, self.runtime.torch_device)
@@ -1029,13 +1032,21 @@ def worth(
     seeds: int = SEEDS,
     random_state: int = 0,
     most: int = MOST,
-    weight: Any = None,
+    sample_weight: Any = None,
     task: str = "auto",
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
-    large: str = "approximate",
+    exact: bool = False,
     reference: str | Selector = RANDOM,
-    **options: Any,
+    kernel: str | Kernel | Callable[..., Any] | None = None,
+    loss: str | Loss | None = None,
+    inner_reg: str | float | Regulariser | Relative | None = None,
+    weighting: str | None = None,
+    prior: str | None = None,
+    quotas: str | Mapping[Any, int] | None = None,
+    columns: str | Sequence[str] | None = None,
+    target: str | None = None,
+    labels: Any = None,
 ) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
 
@@ -1063,7 +1074,7 @@ def worth(
         The number of repetitions, and the seed of the first.
     most : int
         The largest random sample.
-    weight : array, optional
+    sample_weight : array, optional
         Weights of the rows in the selection; random draws skip rows of weight 0.
     task : "auto", "classification" or "regression"
         How labels are read.
@@ -1071,14 +1082,15 @@ def worth(
         Device, progress, and the limits of each selection.
     method : str or Selector
         The selection method, as in :func:`bicore.select`; one that needs no model.
-    large : "approximate" or "exact"
-        See :func:`bicore.select`.
+    exact : bool
+        Use all rows, as in :func:`bicore.select`.
     reference : str or Selector
         "random" counts the worth in random rows, and says if facility location per class at the
         same size is enough. A method, such as "facility-location-per-class", counts in its rows.
-    **options
-        Parameters of the method: kernel, loss and so on; columns of a file: features, target and
-        labels.
+    kernel, loss, inner_reg, weighting, prior, quotas : optional
+        Parameters of the method, as in :func:`bicore.select`.
+    columns, target, labels : optional
+        Of files and tables: columns to use as features, the column to predict, a file of labels.
 
     Returns
     -------
@@ -1101,11 +1113,18 @@ def worth(
     >>> found.verdict.value  # the first rows are as good as random ones
     'random is enough here'
     """
-    if chosen is None and (isinstance(x, Dataset) or isinstance(y, (Real, str, Coreset))):
-        chosen, y = y, None  # worth(data, 50)
-    opening = {name: options.pop(name, None) for name in ("features", "target", "labels")}
+    if isinstance(y, (Real, Coreset)):
+        raise InputError(f"y={y!r} is no array of labels; give the chosen rows as chosen=….")
+    options = {
+        "kernel": kernel,
+        "loss": loss,
+        "inner_reg": inner_reg,
+        "weighting": weighting,
+        "prior": prior,
+        "quotas": quotas,
+    }
     return Appraisal(
-        as_source(x, y, weight, runtime, **opening),
+        as_source(x, y, sample_weight, runtime, columns=columns, target=target, labels=labels),
         chosen,
         test=Dataset(*test) if isinstance(test, (tuple, list)) else test,
         judge=judge,
@@ -1115,7 +1134,7 @@ def worth(
         task=task,
         runtime=runtime,
         method=method,
-        large=large,
+        exact=exact,
         reference=reference,
-        **options,
+        **{name: value for name, value in options.items() if value is not None},
     ).worth()

@@ -113,7 +113,7 @@ class CoresetSelection:
             selector = Reconstruction()
         count = min(self.size, len(rows))
         chosen = selector.select(
-            rows, count, random_state=self.random_state, context=context
+            rows, count, random_state=self.random_state, **context.keywords
         ).indices
         return [*chosen.tolist(), *np.setdiff1d(np.arange(len(rows)), chosen).tolist()]
 
@@ -240,7 +240,7 @@ class CoresetBuffer:
 def _add(memory: Any, rows: Dataset, numbers: Array) -> None:
     """Update a stream memory, or add a task to a memory of tasks."""
     add = memory.add_task if hasattr(memory, "add_task") else memory.update
-    add(rows.x, rows.y, rows.weight, extra={ROW: numbers})
+    add(rows.x, rows.y, rows.sample_weight, extra={ROW: numbers})
 
 
 def _parts(memory: Any) -> list[Any]:

@@ -19,7 +19,7 @@ def from_hf(
     dataset: Any,
     x: str | Sequence[str] | None = None,
     y: str | None = None,
-    weight: str | None = None,
+    sample_weight: str | None = None,
 ) -> Dataset:
     """Load the rows of a Hugging Face data set as arrays of the stored precision.
 
@@ -35,7 +35,7 @@ def from_hf(
         or all columns of numbers besides y and weight.
     y : str, optional
         The column of labels or targets.
-    weight : str, optional
+    sample_weight : str, optional
         The column of weights.
 
     Returns
@@ -55,4 +55,4 @@ def from_hf(
     >>> coreset = bicore.select(from_hf(ds, x="embedding", y="label"), 100)  # doctest: +SKIP
     >>> coreset.select(ds)  # with a column of weights  # doctest: +SKIP
     """
-    return rows_of(HuggingFaceShards(dataset, x, y, weight, part_rows=ROWS_AT_ONCE))
+    return rows_of(HuggingFaceShards(dataset, x, y, sample_weight, part_rows=ROWS_AT_ONCE))

@@ -12,7 +12,7 @@ from bicore.errors import InputError
 from bicore.integrations import missing_base
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Clusters, Reconstruction
-from bicore.runtime import Context, Runtime
+from bicore.runtime import Runtime
 
 try:
     from skactiveml.base import SingleAnnotatorPoolQueryStrategy
@@ -115,12 +115,11 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         """Places in the pool, and a function that computes the utilities of the pool."""
         selector = self.selector or BilevelSelector()
         seed = int(self.random_state_.randint(2**31 - 1))
-        context = Context(runtime=self.runtime or Runtime())
         regression = selector.task is Task.REGRESSION
         # missing labels make floats of integers, so classes are given by codes
         labels = y.astype(np.float64) if regression else np.unique(y, return_inverse=True)[1]
         begun = list(range(len(x)))
-        more: dict[str, Any] = {"random_state": seed, "context": context}
+        more: dict[str, Any] = {"random_state": seed, "runtime": self.runtime}
         if len(np.unique(labels)) >= (1 if regression else 2):
             guesses = selector.predict(Dataset(x, labels), pool, **more)
             data = judged = join_pool(x, labels, pool, guesses)
@@ -131,7 +130,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
             selector, judged, _ = chooser.as_bilevel(data)
         size = len(x) + count
         found = chooser.select(
-            data, size, initial=begun, random_state=seed, context=context
+            data, size, initial=begun, random_state=seed, runtime=self.runtime
         ).indices
         places = found[found >= len(x)] - len(x)
 
@@ -184,7 +183,7 @@ class VarianceQuery(CoresetQuery):
                 len(x) + count,
                 initial=list(range(len(x))),
                 random_state=seed,
-                context=Context(runtime=self.runtime or Runtime()),
+                runtime=self.runtime or Runtime(),
             )
             places = found.indices[found.indices >= len(x)] - len(x)
         else:

@@ -281,7 +281,7 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         InputError
-            If weights were learnt and the model does not accept any.
+            If weights were learned and the model does not accept any.
         """
         self.sampler_ = clone(self.sampler or CoresetSampler())
         self._set_task()
@@ -364,7 +364,7 @@ def _pass_weights(estimator: Any, weights: Array | None) -> dict[str, Any]:
 class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
     """Fit a classifier on a coreset of the training data, with the coreset's weights.
 
-    A sampler in a pipeline passes on rows without weights. Here learnt weights reach the model as
+    A sampler in a pipeline passes on rows without weights. Here learned weights reach the model as
     ``sample_weight``, scaled to a mean of 1, so that its regularisation keeps its meaning.
 
     Parameters

@@ -24,7 +24,7 @@ from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observed
 from bicore.picking import as_seed
-from bicore.runtime import Clock, Context, ProgressLine, Runtime
+from bicore.runtime import Clock, ProgressLine, Runtime
 from bicore.sources.embedding import embedded, embedded_batch, frozen
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
@@ -41,13 +41,13 @@ def select_from(
     layer: str | None = None,
     x: str | int | None = None,
     y: str | int | None = None,
-    weight: str | int | None = None,
+    sample_weight: str | int | None = None,
     transform: Any = None,
     outer: Any = None,
     batch_size: int | None = None,
     workers: int | None = None,
     folder: str | os.PathLike[str] | None = None,
-    random_state: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator | None = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     **options: Any,
@@ -70,7 +70,7 @@ def select_from(
         The name of the layer whose output is the embedding; "" is the output of the model. By
         default the input of the last Linear layer, if its output is the output of the model (a
         classifier), else the output of the model (an encoder).
-    x, y, weight : str or int, optional
+    x, y, sample_weight : str or int, optional
         The fields of an item: keys of a dict, or places in a tuple. By default the first two of a
         tuple, and the usual names in a dict ("image", "label", …).
     transform : callable, optional
@@ -82,7 +82,7 @@ def select_from(
     folder : path, optional
         Folder for shards of the embeddings, as :func:`bicore.shards.embedded` writes them: for
         more rows than fit in memory, or to embed once.
-    random_state : int or numpy.random.Generator
+    random_state : int, numpy.random.Generator or None
         Seed of the selection, and of transforms of the data set that draw with torch.
     runtime : Runtime, optional
         Limits of embedding and selecting together.
@@ -119,7 +119,7 @@ def select_from(
         raise InputError(f"layer={layer!r} needs a model; give model= as well.")
     number = as_seed(random_state)
     sight = Sight(model, layer, runtime or Runtime(), Clock((runtime or Runtime()).max_seconds))
-    fields = Fields(x, y, weight)
+    fields = Fields(x, y, sample_weight)
     reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
     given = open_data(data, fields, **reading)
     rows: Any
@@ -171,7 +171,7 @@ class Sight:
 
     def remaining(self) -> Runtime:
         """The runtime with the time that is left."""
-        return Context(runtime=self.runtime).within(self.clock).runtime
+        return self.runtime.within(self.clock)
 
     def rows(self, reading: Reading) -> Dataset:
         """Embed all rows, with labels and weights."""
@@ -203,7 +203,9 @@ class Sight:
     def on_disk(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
         """Write the embeddings to shards."""
         if "weight" in reading.columns:
-            raise InputError("folder stores features and labels only; omit weight= or folder=.")
+            raise InputError(
+                "folder stores features and labels only; omit sample_weight= or folder=."
+            )
         embedder = self._embedder()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(reading.seed)

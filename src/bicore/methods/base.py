@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.coreset import Coreset, Status
 from bicore.data import Dataset, Task
 from bicore.errors import InputError
@@ -165,6 +166,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         """
         raise no_size_of_its_own()
 
+    @renamed_keywords(rng="random_state", context="model")
     def select(
         self,
         data: Dataset,
@@ -172,8 +174,10 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
-        random_state: int | np.random.Generator = 0,
-        context: Context | None = None,
+        random_state: int | np.random.Generator | None = 0,
+        model: Any = None,
+        model_classes: Sequence[Any] | None = None,
+        runtime: Runtime | None = None,
     ) -> Coreset:
         """Select a coreset.
 
@@ -187,10 +191,14 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
             A separate set on which the outer objective is measured; default: ``data``.
         initial : Coreset or sequence of int
             First points: a coreset of the same data, or row numbers.
-        random_state : int or numpy.random.Generator
+        random_state : int, numpy.random.Generator or None
             Seed for all random draws.
-        context : Context, optional
-            Device, limits, and the current model if one is needed.
+        model : torch.nn.Module or Observed, optional
+            The current model, for methods that use one.
+        model_classes : sequence, optional
+            The labels of the model's outputs, in order (default: 0, 1, 2, …).
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -211,6 +219,9 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         >>> len(Uniform().select(Dataset([[0.0], [1.0], [2.0]]), 2))
         2
         """
+        context = model
+        if not isinstance(model, Context):  # as in version 0.2
+            context = Context(model, runtime or Runtime(), model_classes)
         return self._select(self._request(data, size, outer, initial, random_state, context))
 
     def _request(
@@ -219,15 +230,14 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         size: int | float,
         outer: Dataset | None,
         initial: Coreset | Sequence[int],
-        random_state: int | np.random.Generator,
-        context: Context | None,
+        random_state: int | np.random.Generator | None,
+        context: Context,
     ) -> Request:
         """Check the arguments of a selection."""
-        context = context or Context()
         if self.needs_labels:
             need_labels(self, data)
         if self.needs_model and context.model is None:
-            raise InputError(f"{self.name} needs the current model; pass Context(model=network).")
+            raise InputError(f"{self.name} needs the current model; pass model=network.")
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
         clock = Clock(context.runtime.max_seconds)

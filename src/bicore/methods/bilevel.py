@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore.bilevel.aims import AIMS, Aims, Given, Smoothed
+from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import BalancedIfClasses, Ending, Plan, QuotaRule, Run
@@ -74,7 +75,7 @@ MANY, PASSES_OF_MANY = 20_000, 3
 MOST_WORK = 10**11
 #: The choices of the paper, in the order in which unset ones are resolved: a strategy must suit the
 #: targets, a rule both.
-PAPER: dict[str, Any] = {"targets": Given(), "strategy": Greedy(), "rule": Gradient()}
+PAPER: dict[str, Any] = {"smooth_labels": Given(), "strategy": Greedy(), "rule": Gradient()}
 
 
 def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
@@ -83,11 +84,11 @@ def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
     ``all_scored`` states that every point is scored at every step, including the first.
     """
     if not classes:
-        return {"targets": Smoothed(), "strategy": Greedy(), "rule": Gain()}
+        return {"smooth_labels": Smoothed(), "strategy": Greedy(), "rule": Gain()}
     passes = None if rows <= MANY else PASSES_OF_MANY
     strategy = Exchange(passes=passes, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
-    return {"targets": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
+    return {"smooth_labels": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
 
 
 @dataclass(frozen=True, init=False)
@@ -115,9 +116,9 @@ class BilevelSelector(Selector):
         The regulariser ρ, or a share of the mean of k(x, x) as ``"relative:0.01"``; see
         :mod:`bicore.bilevel.regularisation` for the automatic rule. "learned" begins there and
         optimises ρ with the weights.
-    weights : "binary", "learnt" or "final"
+    weighting : "uniform", "final" or "learned"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
-        "learnt" never ends above the other two: if points chosen with weights of 1 end lower, they
+        "learned" never ends above the other two: if points chosen with weights of 1 end lower, they
         are kept, and the coreset's notes say so.
     rule : "gradient", "gain", "first-order", "reducible" or Rule
         Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
@@ -145,11 +146,11 @@ class BilevelSelector(Selector):
         Solves the systems of its derivative.
     optimiser : WeightOptimiser, optional
         Learns weights; by default :class:`bicore.bilevel.ProjectedGradient`.
-    targets : "given", "smoothed" or Aims
-        What predictions are compared with: the labels; or (squared error) the mean of a label and
-        its leave-one-out prediction, see :class:`bicore.bilevel.aims.Smoothed`. "auto" keeps class
-        labels and leaves out points whose label contradicts the leave-one-out prediction, and
-        smooths the targets of a regression.
+    smooth_labels : bool, "auto" or Aims
+        Whether predictions are compared with the mean of a label and its leave-one-out prediction
+        (squared error; see :class:`bicore.bilevel.aims.Smoothed`) instead of the label. "auto"
+        keeps class labels and leaves out points whose label contradicts the leave-one-out
+        prediction, and smooths the targets of a regression.
     prior : "data" or "equal"
         Whether classes count in the objective by their frequency, or equally.
     intercept : float or "auto"
@@ -162,7 +163,7 @@ class BilevelSelector(Selector):
 
     Notes
     -----
-    ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", the default of
+    ``kernel``, ``rule``, ``strategy`` and ``smooth_labels`` may be "auto", the default of
     :func:`bicore.select` and the command. They are then resolved by the data, as was best on many
     data sets (``docs/choosing.md``). The defaults here are those of the paper. Memories resolve
     them by :meth:`for_memory`; an unset strategy without quotas then takes one point of every class
@@ -180,7 +181,7 @@ class BilevelSelector(Selector):
     loss: Loss
     outer_loss: Loss | None
     inner_reg: Regulariser
-    weights: WeightMode
+    weighting: WeightMode
     rule: Rule
     candidates: int | None
     strategy: Strategy
@@ -191,20 +192,21 @@ class BilevelSelector(Selector):
     inner: InnerSolver | None
     linear: LinearSolver | None
     optimiser: WeightOptimiser
-    targets: Aims
+    smooth_labels: Aims
     prior: Prior
     intercept: float | None
     exact: bool
 
     needs_labels = True
 
+    @renamed_keywords(VALUES, **SELECTOR)
     def __init__(
         self,
         kernel: str | Kernel | Callable[..., Any] = "ntk",
         loss: str | Loss | Callable[..., Any] = "squared",
         outer_loss: str | Loss | Callable[..., Any] | None = None,
         inner_reg: str | float | Regulariser = "auto",
-        weights: str = "binary",
+        weighting: str = "uniform",
         rule: str | Rule = "gradient",
         candidates: int | None = None,
         strategy: str | Strategy = "greedy",
@@ -215,7 +217,7 @@ class BilevelSelector(Selector):
         inner: InnerSolver | None = None,
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
-        targets: str | Aims = "given",
+        smooth_labels: bool | str | Aims = False,
         prior: str | Prior = "data",
         intercept: str | float | None = 0.0,
         exact: bool = True,
@@ -227,7 +229,7 @@ class BilevelSelector(Selector):
             "loss": names.as_loss(loss),
             "outer_loss": None if outer_loss is None else names.as_loss(outer_loss, "outer_loss"),
             "inner_reg": names.as_regulariser(inner_reg),
-            "weights": as_option("weights", weights, WeightMode),
+            "weighting": as_option("weighting", weighting, WeightMode),
             "rule": names.as_object("rule", rule, Rule, RULES),
             "candidates": candidates,
             "strategy": names.as_object("strategy", strategy, Strategy, STRATEGIES),
@@ -238,7 +240,7 @@ class BilevelSelector(Selector):
             "inner": inner,
             "linear": linear,
             "optimiser": optimiser or ProjectedGradient(),
-            "targets": names.as_object("targets", targets, Aims, AIMS),
+            "smooth_labels": names.as_aims(smooth_labels),
             "prior": as_option("prior", prior, Prior),
             "intercept": names.as_intercept(intercept),
             "exact": bool(exact),
@@ -252,8 +254,8 @@ class BilevelSelector(Selector):
 
     @property
     def ordered(self) -> bool:
-        # With learnt weights, either of two paths may be kept at every size.
-        return self.strategy.ordered and self.weights is not WeightMode.LEARNT
+        # With learned weights, either of two paths may be kept at every size.
+        return self.strategy.ordered and self.weighting is not WeightMode.LEARNED
 
     @property
     def name(self) -> str:
@@ -272,7 +274,7 @@ class BilevelSelector(Selector):
             self.classes,
             self.inner,
             self.linear,
-            self.targets,
+            self.smooth_labels,
             self.prior,
             self.intercept,
         )
@@ -288,17 +290,19 @@ class BilevelSelector(Selector):
             asked = f"rule={self.rule.name!r}" if gain else asked
             fix = "rule='gradient'" if gain else "strategy='batches' or 'greedy'"
             raise InputError(
-                f"{asked} is exact for the squared error with a constant inner_reg, binary or "
-                f"final weights and the built-in solver only; use {fix}."
+                f"{asked} is exact for the squared error with a constant inner_reg, uniform "
+                f"or final weighting and the built-in solver only; use {fix}."
             )
-        if strategy.refines and self.weights is WeightMode.LEARNT:
-            raise InputError(f"{asked} is for binary or final weights; use weights='final'.")
-        if self.inner_reg.learned and self.weights is WeightMode.BINARY:
-            raise InputError("inner_reg='learned' needs weights='learnt' or 'final'; got 'binary'.")
-        if not (self.targets.plain or self.proxy.squared):
+        if strategy.refines and self.weighting is WeightMode.LEARNED:
+            raise InputError(f"{asked} is for weighting='uniform' or 'final'; got 'learned'.")
+        if self.inner_reg.learned and self.weighting is WeightMode.UNIFORM:
             raise InputError(
-                f"targets={self.targets.name!r} is for the squared error, and the loss is "
-                f"{self.loss.name}; use targets='given'."
+                "inner_reg='learned' needs weighting='learned' or 'final'; got 'uniform'."
+            )
+        if not (self.smooth_labels.plain or self.proxy.squared):
+            raise InputError(
+                "smooth_labels=True is for the squared error, and the loss is "
+                f"{self.loss.name}; use smooth_labels=False."
             )
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(f"quotas need strategy='greedy'; got {asked}.")
@@ -406,8 +410,8 @@ class BilevelSelector(Selector):
             start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
         )
         chooser = self
-        if isinstance(self.targets, Smoothed) and request.outer is None:
-            chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
+        if isinstance(self.smooth_labels, Smoothed) and request.outer is None:
+            chooser = replace(self, smooth_labels=replace(self.smooth_labels, smooth_outer=True))
         return chooser, part
 
     def _search_sample(self, request: Request, sample: Sample) -> Coreset:
@@ -462,8 +466,8 @@ class BilevelSelector(Selector):
         size: int,
         count: int,
         *,
-        random_state: int | np.random.Generator = 0,
-        context: Context | None = None,
+        random_state: int | np.random.Generator | None = 0,
+        runtime: Runtime | None = None,
     ) -> list[Array]:
         """Select several sets of points whose averaged predictions are best.
 
@@ -482,8 +486,8 @@ class BilevelSelector(Selector):
             Number of sets.
         random_state : int or numpy.random.Generator
             Seed for all random draws.
-        context : Context, optional
-            Device and limits.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -497,6 +501,7 @@ class BilevelSelector(Selector):
         """
         if not self.proxy.squared:
             raise InputError(f"loss={self.loss.name!r}: contexts need the squared error.")
+        context = Context(runtime=runtime or Runtime())
         request = self._request(data, size, None, (), random_state, context)
         chooser = self.resolve_defaults(data, request.size)
         sample = chooser.draw_candidates(data, request.size, request.seed)
@@ -527,23 +532,23 @@ class BilevelSelector(Selector):
 
         ``same`` states that the objectives of the initial points are those of this problem.
         """
-        if self.weights is not WeightMode.LEARNT:
+        if self.weighting is not WeightMode.LEARNED:
             return self._run_strategy(prepared, rule, request, line, same)
         # Which greedy path ends lower is known only after both. The path of unit weights comes
         # first: it is cheaper, and the fallback if the search ends early.
-        chooser, quiet = replace(self, weights=WeightMode.FINAL), line
+        chooser, quiet = replace(self, weighting=WeightMode.FINAL), line
         if line.callback is not None:  # its points are not reported
             quiet = ProgressLine(False, request.clock, line.total, line.label)
         final, ending = chooser._run_strategy(prepared, rule, request, quiet, False)
         if not ending.status.whole:
             return final, ending
         try:
-            learnt, learnt_ending = self._run_strategy(prepared, rule, request, line, same)
+            learned, learnt_ending = self._run_strategy(prepared, rule, request, line, same)
         except KeyboardInterrupt:
             return final, ONLY_FINAL[Status.INTERRUPTED]
         except TimeOver:
             return final, ONLY_FINAL[Status.OUT_OF_TIME]
-        return better_path(final, ending, learnt, learnt_ending)
+        return better_path(final, ending, learned, learnt_ending)
 
     def _run_strategy(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
@@ -559,7 +564,7 @@ class BilevelSelector(Selector):
         assembly = Assembly(problem, demand, run, start, same, request.size, clock)
         ending = self.strategy.assemble(assembly)
         assembly.problem = engine.problem  # with the ρ that was learned
-        if self.weights is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
+        if self.weighting is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
             ending = optimise_weights(assembly, ending, self.optimiser)
         return assembly, ending
 
@@ -610,7 +615,7 @@ class BilevelSelector(Selector):
             frozenset({self.rule.quantity}),
             self.proxy.closed_form,
             exact=self.strategy.exact,
-            reweighs=self.weights is WeightMode.LEARNT,
+            reweighs=self.weighting is WeightMode.LEARNED,
             repeats=repeats and one_by_one and self.candidates is None and not own_solvers,
         )
 
@@ -629,7 +634,7 @@ class BilevelSelector(Selector):
         Room
             For :func:`bicore.bilevel.prepare.prepare`.
         """
-        binary = self.weights is WeightMode.BINARY
+        binary = self.weighting is WeightMode.UNIFORM
         rank_one_only = (
             self.proxy.closed_form
             and self.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
@@ -675,7 +680,7 @@ class BilevelSelector(Selector):
 
     def _provenance(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
         """Return what is known before the first point."""
-        own: tuple[object, ...] = () if self.targets.plain else (self.targets,)
+        own: tuple[object, ...] = () if self.smooth_labels.plain else (self.smooth_labels,)
         own = own if self.prior is Prior.DATA else (*own, self.prior)
         fingerprint = prepared.data.fingerprint()
         return Provenance(
@@ -685,7 +690,7 @@ class BilevelSelector(Selector):
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
             fingerprint=fingerprint,
-            configuration=prepared.configuration(self.weights.value, *own),
+            configuration=prepared.configuration(self.weighting.value, *own),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,
             kernel=prepared.kernel.name,
@@ -716,9 +721,9 @@ class BilevelSelector(Selector):
             "kernel_parameters": repr(prepared.kernel),
             "solvers": repr(solvers),
             "outer_loss": problem.outer_loss.name,
-            "weights": self.weights.value,
+            "weights": self.weighting.value,
             "rule": self.rule.name,
-            "targets": self.targets.name,
+            "smooth_labels": self.smooth_labels.name,
             "candidates": self.candidates,
             "first": self.first.value,
             "operator": type(problem.train).__name__.lower(),
@@ -743,7 +748,7 @@ class BilevelSelector(Selector):
         outer: Dataset | None = None,
         start: Any = None,
         random_state: int = 0,
-        context: Context | None = None,
+        runtime: Runtime | None = None,
     ) -> Coreset:
         """Optimise the weights of given points.
 
@@ -759,8 +764,8 @@ class BilevelSelector(Selector):
             Initial weights, one per point; default: 1.
         random_state : int
             Seed for all random draws.
-        context : Context, optional
-            Device and limits.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -774,13 +779,13 @@ class BilevelSelector(Selector):
         NumericalError
             If the fit is not finite.
         """
-        runtime = (context or Context()).runtime
+        runtime = runtime or Runtime()
         clock = Clock(runtime.max_seconds)
         points = weighted_points(data, indices, start)
         with runtime.applied(), clock.running():
             prepared, engine = self._fit(data, outer, points, random_state, runtime)
             provenance = self._provenance(prepared, random_state, clock)
-            details = {"weights": "learnt", "start_objective": engine.objective}
+            details = {"weights": "learned", "start_objective": engine.objective}
             self.optimiser.optimise(optimised(engine), final=True, clock=clock)
             prepared = replace(prepared, problem=engine.problem)
             provenance = replace(provenance, inner_reg=prepared.regulariser.value)
@@ -803,7 +808,7 @@ class BilevelSelector(Selector):
         *,
         outer: Dataset | None = None,
         random_state: int = 0,
-        context: Context | None = None,
+        runtime: Runtime | None = None,
     ) -> Array:
         """Compute how much more weight on each point would help the model fitted on a coreset.
 
@@ -817,15 +822,15 @@ class BilevelSelector(Selector):
             A separate set on which the outer objective is measured.
         random_state : int
             Seed for all random draws.
-        context : Context, optional
-            Device and limits.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
         array
             −∂G/∂w_k for every point k.
         """
-        runtime = (context or Context()).runtime
+        runtime = runtime or Runtime()
         start = as_start(coreset, data, len(data), "coreset", continues=False)
         with runtime.applied(), Clock(runtime.max_seconds).running():
             _, engine = self._fit(data, outer, start, random_state, runtime)
@@ -839,7 +844,7 @@ class BilevelSelector(Selector):
         coreset: Coreset | Sequence[int] | None = None,
         *,
         random_state: int = 0,
-        context: Context | None = None,
+        runtime: Runtime | None = None,
     ) -> Array:
         """Predict other points by the proxy fitted on a coreset, or on all data.
 
@@ -853,8 +858,8 @@ class BilevelSelector(Selector):
             The points on which the model is fitted; default: all of ``data``.
         random_state : int
             Seed for all random draws.
-        context : Context, optional
-            Device and limits.
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -866,7 +871,7 @@ class BilevelSelector(Selector):
         InputError
             If the rows of ``x`` have another shape than those of ``data``.
         """
-        runtime = (context or Context()).runtime
+        runtime = runtime or Runtime()
         rows = as_features(x, "x")
         targets_of(self.proxy, data, None)  # refuses data without labels
         if rows.shape[1:] != data.x.shape[1:]:
@@ -898,8 +903,8 @@ def trusted(
     selector: BilevelSelector | None = None,
     folds: int = 5,
     *,
-    random_state: int | np.random.Generator = 0,
-    context: Context | None = None,
+    random_state: int | np.random.Generator | None = 0,
+    runtime: Runtime | None = None,
 ) -> Dataset:
     """Set the weight of suspect labels to 0, by cross-validation.
 
@@ -915,10 +920,10 @@ def trusted(
         Kernel, loss and regulariser of the proxy.
     folds : int
         Number of folds.
-    random_state : int or numpy.random.Generator
+    random_state : int, numpy.random.Generator or None
         Seed of the split.
-    context : Context, optional
-        Device and limits.
+    runtime : Runtime, optional
+        Device, precision and limits.
 
     Returns
     -------
@@ -955,7 +960,7 @@ def trusted(
     seed = as_seed(random_state)
     for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):
         rest = by_id[~np.isin(by_id, part)]
-        guesses = chooser.predict(data[rest], data.x[part], random_state=seed, context=context)
+        guesses = chooser.predict(data[rest], data.x[part], random_state=seed, runtime=runtime)
         weights[part[guesses != labels[part]]] = 0
     if not (weights > 0).any():
         raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")

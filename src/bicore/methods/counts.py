@@ -17,7 +17,7 @@ from bicore.data import Array, Dataset, Task
 from bicore.errors import LargeDataWarning
 from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.large import Large, make_feasible
+from bicore.methods.large import make_feasible
 from bicore.methods.sampling import EXACT_ROWS
 from bicore.runtime import Context
 
@@ -39,7 +39,7 @@ def select_counts(
     A class whose count is the number of its rows is kept whole, and the others are selected in
     addition to it. Weights are learned when all rows are chosen; a row of weight 0 stays.
     """
-    more: dict[str, Any] = {"random_state": random_state, "context": context}
+    more: dict[str, Any] = {"random_state": random_state, "runtime": context.runtime}
     rows = {label: np.flatnonzero(data.y == label) for label in counts}
     if isinstance(selector, BilevelSelector):
         return _select_bilevel(selector, data, counts, rows, more)
@@ -48,7 +48,7 @@ def select_counts(
         found = Coreset(np.arange(count))
         if 0 < count < len(rows[label]):
             of_class = data[rows[label]]
-            chooser, _ = make_feasible(selector, of_class, Large.APPROXIMATE)
+            chooser, _ = make_feasible(selector, of_class, exact=False)
             found = chooser.select(of_class, count, **more)
         parts.append((rows[label], found))
     return _join(f"{selector.name}, in each class separately", data, parts)
@@ -98,7 +98,7 @@ def _select_part(
     counts = {label: count for label, count in counts.items() if len(rows[label])}
     whole = [rows[label] for label, count in counts.items() if count == len(rows[label])]
     begun = np.concatenate([np.zeros(0, np.int64), *whole]).tolist()
-    plain = replace(selector, quotas=AtMost(counts), weights=WeightMode.BINARY)
+    plain = replace(selector, quotas=AtMost(counts), weighting=WeightMode.UNIFORM)
     found = plain.select(data, sum(counts.values()), initial=begun, **more)
     if found.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
@@ -109,7 +109,7 @@ def _select_part(
     ]
     indices = np.concatenate([found.indices, *missing])
     weights = np.ones(len(data))
-    if selector.weights is not WeightMode.BINARY:
+    if selector.weighting is not WeightMode.UNIFORM:
         learned = selector.reweight(data, indices.tolist(), **more)
         weights = np.zeros(len(data))
         weights[learned.indices] = learned.weights

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -49,21 +48,6 @@ MOMENTS, COLUMNS = 3, SUBSETS * SUBSET_SIZE
 FIRST_ROWS = 2000
 
 
-class Large(StrEnum):
-    """Whether large data may be approximated.
-
-    Examples
-    --------
-    >>> Large("exact") is Large.EXACT
-    True
-    """
-
-    #: A sample or landmarks are used, with a warning.
-    APPROXIMATE = "approximate"
-    #: All rows are used.
-    EXACT = "exact"
-
-
 @dataclass(frozen=True)
 class Estimate:
     """The expected cost of a selection.
@@ -97,11 +81,11 @@ class Estimate:
 
 
 def make_feasible(
-    selector: Selector, data: Dataset, large: Large
+    selector: Selector, data: Dataset, exact: bool
 ) -> tuple[Selector, tuple[str, ...]]:
     """Replace a selector by one that is feasible for this many rows, with a note if it differs."""
     rows = len(data)
-    if large is Large.EXACT:
+    if exact:
         if isinstance(selector, (BilevelSelector, Clusters, Reconstruction)):
             selector = replace(selector, exact=True)
         return selector, ()
@@ -112,7 +96,7 @@ def make_feasible(
             return selector, ()
         return replace(selector, sample=SAMPLE), (
             f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
-            "(large='exact' sums over all)",
+            "(exact=True sums over all)",
         )
     space = selector.space
     columns_only = isinstance(selector, (KMeansPlusPlus, KCenter, InducingPoints))
@@ -122,7 +106,7 @@ def make_feasible(
         return selector, ()
     return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
         f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "
-        "(large='exact' computes it)",
+        "(exact=True computes it)",
     )
 
 
@@ -132,16 +116,16 @@ def estimate_selection(
     size: int | float | str,
     outer: Dataset | None,
     runtime: Runtime,
-    large: Large,
+    exact: bool,
 ) -> Estimate:
     """Estimate the time and memory of a selection, without selecting."""
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
-    chooser, notes = make_feasible(selector, data, large)
+    chooser, notes = make_feasible(selector, data, exact)
     with runtime.applied():
         if isinstance(chooser, Reconstruction):
             width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
-            data = Dataset(data.x, np.zeros((len(data), width)), data.weight)
+            data = Dataset(data.x, np.zeros((len(data), width)), data.sample_weight)
             chooser = chooser.chooser
         if isinstance(chooser, BilevelSelector):
             return _bilevel_cost(chooser, data, count, outer, runtime)

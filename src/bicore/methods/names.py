@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
+from bicore.bilevel.aims import Aims, Given, Open, Smoothed
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.problem import Constant, Regulariser
 from bicore.bilevel.regularisation import Automatic, LearnedFromData, RelativeToKernel
@@ -49,6 +50,13 @@ def as_object(
     if not isinstance(value, str) or value.lower() not in names:
         raise unknown_name(argument, value, names)
     return names[value.lower()]()
+
+
+def as_aims(smooth_labels: Any) -> Aims:
+    """Return the targets of the outer objective: smoothed, as given, or chosen by the data."""
+    if isinstance(smooth_labels, bool):
+        return Smoothed() if smooth_labels else Given()
+    return as_object("smooth_labels", smooth_labels, Aims, {"auto": Open})
 
 
 def as_kernel(kernel: Any) -> Kernel:

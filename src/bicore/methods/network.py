@@ -38,7 +38,7 @@ from bicore.networks.solvers import (
     Training,
 )
 from bicore.picking import First, lowest, step_rng
-from bicore.runtime import Context, wide
+from bicore.runtime import Context, Runtime, wide
 
 CRITERIA: dict[str, Criterion] = {
     "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
@@ -52,7 +52,7 @@ class NetworkSelector(PlainSelector):
     """Select the points on which a network, fitted to them alone, predicts all data best.
 
     The paper's algorithm 1 in its standard formulation, without a proxy. The network is
-    ``context.model``; it is copied, and its weights are the start of the first fit. It runs in eval
+    ``model``; it is copied, and its weights are the start of the first fit. It runs in eval
     mode: without dropout, with fixed statistics of normalisation. Use it for a small network, or to
     measure what a proxy loses: the network is fitted again after every point. ``objectives`` hold
     the outer objective of the fitted network, on all data or on ``outer`` of :meth:`select`.
@@ -77,9 +77,9 @@ class NetworkSelector(PlainSelector):
         Number of points drawn and scored at each step; default: all.
     first : str, optional
         "random" (as in the paper), or "best" for a network that is already trained.
-    weights : str, optional
-        "binary" for weights of 1; "learnt" for weights optimised after every point by the implicit
-        gradient; "final" for weights optimised once, when all points are chosen.
+    weighting : str, optional
+        "uniform" for weights of 1; "learned" for weights optimised after every point by the
+        implicit gradient; "final" for weights optimised once, when all points are chosen.
     optimiser : WeightOptimiser, optional
         Learns weights; by default the paper's, :class:`bicore.bilevel.Adam`.
     inner_term, outer_term : callable, optional
@@ -90,13 +90,13 @@ class NetworkSelector(PlainSelector):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> _ = torch.manual_seed(0)
     >>> network = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
     >>> x = np.random.default_rng(0).normal(size=(30, 2))
     >>> data = Dataset(x, (x[:, 0] > 0).astype(int))
     >>> selector = NetworkSelector(inner_reg=0.1, curvature="gauss-newton")
-    >>> picked = selector.select(data, 3, context=Context(model=network))
+    >>> picked = selector.select(data, 3, model=network)
     >>> len(picked), bool(picked.objectives[-1] < picked.objectives[0])
     (3, True)
     """
@@ -108,7 +108,7 @@ class NetworkSelector(PlainSelector):
     curvature: str = "hessian"
     candidates: int | None = None
     first: str = "random"
-    weights: str = "binary"
+    weighting: str = "uniform"
     optimiser: WeightOptimiser = field(default_factory=Adam)
     inner_term: Term = field(default_factory=lambda: no_term)
     outer_term: Term = field(default_factory=lambda: no_term)
@@ -129,7 +129,7 @@ class NetworkSelector(PlainSelector):
         if self.curvature not in CURVATURES:
             raise unknown_name("curvature", self.curvature, CURVATURES)
         as_option("first", self.first, First)
-        as_option("weights", self.weights, WeightMode)
+        as_option("weights", self.weighting, WeightMode)
         if self.candidates is not None:
             check_integer("candidates", self.candidates, fix="or None for all points")
 
@@ -139,8 +139,10 @@ class NetworkSelector(PlainSelector):
         size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
-        random_state: int | np.random.Generator = 0,
-        context: Context | None = None,
+        random_state: int | np.random.Generator | None = 0,
+        model: Any = None,
+        model_classes: Sequence[Any] | None = None,
+        runtime: Runtime | None = None,
     ) -> Coreset:
         """Select from a torch ``DataLoader``, whose inputs are never all in memory.
 
@@ -154,10 +156,14 @@ class NetworkSelector(PlainSelector):
             Number of points, or a fraction of the rows if a float up to 1.
         initial : Coreset or sequence of int
             First points; rows are numbered as in ``loader.dataset``.
-        random_state : int or numpy.random.Generator
+        random_state : int, numpy.random.Generator or None
             Seed for all random draws.
-        context : Context
-            With the network in ``context.model``.
+        model : torch.nn.Module
+            The network.
+        model_classes : sequence, optional
+            The labels of its outputs, in order (default: 0, 1, 2, …).
+        runtime : Runtime, optional
+            Device, precision and limits.
 
         Returns
         -------
@@ -171,6 +177,7 @@ class NetworkSelector(PlainSelector):
         """
         labels = _read_labels(loader)
         data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number
+        context = Context(model, runtime or Runtime(), model_classes)
         request = self._request(data, size, None, initial, random_state, context)
         return self._run(request, partial(self._grow, loader=loader))
 
@@ -184,14 +191,14 @@ class NetworkSelector(PlainSelector):
                 place = self._choose(fitted, job, growth)
                 self._add(fitted, place, growth)
                 growth.take(place, fitted.objective)
-            if self.weights != WeightMode.BINARY and growth.order:
+            if self.weighting != WeightMode.UNIFORM and growth.order:
                 self.optimiser.optimise(fitted, final=True, clock=growth.clock)
                 growth.objectives[-1] = fitted.objective
                 growth.weights = fitted.weights.double().cpu().numpy()
 
     def _add(self, fitted: _Fitted, place: int, growth: Growth) -> None:
         fitted.add(place)
-        if self.weights == WeightMode.LEARNT:
+        if self.weighting == WeightMode.LEARNED:
             self.optimiser.optimise(fitted, clock=growth.clock)
             growth.weights = fitted.weights.double().cpu().numpy()
 

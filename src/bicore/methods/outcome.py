@@ -22,7 +22,7 @@ from bicore.runtime import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
-_FALLBACK = "while weights were learnt after every point: those of the end alone, all points"
+_FALLBACK = "while weights were learned after every point: those of the end alone, all points"
 #: Outcomes if only the path of unit weights was completed.
 ONLY_FINAL = {
     Status.OUT_OF_TIME: Ending(Status.LESS_REFINED, f"stopped by max_seconds {_FALLBACK}"),
@@ -72,18 +72,18 @@ def weights_outcome(left: int, size: int, clock: Clock) -> Ending:
 
 
 def better_path(
-    final: Assembly, ending: Ending, learnt: Assembly, learnt_ending: Ending
+    final: Assembly, ending: Ending, learned: Assembly, learnt_ending: Ending
 ) -> tuple[Assembly, Ending]:
-    """Return the path that ends lower, with a note if weights were learnt at the end only."""
+    """Return the path that ends lower, with a note if weights were learned at the end only."""
     status = learnt_ending.status
-    if not status.whole and len(learnt.run.indices) < learnt.size:
+    if not status.whole and len(learned.run.indices) < learned.size:
         return final, ONLY_FINAL[status]
-    lower, other = final.run.objectives[-1], learnt.run.objectives[-1]
+    lower, other = final.run.objectives[-1], learned.run.objectives[-1]
     if other <= lower + EQUAL * abs(lower):
-        return learnt, learnt_ending
+        return learned, learnt_ending
     final.notes.append(
-        "weights were learnt at the end only, for points chosen with weights of 1: points chosen "
-        f"with weights learnt after every point end at {other:.6g}, these at {lower:.6g}"
+        "weights were learned at the end only, for points chosen with weights of 1: points chosen "
+        f"with weights learned after every point end at {other:.6g}, these at {lower:.6g}"
     )
     return final, ending if status.whole else ONLY_FINAL[status]
 
@@ -123,7 +123,7 @@ def fit_engine(prepared: Prepared, start: Start) -> ReweighableEngine:
 
 
 def weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:
-    """Check points whose weights are to be learnt, and the weights to start from."""
+    """Check points whose weights are to be learned, and the weights to start from."""
     found = as_start(indices, data, max(len(indices), 1), "indices", continues=False)
     if not found.points:
         raise InputError("indices must hold at least one row number; got none.")

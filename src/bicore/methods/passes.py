@@ -21,7 +21,7 @@ from bicore.errors import InputError, LargeDataWarning, MemoryLimitError, unknow
 from bicore.kernels.classical import RBF, Laplace, Linear
 from bicore.losses import SquaredError
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.large import Estimate, Large
+from bicore.methods.large import Estimate
 from bicore.methods.names import KERNELS, as_kernel
 from bicore.moments.features import Embedded, FeatureMap, Nystrom, RandomFourier, RandomReLU, Rows
 from bicore.picking import as_seed
@@ -32,10 +32,10 @@ from bicore.sources.parts import ShardSource
 from bicore.sources.rows import fits, rows_of
 
 #: Options that only a selection in passes has, and those that it shares with others.
-PASSES_ONLY = {"passes", "state", "executor", "dask", "skip_bad", "shortlist", "exchange"}
+PASSES_ONLY = {"passes", "state", "executor", "skip_bad", "shortlist"}
 SHARED = {"rule", "inner_reg", "prior", "intercept", "quotas"}
 #: Options that say how a source is opened, and how a table is read.
-OPENING = ("features", "target", "labels")
+OPENING = ("columns", "target", "labels")
 TABLE_OPTIONS = (
     *("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding"),
     "embeddings",
@@ -46,11 +46,11 @@ _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
         ("squared", SquaredError()),
         "moments hold the squared error: leave it out, or load a sample of the rows",
     ),
-    "weights": (
-        ("binary",),
+    "weighting": (
+        ("uniform",),
         "leave it out, and learn weights of the selected rows with bicore.reweight",
     ),
-    "targets": (("auto", "given"), "labels are taken as given: leave it out"),
+    "smooth_labels": (("auto", False), "labels are taken as given: leave it out"),
     "task": (("auto",), "floats are targets, all other labels classes: store them accordingly"),
     "candidates": ((None,), "every row is scored: leave it out"),
 }
@@ -63,7 +63,7 @@ class RowsInParts:
 
     x: Any
     y: Any
-    weight: Any
+    sample_weight: Any
     outer: Any
     options: dict[str, Any]
 
@@ -74,21 +74,21 @@ class RowsInParts:
         return bool(PASSES_ONLY & set(self.options)) or isinstance(kernel, (FeatureMap, nn.Module))
 
     def read(
-        self, runtime: Runtime, large: Large
+        self, runtime: Runtime, exact: bool
     ) -> tuple[Dataset, Any, dict[str, Any], tuple[str, ...]]:
         """Read the rows and the outer set; return them with the method's options and notes."""
         known = (*OPENING, *TABLE_OPTIONS)
         options = {name: value for name, value in self.options.items() if name not in known}
-        table = self._table(self.x, self.y, self.weight, runtime)
+        table = self._table(self.x, self.y, self.sample_weight, runtime)
         if table is not None:
             return table.data, self._outer_table(table, runtime), options, table.notes
         outer, source = self._open_outer(), self._open()
         notes = tuple(getattr(source, "notes", ()))
         if not fits(source, runtime):
-            if large is Large.EXACT:
+            if exact:
                 raise MemoryLimitError(
-                    f"large='exact' needs all {source.rows} rows of {source.name} in memory, and "
-                    "they do not fit the limit; raise Runtime(memory=…), or give passes='exact' "
+                    f"exact=True needs all {source.rows} rows of {source.name} in memory, and "
+                    "they do not fit the limit; raise Runtime(memory=…), or give passes=True "
                     "to select by passes over the rows in linear features."
                 )
             notes += (f"{source.name} does not fit the memory limit: rows are read when needed",)
@@ -96,12 +96,12 @@ class RowsInParts:
         return rows_of(source, runtime), judge, options, notes
 
     def _table(
-        self, x: Any, y: Any, weight: Any, runtime: Runtime, skip: str = ""
+        self, x: Any, y: Any, sample_weight: Any, runtime: Runtime, skip: str = ""
     ) -> Source | None:
         """Load a table; return None for other rows."""
         known = {*OPENING, *TABLE_OPTIONS} - {skip}
         given = {name: value for name, value in self.options.items() if name in known}
-        found = open_table(x, y, weight, memory=runtime.memory, **given)
+        found = open_table(x, y, sample_weight, memory=runtime.memory, **given)
         for name in TABLE_OPTIONS:
             if found is None and name in given:
                 raise InputError(
@@ -117,7 +117,7 @@ class RowsInParts:
             x, y, weight = (*self.outer, None, None)[:3]
             outer = self._table(x, y, weight, runtime, skip="target")
         else:
-            y, weight = (one if type(one) is str else None for one in (self.y, self.weight))
+            y, weight = (one if type(one) is str else None for one in (self.y, self.sample_weight))
             outer = self._table(self.outer, y, weight, runtime)
         return self.outer if outer is None else table.encode(outer)
 
@@ -127,12 +127,12 @@ class RowsInParts:
         initial: Coreset | Sequence[int],
         seed: Any,
         runtime: Runtime,
-        large: Large,
+        exact: bool,
         **others: Any,
     ) -> Coreset:
         """Select in passes; ``others`` are arguments that are refused unless they are unset."""
         _check_call(size, **others)
-        features, options, notes = translate(self._without_opening(), as_seed(seed), large)
+        features, options, notes = translate(self._without_opening(), as_seed(seed), exact)
         for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=3)
         coreset = shards.select_from_shards(
@@ -140,19 +140,21 @@ class RowsInParts:
             size,
             outer=self._open_outer(),
             initial=initial,
-            features=features,
+            feature_map=features,
             runtime=runtime,
             **options,
         )
         return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)})
 
-    def estimate(self, size: Any, runtime: Runtime, large: Large, method: Any) -> Estimate:
+    def estimate(self, size: Any, runtime: Runtime, exact: bool, method: Any) -> Estimate:
         """Estimate the cost of a selection in passes."""
         _check_call(size, method)
-        features, options, notes = translate(self._without_opening(), 0, large)
+        features, options, notes = translate(self._without_opening(), 0, exact)
         for name in ("state", "executor"):
             options.pop(name, None)
-        found = shards.estimate(self._open(), size, features=features, runtime=runtime, **options)
+        found = shards.estimate(
+            self._open(), size, feature_map=features, runtime=runtime, **options
+        )
         words = notes[0] if notes else None
         return Estimate(found.seconds, found.bytes, "moments", words, found)
 
@@ -161,7 +163,7 @@ class RowsInParts:
 
     def _open(self) -> ShardSource:
         opening = {name: self.options.get(name) for name in OPENING}
-        return open_rows(self.x, self.y, self.weight, **opening)
+        return open_rows(self.x, self.y, self.sample_weight, **opening)
 
     def _open_outer(self) -> ShardSource | None:
         """Open an outer set: a source, a path with the same columns, or arrays or paths."""
@@ -171,27 +173,27 @@ class RowsInParts:
         if isinstance(outer, tuple):
             if len(outer) not in (2, 3):
                 raise InputError(
-                    "outer must be a tuple (x, y) or (x, y, weight), a Dataset, or a source; got "
-                    f"{len(outer)} values."
+                    "outer must be a tuple (x, y) or (x, y, sample_weight), a Dataset, or a "
+                    f"source; got {len(outer)} values."
                 )
             return open_rows(*outer)
         columns = {}
         if isinstance(outer, str) or hasattr(outer, "__fspath__"):
-            columns = {name: self.options.get(name) for name in ("features", "target")}
+            columns = {name: self.options.get(name) for name in ("columns", "target")}
         return open_shards(outer, **columns)
 
 
-def open_rows(source: Any, y: Any = None, weight: Any = None, **opening: Any) -> ShardSource:
+def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: Any) -> ShardSource:
     """Open a source as ``select`` gets it: labels of .npy files may be its second argument."""
     if y is not None:
         if opening.get("labels") is not None:
             raise InputError("y and labels are the same thing; give one of them.")
         opening["labels"] = y
-    return open_shards(source, weight=weight, **opening)
+    return open_shards(source, sample_weight=sample_weight, **opening)
 
 
 def translate(
-    given: dict[str, Any], seed: int = 0, large: Large = Large.APPROXIMATE
+    given: dict[str, Any], seed: int = 0, exact: bool = False
 ) -> tuple[FeatureMap | None, dict[str, Any], tuple[str, ...]]:
     """Return features, options and notes of a selection in passes, from options of ``select``.
 
@@ -200,19 +202,21 @@ def translate(
     """
     options = dict(given)
     features, note = features_for(options.pop("kernel", None), seed)
-    if note and large is Large.EXACT:
+    if note and exact:
         raise InputError(
-            f"large='exact' and {note}; leave large out, use kernel='linear', or load the rows."
+            f"exact=True and {note}; leave exact out, use kernel='linear', or load the rows."
         )
     strategy = options.pop("strategy", "auto")
     if not isinstance(strategy, str) or strategy not in _STRATEGIES:
         raise _no_meaning("strategy", strategy, f"use one of {', '.join(map(repr, _STRATEGIES))}")
     options |= _STRATEGIES[strategy]
-    if "dask" in options:
-        options["executor"] = options.pop("dask")
+    options.pop("passes", None)
+    options["exact"] = exact
     if options.get("rule") == "auto":
         del options["rule"]
-    for name in [name for name in options if name not in PASSES_ONLY | SHARED]:
+    for name in [
+        name for name in options if name not in PASSES_ONLY | SHARED | {"exchange", "exact"}
+    ]:
         _check_option(name, options.pop(name))
     return features, options, (note,) if note else ()
 

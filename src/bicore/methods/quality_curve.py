@@ -19,7 +19,7 @@ from bicore.errors import InputError, check_number
 from bicore.methods.base import Selector, need_labels
 from bicore.methods.bilevel import BilevelSelector
 from bicore.picking import as_seed, as_size, continued, in_id_order
-from bicore.runtime import Clock, Context, Runtime
+from bicore.runtime import Clock, Runtime
 
 #: The first size that is evaluated; each next one is twice as large.
 FIRST = 32
@@ -88,8 +88,8 @@ def quality_curve(
     tolerance: float | None = None,
     held_out: float = 0.2,
     outer: Dataset | None = None,
-    random_state: int | np.random.Generator = 0,
-    context: Context | None = None,
+    random_state: int | np.random.Generator | None = 0,
+    runtime: Runtime | None = None,
 ) -> QualityCurve:
     """Measure the held-out loss along one nested run, point by point with weights of 1.
 
@@ -111,10 +111,10 @@ def quality_curve(
         Share of the points to hold out if there is no outer set.
     outer : Dataset, optional
         Points on which the loss is measured, with labels or targets.
-    random_state : int or numpy.random.Generator
+    random_state : int, numpy.random.Generator or None
         Seed of the split and of the run.
-    context : Context, optional
-        Device and limits.
+    runtime : Runtime, optional
+        Device, precision and limits.
 
     Returns
     -------
@@ -140,15 +140,15 @@ def quality_curve(
             "a precomputed matrix cannot be split; give x and a kernel, or an outer set."
         )
     seed = as_seed(random_state)
-    context = context or Context()
-    clock = Clock(context.runtime.max_seconds)
+    runtime = runtime or Runtime()
+    clock = Clock(runtime.max_seconds)
     part, judge = data, outer
     if judge is None:
         part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
     eligible = int((part.weights > 0).sum())
     limit = eligible if largest is None else as_size(largest, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
-    nested = replace(selector, weights=WeightMode.BINARY, strategy=Greedy())
+    nested = replace(selector, weighting=WeightMode.UNIFORM, strategy=Greedy())
     nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))
     coreset: Coreset | Sequence[int] = ()
     while True:
@@ -158,9 +158,9 @@ def quality_curve(
             outer=outer,
             initial=coreset,
             random_state=seed,
-            context=context.within(clock),
+            runtime=runtime.within(clock),
         )
-        curve = _measure(nested, part, judge, coreset, seed, context.runtime)
+        curve = _measure(nested, part, judge, coreset, seed, runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
         grown = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
         if size >= limit or not grown or (found is not None and 2 * found <= size):
@@ -175,8 +175,9 @@ def select_smallest(
     *,
     outer: Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
-    random_state: int | np.random.Generator = 0,
-    context: Context | None = None,
+    random_state: int | np.random.Generator | None = 0,
+    model: Any = None,
+    runtime: Runtime | None = None,
 ) -> Coreset:
     """Select the smallest coreset within ``tolerance`` of the full model (``size="auto"``).
 
@@ -186,20 +187,20 @@ def select_smallest(
     more: dict[str, Any] = {"outer": outer, "initial": initial, "random_state": seed}
     tolerance = TOLERANCE if tolerance is None else tolerance
     check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
-    context = context or Context()
-    clock = Clock(context.runtime.max_seconds)
-    with context.runtime.applied(), clock.running():
+    runtime = runtime or Runtime()
+    clock = Clock(runtime.max_seconds)
+    with runtime.applied(), clock.running():
         # One kernel for the curve and for the selection.
         known = selector.resolve_defaults(data, min(UNKNOWN_SIZE, len(data)), continued(initial))
     chooser, predicted, judge = known.as_bilevel(data, outer)
     curve = quality_curve(
-        chooser, predicted, tolerance=tolerance, outer=judge, random_state=seed, context=context
+        chooser, predicted, tolerance=tolerance, outer=judge, random_state=seed, runtime=runtime
     )
     found = curve.smallest(tolerance)
     if found is None:
         raise _no_size(curve.coreset, tolerance)
     count = max(found, len(initial))
-    coreset = known.select(data, count, context=context.within(clock), **more)
+    coreset = known.select(data, count, model=model, runtime=runtime.within(clock), **more)
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "

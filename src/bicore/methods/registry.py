@@ -29,7 +29,7 @@ OPEN = {
     "kernel": "auto",
     "rule": "auto",
     "strategy": "auto",
-    "targets": "auto",
+    "smooth_labels": "auto",
     "intercept": "auto",
     "exact": False,
 }
@@ -45,10 +45,10 @@ PAPER = {
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "bilevel": (BilevelSelector, OPEN),
     "bilevel-cross-entropy": (BilevelSelector, OPEN | {"loss": "cross-entropy"}),
-    "bilevel-weighted": (BilevelSelector, OPEN | {"weights": "final"}),
+    "bilevel-weighted": (BilevelSelector, OPEN | {"weighting": "final"}),
     "bilevel-ntk": (BilevelSelector, {}),
     "paper": (BilevelSelector, PAPER),
-    "paper-weighted": (BilevelSelector, PAPER | {"weights": "learnt", "optimiser": Adam()}),
+    "paper-weighted": (BilevelSelector, PAPER | {"weighting": "learned", "optimiser": Adam()}),
     "uniform": (Uniform, {}),
     "class-balanced": (ClassBalanced, {}),
     "k-means-features": (KMeansPlusPlus, {"over": "features"}),

@@ -41,12 +41,12 @@ class Sample:
         """State in one line how the sample was used."""
         return (
             f"large data: {len(self.candidates)} of {rows} rows are candidates, and the objective "
-            f"is measured on {len(self.judges)} (large='exact' uses all rows)"
+            f"is measured on {len(self.judges)} (exact=True uses all rows)"
         )
 
     def judging(self, data: Dataset) -> Dataset:
         """Return the rows that measure the objective, weighted like all rows."""
-        return data[self.judges].with_columns(weight=self.judge_weights)
+        return data[self.judges].with_columns(sample_weight=self.judge_weights)
 
 
 def draw_sample(

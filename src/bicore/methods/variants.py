@@ -79,11 +79,11 @@ class JointSelector(Selector):
         if len(self._shares) != len(given) or not sum(self._shares):
             raise InputError(f"shares must be {len(given)} numbers, not all 0; got {self.shares}.")
         for number, one in enumerate(given):
-            plain = one.weights is WeightMode.BINARY and one.rule == Gradient()
+            plain = one.weighting is WeightMode.UNIFORM and one.rule == Gradient()
             if not plain or one.strategy.refines or one.strategy.together > 1:
                 raise InputError(
-                    f"selectors[{number}] must have weights='binary', rule='gradient' and "
-                    f"strategy='greedy'; got {one.weights.value!r}, {one.rule.name!r} and "
+                    f"selectors[{number}] must have weighting='uniform', rule='gradient' and "
+                    f"strategy='greedy'; got {one.weighting.value!r}, {one.rule.name!r} and "
                     f"{one.strategy.name!r}."
                 )
 
@@ -199,7 +199,7 @@ class Reconstruction(Selector):
 
     Parameters
     ----------
-    kernel, inner_reg, weights, candidates, strategy : object
+    kernel, inner_reg, weighting, candidates, strategy : object
         As for :class:`BilevelSelector`; the loss is the squared error.
     components : int
         Number of components to predict. Each keeps its variance, so that the loss is the
@@ -216,7 +216,7 @@ class Reconstruction(Selector):
 
     kernel: str | Kernel | Callable[..., Any] = "ntk"
     inner_reg: str | float | Regulariser = "auto"
-    weights: str = "binary"
+    weighting: str = "uniform"
     candidates: int | None = None
     strategy: str | Strategy = "greedy"
     components: int = 32
@@ -231,7 +231,7 @@ class Reconstruction(Selector):
         chooser = BilevelSelector(
             kernel=self.kernel,
             inner_reg=self.inner_reg,
-            weights=self.weights,
+            weighting=self.weighting,
             candidates=self.candidates,
             strategy=self.strategy,
             task="regression",
@@ -275,7 +275,7 @@ class Reconstruction(Selector):
             outer=judge,
             initial=begun,
             random_state=request.seed,
-            context=request.context.within(request.clock),
+            runtime=request.runtime.within(request.clock),
         )
         assert predicted.y is not None
         own = {"method": self.name, "fingerprint": data.fingerprint()}
@@ -325,16 +325,16 @@ class Clusters(Selector):
             inner_reg=self.inner_reg,
             rule="auto",
             strategy="auto",
-            targets="auto",
+            smooth_labels="auto",
             intercept="auto",
             exact=self.exact,
         )
         coreset = chooser.select(
-            Dataset(rows, labels, data.weight, data.ids),
+            Dataset(rows, labels, data.sample_weight, data.ids),
             request.size,
             initial=request.start.points,
             random_state=request.seed,
-            context=request.context.within(request.clock),
+            runtime=request.runtime.within(request.clock),
         )
         return coreset.annotated({"method": self.name, "fingerprint": data.fingerprint()})
 
@@ -360,7 +360,7 @@ def _cluster(rows: Array, data: Dataset, count: int, seed: int) -> Array:
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:
     """Return the rows with their own components as targets."""
     targets = (part.x.reshape(len(part), -1) - centre) @ axes
-    return Dataset(part.x, targets, part.weight, part.ids)
+    return Dataset(part.x, targets, part.sample_weight, part.ids)
 
 
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:

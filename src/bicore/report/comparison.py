@@ -53,8 +53,8 @@ def compare(
     task: str = "auto",
     kernel: str = "auto",
     stream: Stream | None = None,
-    weight: Any = None,
-    features: str | Sequence[str] | None = None,
+    sample_weight: Any = None,
+    columns: str | Sequence[str] | None = None,
     target: str | None = None,
     labels: Any = None,
     records: str | os.PathLike[str] | None = None,
@@ -98,9 +98,9 @@ def compare(
         Kernel of bilevel methods.
     stream : Stream, optional
         Compare memories of a stream: capacity, order, batch and number of evaluations.
-    weight : array, optional
+    sample_weight : array, optional
         Weights of the rows in the selection.
-    features, target, labels : optional
+    columns, target, labels : optional
         Columns and labels of a file, as in :func:`bicore.select`.
     records : path, optional
         A file, or a folder for files named after the settings: finished rows are written to it,
@@ -131,7 +131,7 @@ def compare(
     """
     runtime = runtime or Runtime()
     models = check_request(sizes, methods, seeds, judge, steps, kernel, stream)
-    source = as_source(x, y, weight, runtime, features=features, target=target, labels=labels)
+    source = as_source(x, y, sample_weight, runtime, columns=columns, target=target, labels=labels)
     most = MOST_POOL if stream is None else len(source.data)
     count = test if isinstance(test, int) else None
     own = Dataset(*test) if isinstance(test, tuple) else test

@@ -157,6 +157,24 @@ class Runtime:
             return int(DEFAULT_GPU_SHARE * torch.cuda.get_device_properties(device).total_memory)
         return DEFAULT_MEMORY
 
+    def within(self, clock: Clock) -> Runtime:
+        """Return the runtime for a part of a longer piece of work.
+
+        Parameters
+        ----------
+        clock : Clock
+            The clock of the whole work.
+
+        Returns
+        -------
+        Runtime
+            With the rest of the time as its limit.
+        """
+        if clock.max_seconds is None:
+            return self
+        # A limit must be positive, even if no time is left.
+        return replace(self, max_seconds=max(clock.max_seconds - clock.seconds, 1e-9))
+
     @contextmanager
     def applied(self) -> Iterator[None]:
         """One thread for the duration of a call, and this runtime's number for large products.
@@ -185,11 +203,12 @@ class Context:
 
     Examples
     --------
-    >>> from bicore import Context, Dataset, Runtime
+    >>> from bicore import Dataset, Runtime
+    >>> from bicore.runtime import Context
     >>> from bicore.methods import KCenter
     >>> context = Context(runtime=Runtime(device="cpu", threads=1))
-    >>> picked = KCenter(over="features").select(Dataset([[0.0], [1.0]]), 1, context=context)
-    >>> len(picked)
+    >>> rows = Dataset([[0.0], [1.0]])
+    >>> len(KCenter(over="features").select(rows, 1, **context.keywords))
     1
     """
 
@@ -197,24 +216,10 @@ class Context:
     runtime: Runtime = field(default_factory=Runtime)
     classes: Sequence[Any] | None = None
 
-    def within(self, clock: Clock) -> Context:
-        """The same with what is left of a time limit, for a part of a longer piece of work.
-
-        Parameters
-        ----------
-        clock : Clock
-            Of the whole.
-
-        Returns
-        -------
-        Context
-            This one where there is no limit.
-        """
-        if clock.max_seconds is None:
-            return self
-        # A limit must be positive, also when nothing is left of it.
-        left = max(clock.max_seconds - clock.seconds, 1e-9)
-        return replace(self, runtime=replace(self.runtime, max_seconds=left))
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The arguments of :meth:`bicore.methods.Selector.select` that it holds."""
+        return {"model": self.model, "model_classes": self.classes, "runtime": self.runtime}
 
 
 def parse_bytes(value: int | float | str | None) -> int | None:

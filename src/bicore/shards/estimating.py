@@ -71,7 +71,7 @@ def estimate(
     source: ShardSource,
     size: int | float,
     *,
-    features: Any = None,
+    feature_map: Any = None,
     intercept: float | str = "auto",
     runtime: Runtime | None = None,
     **options: Any,
@@ -84,7 +84,7 @@ def estimate(
         The rows; see :func:`bicore.shards.open_shards`.
     size : int or float
         How many points, or a fraction of the rows.
-    features : str, FeatureMap or torch.nn.Module, optional
+    feature_map : str, FeatureMap or torch.nn.Module, optional
         Features in which rows are compared; by default the rows themselves, scaled to length 1.
     intercept : float or "auto"
         The constant feature; see :func:`select_from_shards`.
@@ -110,12 +110,12 @@ def estimate(
     >>> import numpy as np
     >>> from bicore.sources import ArrayShards
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
-    >>> estimate(ArrayShards(x, x[:, 0] > 0), 10, passes="exact").passes
+    >>> estimate(ArrayShards(x, x[:, 0] > 0), 10, exact=True).passes
     11
     """
     runtime = runtime or Runtime()
     count = as_size(size, source.rows)
-    request = make_request(source, count, features, intercept, runtime, options)
+    request = make_request(source, count, feature_map, intercept, runtime, options)
     if not source.labelled:
         raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
     shape, limit = Shape.of(source, request), runtime.memory_bytes()

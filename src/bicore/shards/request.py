@@ -10,7 +10,7 @@ import numpy as np
 from bicore.bilevel.greedy import QuotaRule, open_classes
 from bicore.bilevel.prepare import as_quotas
 from bicore.data import Array, Targets, Task
-from bicore.errors import check_integer, check_number, unknown_name
+from bicore.errors import check_integer, check_number, check_type, unknown_name
 from bicore.moments.features import FeatureMap, Rows, WithConstant, as_feature_map
 from bicore.moments.moments import Moments
 from bicore.picking import Relative, as_relative
@@ -54,7 +54,7 @@ class Request:
     size: int
     features: FeatureMap = field(default_factory=lambda: Rows().unit())
     rule: str = "gain"
-    passes: str = "auto"
+    exact: bool = False
     inner_reg: float | Relative | str = INNER_REG
     prior: Any = "data"
     exchange: bool = True
@@ -65,19 +65,13 @@ class Request:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise unknown_name("rule", self.rule, RULES)
-        if self.passes not in ("auto", "exact"):
-            raise unknown_name("passes", self.passes, ("auto", "exact"))
+        check_type("exact", self.exact, bool, "True or False")
         check_integer("shortlist", self.shortlist)
         object.__setattr__(self, "quotas", as_quotas(self.quotas))
         reg = INNER_REG if self.inner_reg == "auto" else as_relative(self.inner_reg)
         if not isinstance(reg, Relative):
             reg = check_number("inner_reg", reg, above=0, fix="or a share such as 'relative:0.1'")
         object.__setattr__(self, "inner_reg", reg)
-
-    @property
-    def exact(self) -> bool:
-        """Whether a pass gives one point: the best of all rows."""
-        return self.passes == "exact"
 
     @property
     def exchanges(self) -> bool:

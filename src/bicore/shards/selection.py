@@ -59,7 +59,7 @@ def select_from_shards(
     *,
     outer: ShardSource | None = None,
     initial: Coreset | Sequence[int] = (),
-    features: Any = None,
+    feature_map: Any = None,
     intercept: float | str = "auto",
     executor: Executor | str | None = None,
     state: str | os.PathLike[str] | None = None,
@@ -78,7 +78,7 @@ def select_from_shards(
         Rows on which the objective is measured; by default the source itself.
     initial : Coreset or sequence of int
         Positions of points that are in from the start.
-    features : str, FeatureMap or torch.nn.Module, optional
+    feature_map : str, FeatureMap or torch.nn.Module, optional
         Features in which rows are compared; by default the rows themselves, scaled to length 1.
     intercept : float or "auto"
         The square of a constant feature, as a share of the mean of ‖φ‖² over the first rows; "auto"
@@ -93,7 +93,7 @@ def select_from_shards(
     runtime : Runtime, optional
         Memory, threads, time limit, progress (a step after every part of a pass).
     **options
-        ``rule`` ("gain" or "gradient"), ``passes`` ("auto" or "exact", one point a pass),
+        ``rule`` ("gain" or "gradient"), ``exact`` (one point a pass, the best of all rows),
         ``inner_reg`` (ρ, or a share of the mean of ‖φ‖² as "relative:0.1", the default), ``prior``
         ("data", "equal" or shares by label), ``quotas`` ("balanced" or the most points by label),
         ``exchange`` (whether points are exchanged at the end), ``skip_bad`` (leave out rows that
@@ -127,7 +127,7 @@ def select_from_shards(
     if isinstance(source, HuggingFaceShards) and not source.labelled:
         raise InputError(f"{source.name} has no labels; name their column: target=….")
     count = as_size(size, source.rows)
-    request = make_request(source, count, features, intercept, runtime, options)
+    request = make_request(source, count, feature_map, intercept, runtime, options)
     workers = as_executor(executor, source, request, runtime)
     # A source has a length and a fingerprint, which points are checked against.
     points = as_start(initial, cast(Dataset, source), count).points
@@ -196,7 +196,7 @@ class Selection:
         }
         for name in ("inner_reg", "prior", "quotas"):
             named[name] = repr(getattr(self.request, name))
-        for name in ("size", "rule", "passes", "exchange", "skip_bad", "shortlist"):
+        for name in ("size", "rule", "exact", "exchange", "skip_bad", "shortlist"):
             named[name] = getattr(self.request, name)
         with Progress(Path(state), named) as self.progress:
             return self._run(initial)

@@ -180,36 +180,39 @@ class Columns:
 
 def choose(
     schema: Any,
-    features: str | Sequence[str] | None,
+    columns: str | Sequence[str] | None,
     target: str | None,
-    weight: str | None,
+    sample_weight: str | None,
     place: str,
 ) -> Columns:
     """Check the columns asked for; by default the one of lists or all of numbers are features."""
-    if features is not None:
-        names = [features] if isinstance(features, str) else list(features)
+    if columns is not None:
+        names = [columns] if isinstance(columns, str) else list(columns)
     else:
-        free = [field for field in schema if field.name not in (target, weight)]
+        free = [field for field in schema if field.name not in (target, sample_weight)]
         names = [field.name for field in free if is_list(field.type)]
         if len(names) > 1:
             raise InputError(
                 f"{place} holds several columns of lists ({', '.join(names)}); say which one with "
-                f"features={names[0]!r}."
+                f"columns={names[0]!r}."
             )
         names = names or [field.name for field in free if _is_number(field.type)]
     if not names:
         raise InputError(
-            f"{place} holds no column of numbers or lists besides target and weight (columns: "
-            f"{name_list(schema.names)}); name the features."
+            f"{place} holds no column of numbers or lists besides target and sample_weight "
+            f"(columns: {name_list(schema.names)}); name the features."
         )
-    wanted = [("features", name) for name in names] + [("target", target), ("weight", weight)]
+    wanted = [("columns", name) for name in names] + [
+        ("target", target),
+        ("sample_weight", sample_weight),
+    ]
     for argument, name in wanted:
         if name is None:
             continue
         if schema.names.count(name) != 1:
             raise InputError(f"{place}: {unknown_column(argument, str(name), schema.names)}")
         kind = schema.field(name).type
-        number = _innermost(kind) if argument == "features" else kind
+        number = _innermost(kind) if argument == "columns" else kind
         if argument != "target" and not _is_number(number):
             raise InputError(
                 f"{place}: {argument}={name!r} is a column of {kind}; give numbers (encode text "
@@ -218,10 +221,10 @@ def choose(
     nested = [name for name in names if is_list(schema.field(name).type)]
     if nested and len(names) > 1:
         raise InputError(
-            f"{place}: features={names!r} mixes lists ({nested[0]!r}) with other columns; give "
+            f"{place}: columns={names!r} mixes lists ({nested[0]!r}) with other columns; give "
             "the one column of lists, or columns of numbers."
         )
-    return Columns(tuple(names), bool(nested), target, weight)
+    return Columns(tuple(names), bool(nested), target, sample_weight)
 
 
 def _innermost(kind: Any) -> Any:
@@ -289,12 +292,12 @@ class _ArrowShards(ShardSource):
     def __init__(
         self,
         name: str,
-        features: str | Sequence[str] | None,
+        columns: str | Sequence[str] | None,
         target: str | None,
-        weight: str | None,
+        sample_weight: str | None,
     ) -> None:
         super().__init__(name)
-        self._wanted = features, target, weight
+        self._wanted = columns, target, sample_weight
         self._known: Columns | None = None
         _ = self.shards  # tables that do not agree are refused now
 
@@ -315,7 +318,7 @@ class _ArrowShards(ShardSource):
         if columns != self._known:
             raise InputError(
                 f"{place} has the columns {name_list(columns.features)} and others have "
-                f"{name_list(self._known.features)}; name those that all have with features=[…]."
+                f"{name_list(self._known.features)}; name those that all have with columns=[…]."
             )
         return columns
 
@@ -327,12 +330,12 @@ class ParquetShards(_ArrowShards):
     ----------
     files : path, pattern or list of them
         A file, a folder, or a pattern such as ``'part-*.parquet'``, in the order of names.
-    features : str or list of str, optional
+    columns : str or list of str, optional
         One column of lists (an embedding), or columns of numbers. Default: the one column of lists,
         or all columns of numbers besides target and weight.
     target : str, optional
         The column of labels or targets.
-    weight : str, optional
+    sample_weight : str, optional
         The column of weights.
 
     Examples
@@ -343,7 +346,7 @@ class ParquetShards(_ArrowShards):
     >>> table = pyarrow.table({"embedding": [[0.5, 1.0], [1.5, 2.0]], "label": ["cat", "dog"]})
     >>> folder = Path(tempfile.mkdtemp())
     >>> pyarrow.parquet.write_table(table, folder / "part-0.parquet")
-    >>> source = ParquetShards(folder, features="embedding", target="label")
+    >>> source = ParquetShards(folder, columns="embedding", target="label")
     >>> source.shape, source.read(source.parts[0]).y.tolist()
     ((2,), ['cat', 'dog'])
     """
@@ -351,12 +354,12 @@ class ParquetShards(_ArrowShards):
     def __init__(
         self,
         files: Files,
-        features: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         target: str | None = None,
-        weight: str | None = None,
+        sample_weight: str | None = None,
     ) -> None:
         self._paths = find_files(files, (".parquet", ".pq"))
-        super().__init__(common_name(self._paths), features, target, weight)
+        super().__init__(common_name(self._paths), columns, target, sample_weight)
 
     def look(self) -> Iterator[Shard]:
         for path in self._paths:
@@ -421,7 +424,7 @@ class HuggingFaceShards(_ArrowShards):
         or all columns of numbers besides y and weight.
     y : str, optional
         The column of labels or targets.
-    weight : str, optional
+    sample_weight : str, optional
         The column of weights.
     part_rows : int
         Rows that are read together.
@@ -438,7 +441,7 @@ class HuggingFaceShards(_ArrowShards):
         dataset: Any,
         x: str | Sequence[str] | None = None,
         y: str | None = None,
-        weight: str | None = None,
+        sample_weight: str | None = None,
         part_rows: int = PART_ROWS,
     ) -> None:
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
@@ -456,7 +459,7 @@ class HuggingFaceShards(_ArrowShards):
         self.part_rows = check_integer("part_rows", part_rows)
         self.dataset = dataset.with_format("arrow")
         info = getattr(dataset, "info", None)
-        super().__init__(str(getattr(info, "dataset_name", None) or "dataset"), x, y, weight)
+        super().__init__(str(getattr(info, "dataset_name", None) or "dataset"), x, y, sample_weight)
 
     def look(self) -> list[Shard]:
         if not len(self.dataset):

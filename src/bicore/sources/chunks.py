@@ -49,7 +49,7 @@ class ArrayShards(ShardSource):
         Features; integers are converted part by part.
     y : array (n,) or (n, targets), optional
         Labels or targets.
-    weight : array (n,), optional
+    sample_weight : array (n,), optional
         Weight of each row.
     part_rows : int
         Rows that are read together.
@@ -70,7 +70,7 @@ class ArrayShards(ShardSource):
         self,
         x: Any,
         y: Any = None,
-        weight: Any = None,
+        sample_weight: Any = None,
         part_rows: int = PART_ROWS,
         name: str = "arrays",
     ) -> None:
@@ -81,7 +81,7 @@ class ArrayShards(ShardSource):
         self.columns: tuple[Array | None, ...] = (
             rows,
             None if y is None else _as_labels(y, len(rows)),
-            None if weight is None else _as_weights(weight, len(rows)),
+            None if sample_weight is None else _as_weights(sample_weight, len(rows)),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def _as_labels(y: Any, rows: int) -> Array:
 
 def _as_weights(weight: Any, rows: int) -> Array:
     array: Array = np.asanyarray(weight)
-    check_numbers(array.dtype, "weight")
+    check_numbers(array.dtype, "sample_weight")
     if array.shape != (rows,):
         raise InputError(
-            f"weight has shape {array.shape}; give one number for each of {rows} rows."
+            f"sample_weight has shape {array.shape}; give one number for each of {rows} rows."
         )
     return array
 
@@ -319,23 +319,23 @@ def _look_at(given: Any, place: str, number: int) -> Shard:
 
 
 def open_dask_frame(
-    source: Any, features: Any = None, target: str | None = None, weight: str | None = None
+    source: Any, columns: Any = None, target: str | None = None, sample_weight: str | None = None
 ) -> DaskShards:
     """Open a Dask dataframe by its columns."""
     import dask
 
-    names = None if features is None else np.atleast_1d(features).tolist()
+    names = None if columns is None else np.atleast_1d(columns).tolist()
     cut = dask.delayed(_frame_columns)
-    return DaskShards([cut(one, names, target, weight) for one in source.to_delayed()])
+    return DaskShards([cut(one, names, target, sample_weight) for one in source.to_delayed()])
 
 
-def open_dask_array(source: Any, labels: Any = None, weight: Any = None) -> DaskShards:
+def open_dask_array(source: Any, labels: Any = None, sample_weight: Any = None) -> DaskShards:
     """Open a Dask array with labels and weights."""
     import dask
 
     whole = source.rechunk(dict.fromkeys(range(1, source.ndim), -1)) if source.ndim > 1 else source
     sizes = whole.chunks[0]
-    columns = [_blocks(one, sizes) for one in (whole, labels, weight)]
+    columns = [_blocks(one, sizes) for one in (whole, labels, sample_weight)]
     return DaskShards([dask.delayed(blocks) for blocks in zip(*columns, strict=True)])
 
 
@@ -365,12 +365,12 @@ def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
 
 
 def _frame_columns(
-    frame: Any, features: list[str] | None, target: str | None, weight: str | None
+    frame: Any, features: list[str] | None, target: str | None, sample_weight: str | None
 ) -> tuple[Array, Array | None, Array | None]:
     """The columns of one partition of a dataframe as arrays."""
-    others = {target, weight}
+    others = {target, sample_weight}
     names = features or [name for name in frame.select_dtypes("number") if name not in others]
-    missing = [name for name in (*names, target, weight) if name and name not in frame]
+    missing = [name for name in (*names, target, sample_weight) if name and name not in frame]
     if missing or not names:
         raise InputError(
             f"the dataframe has no column {missing[0] if missing else 'of numbers'!r} (columns: "
@@ -378,5 +378,7 @@ def _frame_columns(
         )
     lists = len(names) == 1 and frame[names[0]].dtype == object
     x = np.stack(frame[names[0]].to_list()) if lists and len(frame) else frame[names].to_numpy()
-    y, weights = (None if name is None else frame[name].to_numpy() for name in (target, weight))
+    y, weights = (
+        None if name is None else frame[name].to_numpy() for name in (target, sample_weight)
+    )
     return x, y, weights

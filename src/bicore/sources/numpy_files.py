@@ -245,7 +245,7 @@ class NpyShards(_StoredShards):
         float16, float32 or float64, and integers, which are converted part by part.
     labels : path, pattern or list of them, optional
         As many files in the same order, or one for all rows.
-    weight : path, pattern or list of them, optional
+    sample_weight : path, pattern or list of them, optional
         As many files in the same order, or one for all rows.
     part_rows : int
         Rows that are read together.
@@ -268,7 +268,7 @@ class NpyShards(_StoredShards):
         self,
         files: Files,
         labels: Files | None = None,
-        weight: Files | None = None,
+        sample_weight: Files | None = None,
         part_rows: int = PART_ROWS,
     ) -> None:
         self.part_rows = check_integer("part_rows", part_rows)
@@ -276,7 +276,7 @@ class NpyShards(_StoredShards):
         columns: list[Sequence[_Placed | None]] = [
             [(one, 0) for one in x],
             _pair(x, "labels", labels),
-            _pair(x, "weight", weight),
+            _pair(x, "weight", sample_weight),
         ]
         counts = [len({one[0].path for one in column if one is not None}) for column in columns]
         super().__init__(
@@ -324,7 +324,7 @@ class NpzShards(_StoredShards):
     ----------
     files : path, pattern or list of them
         A file, a folder, or a pattern such as ``'part-*.npz'``, in the order of names.
-    weight : str
+    sample_weight : str
         The array of weights; files may lack one of the default name.
 
     Examples
@@ -340,23 +340,24 @@ class NpzShards(_StoredShards):
     ([5, 2], True)
     """
 
-    def __init__(self, files: Files, weight: str = "weight") -> None:
+    def __init__(self, files: Files, sample_weight: str = "weight") -> None:
         paths = find_files(files, (".npz",))
-        columns = [self._headers(path, weight) for path in paths]
-        super().__init__(common_name(paths), f"npz {weight}", columns)
+        columns = [self._headers(path, sample_weight) for path in paths]
+        super().__init__(common_name(paths), f"npz {sample_weight}", columns)
         weighted = [one[2] is not None for one in columns if one[0][0].shape[0]]
-        if not all(weighted) and (any(weighted) or weight != "weight"):
+        if not all(weighted) and (any(weighted) or sample_weight != "weight"):
             lacking = next(one[0][0].path for one in columns if one[2] is None)
             raise InputError(
-                f"{lacking} has no array {weight!r}; every file needs its weights, or none."
+                f"{lacking} has no array {sample_weight!r}; every file needs its weights, or none."
             )
 
     @staticmethod
-    def _headers(path: Path, weight: str) -> _Columns:
+    def _headers(path: Path, sample_weight: str) -> _Columns:
         with open_npz(path) as file:
             x = file.header("x")
             y, weights = (
-                (file.header(name), 0) if name in file.members else None for name in ("y", weight)
+                (file.header(name), 0) if name in file.members else None
+                for name in ("y", sample_weight)
             )
         for one in (y, weights):
             if one is not None and one[0].shape[0] != x.shape[0]:
@@ -379,7 +380,9 @@ def load_npz(path: Path, reading: Reading) -> Source:
             file.need("y")
         x = _dense(file, reading) if sparse else file.read("x", *limits)
         y = file.read("y", *limits) if reading.labels is None else None
-        weight = None if reading.weight is None else file.read(reading.weight, *limits)
+        weight = (
+            None if reading.sample_weight is None else file.read(reading.sample_weight, *limits)
+        )
     if reading.labels is not None:
         y = load_array(Path(reading.labels), reading)
     return _source(path, x, y, weight)

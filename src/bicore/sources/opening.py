@@ -49,8 +49,8 @@ from bicore.sources.text_files import PACKED, read_csv, read_json, read_tsv
 
 _TABLE = (
     "target",
-    "data-weights",
-    "features",
+    "sample-weight",
+    "columns",
     "drop",
     "drop-missing-target",
     "decimal",
@@ -77,7 +77,7 @@ TABLES |= {
 }
 #: Readers of arrays by ending.
 ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
-    ".npz": (load_npz, ("data-weights", "labels")),
+    ".npz": (load_npz, ("sample-weight", "labels")),
     ".npy": (load_npy, ("labels",)),
 }
 KINDS = (
@@ -92,13 +92,13 @@ def open_source(
     *,
     target: str | None = None,
     labels: str | None = None,
-    weight: str | None = None,
+    sample_weight: str | None = None,
     folder: str | None = None,
     scale: str | None = None,
     limit: int | None = None,
     later: bool = False,
     memory: int | str | None = None,
-    features: str | None = None,
+    columns: str | None = None,
     drop: str | None = None,
     drop_missing_target: bool = False,
     decimal: str | None = None,
@@ -121,7 +121,7 @@ def open_source(
         separated by commas.
     labels : str, optional
         The file of labels that belongs to an .npy, or to a sparse .npz.
-    weight : str, optional
+    sample_weight : str, optional
         The column, or the array of an .npz, that holds weights.
     folder : str, optional
         The folder of mnist and cifar10 (default: the environment variable BICORE_DATA).
@@ -133,7 +133,7 @@ def open_source(
         Leaves standardising to the caller.
     memory : int or str, optional
         Memory limit, in bytes or as in "4GB" (default: half of the free memory).
-    features, drop : str, optional
+    columns, drop : str, optional
         Columns of a table to use as features, and columns to exclude, separated by commas.
     drop_missing_target : bool
         Leaves out the rows of a table that have no target.
@@ -171,11 +171,11 @@ def open_source(
     reading = Reading(
         target=target,
         labels=labels,
-        weight=weight,
+        sample_weight=sample_weight,
         folder=folder,
         limit=limit,
         allowance=Allowance.of(memory),
-        features=features,
+        columns=columns,
         drop=drop,
         drop_missing_target=drop_missing_target,
         decimal=decimal,
@@ -237,7 +237,7 @@ def _ending(path: Path) -> str:
 def open_table(
     source: Any,
     y: Any = None,
-    weight: Any = None,
+    sample_weight: Any = None,
     *,
     memory: int | str | None = None,
     scale: str | None = None,
@@ -254,7 +254,9 @@ def open_table(
     given = [one for one in (y, target, labels) if one is not None]
     y = given[0] if given else None
     if is_frame(source):
-        return encode_table(source, y, weight=weight, memory=memory, **options).scaled(scale)
+        return encode_table(
+            source, y, sample_weight=sample_weight, memory=memory, **options
+        ).scaled(scale)
     if not _are_paths(source):
         return None
     paths = find_files(source, tuple(_FILE_READERS), "source")
@@ -262,7 +264,7 @@ def open_table(
         return None
     if len(given) > 1:
         raise InputError("y, target and labels are the same thing for a table; give one of them.")
-    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, weight), **options)
+    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, sample_weight), **options)
     for path in paths:
         _refuse_unused(path.name, reading, TABLES[_ending(path)][1])
     in_parts = all(path.suffix.lower() in _PARQUET for path in paths)
@@ -270,7 +272,7 @@ def open_table(
         return None
     try:
         table = _read_tables(paths, reading)
-        return labelled_table(common_name(paths), table, y, weight, reading).scaled(scale)
+        return labelled_table(common_name(paths), table, y, sample_weight, reading).scaled(scale)
     except MemoryLimitError:
         if in_parts:
             return None
@@ -314,10 +316,10 @@ SHARDS = (
 
 def open_shards(
     source: Any,
-    features: str | Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     target: str | None = None,
     labels: Any = None,
-    weight: Any = None,
+    sample_weight: Any = None,
 ) -> ShardSource:
     """Open rows in parts, which are never loaded all at once.
 
@@ -327,13 +329,13 @@ def open_shards(
         A .npy, .npz or .parquet file, a folder or pattern of them, an array or tensor, a
         :class:`~bicore.Dataset`, a Hugging Face data set, a Dask array, dataframe or list of
         delayed (x, y) chunks, or an iterable of such chunks (or a function that makes one).
-    features : str or list of str, optional
+    columns : str or list of str, optional
         Columns of a table: one of lists, or several of numbers.
     target : str, optional
         The column of a table that holds labels or targets.
     labels : path or array, optional
         Labels of .npy files, in files of their own, or those of an array.
-    weight : str, path or array, optional
+    sample_weight : str, path or array, optional
         The column of weights, the array of an .npz, the file next to an .npy, or the weights of an
         array.
 
@@ -353,7 +355,12 @@ def open_shards(
     >>> open_shards(np.zeros((100, 8)), labels=np.arange(100)).rows
     100
     """
-    given = {"features": features, "target": target, "labels": labels, "weight": weight}
+    given = {
+        "columns": columns,
+        "target": target,
+        "labels": labels,
+        "sample_weight": sample_weight,
+    }
     asked = {name: value for name, value in given.items() if value is not None}
     if _are_paths(source):
         thing, names, read, source = _file_reader(source, asked)
@@ -369,7 +376,7 @@ def open_shards(
 
 #: The kind of a source in words, the options it takes in order, and the function that opens it.
 _Reader = tuple[str, tuple[str, ...], Callable[..., ShardSource]]
-_COLUMNS = ("features", "target", "weight")
+_COLUMNS = ("columns", "target", "sample_weight")
 
 
 def _reader(source: Any) -> _Reader:
@@ -378,9 +385,9 @@ def _reader(source: Any) -> _Reader:
         case ShardSource():
             return "an open source", (), lambda source: source
         case Dataset():
-            return "a Dataset", (), lambda data: ArrayShards(data.x, data.y, data.weight)
+            return "a Dataset", (), lambda data: ArrayShards(data.x, data.y, data.sample_weight)
         case np.ndarray() | torch.Tensor():
-            return "an array", ("labels", "weight"), ArrayShards
+            return "an array", ("labels", "sample_weight"), ArrayShards
         case tuple():
             return "arrays (x, y)", (), _open_tuple
         case list():
@@ -392,7 +399,7 @@ def _reader(source: Any) -> _Reader:
         if hasattr(source, "columns"):
             return "a Dask dataframe", _COLUMNS, open_dask_frame
         if hasattr(source, "to_delayed"):
-            return "a Dask array", ("labels", "weight"), open_dask_array
+            return "a Dask array", ("labels", "sample_weight"), open_dask_array
         return "a delayed chunk", (), lambda chunk: DaskShards([chunk])
     if hasattr(source, "keys"):
         raise InputError(
@@ -407,8 +414,8 @@ def _reader(source: Any) -> _Reader:
 def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
     if not 1 <= len(source) <= MOST_ARRAYS:
         raise InputError(
-            f"source is a tuple of {len(source)}; give (x, y) or (x, y, weight), or a list of such "
-            "chunks."
+            f"source is a tuple of {len(source)}; give (x, y) or (x, y, sample_weight), or a list "
+            "of such chunks."
         )
     if hasattr(source[0], "__dask_graph__"):
         return open_dask_array(*source)
@@ -428,12 +435,16 @@ def _are_paths(source: Any) -> bool:
 #: Names of labels and weights in a folder of .npy files; the other files are features.
 _NAMES = {
     "labels": re.compile(r"(?:y|labels?|targets?)(?:[-_]\d+)?", re.IGNORECASE),
-    "weight": re.compile(r"(?:w|weights?)(?:[-_]\d+)?", re.IGNORECASE),
+    "sample_weight": re.compile(r"(?:w|(?:sample[-_])?weights?)(?:[-_]\d+)?", re.IGNORECASE),
 }
 _PARQUET = (".parquet", ".pq")
 _FILE_READERS: dict[str, _Reader] = {
-    ".npy": (".npy files", ("labels", "weight"), NpyShards),
-    ".npz": (".npz files", ("weight",), lambda files, weight: NpzShards(files, weight or "weight")),
+    ".npy": (".npy files", ("labels", "sample_weight"), NpyShards),
+    ".npz": (
+        ".npz files",
+        ("sample_weight",),
+        lambda files, sample_weight: NpzShards(files, sample_weight or "weight"),
+    ),
     ".parquet": ("Parquet files", _COLUMNS, ParquetShards),
     ".pq": ("Parquet files", _COLUMNS, ParquetShards),
 }

@@ -56,7 +56,7 @@ class Reading:
         The column to predict; several are separated by commas.
     labels : str, optional
         The file of labels.
-    weight : str, optional
+    sample_weight : str, optional
         The column, or the array, of weights.
     folder : str, optional
         The folder of built-in data sets.
@@ -64,7 +64,7 @@ class Reading:
         Read only the first ``limit`` rows.
     allowance : Allowance
         Memory limit.
-    features, drop : str or list of str, optional
+    columns, drop : str or list of str, optional
         Columns to use as features, and columns to exclude; a string separates them by commas.
     drop_missing_target : bool
         Leave out rows without a target.
@@ -84,11 +84,11 @@ class Reading:
 
     target: str | None = None
     labels: str | None = None
-    weight: str | None = None
+    sample_weight: str | None = None
     folder: str | None = None
     limit: int | None = None
     allowance: Allowance = field(default_factory=lambda: Allowance.of(None))
-    features: str | Sequence[str] | None = None
+    columns: str | Sequence[str] | None = None
     drop: str | Sequence[str] | None = None
     drop_missing_target: bool = False
     decimal: str | None = None
@@ -121,7 +121,7 @@ class Reading:
 
 
 #: Options whose names differ from the fields of a reading.
-_OPTIONS = {"weight": "data-weights", "folder": "data"}
+_OPTIONS = {"folder": "data"}
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Roles:
     """The role of each column of a table."""
 
     targets: tuple[str, ...]
-    weight: str | None
+    sample_weight: str | None
     features: tuple[str, ...]
     #: Whether the features were named one by one.
     named: bool
@@ -140,9 +140,9 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     """Give each column its role; every named column must exist, and have one role."""
     given = {
         "target": _named("target", reading.target, names),
-        "data-weights": _named("data-weights", reading.weight, names),
+        "sample-weight": _named("sample-weight", reading.sample_weight, names),
         "drop": _named("drop", reading.drop, names),
-        "features": _named("features", reading.features, names),
+        "columns": _named("columns", reading.columns, names),
     }
     if reading.needs_target and not given["target"]:
         raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
@@ -157,9 +157,9 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
                     f"--{option} {name} is named by --{taken[name]} too; leave one of them out."
                 )
             taken[name] = option
-    wanted = given["features"]
+    wanted = given["columns"]
     features = wanted or tuple(name for name in names if name not in taken)
-    return Roles(given["target"], reading.weight, features, bool(wanted), given["drop"])
+    return Roles(given["target"], reading.sample_weight, features, bool(wanted), given["drop"])
 
 
 def _named(option: str, given: str | Sequence[str] | None, names: list[str]) -> tuple[str, ...]:

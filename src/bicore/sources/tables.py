@@ -90,7 +90,7 @@ def encode_table(
     frame: Any,
     y: Any = None,
     *,
-    weight: Any = None,
+    sample_weight: Any = None,
     memory: int | str | None = None,
     **options: Any,
 ) -> Source:
@@ -102,7 +102,7 @@ def encode_table(
         Columns of any kind.
     y : str or array, optional
         The target column, or labels or targets row by row.
-    weight : str or array, optional
+    sample_weight : str or array, optional
         The column of weights, or weights row by row.
     memory : int or str, optional
         Memory limit, in bytes or as in "4GB" (default: half of the free memory).
@@ -133,12 +133,12 @@ def encode_table(
     except InputError:
         if options or not all_numbers(frame):
             raise
-        return Source(type(frame).__name__, Dataset(frame, y, weight), "standard")
+        return Source(type(frame).__name__, Dataset(frame, y, sample_weight), "standard")
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
     places = frame.columns if hasattr(frame, "column_names") else _columns_of(frame)
     table = Table(names, [_arrow_column(one) for one in places])
-    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, weight), **options)
-    return labelled_table(type(frame).__name__, table, y, weight, reading)
+    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, sample_weight), **options)
+    return labelled_table(type(frame).__name__, table, y, sample_weight, reading)
 
 
 def _columns_of(frame: Any) -> list[Any]:
@@ -159,16 +159,16 @@ def _is_number(dtype: Any) -> bool:
     return bool(kind) and kind in "biuf"
 
 
-def named_columns(y: Any, weight: Any) -> dict[str, Any]:
+def named_columns(y: Any, sample_weight: Any) -> dict[str, Any]:
     """The options of a reading for a target and weights that are names of columns."""
-    columns = {"target": y, "weight": weight}
+    columns = {"target": y, "weight": sample_weight}
     return {key: one for key, one in columns.items() if isinstance(one, str)}
 
 
-def labelled_table(name: str, table: Table, y: Any, weight: Any, reading: Reading) -> Source:
-    """Encode a table; ``y`` and ``weight`` name columns, or hold a value for each row."""
+def labelled_table(name: str, table: Table, y: Any, sample_weight: Any, reading: Reading) -> Source:
+    """Encode a table; ``y`` and ``sample_weight`` name columns, or hold a value for each row."""
     found = table_source(name, table, reading)
-    given = {"y": y, "weight": weight}
+    given = {"y": y, "weight": sample_weight}
     given = {key: one for key, one in given.items() if not (one is None or isinstance(one, str))}
     return replace(found, data=replace(found.data, **given)) if given else found
 
@@ -199,7 +199,11 @@ def table_source(name: str, table: Table, reading: Reading) -> Source:
     table = table if rows is None else table.at(rows)
     columns = table.by_name()
     y = _targets(roles, columns, reading) if roles.targets else None
-    weights = None if roles.weight is None else _weights(roles.weight, columns[roles.weight])
+    weights = (
+        None
+        if roles.sample_weight is None
+        else _weights(roles.sample_weight, columns[roles.sample_weight])
+    )
     told += [] if y is None else _many_classes(roles.targets[0], y)
     if reading.embeddings is not None:
         x = _load_embeddings(reading, name, whole, roles.named)

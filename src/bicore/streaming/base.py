@@ -521,9 +521,9 @@ class SelectingMemory(Memory):
         selector = self._chooser.for_classes(classes) if classes else self._chooser
         seen = rows.with_columns(extra=None)
         rng = np.random.default_rng(seed)
-        return require_complete(selector.select(seen, size, random_state=rng, context=context)).of(
-            rows
-        )
+        keywords = (context or Context()).keywords
+        found = selector.select(seen, size, random_state=rng, **keywords)
+        return require_complete(found).of(rows)
 
     def _configuration(self) -> dict[str, Any]:
         own = {"weighting": self.weighting.value, "selector": fingerprint(self._chooser)}

@@ -144,7 +144,9 @@ class Buffer(Memory):
             weights = as_weights(sample_weight, size, all_zero=True)
         self._check_total(weights)
         rows = np.flatnonzero(weights > 0)
-        counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
+        counted = batch.with_columns(ids=np.arange(size) + self.position, sample_weight=weights)[
+            rows
+        ]
         with self._all_or_nothing():
             with context.runtime.applied():
                 if len(counted):

@@ -161,7 +161,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         seed = (self.random_state, self.reductions)
         picked = self._select(rows, self.slot_size, self.classes, seed, context)
         shares = picked.weights if self.weighting is Weighting.LEARNED else np.ones(len(picked))
-        return picked.with_columns(weight=shares * (total / shares.sum()))
+        return picked.with_columns(sample_weight=shares * (total / shares.sum()))
 
     def _absorb(self, other: Self, moved: int, context: Context) -> None:
         self._add_classes(other.classes)

@@ -486,7 +486,7 @@ class MomentMemory(MergingBuffer):
             # Weights that have faded must not fade once more as they are counted again.
             weight = np.full(len(self), self.moments.weight / len(self))
             with context.runtime.applied():
-                made._count_and_choose(self.snapshot().with_columns(weight=weight), context)
+                made._count_and_choose(self.snapshot().with_columns(sample_weight=weight), context)
             assert made.moments is not None
             held = made.held_out
             made._set_moments(
@@ -649,7 +649,7 @@ class MomentMemory(MergingBuffer):
             self._choose_waiting(context)
             places = [] if self.kept is None else _find_rows(self.kept, rows)
             if self._sums is not None:
-                self._subtract(rows.with_columns(weight=weights), context)
+                self._subtract(rows.with_columns(sample_weight=weights), context)
             elif len(places) < len(rows):
                 raise InputError("some of these rows were never counted; nothing is forgotten.")
             self._drop(places)

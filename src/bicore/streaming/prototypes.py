@@ -178,5 +178,5 @@ class _Averages:
             columns[name], start = part.reshape(column.shape).astype(column.dtype), stop
         x = columns.pop("x")
         return rows.with_columns(
-            x=x, weight=self.weights[: len(rows)].copy(), extra=columns or None
+            x=x, sample_weight=self.weights[: len(rows)].copy(), extra=columns or None
         )

@@ -179,7 +179,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             classes = list(dict.fromkeys(labels))
             rows = self._select(data, share, classes, (self.random_state, number, share), context)
         learnt = self.weighting is Weighting.LEARNED
-        return rows.with_columns(weight=rows.weights if learnt else np.ones(len(rows)))
+        return rows.with_columns(sample_weight=rows.weights if learnt else np.ones(len(rows)))
 
     def _shrink(self, rows: Dataset, share: int, number: int, context: Context) -> Dataset:
         if len(rows) <= share:
@@ -270,7 +270,7 @@ class JointReplay(TaskMemory):
         if TASK in columns:
             raise InputError(f"extra has a column {TASK!r}, a name that is taken; rename it.")
         columns[TASK] = np.full(len(data), self._count)
-        self.memory.update(data.x, data.y, data.weight, extra=columns, model=context)
+        self.memory.update(data.x, data.y, data.sample_weight, extra=columns, model=context)
         self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
         with self._all_or_nothing():
             self.tasks = self._split_tasks()
@@ -281,7 +281,7 @@ class JointReplay(TaskMemory):
         assert kept.extra is not None
         numbers = kept.extra[TASK]
         rest = {name: column for name, column in kept.extra.items() if name != TASK}
-        rows = kept.with_columns(weight=np.ones(len(kept)), extra=rest or None)
+        rows = kept.with_columns(sample_weight=np.ones(len(kept)), extra=rest or None)
         return [rows[np.flatnonzero(numbers == task)] for task in np.unique(numbers)]
 
     def _loss_weights(self) -> Array:

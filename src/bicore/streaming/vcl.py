@@ -424,7 +424,9 @@ class VariationalLearner:
         if self.selector is not None and size:
             rng = np.random.default_rng((self.random_state, self.tasks))
             context = as_context(model, runtime)
-            coreset = self.selector.select(Dataset(x, y), size, random_state=rng, context=context)
+            coreset = self.selector.select(
+                Dataset(x, y), size, random_state=rng, **context.keywords
+            )
             held[coreset.indices] = True
         if self.multi_head and self.tasks:
             with torch.random.fork_rng(devices=[]):

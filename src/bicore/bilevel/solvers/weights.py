@@ -74,9 +74,9 @@ class WeightMode(StrEnum):
     """
 
     #: 1 for every point.
-    BINARY = "binary"
+    UNIFORM = "uniform"
     #: Optimised after every point.
-    LEARNT = "learnt"
+    LEARNED = "learned"
     #: Optimised once, when all points are chosen.
     FINAL = "final"
 
@@ -122,7 +122,7 @@ class ProjectedGradient(WeightOptimiser):
     Examples
     --------
     >>> from bicore import BilevelSelector
-    >>> BilevelSelector(weights="final", optimiser=ProjectedGradient(final_steps=20)).name
+    >>> BilevelSelector(weighting="final", optimiser=ProjectedGradient(final_steps=20)).name
     'bilevel'
     """
 
@@ -177,7 +177,7 @@ class Adam(WeightOptimiser):
     Examples
     --------
     >>> from bicore import BilevelSelector
-    >>> BilevelSelector(weights="final", optimiser=Adam(rate=0.1)).weights
+    >>> BilevelSelector(weighting="final", optimiser=Adam(rate=0.1)).weighting
     <WeightMode.FINAL: 'final'>
     """
 

@@ -224,7 +224,7 @@ class PlainSelector(Selector):
             growth.end(Status.FEWER, words)
         details = {
             "parameters": repr(self),
-            "weights": "binary" if growth.weights is None else "learnt",
+            "weighting": "uniform" if growth.weights is None else "learned",
             "versions": versions(),
             **growth.details,
         }

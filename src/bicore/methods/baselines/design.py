@@ -70,7 +70,7 @@ PURSUIT_GAP = 1e-6
 #: Precision of the prior by which a frequentist design begins, as a share of the mean of φ².
 FLAT_PRIOR = 1e-6
 #: How weights of a design are found.
-WEIGHTINGS = ("binary", "pursuit", "frank-wolfe")
+WEIGHTINGS = ("uniform", "pursuit", "frank-wolfe")
 #: Trial lengths of a step, each half as long as the one before.
 ATTEMPTS = 34
 #: Factor for the next step if the objective shows no curvature.
@@ -93,7 +93,7 @@ class _Design(OverSpace):
     noise: float | str = "auto"
     certify: bool = False
     precision: float = 1.0
-    weighting: str = "binary"
+    weighting: str = "uniform"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +102,7 @@ class _Design(OverSpace):
         check_number("precision", self.precision, least=0)
         if self.weighting not in WEIGHTINGS:
             raise unknown_name("weighting", self.weighting, WEIGHTINGS)
-        if not self.precision and (self.certify or self.weighting != "binary"):
+        if not self.precision and (self.certify or self.weighting != "uniform"):
             raise InputError(
                 f"precision=0 has no certify={self.certify} and no weighting={self.weighting!r}; "
                 "leave them out, or give a precision > 0."
@@ -116,7 +116,7 @@ class _Design(OverSpace):
             sigma = 1.0 if self.noise == "auto" else float(self.noise)
             return _grow_frequentist(train, own, sigma, job, growth)
         noise = self._noise(train)
-        if self.weighting == "binary":
+        if self.weighting == "uniform":
             self._grow_binary(train, outer, weights, noise, job, growth)
         else:
             features, moment = _moment(train, own)
@@ -205,7 +205,7 @@ class VDesign(_Design):
         without a prior: it needs at least as many points as features, objectives are infinite
         before, and σ² is 1 by default.
     weighting : str, optional
-        "binary" for weights of 1, chosen by exact gains. "pursuit" (fully corrective matching
+        "uniform" for weights of 1, chosen by exact gains. "pursuit" (fully corrective matching
         pursuit, the paper's algorithm 1) and "frank-wolfe" optimise weights ≥ 0 of sum ``size`` by
         gradients: ``info["path"]`` holds G after every step, ``info["lower_bound"]`` bounds the
         least G of such weights.
@@ -248,7 +248,7 @@ class ADesign(_Design):
     precision : float, optional
         The precision of the prior, 0 for none, as for :class:`VDesign`.
     weighting : str, optional
-        "binary", "pursuit" or "frank-wolfe", as for :class:`VDesign`.
+        "uniform", "pursuit" or "frank-wolfe", as for :class:`VDesign`.
 
     Examples
     --------

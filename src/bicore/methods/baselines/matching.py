@@ -187,7 +187,7 @@ class _Match:
         self._columns = np.empty((capacity, len(self.toward)))
         self.places: list[int] = []
         self.numbers: dict[int, int] = {}
-        self.learnt = np.empty(0)
+        self.learned = np.empty(0)
 
     @property
     def columns(self) -> Array:
@@ -202,19 +202,19 @@ class _Match:
             self._columns[len(self.places)] = _column(self.operator, place)
             self.numbers[place] = len(self.places)
             self.places.append(place)
-            self.learnt = np.append(self.learnt, 0.0)
+            self.learned = np.append(self.learned, 0.0)
         return self.numbers[place]
 
     def error(self) -> float:
         """Return ‖L − Σ w_k g_k‖²/‖L‖²."""
         own = self.columns[:, self.places]
-        towards = 2 * self.learnt @ self.toward[self.places]
-        missing = float(self.square - towards + self.learnt @ own @ self.learnt)
+        towards = 2 * self.learned @ self.toward[self.places]
+        missing = float(self.square - towards + self.learned @ own @ self.learned)
         return max(missing, 0.0) / max(self.square, np.finfo(float).tiny)
 
     def best(self, among: Array) -> tuple[int, float]:
         """Return the point with the largest ⟨L − Σ w_k g_k, g_i⟩/‖g_i‖, and that value."""
-        missing = self.toward - self.learnt @ self.columns
+        missing = self.toward - self.learned @ self.columns
         usable = among & (self.norms > 0)
         scores = np.divide(missing, self.norms, out=np.full_like(missing, -np.inf), where=usable)
         place = lowest(-scores, np.arange(len(scores)))
@@ -223,7 +223,7 @@ class _Match:
     def finish(self, growth: Growth) -> None:
         """Copy the weights to the selection, in the order of selection."""
         growth.order = [place for place in growth.order if place in self.numbers]
-        growth.weights = np.array([self.learnt[self.numbers[place]] for place in growth.order])
+        growth.weights = np.array([self.learned[self.numbers[place]] for place in growth.order])
 
 
 class _OrthogonalPursuit(_Match):
@@ -245,7 +245,7 @@ class _OrthogonalPursuit(_Match):
                 self.add(best)
                 self._fit([*growth.order, best])
                 growth.take(best)
-                growth.order = [p for p in growth.order if self.learnt[self.numbers[p]] > 0]
+                growth.order = [p for p in growth.order if self.learned[self.numbers[p]] > 0]
                 before = growth.objectives[: max(len(growth.order) - 1, 0)]
                 growth.objectives = [*before, self.error()]
         finally:
@@ -253,10 +253,10 @@ class _OrthogonalPursuit(_Match):
 
     def _fit(self, support: list[int]) -> None:
         numbers = [self.numbers[place] for place in support]
-        self.learnt = np.zeros_like(self.learnt)
+        self.learned = np.zeros_like(self.learned)
         if support:
             gram = self.columns[np.ix_(numbers, support)]
-            self.learnt[numbers] = fit_nonnegative(gram, self.toward[support])
+            self.learned[numbers] = fit_nonnegative(gram, self.toward[support])
 
 
 def fit_nonnegative(gram: Array, right: Array) -> Array:
@@ -310,18 +310,18 @@ class _FrankWolfe(_Match):
     def _step(self, place: int) -> bool:
         """Move to (1 − γ)w + γ(σ/σ_k)e_k with the best γ in 0 … 1; False if none is better."""
         number = self.add(place)
-        vertex = np.zeros_like(self.learnt)
+        vertex = np.zeros_like(self.learned)
         vertex[number] = self.sigma / max(self.norms[place], np.finfo(float).tiny)
         if len(self.places) == 1:
-            self.learnt = vertex
+            self.learned = vertex
             return True
-        direction = vertex - self.learnt
+        direction = vertex - self.learned
         gram = self.columns[:, self.places]
-        slope = float(direction @ (self.toward[self.places] - gram @ self.learnt))
+        slope = float(direction @ (self.toward[self.places] - gram @ self.learned))
         curvature = float(direction @ gram @ direction)
         if slope <= NEGLIGIBLE * self.square or curvature <= 0:
             return False
-        self.learnt = self.learnt + min(slope / curvature, 1.0) * direction
+        self.learned = self.learned + min(slope / curvature, 1.0) * direction
         return True
 
 

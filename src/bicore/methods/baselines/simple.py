@@ -79,11 +79,11 @@ class Hardest(PlainSelector):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> network = torch.nn.Linear(2, 2, bias=False)  # its outputs are x itself
     >>> network.weight.data = torch.eye(2)
     >>> data = Dataset([[4.0, 0.0], [0.0, 0.0], [0.0, 3.0]], [0, 0, 0])
-    >>> Hardest().select(data, 2, context=Context(model=network)).indices.tolist()
+    >>> Hardest().select(data, 2, model=network).indices.tolist()
     [2, 1]
     """
 
@@ -104,11 +104,11 @@ class MaxEntropy(PlainSelector):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> network = torch.nn.Linear(2, 2, bias=False)  # its outputs are x itself
     >>> network.weight.data = torch.eye(2)
     >>> data = Dataset([[4.0, 0.0], [0.2, 0.0], [0.0, 3.0]])
-    >>> MaxEntropy().select(data, 2, context=Context(model=network)).indices.tolist()
+    >>> MaxEntropy().select(data, 2, model=network).indices.tolist()
     [1, 2]
     """
 
@@ -142,12 +142,12 @@ class Stratified(PlainSelector):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> network = torch.nn.Linear(2, 2, bias=False)  # its outputs are x itself
     >>> network.weight.data = torch.eye(2)
     >>> data = Dataset([[4.0, 0.0], [3.9, 0.0], [0.0, 0.0], [0.0, 9.0]], [0, 0, 0, 0])
     >>> ccs = Stratified(prune=0.25, strata=2)
-    >>> sorted(ccs.select(data, 3, context=Context(model=network)).indices.tolist())
+    >>> sorted(ccs.select(data, 3, model=network).indices.tolist())
     [0, 1, 2]
     """
 
@@ -264,10 +264,10 @@ class BatchBALD(PlainSelector):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> network = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(2, 3))
     >>> data = Dataset(np.random.default_rng(0).normal(size=(20, 2)))
-    >>> len(BatchBALD(draws=10).select(data, 3, context=Context(model=network)))
+    >>> len(BatchBALD(draws=10).select(data, 3, model=network))
     3
     """
 

@@ -121,11 +121,11 @@ class Embedding(Space):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> from bicore.methods import KCenter
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
     >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> len(KCenter(Embedding("0")).select(data, 2, context=Context(model=network)))
+    >>> len(KCenter(Embedding("0")).select(data, 2, model=network))
     2
     """
 
@@ -144,11 +144,11 @@ class Predictions(Space):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> from bicore.methods import FacilityLocation
     >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> context = Context(model=torch.nn.Linear(2, 3))
-    >>> len(FacilityLocation(Predictions()).select(data, 2, context=context))
+    >>> network = torch.nn.Linear(2, 3)
+    >>> len(FacilityLocation(Predictions()).select(data, 2, model=network))
     2
     """
 
@@ -169,11 +169,11 @@ class LastLayerGradients(Space):
 
     Examples
     --------
-    >>> from bicore import Context, Dataset
+    >>> from bicore import Dataset
     >>> from bicore.methods import KCenter
     >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])
-    >>> context = Context(model=torch.nn.Linear(2, 2))
-    >>> len(KCenter(LastLayerGradients()).select(data, 2, context=context))
+    >>> network = torch.nn.Linear(2, 2)
+    >>> len(KCenter(LastLayerGradients()).select(data, 2, model=network))
     2
     """
 
