@@ -94,7 +94,7 @@ def test_what_cannot_be_joined_is_refused():
     for selectors, shares, words in (
         ([], None, "selectors must be"),
         (BilevelSelector(), None, "selectors must be"),
-        ([BilevelSelector(weighting="learned")], None, "'learnt'"),
+        ([BilevelSelector(weighting="learned")], None, "'learned'"),
         ([BilevelSelector()], [0.0], "shares"),
         ([BilevelSelector()], [1, 2], "shares"),
     ):
@@ -111,9 +111,7 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
     selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
     unlabelled = Reconstruction(RBF(0.05), 0.1, components=4)
     found = unlabelled.select(Dataset(x), 8)
-    named = bicore.select(
-        x, size=8, method="reconstruction", kernel=RBF(0.05), inner_reg=0.1, components=4
-    )
+    named = bicore.select(x, size=8, method=Reconstruction(RBF(0.05), 0.1, components=4))
     assert found.indices.tolist() == named.indices.tolist()
     targets = (x - centre) @ axes
     assert found.indices.tolist() == selector.select(Dataset(x, targets), 8).indices.tolist()

@@ -75,11 +75,11 @@ def test_rows_of_a_table_keep_their_order_and_get_weights():
     assert chosen["text"].tolist() == ["e", "c", "h"]
     assert chosen["weight"].tolist() == [1.0, 0.5, 2.0]
     assert chosen.index.tolist() == [104, 102, 107]
-    assert PICKED.select(table, sample_weight=None).columns.tolist() == ["text"]
-    stored = PICKED.select(pa.table({"text": list("abcdefgh")}), sample_weight="w")
+    assert PICKED.select(table, weight=None).columns.tolist() == ["text"]
+    stored = PICKED.select(pa.table({"text": list("abcdefgh")}), weight="w")
     assert stored.to_pydict() == {"text": ["e", "c", "h"], "w": [1.0, 0.5, 2.0]}
     with pytest.raises(InputError, match="'text' already"):
-        PICKED.select(table, sample_weight="text")
+        PICKED.select(table, weight="text")
     with pytest.raises(InputError, match="beyond the 3 rows of table"):
         PICKED.select(table[:3])
     with pytest.raises(InputError, match="has no columns"):

@@ -19,7 +19,7 @@ def task(seed=0, rare=6):
 
 def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_decide():
     kept = ReplayMemory(as_selector("bilevel"), 10)._chooser
-    found = kept.strategy.name, kept.rule.name, kept.targets.name
+    found = kept.strategy.name, kept.rule.name, kept.smooth_labels.name
     assert found == ("greedy", "gradient", "given")
     assert kept.ordered
     x, y = task()

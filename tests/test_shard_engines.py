@@ -55,8 +55,8 @@ class TestCard:
         x, y = rows()
         weight = np.random.default_rng(1).integers(0, 3, len(x)).astype(float)
         both(ArrayShards(x, y, weight, part_rows=250), 8)
-        both(ArrayShards(x, y, part_rows=250), 8, prior="equal", features=Rows())
-        both(ArrayShards(x, y, part_rows=250), 8, features=RandomReLU(20))
+        both(ArrayShards(x, y, part_rows=250), 8, prior="equal", feature_map=Rows())
+        both(ArrayShards(x, y, part_rows=250), 8, feature_map=RandomReLU(20))
         targets = np.stack([x[:, 0] ** 2, x[:, 1]], 1).astype(np.float64)
         both(ArrayShards(x, targets, part_rows=250), 8)
 

@@ -512,7 +512,7 @@ def test_parquet_shards_that_are_wrong(tmp_path):
         ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet has features .* integers"),
         ({"embedding": ["a"], "label": [1]}, r"part-1\.parquet: columns='embedding'"),
         ({"embedding": [[None]], "label": [None]}, r"part-1\.parquet: columns='embedding'"),
-        ({"e": lists, "label": [1, 2]}, r"features='embedding' is not known"),
+        ({"e": lists, "label": [1, 2]}, r"columns='embedding' is not known"),
     ):
         write(path, pyarrow.table(columns))
         with pytest.raises(InputError, match=words):

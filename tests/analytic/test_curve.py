@@ -115,12 +115,11 @@ def test_parts_of_a_run_share_its_time_limit(monkeypatch):
     monkeypatch.setattr(Clock, "now", staticmethod(lambda: now[-1]))
     clock = Clock(10.0)
     now.append(7.0)
-    left = Context("model", Runtime(max_seconds=10.0)).within(clock)
-    assert left.runtime.max_seconds == 3
-    assert left.model == "model"
+    left = Runtime(max_seconds=10.0).within(clock)
+    assert left.max_seconds == 3
     now.append(14.0)
-    assert 0 < Context(runtime=Runtime(max_seconds=10.0)).within(clock).runtime.max_seconds < 1e-6
-    assert Context().within(Clock()).runtime.max_seconds is None
+    assert 0 < Runtime(max_seconds=10.0).within(clock).max_seconds < 1e-6
+    assert Runtime().within(Clock()).max_seconds is None
 
 
 @pytest.mark.usefixtures("long_grace")
@@ -131,7 +130,7 @@ def test_a_run_that_is_cut_short_says_so():
             BilevelSelector(kernel=RBF(0.05), inner_reg=0.1),
             blobs(300, classes=3, features=3, seed=2),
             1e-3,
-            **runtime.keywords,
+            runtime=runtime.runtime,
         )
 
 

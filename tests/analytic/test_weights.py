@@ -130,7 +130,9 @@ def test_points_of_zero_weight_leave_and_the_status_says_why(mode):
     coreset = select(x, wrong, 8, outer=(x, right), kernel=RBF(1.0), inner_reg=0.1, weighting=mode)
     assert not set(coreset.indices.tolist()) & {1, 6}
     assert coreset.status is Status.FEWER
-    assert coreset.message == f"{len(coreset)} of 8 points: the learnt weight of the others is zero"
+    assert (
+        coreset.message == f"{len(coreset)} of 8 points: the learned weight of the others is zero"
+    )
     assert (coreset.weights > 0).all()
     assert len(np.unique(coreset.indices)) == len(coreset)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
-    ["_deprecated", "_version", "defaults", "errors", "notebook"],
+    ["_version", "defaults", "errors", "notebook"],
+    ["_deprecated"],
     ["files", "frames", "params", "sparse"],
     ["runtime", "data"],
     ["coreset", "losses", "sources"],

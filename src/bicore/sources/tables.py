@@ -107,7 +107,7 @@ def encode_table(
     memory : int or str, optional
         Memory limit, in bytes or as in "4GB" (default: half of the free memory).
     **options
-        ``features``, ``drop``, ``decimal``, ``missing`` and ``drop_missing_target``, as in
+        ``columns``, ``drop``, ``decimal``, ``missing`` and ``drop_missing_target``, as in
         :func:`open_source`.
 
     Returns
@@ -161,14 +161,14 @@ def _is_number(dtype: Any) -> bool:
 
 def named_columns(y: Any, sample_weight: Any) -> dict[str, Any]:
     """The options of a reading for a target and weights that are names of columns."""
-    columns = {"target": y, "weight": sample_weight}
+    columns = {"target": y, "sample_weight": sample_weight}
     return {key: one for key, one in columns.items() if isinstance(one, str)}
 
 
 def labelled_table(name: str, table: Table, y: Any, sample_weight: Any, reading: Reading) -> Source:
     """Encode a table; ``y`` and ``sample_weight`` name columns, or hold a value for each row."""
     found = table_source(name, table, reading)
-    given = {"y": y, "weight": sample_weight}
+    given = {"y": y, "sample_weight": sample_weight}
     given = {key: one for key, one in given.items() if not (one is None or isinstance(one, str))}
     return replace(found, data=replace(found.data, **given)) if given else found
 

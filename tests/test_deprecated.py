@@ -1,0 +1,59 @@
+"""Names of version 0.2 work with a warning, and unknown ones name the nearest."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import bicore
+from bicore import BilevelSelector, Dataset, InputError
+from bicore.methods import Uniform
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+Y = (X[:, 0] > 0).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"seed": 3}, {"random_state": 3}),
+        ({"weight": np.arange(40.0)}, {"sample_weight": np.arange(40.0)}),
+        ({"weights": "binary"}, {"weighting": "uniform"}),
+        ({"targets": "given"}, {"smooth_labels": False}),
+        ({"large": "exact"}, {"exact": True}),
+    ],
+)
+def test_keywords_of_version_0_2_mean_what_the_new_ones_mean(old, new):
+    with pytest.warns(DeprecationWarning, match=f"{next(iter(new))}="):
+        before = bicore.select(X, Y, 5, kernel="rbf", **old)
+    after = bicore.select(X, Y, 5, kernel="rbf", **new)
+    assert before.indices.tolist() == after.indices.tolist()
+
+
+def test_constructors_data_sets_and_selectors_warn():
+    with pytest.warns(DeprecationWarning, match="weighting='learned'"):
+        assert BilevelSelector(weights="learnt") == BilevelSelector(weighting="learned")
+    with pytest.warns(DeprecationWarning, match="sample_weight="):
+        data = Dataset(X, Y, weight=np.ones(40))
+    with pytest.warns(DeprecationWarning, match="Dataset.sample_weight"):
+        assert data.weight is data.sample_weight
+    with pytest.warns(DeprecationWarning, match="random_state="):
+        found = Uniform().select(data, 3, rng=1)
+    assert found.indices.tolist() == Uniform().select(data, 3, random_state=1).indices.tolist()
+
+
+@pytest.mark.parametrize("name", ["selectors", "memory.replay", "compat.torch"])
+def test_packages_of_version_0_2_are_the_renamed_ones(name):
+    with pytest.warns(DeprecationWarning, match="use bicore"):
+        old = importlib.import_module(f"bicore.{name}")
+    assert old is importlib.import_module(old.__name__)
+    assert not old.__name__.startswith(f"bicore.{name}")
+
+
+def test_two_names_for_one_argument_and_unknown_ones_are_refused():
+    with pytest.raises(TypeError, match="old name of random_state"):
+        bicore.select(X, Y, 5, seed=1, random_state=1)
+    with pytest.raises(InputError, match="Did you mean 'kernel'"):
+        bicore.select(X, Y, 5, kernal="rbf")
+    with pytest.raises(InputError, match="size=5"):
+        bicore.select(Dataset(X, Y), 5)
