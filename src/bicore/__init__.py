@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bicore.report.comparison import compare
     from bicore.runtime import Context, Runtime
     from bicore.streaming.merge_reduce import MergeReduce
+    from bicore.streaming.moment_memory import MomentMemory
     from bicore.streaming.replay import ReplayMemory
 
 sys.meta_path.insert(0, RenamedModules())
@@ -67,6 +68,7 @@ __all__ = [
     "Logistic",
     "MemoryLimitError",
     "MergeReduce",
+    "MomentMemory",
     "Normalised",
     "NumericalError",
     "NumericalWarning",
@@ -115,6 +117,7 @@ _HOMES = {
     "kernels.tangent": ("TangentKernel",),
     "losses": ("CrossEntropy", "CustomLoss", "Logistic", "SquaredError"),
     "streaming.merge_reduce": ("MergeReduce",),
+    "streaming.moment_memory": ("MomentMemory",),
     "streaming.replay": ("ReplayMemory",),
     "picking": ("Relative",),
     "report.comparison": ("compare",),
