@@ -7,11 +7,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.neighbors import KNeighborsClassifier
 
 import bicore
-from bicore.context_sets import DEFAULTS
 from bicore.integrations.tabpfn import ContextClassifier, ContextRegressor, set_contexts
 from bicore.kernels import RBF
 
 RHO = 0.1
+OPTIONS = {"strategy": "greedy", "smooth_labels": False}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_rows_are_used_again_if_few_are_left(rows):
 def test_the_first_context_is_a_selection_and_fewer_are_a_prefix(rows):
     x, y = rows
     three = bicore.contexts(x, y, 5, 3)
-    assert three[0].tolist() == bicore.select(x, y, 5, **DEFAULTS).indices.tolist()
+    assert three[0].tolist() == bicore.select(x, y, 5, **OPTIONS).indices.tolist()
     assert [one.tolist() for one in bicore.contexts(x, y, 5, 2)] == [
         one.tolist() for one in three[:2]
     ]
@@ -76,7 +76,7 @@ def test_large_data_keep_the_first_context():
     found = bicore.contexts(x, y, 3, 2, random_state=1)
     with pytest.warns(bicore.LargeDataWarning):
         assert (
-            found[0].tolist() == bicore.select(x, y, 3, random_state=1, **DEFAULTS).indices.tolist()
+            found[0].tolist() == bicore.select(x, y, 3, random_state=1, **OPTIONS).indices.tolist()
         )
 
 
@@ -85,7 +85,7 @@ def test_large_data_keep_the_first_context():
     [
         ({"n_contexts": 41}, "n_contexts"),
         ({"size": 41}, "size"),
-        ({"loss": "cross-entropy"}, "loss"),
+        ({"kernel": "linera"}, "linear"),
     ],
 )
 def test_bad_requests(rows, options, name):

@@ -7,6 +7,7 @@ import pytest
 
 import bicore
 from bicore import BilevelSelector, Dataset, InputError
+from bicore.cli.app import rename_options
 from bicore.methods import Uniform
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -48,6 +49,16 @@ def test_packages_of_version_0_2_are_the_renamed_ones(name):
         old = importlib.import_module(f"bicore.{name}")
     assert old is importlib.import_module(old.__name__)
     assert not old.__name__.startswith(f"bicore.{name}")
+
+
+def test_options_of_the_command(capsys):
+    words = ["select", "digits", "--large", "exact", "--weights", "learnt", "--size", "5"]
+    new = ["select", "digits", "--exact", "--weighting", "learned", "--size", "5"]
+    assert rename_options(words) == new
+    assert capsys.readouterr().err.count("deprecated") == 2
+    assert rename_options(["stream", "--rule", "gain"]) == ["stream", "--strategy", "gain"]
+    assert rename_options(["select", "--rule", "gain"]) == ["select", "--rule", "gain"]
+    assert rename_options([]) == []
 
 
 def test_two_names_for_one_argument_and_unknown_ones_are_refused():

@@ -11,7 +11,16 @@ from sklearn.linear_model import Ridge
 from bicore import InputError
 from bicore.moments import Moments
 from bicore.moments.features import Embedded, RandomReLU, Rows, WhitenedPatches
-from bicore.moments.heads import Head, HeadClassifier, HeadRegressor, make_head
+from bicore.moments.heads import (
+    FINE_SHARES,
+    Head,
+    HeadClassifier,
+    HeadRegressor,
+    _losses,
+    centre,
+    choose_share,
+    make_head,
+)
 from bicore.moments.moments import hold_out
 from bicore.streaming import MomentMemory
 
@@ -94,6 +103,25 @@ def test_the_regularisation_is_the_best_on_held_out_rows(given):
     others = [loss(10.0**power) for power in np.arange(-2, 2.1, 0.25)]
     assert loss(1.0) == pytest.approx(min(others), rel=0.01)
     assert min(others[0], others[-1]) > 1.1 * loss(1.0)
+
+
+def test_one_factorisation_gives_the_losses_of_models_nearby():
+    x, y = blobs(400, columns=9, seed=2)
+    x = np.tanh(x @ np.random.default_rng(3).normal(size=(9, 60)))  # more columns than powers
+    train, held = (
+        centre(Moments.empty(60, classes=(0, 1, 2)).with_rows(x[rows], y[rows]), "data", None)
+        for rows in (slice(0, 300), slice(300, 400))
+    )
+    pole = 0.01 * train.scale
+    ridges = pole * torch.logspace(-0.5, 0.5, 7, dtype=torch.float64)
+    found = _losses(train, held, *train.solve(pole), ridges)
+    exact = [held.loss(train.solve(float(ridge))[0], train) for ridge in ridges]
+    # the loss of a held-out row without what no model changes
+    np.testing.assert_allclose(found - found[3], np.array(exact) - exact[3], rtol=1e-3, atol=1e-7)
+    assert float(found[3] - exact[3]) == pytest.approx(float(found[0] - exact[0]), abs=1e-6)
+    share = choose_share(train, held)
+    least = min(held.loss(train.solve(one * train.scale)[0], train) for one in FINE_SHARES)
+    assert held.loss(train.solve(share * train.scale)[0], train) <= least + 1e-6
 
 
 def test_priors_apply_after_the_fact():

@@ -11,7 +11,15 @@ import pytest
 from sklearn.base import clone
 
 from bicore import Context, InputError, Relative
-from bicore.methods import KCenter, Uniform
+from bicore.files import fingerprint
+from bicore.methods import (
+    BilevelSelector,
+    GradientMatching,
+    KCenter,
+    Reconstruction,
+    Uniform,
+    VDesign,
+)
 from bicore.streaming import (
     ClassBalancedReservoir,
     GradientSampling,
@@ -92,6 +100,17 @@ def test_a_merge_reduce_buffer_keeps_its_mark_and_goes_on(tmp_path):
     assert kept.extra is None
     assert buffer.levels == [1]
     assert len(buffer.update([8.0], [0]).snapshot()) == 4
+
+
+def test_selectors_have_the_fingerprints_of_version_0_2():
+    known = {
+        BilevelSelector("rbf", inner_reg=0.1): "5f5e73388889045b",
+        BilevelSelector(loss="cross-entropy"): "0200cfe0c5a3f677",
+        GradientMatching(weighting="pursuit"): "fff1bca9c44a5c41",
+        VDesign(): "e6155915884ecb33",
+        Reconstruction(): "ac45d66eaf6efb2d",
+    }
+    assert [fingerprint(one) for one in known] == list(known.values())
 
 
 def test_a_replay_memory_is_read(tmp_path):

@@ -27,12 +27,15 @@ MODULES = {
 }
 #: Names of fields in files of version 0.2.
 FIELDS = {"seed": "random_state"}
-#: Names that enter fingerprints in files: those of version 0.2, so that such files are recognised.
-OLD_FIELDS = {
-    "random_state": "seed",
-    "sample_weight": "weight",
-    "smooth_labels": "targets",
-    "weighting": "weights",
+#: Fingerprints in files are those of version 0.2, so that such files are recognised: the names of
+#: fields, the classes whose ``weighting`` was ``weights``, and the values of it.
+OLD_FIELDS = {"random_state": "seed", "sample_weight": "weight", "smooth_labels": "targets"}
+OLD_WEIGHTS = ("BilevelSelector", "NetworkSelector", "Reconstruction")
+OLD_WEIGHTINGS = {
+    "'uniform'": "'binary'",
+    "<WeightMode.UNIFORM: 'uniform'>": "<WeightMode.BINARY: 'binary'>",
+    "<WeightMode.LEARNED: 'learned'>": "<WeightMode.LEARNT: 'learnt'>",
+    "'learned'": "'learnt'",
 }
 #: Keywords of version 0.2 that all selectors had, and values that have other names.
 SELECTOR = {"weights": "weighting", "targets": "smooth_labels"}
@@ -47,6 +50,14 @@ VALUES: dict[str, dict[Any, Any]] = {
 def rename_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a saved configuration under their present names."""
     return {FIELDS.get(name, name): value for name, value in fields.items()}
+
+
+def describe_field(kind: str, name: str, text: str) -> str:
+    """Return the part of a fingerprint for a field, as version 0.2 had it."""
+    if name != "weighting":
+        return f"{OLD_FIELDS.get(name, name)!r}:{text}"
+    old = "weights" if kind in OLD_WEIGHTS else name
+    return f"{old!r}:{OLD_WEIGHTINGS.get(text, text)}"
 
 
 def warn(old: str, new: str, level: int = 3) -> None:

@@ -13,16 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from bicore.coreset import Coreset, ended
 from bicore.data import Array, Dataset, as_features, as_labels, joined
-from bicore.errors import InputError, check_integer, check_type
+from bicore.errors import InputError, LargeDataWarning, check_integer, check_type
 from bicore.kernels.classical import Exponential, Nystrom
 from bicore.kernels.scaling import Averaged, Transformation
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import directions
+from bicore.picking import as_seed
 from bicore.runtime import Runtime
 
 #: Of a larger set a sample is used, with at least this many points for each point to select.
@@ -30,6 +32,8 @@ LARGE, PER_POINT = 5000, 4
 #: The kernel and the noise of V-design, and the head; of the values tried on Reuters texts and an
 #: embedding of CIFAR-10 these were best.
 SHARPNESS, NOISE, STRENGTH = 2.0, 1.0, 10.0
+#: The most steps of the head's fit.
+STEPS = 300
 #: The least weight of a row.
 LEAST_DOUBT = 1e-3
 
@@ -163,10 +167,13 @@ def query_by_variance(
     _check_labels(known, classes)
     begun = list(range(len(labelled)))
     kept = np.arange(len(pool))
+    notes: tuple[str, ...] = ()
     most = max(LARGE - len(labelled), PER_POINT * wanted)
     if len(pool) > most:
-        rng = np.random.default_rng((random_state, len(pool)))
+        rng = np.random.default_rng((as_seed(random_state), len(pool)))
         kept = np.sort(rng.choice(len(pool), most, replace=False))
+        notes = (f"large data: {most} of {len(pool)} rows of the pool are candidates",)
+        warnings.warn(notes[0], LargeDataWarning, stacklevel=2)
     both = join_pool(labelled, None, pool[kept], None)
     rows = directions(both)
     weights = None if known.dtype.kind == "f" else _doubt(rows, known)
@@ -179,14 +186,15 @@ def query_by_variance(
     )
     part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])
-    return part.annotated({"method": "query by variance"})
+    return part.annotated({"method": "query by variance", "notes": notes})
 
 
 def _doubt(rows: Array, known: Array) -> Array:
     """One minus the margin of a logistic regression on the first rows, whose labels are known."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few rows of many classes are what a query begins with
-        head = LogisticRegression(C=STRENGTH, max_iter=300).fit(rows[: len(known)], known)
+        # A head that is nearly fitted knows where it is unsure.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        head = LogisticRegression(C=STRENGTH, max_iter=STEPS).fit(rows[: len(known)], known)
     odds = np.sort(head.predict_proba(rows), axis=1)
     return np.asarray(np.maximum(1 - (odds[:, -1] - odds[:, -2]), LEAST_DOUBT))
 

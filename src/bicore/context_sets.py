@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.rules import Rule
+from bicore.bilevel.strategies import Strategy
 from bicore.data import Array, Dataset
 from bicore.errors import check_integer
+from bicore.kernels.base import Kernel
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
+from bicore.picking import Relative
 from bicore.runtime import Runtime
-
-#: Options whose defaults differ from those of :func:`bicore.select`.
-DEFAULTS = {"strategy": "greedy", "smooth_labels": False}
 
 
 def contexts(
@@ -22,7 +25,14 @@ def contexts(
     *,
     random_state: Any = 0,
     runtime: Runtime | None = None,
-    **options: Any,
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    prior: str = "data",
+    intercept: float | str = "auto",
+    task: str = "auto",
+    rule: str | Rule = "auto",
+    strategy: str | Strategy = "greedy",
+    smooth_labels: bool | str = False,
 ) -> list[Array]:
     """Select several small sets of rows whose averaged predictions are best.
 
@@ -41,11 +51,13 @@ def contexts(
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
-    **options
-        Parameters of :class:`bicore.BilevelSelector`; the loss must be the squared error. The
-        defaults are ``strategy="greedy"``, because contexts with exchanges were slower and no
-        better, and ``smooth_labels=False``, because a context without noisy labels makes a model
-        overconfident.
+    kernel, inner_reg, prior, intercept, task, rule : optional
+        The model for which rows are chosen and the rule that scores them, as in
+        :func:`bicore.select`.
+    strategy : str or Strategy
+        The search; contexts with exchanges were slower and no better than greedy ones.
+    smooth_labels : bool or "auto"
+        As in :func:`bicore.select`; a context without noisy labels makes a model overconfident.
 
     Returns
     -------
@@ -70,7 +82,17 @@ def contexts(
     data = Dataset(x, y)
     check_integer("size", size, most=len(data))
     check_integer("n_contexts", n_contexts, most=len(data), fix="use at most one per row")
-    selector = cast(BilevelSelector, as_selector("bilevel", **{**DEFAULTS, **options}))
+    options = {
+        "kernel": kernel,
+        "inner_reg": inner_reg,
+        "prior": prior,
+        "intercept": intercept,
+        "task": task,
+        "rule": rule,
+        "strategy": strategy,
+        "smooth_labels": smooth_labels,
+    }
+    selector = cast(BilevelSelector, as_selector("bilevel", **options))
     return selector.select_contexts(
         data, size, n_contexts, random_state=random_state, runtime=runtime
     )

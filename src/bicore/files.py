@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore._deprecated import OLD_FIELDS
+from bicore._deprecated import describe_field
 from bicore.errors import DamagedFileError, InputError
 
 #: Version of state files; another one is refused by name.
@@ -264,8 +264,9 @@ def _describe(value: Any) -> str:
                 # The default of a field that an earlier version did not have is no difference.
                 if one.metadata.get("added") and fields[one.name] == one.default:
                     del fields[one.name]
-            old = {OLD_FIELDS.get(name, name): part for name, part in fields.items()}
-            return type(value).__name__ + _describe(old)
+            kind = type(value).__name__
+            parts = (describe_field(kind, name, _describe(part)) for name, part in fields.items())
+            return kind + "{" + ",".join(parts) + "}"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 

@@ -6,6 +6,7 @@ library when they are called, so that help texts do not wait for torch.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from bicore.cli.terminal import EXIT_INTERRUPTED, close_output, prepare_streams, starting, tell
@@ -36,7 +37,7 @@ def _run() -> tuple[int, object]:
     parents = typer.BadParameter.__mro__
     usage_error: type[Exception] = parents[parents.index(Exception) - 1]
     try:
-        return _make_app()(standalone_mode=False) or 0, None
+        return _make_app()(rename_options(sys.argv[1:]), standalone_mode=False) or 0, None
     except usage_error as error:
         return _explain_usage(error)
     except typer.Abort:
@@ -54,6 +55,42 @@ def _run() -> tuple[int, object]:
         return 1, f"{error.strerror or error}{name}; what was there before is unchanged."
     except MemoryError:
         return 1, "there is not enough memory; give --limit, or --memory to be told beforehand."
+
+
+#: Options of version 0.2, which go in version 1.1: of all verbs, with their values, and of stream.
+OLD_OPTIONS = {
+    "--large exact": "--exact",
+    "--large approximate": "",
+    "--passes exact": "--passes --exact",
+    "--passes auto": "--passes",
+    "--targets given": "--smooth-labels no",
+    "--targets smoothed": "--smooth-labels yes",
+    "--targets auto": "--smooth-labels auto",
+    "--weights binary": "--weighting uniform",
+    "--weights equal": "--weighting uniform",
+    "--weights learnt": "--weighting learned",
+}
+OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weights": "--weighting"}
+
+
+def rename_options(words: list[str]) -> list[str]:
+    """Replace options of version 0.2 by their present names, with a line for each."""
+    found: list[str] = []
+    place = 0
+    while place < len(words):
+        pair = " ".join(words[place : place + 2])
+        new, used = OLD_OPTIONS.get(pair), 2
+        if new is None and words[0] == "stream":
+            new, used = OLD_OF_STREAM.get(words[place]), 1
+        if new is None:
+            new, used = "", 1
+            found.append(words[place])
+        else:
+            old = " ".join(words[place : place + used])
+            tell(f"bicore: {old} is deprecated and goes in version 1.1; use {new or 'nothing'}.")
+        found += new.split()
+        place += used
+    return found
 
 
 def _explain_usage(error: Any) -> tuple[int, str | None]:

@@ -76,7 +76,18 @@ def _write_matrix(
     np.lib.format.write_array_header_1_0(file, shape)
     for top in range(0, count, ROWS):
         rows = points[top : top + ROWS].to(device)
-        parts = [points[left : left + ROWS] for left in range(0, count, ROWS)]
-        tiles = [kernel.evaluate(rows, part.to(device)).cpu() for part in parts]
+        tiles = [
+            _diagonal_tile(kernel, rows)
+            if left == top
+            else kernel.evaluate(rows, points[left : left + ROWS].to(device)).cpu()
+            for left in range(0, count, ROWS)
+        ]
         file.write(torch.cat(tiles, 1).numpy().tobytes())
         line.update(min(top + ROWS, count))
+
+
+def _diagonal_tile(kernel: Kernel, rows: Any) -> Any:
+    """Compute a tile that is symmetric and has the exact diagonal."""
+    tile = kernel.gram(rows).clone()
+    tile.diagonal().copy_(kernel.diag(rows))
+    return tile.cpu()

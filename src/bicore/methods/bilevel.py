@@ -117,7 +117,7 @@ class BilevelSelector(Selector):
         :mod:`bicore.bilevel.regularisation` for the automatic rule. "learned" begins there and
         optimises ρ with the weights.
     weighting : "uniform", "final" or "learned"
-        Weights of 1; weights optimised after every point; or once, when all points are chosen.
+        Weights of 1; weights optimised once, when all points are chosen; or after every point.
         "learned" never ends above the other two: if points chosen with weights of 1 end lower, they
         are kept, and the coreset's notes say so.
     rule : "gradient", "gain", "first-order", "reducible" or Rule
@@ -149,8 +149,9 @@ class BilevelSelector(Selector):
     smooth_labels : bool, "auto" or Aims
         Whether predictions are compared with the mean of a label and its leave-one-out prediction
         (squared error; see :class:`bicore.bilevel.aims.Smoothed`) instead of the label. "auto"
-        keeps class labels and leaves out points whose label contradicts the leave-one-out
-        prediction, and smooths the targets of a regression.
+        keeps class labels, leaves out points whose label contradicts the leave-one-out prediction
+        if held-out points are predicted better without them, and smooths the targets of a
+        regression.
     prior : "data" or "equal"
         Whether classes count in the objective by their frequency, or equally.
     intercept : float or "auto"
@@ -507,6 +508,7 @@ class BilevelSelector(Selector):
         sample = chooser.draw_candidates(data, request.size, request.seed)
         rows = np.arange(len(data)) if sample is None else sample.candidates
         if sample is not None:
+            warnings.warn(sample.note(len(data)), LargeDataWarning, stacklevel=3)
             chooser, request = chooser._within(request, sample)
         found = []
         with request.runtime.applied(), request.clock.running():

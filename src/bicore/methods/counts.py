@@ -34,7 +34,7 @@ def select_counts(
     random_state: int,
     context: Context,
 ) -> Coreset:
-    """Select so many rows of each class: by quotas, or in each class if a method has none.
+    """Select given numbers of rows of each class: by quotas, or in each class without them.
 
     A class whose count is the number of its rows is kept whole, and the others are selected in
     addition to it. Weights are learned when all rows are chosen; a row of weight 0 stays.

@@ -56,6 +56,8 @@ def as_aims(smooth_labels: Any) -> Aims:
     """Return the targets of the outer objective: smoothed, as given, or chosen by the data."""
     if isinstance(smooth_labels, bool):
         return Smoothed() if smooth_labels else Given()
+    if smooth_labels != "auto" and not isinstance(smooth_labels, Aims):
+        raise InputError(f"smooth_labels must be True, False or 'auto'; got {smooth_labels!r}.")
     return as_object("smooth_labels", smooth_labels, Aims, {"auto": Open})
 
 

@@ -30,8 +30,8 @@ function headline() {
   titled(title, answer.headline);
   const others = answer.baselines.slice(1).map((one) => `, and ${one.words}`).join("");
   const told = answer.headline === answer.sentence ? "" : `${answer.sentence}${others}. `;
-  const beside = told || !others ? "" : `They are also worth${others.slice(5)}. `;
-  byId("lede").textContent = `${told}${beside}`;
+  const inAddition = told || !others ? "" : `They are also worth${others.slice(5)}. `;
+  byId("lede").textContent = `${told}${inAddition}`;
   byId("lede").append(element("span", { class: "soft" }, `${answer.how.charAt(0).toUpperCase()}${answer.how.slice(1)}.`));
   pair();
 }
