@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from benchmarks.common import data_folder, mnist_vectors, report
-from bicore import Dataset, PerPoint, Runtime, select
+from bicore import Dataset, Runtime, select
+from bicore.bilevel import PerPoint
 from bicore.evaluate.models import Judge, RidgeJudge, as_judge
 from bicore.evaluate.samples import Sample
 from bicore.kernels import fully_connected

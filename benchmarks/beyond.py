@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 from benchmarks.common import on_cpu, report
-from bicore import RBF, BilevelSelector, Dataset, Kernel, Laplace, Polynomial
-from bicore.kernels import fully_connected
+from bicore import BilevelSelector, Dataset
+from bicore.kernels import RBF, Kernel, Laplace, Polynomial, fully_connected
 from bicore.methods import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
 from bicore.sources import digits
 

@@ -32,7 +32,8 @@ START = """
 import json, os, sys, time
 import numpy as np, torch
 from benchmarks.common import mnist_vectors
-from bicore import Dataset, PerPoint, Runtime, influence, reweight, select
+from bicore import Dataset, Runtime, influence, reweight, select
+from bicore.bilevel import PerPoint
 threads, repeats, long, folder = json.loads(sys.argv[1])
 runtime = Runtime(device="cpu", threads=threads)
 def mnist(n):

@@ -12,7 +12,7 @@ from benchmarks.battery.sets import SETS
 from benchmarks.battery_page import of_default, scores, share, verdict
 from benchmarks.pages import DOCS, drawing, format_count, read_record, render, table
 from bicore.methods.large import human_seconds
-from bicore.runtime import human_bytes
+from bicore.runtime.context import human_bytes
 
 FIGURE = DOCS / "images" / "choosing.png"
 TITLES = {

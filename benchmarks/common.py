@@ -19,9 +19,10 @@ import torch
 
 import bicore
 from benchmarks.pages import RECORDS, read_record, where
-from bicore import Context, Runtime
+from bicore import Runtime
 from bicore.errors import InputError
 from bicore.files import replacing
+from bicore.runtime.context import Context
 from bicore.sources import mnist
 
 __all__ = ["RECORDS", "read_record"]  # of benchmarks that read a record

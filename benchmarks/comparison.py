@@ -23,7 +23,7 @@ from bicore.evaluate.models import as_judge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
 from bicore.methods.registry import METHODS, as_selector
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.sources.opening import open_source, open_test
 
 SIZES = [50, 100, 250]

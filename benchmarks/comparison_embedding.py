@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RECORDS, cifar_embedding, data_folder, read_record, report, slim
-from bicore import Dataset, Linear, Runtime
+from bicore import Dataset, Runtime
 from bicore.errors import InputError
 from bicore.evaluate.comparison import WHOLE, Comparison, Grid
 from bicore.evaluate.models import Judge, LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
+from bicore.kernels import Linear
 from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
 

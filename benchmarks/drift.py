@@ -12,7 +12,8 @@ import numpy as np
 
 from benchmarks.heads import CLASSES, Heads, labelled
 from bicore.evaluate.samples import Sample
-from bicore.streaming import Buffer, MomentMemory, Reservoir
+from bicore.streaming import MomentMemory, Reservoir
+from bicore.streaming.buffer import Buffer
 
 ROWS = 20_000
 CAPACITY = 100

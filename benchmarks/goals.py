@@ -34,10 +34,11 @@ from benchmarks.common import (
     report,
 )
 from benchmarks.pages import format_count
-from bicore import PerPoint, Runtime, select
+from bicore import Runtime, select
+from bicore.bilevel import PerPoint
 from bicore.shards.executors import Threads
 from bicore.shards.selection import select_from_shards
-from bicore.sources import NpyShards
+from bicore.sources.numpy_files import NpyShards
 
 #: Seconds from which a problem runs once.
 LONG = 60.0

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import data_folder, device_seconds, report, require_gpu
-from bicore import BilevelSelector, Context, Dataset, Runtime
+from bicore import BilevelSelector, Dataset, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
 from bicore.kernels.gpu.compiler import function
+from bicore.runtime.context import Context
 from bicore.sources import cifar10, mnist
 
 FMA = """

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from bicore import Dataset, Linear
+from bicore import Dataset
 from bicore.evaluate.models import RIDGES as GRID
 from bicore.evaluate.models import LogisticJudge, RidgeJudge
 from bicore.evaluate.samples import Sample, as_sample
@@ -11,6 +11,7 @@ from bicore.evaluate.samples import choose_setting as best
 from bicore.evaluate.samples import draw_tuning_rows as drawn
 from bicore.evaluate.samples import separate as apart
 from bicore.evaluate.samples import targets_of as goals
+from bicore.kernels import Linear
 
 CLASSES = 10
 CPU = torch.device("cpu")

@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks.common import data_folder, mnist_vectors
 from benchmarks.pages import DOCS, drawing
-from bicore import RBF, BilevelSelector, MergeReduce
+from bicore import BilevelSelector, MergeReduce
+from bicore.kernels import RBF
 from bicore.sources.standard_sets import MEAN, STD
 from bicore.streaming import Reservoir
 

@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 from benchmarks.common import Pair, Rows, best, cifar_embedding, data_folder, report
-from bicore import Context, Runtime
-from bicore.moments import Moments
+from bicore import Runtime
 from bicore.moments.heads import make_head
+from bicore.moments.moments import Moments
+from bicore.runtime.context import Context
 from bicore.sources.standard_sets import cifar10_pixels, mnist
 from bicore.streaming import MomentMemory
 

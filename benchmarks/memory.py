@@ -12,7 +12,8 @@ from benchmarks.common import report, run_python
 
 CODE = """
 import gc, torch, numpy as np
-from bicore import RBF, Runtime, select
+from bicore import Runtime, select
+from bicore.kernels import RBF
 n, m = {n}, {m}
 x = np.random.default_rng(0).normal(size=(n, 5)); y = x[:, 0] > 0
 def note(step):

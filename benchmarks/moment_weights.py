@@ -15,10 +15,10 @@ from scipy.optimize import minimize
 
 from benchmarks.common import data_folder, mnist_vectors, report
 from benchmarks.heads import CPU, labelled
-from bicore import Linear
 from bicore.evaluate.models import LogisticJudge, RidgeJudge
 from bicore.evaluate.samples import as_sample
 from bicore.evaluate.samples import draw_tuning_rows as drawn
+from bicore.kernels import Linear
 from bicore.sources import digits
 from bicore.streaming import MomentMemory
 

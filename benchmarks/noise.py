@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import data_folder, on_cpu, report, ridge_answers
-from bicore import BilevelSelector, CustomLoss, Dataset
+from bicore import BilevelSelector, Dataset
 from bicore.kernels import fully_connected
+from bicore.losses import CustomLoss
 from bicore.methods import Selector, Uniform, trusted
 from bicore.sources import digits, mnist
 

@@ -17,11 +17,13 @@ from bicore.methods.search import fit_engine
 from torch.func import grad
 
 from benchmarks.common import report
-from bicore import BilevelSelector, Context, Dataset, Runtime
+from bicore import BilevelSelector, Dataset, Runtime
 from bicore.bilevel.prepare import Room, prepare
 from bicore.methods.network import CRITERIA
-from bicore.networks import ConjugateGradients, FlatModule, NetworkProblem, Rows
+from bicore.networks import ConjugateGradients
+from bicore.networks.problem import FlatModule, NetworkProblem, Rows
 from bicore.picking import Start
+from bicore.runtime.context import Context
 from experiments.networks import ResNet18
 
 POOL, PRODUCTS = 1000, 30

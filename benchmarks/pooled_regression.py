@@ -22,9 +22,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import Rows, data_folder, report
-from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
+from bicore import BilevelSelector, Coreset, Dataset, Runtime
+from bicore.bilevel import PerPoint
 from bicore.files import replacing
 from bicore.kernels import TangentKernel, pooled_cntk
+from bicore.runtime.context import Context
 from bicore.sources import cifar10
 
 SIZES = (10, 25, 50, 100, 150, 200, 250, 300, 350, 400)

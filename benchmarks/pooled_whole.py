@@ -33,9 +33,11 @@ from benchmarks.pooled_regression import (
     right_answers,
 )
 from benchmarks.pooled_regression import TESTED as FIRST_TESTED
-from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
+from bicore import BilevelSelector, Coreset, Dataset, Runtime
+from bicore.bilevel import PerPoint
 from bicore.files import replacing
 from bicore.kernels import TangentKernel, pooled_cntk
+from bicore.runtime.context import Context
 from bicore.sources import cifar10
 
 #: The pool whose exact slopes are known from the benchmark beside this one.

@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks.common import data_folder, mnist_vectors, report
 from benchmarks.selection import LAMBDA, POINTS, SIZES, refitted
-from bicore import Dataset, PerPoint, select
+from bicore import Dataset, select
+from bicore.bilevel import PerPoint
 
 GRID = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0)
 

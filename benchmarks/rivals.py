@@ -15,12 +15,13 @@ import torch
 
 from benchmarks.common import data_folder, on_cpu, report
 from benchmarks.comparison import mnist_pools
-from bicore import Context, Dataset
+from bicore import Dataset
 from bicore.evaluate.models import convolutional, perceptron
 from bicore.methods.baselines.simple import BatchBALD
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import METHODS, as_selector
 from bicore.networks.observe import observe
+from bicore.runtime.context import Context
 
 #: BatchBALD scores every joint label for every point at every step: at 10 000 points that is
 #: minutes, and it needs the network.

@@ -26,10 +26,11 @@ import bicore
 from benchmarks.common import Peak, cifar_embedding, device_seconds, mnist_vectors, report
 from bicore import Coreset
 from bicore.moments.features import RandomReLU
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.shards.executors import Executor, Threads
 from bicore.shards.selection import select_from_shards
-from bicore.sources import ArrayShards, NpyShards
+from bicore.sources.chunks import ArrayShards
+from bicore.sources.numpy_files import NpyShards
 
 CLASSES, SIZE = 10, 1000
 FILES = ((100_000, 256), (100_000, 512), (1_000_000, 256), (4_000_000, 256))

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from benchmarks.common import best, data_folder, mnist_vectors, report, run_python
-from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime, select
-from bicore.bilevel import LBFGS, ConjugateGradient
+from bicore import BilevelSelector, Coreset, Dataset, Runtime, select
+from bicore.bilevel import LBFGS, ConjugateGradient, PerPoint
+from bicore.runtime.context import Context
 
 POINTS = 1000
 SIZES = (100, 400)

@@ -15,8 +15,9 @@ import torch
 
 from benchmarks.common import data_folder, on_cpu, report
 from bicore import BilevelSelector, Coreset, Dataset
+from bicore.bilevel.strategies.base import Strategy
 from bicore.kernels import fully_connected
-from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex, Strategy, Uniform
+from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex, Uniform
 from bicore.sources import mnist
 
 POOL = 10_000

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 
 from benchmarks.common import data_folder, mnist_vectors, report
-from bicore import RBF, BilevelSelector
+from bicore import BilevelSelector
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.samples import as_sample
-from bicore.streaming import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
+from bicore.kernels import RBF
+from bicore.streaming import ClassBalancedReservoir, MergeReduce, Reservoir
+from bicore.streaming.buffer import Buffer
 
 BATCH = 125
 CAPACITY = 100

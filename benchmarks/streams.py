@@ -23,7 +23,8 @@ from benchmarks import drift
 from benchmarks.common import Pair, Rows, cifar_embedding, data_folder, report
 from benchmarks.heads import CLASSES, Heads, labelled
 from bicore import BilevelSelector, Dataset, Runtime, select
-from bicore.streaming import Buffer, ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
+from bicore.streaming import ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
+from bicore.streaming.buffer import Buffer
 
 BATCH = 125
 #: The capacity whose memory is also judged along the stream, and with batches of other sizes.

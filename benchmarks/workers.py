@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.common import report
 from benchmarks.scale import Timed, _write
-from bicore.distributed import DaskExecutor, select_from_shards
 from bicore.errors import InputError
-from bicore.sources import NpyShards
+from bicore.shards import DaskExecutor, select_from_shards
+from bicore.sources.numpy_files import NpyShards
 
 ROWS, WIDTH, SIZE = 1_000_000, 256, 100
 #: Parts for each of two workers, so that none waits long for the other's last one.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bicore import InputError, Kernel
-from bicore.kernels import cnn, fully_connected, resnet18
+from bicore import InputError
+from bicore.kernels import Kernel, cnn, fully_connected, resnet18
 from experiments import tasks
 from experiments.networks import CONVOLUTIONAL, FULLY_CONNECTED, RESIDUAL, Architecture
 from experiments.tasks import Part, Source, Task

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from benchmarks.common import best
-from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
+from bicore import BilevelSelector, Dataset, Runtime
+from bicore.bilevel import PerPoint
+from bicore.runtime.context import Context
 from experiments.rows import Job, Results, Row, Trials
 from experiments.selectors import Proxy, on_the_host
 from experiments.tasks import Task

@@ -14,19 +14,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from bicore import (
-    RBF,
-    BilevelSelector,
-    Context,
-    Coreset,
-    Dataset,
-    Kernel,
-    PerPoint,
-    Runtime,
-    Selector,
-)
-from bicore.methods import as_selector
+from bicore import BilevelSelector, Coreset, Dataset, Runtime
+from bicore.bilevel import PerPoint
+from bicore.kernels import RBF, Kernel
+from bicore.methods import Selector, as_selector
 from bicore.networks.observe import observe
+from bicore.runtime.context import Context
 from experiments.problems import Problem
 
 #: γ of the paper's RBF kernel.

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from bicore import Context, Dataset, MergeReduce, ReplayMemory, Selector
-from bicore.moments.features import Embedded
+from bicore import Dataset, MergeReduce, ReplayMemory
+from bicore.methods import Selector
+from bicore.moments.features.maps import Embedded
+from bicore.runtime.context import Context
 from bicore.streaming import (
-    Buffer,
     ClassBalancedReservoir,
     GradientSampling,
     JointReplay,
@@ -21,6 +22,7 @@ from bicore.streaming import (
     Prototypes,
     Reservoir,
 )
+from bicore.streaming.buffer import Buffer
 from experiments.networks import Network
 from experiments.problems import Problem
 from experiments.selectors import LAMBDA, Picker

@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from bicore.streaming import Buffer
+from bicore.streaming.buffer import Buffer
 from experiments.courses import Checkpoint, Course, RehearsingRow, middle_of
 from experiments.rows import Job, Results
 from experiments.selectors import context_of

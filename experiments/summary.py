@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Coreset, Dataset, Kernel, PerPoint
-from bicore.bilevel import Adam
+from bicore import BilevelSelector, Coreset, Dataset
+from bicore.bilevel import Adam, PerPoint
+from bicore.kernels import Kernel
 from experiments.courses import Checkpoint, Course, checkpoint_folder, middle_of, once
 from experiments.networks import Architecture
 from experiments.rows import Job, Results, Row, Trials

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from bicore.streaming import VariationalFit, VariationalLearner
+from bicore.streaming import VariationalLearner
+from bicore.streaming.vcl import VariationalFit
 from experiments.training import Cohort, Passes, adam
 
 

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Context, CustomLoss, Dataset, Runtime
+from bicore import BilevelSelector, Dataset, Runtime
 from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import Prepared, Room, prepare
 from bicore.bilevel.problem import Problem
+from bicore.losses import CustomLoss
 from bicore.methods.outcome import fit_engine
 from bicore.picking import Start
+from bicore.runtime.context import Context
 
 
 def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Dataset:

@@ -9,18 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 from bicore import InputError
-from bicore.kernels import (
-    GELU,
-    Conv,
-    Dense,
-    Erf,
-    GlobalAverage,
-    LeakyReLU,
-    ReLU,
-    Residual,
-    TangentKernel,
-    from_module,
-)
+from bicore.kernels import TangentKernel, from_module
+from bicore.kernels.activations import GELU, Erf, LeakyReLU, ReLU
+from bicore.kernels.architecture import Conv, Dense, GlobalAverage, Residual
 
 KINDS = {
     "gelu": (GELU(), functional.gelu),

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, BilevelSelector, Dataset, InputError, Runtime, select
+from bicore import BilevelSelector, Dataset, InputError, Runtime, select
 from bicore.bilevel import aims
 from bicore.bilevel.aims import Smoothed
 from bicore.bilevel.prepare import Room, prepare
-from bicore.bilevel.strategies import Exchange
+from bicore.bilevel.strategies.refining import Exchange
+from bicore.kernels import RBF
 
 KERNEL = RBF(0.5)
 QUIET = Runtime(device="cpu", progress=False)
@@ -106,7 +107,7 @@ def test_targets_that_differ_on_one_set_are_those_of_a_separate_set(rule, strate
 
 
 def _context(memory):
-    from bicore.runtime import Context
+    from bicore.runtime.context import Context
 
     return Context(runtime=Runtime(device="cpu", memory=memory, progress=False))
 

@@ -10,8 +10,9 @@ from benchmarks import battery, battery_page
 from benchmarks.battery.memories import BUFFERS, replay, stream
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
-from bicore import Context, Dataset
+from bicore import Dataset
 from bicore.methods import METHODS
+from bicore.runtime.context import Context
 
 ROOT = Path(__file__).parents[1]
 

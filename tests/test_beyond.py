@@ -6,21 +6,12 @@ import pytest
 import torch
 
 import bicore
-from bicore import (
-    RBF,
-    BilevelSelector,
-    Context,
-    Dataset,
-    InputError,
-    Linear,
-    Nystrom,
-    Runtime,
-    select,
-)
+from bicore import BilevelSelector, Dataset, InputError, Runtime, select
 from bicore.active import query
-from bicore.kernels import Averaged, shifts
+from bicore.kernels import RBF, Averaged, Linear, Nystrom, shifts
 from bicore.methods import JointSelector, Reconstruction, trusted
 from bicore.methods.variants import principal_axes
+from bicore.runtime.context import Context
 from tests.helpers import blobs, line
 
 OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}

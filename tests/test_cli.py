@@ -468,7 +468,7 @@ def test_kernel_matrix_on_disk(bicore, folder, tmp_path):
     out = tmp_path / "K.npy"
     result = bicore("kernel", "data.npz", "--kernel", "rbf", "--out", out, cwd=folder)
     assert result.returncode == 0, result.stderr
-    from bicore import RBF
+    from bicore.kernels import RBF
 
     np.testing.assert_allclose(np.load(out), RBF()(X), rtol=1e-10)
     assert [path.name for path in tmp_path.iterdir()] == ["K.npy"]

@@ -7,7 +7,7 @@ import pytest
 
 import bicore
 from bicore import Dataset, InputError
-from bicore.evaluate import Stream
+from bicore.evaluate.comparison import Stream
 from tests.helpers import blobs
 
 METHODS = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf"]

@@ -11,23 +11,18 @@ import time
 import numpy as np
 import pytest
 
-from bicore import Context, InputError
+from bicore import InputError
 from bicore.cli.stream import Run
 from bicore.defaults import BUFFERS as NAMES
 from bicore.files import read_state
 from bicore.methods import Uniform
 from bicore.moments.heads import Head
-from bicore.runtime import Clock
-from bicore.sources import open_source
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context
 from bicore.sources.flow import PipedFlow, WholeFlow
-from bicore.streaming import (
-    BUFFERS,
-    MergeReduce,
-    MomentMemory,
-    Reservoir,
-    StateFolder,
-    as_buffer,
-)
+from bicore.sources.opening import open_source
+from bicore.streaming import BUFFERS, MergeReduce, MomentMemory, Reservoir, as_buffer
+from bicore.streaming.buffer import StateFolder
 from tests import HANG
 from tests.helpers import blobs
 

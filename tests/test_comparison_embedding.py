@@ -9,10 +9,10 @@ import torch
 from benchmarks import comparison_embedding
 from benchmarks.comparison_embedding import Part, run
 from benchmarks.comparison_page import complete_seeds
-from bicore import Linear
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import Row
 from bicore.evaluate.samples import Sample, as_sample
+from bicore.kernels import Linear
 
 
 @pytest.fixture

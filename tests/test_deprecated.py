@@ -7,6 +7,7 @@ import pytest
 
 import bicore
 from bicore import BilevelSelector, Dataset, InputError
+from bicore._deprecated import NAMES
 from bicore.cli.app import rename_options
 from bicore.methods import Uniform
 
@@ -49,6 +50,17 @@ def test_packages_of_version_0_2_are_the_renamed_ones(name):
         old = importlib.import_module(f"bicore.{name}")
     assert old is importlib.import_module(old.__name__)
     assert not old.__name__.startswith(f"bicore.{name}")
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_names_that_moved_are_found_with_a_warning(package):
+    old = importlib.import_module(package)
+    for home, names in NAMES[package].items():
+        for name in names.split():
+            with pytest.warns(DeprecationWarning, match=f"use bicore.{home}".rstrip(".")):
+                found = getattr(old, name)
+            assert found is getattr(importlib.import_module(f"bicore.{home}".rstrip(".")), name)
+            assert name not in getattr(old, "__all__", ())
 
 
 def test_options_of_the_command(capsys):

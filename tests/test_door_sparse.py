@@ -9,19 +9,9 @@ import torch
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bicore import (
-    RBF,
-    BilevelSelector,
-    Dataset,
-    InputError,
-    Linear,
-    Normalised,
-    Nystrom,
-    Runtime,
-    estimate,
-    select,
-)
+from bicore import BilevelSelector, Dataset, InputError, Runtime, estimate, select
 from bicore.data import joined
+from bicore.kernels import RBF, Linear, Normalised, Nystrom
 
 WORDS = np.array([f"word{number}" for number in range(400)])
 

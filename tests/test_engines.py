@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, PerPoint
-from bicore.bilevel import engines
+from bicore import BilevelSelector, Dataset
+from bicore.bilevel import PerPoint, engines
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine

@@ -12,26 +12,21 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from bicore import RBF, InputError, Laplace, NumericalError
-from bicore.kernels import CallableKernel, Linear, Normalised, pooled_cntk
+from bicore import InputError, NumericalError
+from bicore.kernels import RBF, Laplace, Linear, Normalised, pooled_cntk
 from bicore.kernels import Standardised as StandardisedKernel
-from bicore.moments.features import (
-    FEATURES,
-    AutomaticFeatures,
+from bicore.kernels.base import CallableKernel
+from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomReLU
+from bicore.moments.features.base import UnitRows
+from bicore.moments.features.maps import (
     Embedded,
-    FeatureMap,
-    Nystrom,
     RandomConvolutions,
-    RandomFourier,
     RandomPooled,
-    RandomReLU,
     Rows,
     Standardised,
-    UnitRows,
-    as_feature_map,
-    map_from_state,
-    map_to_state,
 )
+from bicore.moments.features.registry import FEATURES, AutomaticFeatures, as_feature_map
+from bicore.moments.features.saving import map_from_state, map_to_state
 
 needs_gpu = pytest.mark.gpu
 

@@ -147,7 +147,7 @@ def test_8_an_npy_whose_header_lies(command, tmp_path, content, words):
 
 
 def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, command):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     sparse = scipy.sparse.csr_array(X * (X > 0))
     scipy.sparse.save_npz(tmp_path / "s.npz", sparse)
@@ -175,7 +175,7 @@ def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, comma
 def test_10_arrays_are_what_numpy_reads(tmp_path):
     """Other byte orders, columns that lie together, text and whole numbers, with and without a
     limit."""
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     arrays = [X.astype(">f4"), np.asfortranarray(X), (X * 9).astype(np.int16), X[:, :, None, None]]
     for x in arrays:

@@ -67,7 +67,8 @@ def many(tmp_path_factory):
 
 
 def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, monkeypatch):
-    from bicore.sources import columns, open_source
+    from bicore.sources import columns
+    from bicore.sources.opening import open_source
 
     path = str(many / "many.csv")
     assert open_source(path, target="label").data.x.shape == (2400, 101)
@@ -90,7 +91,8 @@ def test_1_the_memory_limit_holds_while_features_are_made(command, many):
 
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
-    from bicore.sources import open_source, reading, text_files
+    from bicore.sources import reading, text_files
+    from bicore.sources.opening import open_source
 
     table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
     monkeypatch.setattr(text_files, "BLOCK", 2**12)
@@ -224,7 +226,7 @@ def comma(values):
 
 
 def test_9_decimal_commas_are_numbers(read, tmp_path):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     columns = {"a": comma(numbers()), "b": ["1.234,5", *comma(numbers(1))[1:]], "y": labels()}
     table(tmp_path, "t.csv", columns, ";")
@@ -238,7 +240,7 @@ def test_9_decimal_commas_are_numbers(read, tmp_path):
 
 
 def test_9_a_comma_that_may_be_either_gets_the_right_advice(read, tmp_path):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     columns = {"a": numbers(), "b": [f'"1,{100 + row}"' for row in range(ROWS)], "y": labels()}
     table(tmp_path, "t.csv", columns)
@@ -270,7 +272,7 @@ def test_9_tolerance_goes_with_size_auto(command):
 
 
 def test_9_columns_of_extreme_numbers_are_scaled_like_others(tmp_path):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     plain = np.array(numbers())
     columns = {"a": plain, "b": plain * 1e307, "c": plain * 1e-300, "label": labels()}
@@ -336,7 +338,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_10_every_format_gives_the_same_features(read, tmp_path, name):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     WRITERS["t.csv"](tmp_path / "t.csv")
     WRITERS[name](tmp_path / name)
@@ -355,7 +357,7 @@ def test_10_each_format_is_read_by_the_command(read, tmp_path):
 
 
 def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     times = ["2021-07-02 06:00", "2020-01-01 00:00", "2020-12-31 18:00", ""] * 3
     table(
@@ -386,7 +388,7 @@ def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
     ],
 )
 def test_10_dates_as_people_write_them(tmp_path, texts, first):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     table(tmp_path, "t.csv", {"when": texts * 30, "y": labels()})
     x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
@@ -399,7 +401,7 @@ def test_10_dates_that_may_be_either_are_text(read, tmp_path):
 
 
 def test_10_lists_in_parquet_are_features(read, tmp_path):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     rows = np.random.default_rng(0).normal(size=(ROWS, 4))
     lists = rows.tolist()
@@ -435,7 +437,7 @@ def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
 def test_10_types_of_parquet_are_what_they_say(tmp_path):
     from decimal import Decimal
 
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     columns = {
         "truth": [row % 2 == 0 for row in range(ROWS)],
@@ -459,7 +461,7 @@ def test_10_types_of_parquet_are_what_they_say(tmp_path):
 
 
 def test_10_several_targets_are_numbers(read, tmp_path):
-    from bicore.sources import open_source
+    from bicore.sources.opening import open_source
 
     table(tmp_path, "t.csv", {"a": numbers(), "y": numbers(1), "z": range(ROWS), "t": labels()})
     y = open_source(str(tmp_path / "t.csv"), target="y,z").data.y

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from bicore import InputError, MemoryLimitError
-from bicore.sources import encode_table, open_source
+from bicore.sources import encode_table
 from bicore.sources.columns import Columns
+from bicore.sources.opening import open_source
 
 ROWS = 200
 RNG = np.random.default_rng(0)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Dataset, MergeReduce, ReplayMemory
+from bicore import BilevelSelector, Dataset, MergeReduce, ReplayMemory
 from bicore.bilevel.kernel_choice import FOR_PART, IN_PART
+from bicore.kernels import RBF
 from bicore.methods import as_selector
 from tests.helpers import blobs
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import PerPoint, Runtime, select
+from bicore import Runtime, select
+from bicore.bilevel import PerPoint
 from bicore.sources import digits
 from tests.marks import few
 

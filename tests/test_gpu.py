@@ -7,25 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import (
-    BilevelSelector,
-    Dataset,
-    InputError,
-    MemoryLimitError,
-    Runtime,
-    TangentKernel,
-)
-from bicore.kernels import (
-    Conv,
-    Dense,
-    Flatten,
-    GlobalAverage,
-    ReLU,
-    Residual,
-    cnn,
-    pooled_cntk,
-    resnet18,
-)
+from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, Runtime
+from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
+from bicore.kernels.activations import ReLU
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
 from tests.helpers import blobs
 
 needs_gpu = pytest.mark.gpu

@@ -9,8 +9,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.linear_model import Ridge
 
 from bicore import InputError
-from bicore.moments import Moments
-from bicore.moments.features import Embedded, RandomReLU, Rows, WhitenedPatches
+from bicore.moments.features import RandomReLU
+from bicore.moments.features.maps import Embedded, Rows, WhitenedPatches
 from bicore.moments.heads import (
     FINE_SHARES,
     Head,
@@ -21,7 +21,7 @@ from bicore.moments.heads import (
     choose_share,
     make_head,
 )
-from bicore.moments.moments import hold_out
+from bicore.moments.moments import Moments, hold_out
 from bicore.streaming import MomentMemory
 
 FEATURES = RandomReLU(width=12)

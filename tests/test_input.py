@@ -6,22 +6,13 @@ import pytest
 import torch
 from scipy import sparse
 
-from bicore import (
-    BilevelSelector,
-    Dataset,
-    InputError,
-    Linear,
-    MemoryLimitError,
-    PerPoint,
-    Relative,
-    Runtime,
-    reweight,
-    select,
-)
+from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, Runtime, reweight, select
+from bicore.bilevel import PerPoint, Relative
 from bicore.data import joined
 from bicore.errors import check_integer, check_number, check_type
 from bicore.files import fingerprint
-from bicore.runtime import human_bytes, parse_bytes
+from bicore.kernels import Linear
+from bicore.runtime.context import human_bytes, parse_bytes
 from bicore.sources import digits
 from tests.helpers import blobs, line
 from tests.marks import diagonal

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import (
-    BilevelSelector,
-    Dataset,
-    InputError,
-    Linear,
-    MergeReduce,
-    Normalised,
-    estimate,
-    select,
-)
+from bicore import BilevelSelector, Dataset, InputError, MergeReduce, estimate, select
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.kernel_choice import (
     COSINE,
@@ -30,8 +21,9 @@ from bicore.bilevel.kernel_choice import (
 )
 from bicore.bilevel.regularisation import EXPONENTS
 from bicore.data import read_targets
-from bicore.kernels import Exponential
-from bicore.sources import ArrayShards
+from bicore.kernels import Linear, Normalised
+from bicore.kernels.classical import Exponential
+from bicore.sources.chunks import ArrayShards
 from tests.helpers import blobs
 
 AUTO = BilevelSelector(kernel="auto", inner_reg=0.1)

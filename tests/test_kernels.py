@@ -11,26 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bicore import (
+from bicore import InputError, NumericalError
+from bicore.kernels import (
     RBF,
-    InputError,
     Laplace,
     Linear,
     Normalised,
-    NumericalError,
     Nystrom,
     Polynomial,
-    TangentKernel,
-)
-from bicore.kernels import (
-    CallableKernel,
-    Conv,
-    Dense,
-    Flatten,
-    GlobalAverage,
-    ReLU,
-    Residual,
     Standardised,
+    TangentKernel,
     UnitRows,
     classical,
     cnn,
@@ -40,6 +30,9 @@ from bicore.kernels import (
     resnet18,
 )
 from bicore.kernels import tangent as tangent_module
+from bicore.kernels.activations import ReLU
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
+from bicore.kernels.base import CallableKernel
 from tests.marks import few
 
 ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")

@@ -13,9 +13,7 @@ import torch
 
 import bicore
 from bicore import (
-    RBF,
     BilevelSelector,
-    Context,
     Dataset,
     InputError,
     LargeDataWarning,
@@ -27,7 +25,7 @@ from bicore import (
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.coreset import Status
-from bicore.kernels import building, operators
+from bicore.kernels import RBF, Linear, building, operators
 from bicore.methods import (
     METHODS,
     FacilityLocation,
@@ -41,7 +39,8 @@ from bicore.methods import (
 )
 from bicore.methods.registry import as_selector
 from bicore.numerics import linear_algebra as tiles
-from bicore.runtime import Clock, TimeOver, checkpoint
+from bicore.runtime.clock import Clock, TimeOver, checkpoint
+from bicore.runtime.context import Context
 from tests.marks import except_slow, few
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
@@ -214,7 +213,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
 
 
 @pytest.mark.parametrize(
-    ("kernel", "loss"), few([(RBF(0.2), "cross-entropy"), (bicore.Linear(), "squared")])
+    ("kernel", "loss"), few([(RBF(0.2), "cross-entropy"), (Linear(), "squared")])
 )
 def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeypatch):
     seen = []

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Runtime
+from bicore import BilevelSelector, Dataset, InputError, Runtime
 from bicore.files import fingerprint
+from bicore.kernels import RBF
 from bicore.methods import KCenter, Uniform
+from bicore.runtime.context import Context
 from bicore.streaming import MergeReduce
 from bicore.streaming.merge_reduce import nearest_pair, select_index
 from tests.marks import few

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from bicore import InputError, NumericalError, Runtime
-from bicore.moments import Moments
-from bicore.moments.features import FeatureMap, RandomReLU, Rows, WithConstant
-from bicore.runtime import Context
+from bicore.moments.features import FeatureMap, RandomReLU
+from bicore.moments.features.base import WithConstant
+from bicore.moments.features.maps import Rows
+from bicore.moments.moments import Moments
+from bicore.runtime.context import Context
 from bicore.streaming import MomentMemory
 
 FEATURES = RandomReLU(width=48)

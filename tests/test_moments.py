@@ -11,9 +11,9 @@ from bicore import BilevelSelector, Dataset, InputError
 from bicore.bilevel.strategies.refining import Elimination
 from bicore.errors import DamagedFileError, MemoryLimitError, NumericalError
 from bicore.kernels import Linear
-from bicore.moments import Candidates, Moments
 from bicore.moments.choosing import WAYS
-from bicore.moments.moments import check_room
+from bicore.moments.moments import Moments, check_room
+from bicore.moments.ridge import Candidates
 
 
 def targets():

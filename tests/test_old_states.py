@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bicore import Context, InputError, Relative
+from bicore import InputError
+from bicore.bilevel import Relative
 from bicore.files import fingerprint
 from bicore.methods import (
     BilevelSelector,
@@ -20,6 +21,7 @@ from bicore.methods import (
     Uniform,
     VDesign,
 )
+from bicore.runtime.context import Context
 from bicore.streaming import (
     ClassBalancedReservoir,
     GradientSampling,

@@ -9,10 +9,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bicore import BilevelSelector, Dataset, InputError
 from bicore.coreset import Status
 from bicore.kernels import Linear
-from bicore.moments.features import Rows, WithConstant, map_from_state, map_to_state
+from bicore.moments.features.base import WithConstant
+from bicore.moments.features.maps import Rows
+from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.shards.executors import Card, Threads
 from bicore.shards.selection import select_from_shards
-from bicore.sources import ArrayShards, NpyShards
+from bicore.sources.chunks import ArrayShards
+from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import Part
 from bicore.streaming import MomentMemory, Reservoir
 from tests.marks import diagonal

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Dataset, InputError, select
+from bicore import BilevelSelector, Dataset, InputError, select
+from bicore.kernels import RBF
 from tests.helpers import blobs, line
 
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from bicore import RBF, BilevelSelector, Context, Coreset, InputError, Runtime
+from bicore import BilevelSelector, Coreset, InputError, Runtime
 from bicore.coreset import Status
+from bicore.kernels import RBF
 from bicore.methods import InducingPoints, Uniform
 from bicore.methods.base import require_complete
+from bicore.runtime.context import Context
 from bicore.sources import digits
 from bicore.streaming import ReplayMemory
 from tests.marks import few

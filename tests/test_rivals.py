@@ -8,14 +8,13 @@ import torch
 from scipy.optimize import nnls
 from torch import nn
 
-from bicore import Context, Dataset, InputError, NumericalError, Runtime
+from bicore import Dataset, InputError, NumericalError, Runtime
 from bicore.coreset import Status
 from bicore.methods import (
     METHODS,
     BatchBALD,
     BilevelSelector,
     ClassBalanced,
-    Embedding,
     FacilityLocation,
     GradientMatching,
     Hardest,
@@ -31,7 +30,9 @@ from bicore.methods import (
 from bicore.methods.base import require_complete
 from bicore.methods.baselines.matching import fit_nonnegative
 from bicore.methods.baselines.simple import JointLabels
+from bicore.methods.baselines.spaces import Embedding
 from bicore.networks.observe import Observed, observe
+from bicore.runtime.context import Context
 
 
 def seen(outputs, embedding=None) -> Context:

@@ -5,19 +5,21 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import (
+from bicore import BilevelSelector, Dataset, InputError
+from bicore.kernels import (
     RBF,
-    BilevelSelector,
-    Dataset,
-    InputError,
     Kernel,
     Laplace,
     Linear,
     Normalised,
     Nystrom,
     Polynomial,
+    Standardised,
+    UnitRows,
+    cnn,
+    fully_connected,
+    scaling,
 )
-from bicore.kernels import Standardised, UnitRows, cnn, fully_connected, scaling
 
 ROWS = np.random.default_rng(3).normal(size=(40, 6)) * [1, 10, 0.1, 1, 1e3, 1] + [0, 5, 0, 0, 0, 9]
 

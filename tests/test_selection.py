@@ -7,22 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bicore import (
-    BilevelSelector,
-    Coreset,
-    CustomLoss,
-    Dataset,
-    InputError,
-    Logistic,
-    PerPoint,
-    Runtime,
-    SquaredError,
-    influence,
-    select,
-)
-from bicore.bilevel import Adaptive, Constant
+from bicore import BilevelSelector, Coreset, Dataset, InputError, Runtime, influence, select
+from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
+from bicore.bilevel.problem import Constant
+from bicore.bilevel.solvers.linear import Adaptive
 from bicore.coreset import Status
+from bicore.losses import CustomLoss, Logistic, SquaredError
 from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.picking import lowest
 from bicore.sources import digits

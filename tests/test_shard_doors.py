@@ -18,12 +18,16 @@ from bicore import InputError, LargeDataWarning, Runtime
 from bicore.cli.select import Rows as CommandRows
 from bicore.coreset import Status
 from bicore.methods.passes import features_for
-from bicore.moments.features import RandomReLU, Rows
+from bicore.moments.features import RandomReLU
+from bicore.moments.features.maps import Rows
 from bicore.runtime.clock import ProgressLine
-from bicore.shards import Threads, estimate, open_shards, select_from_shards
+from bicore.shards import select_from_shards
+from bicore.shards.estimating import estimate
+from bicore.shards.executors import Threads
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection
-from bicore.sources import ArrayShards
+from bicore.sources import open_shards
+from bicore.sources.chunks import ArrayShards
 
 
 def rows(count=200, seed=0):
@@ -75,7 +79,7 @@ class TestLibrary:
         with pytest.warns(LargeDataWarning, match="1024 random features"):
             found = library.select(source, size=5, kernel="rbf", strategy="greedy", passes=True)
         assert "random features" in found.provenance.notes[0]
-        laplace = features_for(library.Laplace(0.5), seed=3)[0]
+        laplace = features_for(library.kernels.Laplace(0.5), seed=3)[0]
         assert (laplace.kind, laplace.gamma, laplace.random_state) == ("laplace", 0.5, 3)
         assert type(features_for("ntk", 0)[0]) is RandomReLU
         with pytest.warns(LargeDataWarning, match="landmarks"):
@@ -97,7 +101,7 @@ class TestLibrary:
             ({"tolerance": 0.1}, "a count or a fraction"),
             ({"kernel": "rbf", "exact": True}, "leave exact out"),
             ({"strategy": "simplex"}, "'greedy'"),
-            ({"inner_reg": library.PerPoint(0.1)}, "inner_reg must be"),
+            ({"inner_reg": library.bilevel.PerPoint(0.1)}, "inner_reg must be"),
             ({"first": "random"}, "leave it out"),
             ({"pases": True}, "pases"),
             ({"labels": "y.npy", "y": "y.npy"}, "the same thing"),

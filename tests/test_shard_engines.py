@@ -13,14 +13,16 @@ import torch
 import bicore as library
 from bicore import InputError, Runtime
 from bicore.errors import WorkerLostError
-from bicore.moments import Moments
-from bicore.moments.features import RandomReLU, Rows
+from bicore.moments.features import RandomReLU
+from bicore.moments.features.maps import Rows
+from bicore.moments.moments import Moments
 from bicore.shards.counting import Counting, PartRows
 from bicore.shards.executors import Card, DaskExecutor, Executor, Processes, Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
-from bicore.sources import ArrayShards, NpyShards
+from bicore.sources.chunks import ArrayShards
+from bicore.sources.numpy_files import NpyShards
 from bicore.sources.opening import open_shards
 from tests.marks import diagonal
 

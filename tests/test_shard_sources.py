@@ -13,19 +13,13 @@ import pytest
 import torch
 
 from bicore import Dataset, InputError
-from bicore.sources import (
-    ArrayShards,
-    HuggingFaceShards,
-    IterableShards,
-    NpyShards,
-    NpzShards,
-    ParquetShards,
-    checked,
-    embedded,
-)
-from bicore.sources.arrow_files import Columns
+from bicore.sources import embedded
+from bicore.sources.arrow_files import Columns, HuggingFaceShards, ParquetShards
+from bicore.sources.chunks import ArrayShards, IterableShards
+from bicore.sources.numpy_files import NpyShards, NpzShards
 from bicore.sources.opening import open_shards
 from bicore.sources.parts import Chunk, Part
+from bicore.sources.rows import checked
 
 SIZES = (10, 7, 4)
 ROWS = sum(SIZES)

@@ -4,18 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, Relative, Runtime, TimeLimitError
+from bicore import BilevelSelector, Dataset, InputError, Runtime, TimeLimitError
+from bicore.bilevel import Relative
 from bicore.coreset import Status
 from bicore.kernels import Linear
-from bicore.moments import Candidates, FeatureRows, FeatureState, Moments
 from bicore.moments.choosing import improve
-from bicore.moments.features import Rows, WithConstant
+from bicore.moments.features.base import WithConstant
+from bicore.moments.features.maps import Rows
+from bicore.moments.moments import Moments
+from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
 from bicore.shards.executors import Processes, Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import Progress
-from bicore.sources import ArrayShards, NpyShards
+from bicore.sources.chunks import ArrayShards
+from bicore.sources.numpy_files import NpyShards
 from tests.marks import few
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bicore import InputError
-from bicore.sources import digits, mnist, open_source
+from bicore.sources import digits, mnist
+from bicore.sources.opening import open_source
 
 PIXELS = np.random.default_rng(0).integers(0, 256, size=(6, 28, 28), dtype=np.uint8)
 LABELS = np.array([0, 1, 2, 3, 4, 5], dtype=np.uint8)

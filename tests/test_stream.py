@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from bicore import Context, InputError
+from bicore import InputError
 from bicore.networks.observe import Observed, observe
+from bicore.runtime.context import Context
 from bicore.streaming import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
 
 

@@ -8,8 +8,10 @@ import torch
 from threadpoolctl import threadpool_info
 
 import bicore
-from bicore import RBF, Runtime
-from bicore.runtime import narrow, threads, wide
+from bicore import Runtime
+from bicore.kernels import RBF
+from bicore.runtime import threads
+from bicore.runtime.threads import narrow, wide
 from tests.marks import diagonal
 
 

@@ -15,19 +15,8 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bicore import (
-    RBF,
-    BilevelSelector,
-    Context,
-    CustomLoss,
-    Dataset,
-    InputError,
-    NumericalError,
-    NumericalWarning,
-    PerPoint,
-    Runtime,
-)
-from bicore.bilevel import LBFGS, Newton, Ridge, verification
+from bicore import BilevelSelector, Dataset, InputError, NumericalError, NumericalWarning, Runtime
+from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
 from bicore.bilevel.engines import ridge
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
@@ -36,16 +25,19 @@ from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
 from bicore.coreset import Coreset, Status, mark_unverified
+from bicore.kernels import RBF
+from bicore.losses import CustomLoss
 from bicore.methods import ADesign, Batches, JointSelector, VDesign
 from bicore.methods.baselines import design as design_module
 from bicore.methods.baselines.design import Variances, _gap
 from bicore.methods.outcome import fit_engine
-from bicore.moments import Moments
 from bicore.moments.choosing import WAYS as MEMORY_RULES
+from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureState
 from bicore.picking import Start
+from bicore.runtime.context import Context
 from bicore.shards import select_from_shards, selection
-from bicore.sources import ArrayShards
+from bicore.sources.chunks import ArrayShards
 from tests.helpers import pseudo_huber
 
 #: A weak regulariser eats twenty digits, all that a long double has on many processors. mpmath is

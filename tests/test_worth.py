@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bicore
-from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
+from bicore import BilevelSelector, Coreset, Dataset, InputError
 from bicore.evaluate.models import Judge, RidgeJudge
 from bicore.evaluate.records import Row
 from bicore.evaluate.worth import (
@@ -25,6 +25,7 @@ from bicore.evaluate.worth import (
     search,
     worth_of_rows,
 )
+from bicore.methods import Selector
 from bicore.sources import digits
 from bicore.sources.base import Source
 from tests.helpers import blobs, line

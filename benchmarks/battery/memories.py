@@ -14,8 +14,9 @@ import numpy as np
 
 from bicore import Dataset
 from bicore.methods import as_selector
-from bicore.runtime import Context
-from bicore.streaming import Buffer, ClassBalancedReservoir, MergeReduce, ReplayMemory, Reservoir
+from bicore.runtime.context import Context
+from bicore.streaming import ClassBalancedReservoir, MergeReduce, ReplayMemory, Reservoir
+from bicore.streaming.buffer import Buffer
 
 #: Classes of a task.
 CLASSES_A_TASK = 2

@@ -24,7 +24,7 @@ from bicore.evaluate.samples import draw_tuning_rows as drawn
 from bicore.kernels.scaling import Normalised
 from bicore.kernels.tangent import fully_connected
 from bicore.methods import as_selector
-from bicore.runtime import Context
+from bicore.runtime.context import Context
 
 #: Training steps of network judges.
 STEPS = 300

@@ -109,9 +109,9 @@ def coreax_map_reduce(x, y, size):
 
 
 def bicore(x, y, size):
-    from bicore.runtime import Runtime
+    from bicore.runtime.context import Runtime
     from bicore.shards import select_from_shards
-    from bicore.sources import ArrayShards
+    from bicore.sources.chunks import ArrayShards
 
     return select_from_shards(ArrayShards(x, y), size, runtime=Runtime("cpu")).indices
 

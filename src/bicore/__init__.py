@@ -10,36 +10,30 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bicore._deprecated import RenamedModules
+from bicore._deprecated import RenamedModules, find_moved
 from bicore._version import __version__
 
 if TYPE_CHECKING:
     from bicore.api import estimate, influence, reweight, select
-    from bicore.bilevel.problem import PerPoint
     from bicore.context_sets import contexts
     from bicore.coreset import Coreset
     from bicore.data import Dataset
     from bicore.errors import (
         BicoreError,
         ConvergenceError,
+        DamagedFileError,
         InputError,
         LargeDataWarning,
         MemoryLimitError,
         NumericalError,
         NumericalWarning,
         TimeLimitError,
+        WorkerLostError,
     )
-    from bicore.evaluate.worth import Worth, worth
-    from bicore.kernels.base import Kernel
-    from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
-    from bicore.kernels.scaling import Normalised
-    from bicore.kernels.tangent import TangentKernel
-    from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
-    from bicore.methods.base import Selector
+    from bicore.evaluate.worth import worth
     from bicore.methods.bilevel import BilevelSelector
-    from bicore.picking import Relative
     from bicore.report.comparison import compare
-    from bicore.runtime import Context, Runtime
+    from bicore.runtime.context import Runtime
     from bicore.streaming.merge_reduce import MergeReduce
     from bicore.streaming.moment_memory import MomentMemory
     from bicore.streaming.replay import ReplayMemory
@@ -51,38 +45,23 @@ if "DNNL_JIT_PROFILE" not in os.environ:  # its earlier name
     os.environ.setdefault("ONEDNN_JIT_PROFILE", "0")
 
 __all__ = [
-    "RBF",
     "BicoreError",
     "BilevelSelector",
-    "Context",
     "ConvergenceError",
     "Coreset",
-    "CrossEntropy",
-    "CustomLoss",
+    "DamagedFileError",
     "Dataset",
     "InputError",
-    "Kernel",
-    "Laplace",
     "LargeDataWarning",
-    "Linear",
-    "Logistic",
     "MemoryLimitError",
     "MergeReduce",
     "MomentMemory",
-    "Normalised",
     "NumericalError",
     "NumericalWarning",
-    "Nystrom",
-    "PerPoint",
-    "Polynomial",
-    "Relative",
     "ReplayMemory",
     "Runtime",
-    "Selector",
-    "SquaredError",
-    "TangentKernel",
     "TimeLimitError",
-    "Worth",
+    "WorkerLostError",
     "__version__",
     "compare",
     "contexts",
@@ -96,39 +75,23 @@ __all__ = [
 #: Where each public name lives: it is loaded when it is first asked for, and torch with it.
 _HOMES = {
     "api": ("estimate", "influence", "reweight", "select"),
-    "bilevel.problem": ("PerPoint",),
-    "evaluate.worth": ("Worth", "worth"),
     "context_sets": ("contexts",),
     "coreset": ("Coreset",),
     "data": ("Dataset",),
-    "errors": (
-        "BicoreError",
-        "ConvergenceError",
-        "InputError",
-        "LargeDataWarning",
-        "MemoryLimitError",
-        "NumericalError",
-        "NumericalWarning",
-        "TimeLimitError",
-    ),
-    "kernels.base": ("Kernel",),
-    "kernels.classical": ("RBF", "Laplace", "Linear", "Nystrom", "Polynomial"),
-    "kernels.scaling": ("Normalised",),
-    "kernels.tangent": ("TangentKernel",),
-    "losses": ("CrossEntropy", "CustomLoss", "Logistic", "SquaredError"),
+    "errors": tuple(name for name in __all__ if name.endswith(("Error", "Warning"))),
+    "evaluate.worth": ("worth",),
+    "methods.bilevel": ("BilevelSelector",),
+    "report.comparison": ("compare",),
+    "runtime.context": ("Runtime",),
     "streaming.merge_reduce": ("MergeReduce",),
     "streaming.moment_memory": ("MomentMemory",),
     "streaming.replay": ("ReplayMemory",),
-    "picking": ("Relative",),
-    "report.comparison": ("compare",),
-    "runtime": ("Context", "Runtime"),
-    "methods.base": ("Selector",),
-    "methods.bilevel": ("BilevelSelector",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_find_moved = find_moved(__name__, level=4)
 
 
-def __getattr__(name: str) -> Any:
+def _find(name: str) -> Any:
     """A public name from its module, or a module of the package, when it is first asked for."""
     if name in _HOME_OF:
         value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
@@ -140,7 +103,11 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":  # it is there, and lacks something itself
                 raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _find_moved(name)
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for granted
+    __getattr__ = _find
 
 
 def __dir__() -> list[str]:

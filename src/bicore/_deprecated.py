@@ -21,9 +21,96 @@ R = TypeVar("R")
 #: The packages of version 0.2 that have another name now.
 MODULES = {
     "bicore.compat": "bicore.integrations",
+    "bicore.distributed": "bicore.shards",
     "bicore.memory": "bicore.streaming",
     "bicore.selectors": "bicore.methods",
     "bicore.shards.sources": "bicore.sources",
+}
+#: Names that packages of version 0.2 exported, by the modules of bicore that have them now.
+NAMES: dict[str, dict[str, str]] = {
+    "bicore": {
+        "bilevel": "PerPoint Relative",
+        "evaluate": "Worth",
+        "kernels": "Kernel Laplace Linear Normalised Nystrom Polynomial RBF TangentKernel",
+        "losses": "CrossEntropy CustomLoss Logistic SquaredError",
+        "methods": "Selector",
+        "runtime.context": "Context",
+    },
+    "bicore.bilevel": {
+        "bilevel.problem": "Constant",
+        "bilevel.regularisation": "Automatic",
+        "bilevel.rules": "FirstOrder Gain Gradient ReducibleLoss Rule",
+        "bilevel.solvers.linear": "Adaptive",
+        "bilevel.solvers.weights": "WeightMode",
+    },
+    "bicore.evaluate": {
+        "evaluate.comparison": "Comparison Grid Stream StreamComparison",
+        "evaluate.findings": "findings_of",
+        "evaluate.models": "as_judge JUDGES LogisticJudge NearestJudge",
+        "evaluate.pools": "make_pools",
+        "evaluate.records": "Records Row summarise",
+        "evaluate.samples": "Sample",
+        "evaluate.worth": "Equivalent",
+    },
+    "bicore.kernels": {
+        "kernels.activations": "Erf GELU LeakyReLU ReLU",
+        "kernels.architecture": "Conv Dense Flatten GlobalAverage Layer Residual",
+        "kernels.base": "CallableKernel Intercept",
+        "kernels.classical": "Exponential",
+    },
+    "bicore.methods": {
+        "bilevel.strategies.base": "Strategy",
+        "methods.baselines.spaces": "Embedding KernelSpace LastLayerGradients Predictions "
+        "RawFeatures Space",
+        "methods.quality_curve": "QualityCurve",
+    },
+    "bicore.moments": {
+        "moments.moments": "Moments Outer",
+        "moments.ridge": "Candidates FeatureRows FeatureState",
+    },
+    "bicore.moments.features": {
+        "moments.features.base": "UnitRows WithConstant",
+        "moments.features.maps": "Embedded RandomConvolutions RandomPooled Rows "
+        "Standardised WhitenedPatches",
+        "moments.features.registry": "as_feature_map AutomaticFeatures FEATURES",
+        "moments.features.saving": "map_from_state map_to_state",
+    },
+    "bicore.networks": {
+        "networks.observe": "dropout_probabilities Observed",
+        "networks.problem": "FlatModule NetworkProblem Rows",
+        "networks.solvers": "InverseHessian",
+    },
+    "bicore.report": {
+        "": "compare",
+        "report.figures": "draw_curves draw_worth new_figure",
+        "report.page_of_comparison": "comparison_page",
+    },
+    "bicore.runtime": {
+        "runtime.clock": "checkpoint Clock ProgressLine Step TimeOver unhurried",
+        "": "Runtime",
+        "runtime.context": "Context free_bytes human_bytes parse_bytes versions",
+        "runtime.threads": "handed_out narrow wide",
+    },
+    "bicore.shards": {
+        "shards.estimating": "estimate ShardEstimate",
+        "shards.executors": "Executor Threads",
+        "sources": "embedded open_shards ShardSource",
+        "sources.chunks": "DaskShards",
+        "sources.parts": "Chunk Part",
+    },
+    "bicore.sources": {
+        "sources.arrow_files": "HuggingFaceShards ParquetShards",
+        "sources.base": "Source",
+        "sources.chunks": "ArrayShards DaskShards IterableShards",
+        "sources.numpy_files": "NpyShards NpzShards",
+        "sources.opening": "open_source",
+        "sources.parts": "Chunk Part Shard",
+        "sources.rows": "checked",
+    },
+    "bicore.streaming": {
+        "streaming.buffer": "Buffer StateFolder",
+        "streaming.vcl": "VariationalFit",
+    },
 }
 #: Names of fields in files of version 0.2.
 FIELDS = {"seed": "random_state"}
@@ -93,6 +180,23 @@ class RenamedModules(MetaPathFinder, Loader):
             if name == old or name.startswith(f"{old}."):
                 return new + name[len(old) :]
         return None
+
+
+def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package for the names that it had in version 0.2."""
+    homes = {
+        name: f"bicore.{home}".rstrip(".")
+        for home, names in NAMES[package].items()
+        for name in names.split()
+    }
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        warn(f"{package}.{name}", f"{homes[name]}.{name}", level)
+        return getattr(import_module(homes[name]), name)
+
+    return find
 
 
 def renamed_keywords(

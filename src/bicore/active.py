@@ -25,7 +25,7 @@ from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import directions
 from bicore.picking import as_seed
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 
 #: Of a larger set a sample is used, with at least this many points for each point to select.
 LARGE, PER_POINT = 5000, 4

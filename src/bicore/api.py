@@ -20,7 +20,7 @@ from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
-from bicore.bilevel.strategies import OpenStrategy, Strategy
+from bicore.bilevel.strategies.base import OpenStrategy, Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError, LargeDataWarning
@@ -34,7 +34,7 @@ from bicore.methods.quality_curve import select_smallest
 from bicore.methods.registry import as_selector, parameters_of
 from bicore.networks.loading import is_torch_data
 from bicore.picking import Relative, as_size
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 
 #: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
 #: for requests that only a bilevel problem can meet.
@@ -122,7 +122,7 @@ def select(
         "facility-location" for others ("reconstruction" if a kernel, an outer set or
         ``size="auto"`` is asked for); a note says so. A path, a pattern such as
         ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
-        :class:`bicore.shards.ShardSource` as x gives the same answer: rows that fit the memory
+        :class:`bicore.sources.ShardSource` as x gives the same answer: rows that fit the memory
         limit are loaded, others are read when needed. A table (a data frame of pandas or polars,
         or a file of columns) is encoded as the command does it: see
         :func:`bicore.sources.encode_table`, and ``scale="none"`` leaves numbers as they are. Its y

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
-from bicore.bilevel.strategies import Strategy
+from bicore.bilevel.strategies.base import Strategy
 from bicore.data import Array, Dataset
 from bicore.errors import check_integer
 from bicore.kernels.base import Kernel
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
 from bicore.picking import Relative
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 
 
 def contexts(

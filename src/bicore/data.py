@@ -17,8 +17,6 @@ from bicore._deprecated import renamed_fields
 from bicore.errors import InputError, as_option, check_type
 from bicore.sparse import SparseRows, is_sparse, sparse_rows
 
-__all__ = ["Array", "Dataset", "Targets", "Task", "joined", "read_targets"]
-
 Array = npt.NDArray[Any]
 
 

@@ -14,20 +14,6 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-__all__ = [
-    "BicoreError",
-    "ConvergenceError",
-    "DamagedFileError",
-    "InputError",
-    "LargeDataWarning",
-    "MemoryLimitError",
-    "NumericalError",
-    "NumericalWarning",
-    "TimeLimitError",
-    "WorkerLostError",
-]
-
-
 Option = TypeVar("Option", bound=StrEnum)
 
 
@@ -128,7 +114,7 @@ class NumericalError(BicoreError, ArithmeticError):
 
     Examples
     --------
-    >>> from bicore.kernels import CallableKernel
+    >>> from bicore.kernels.base import CallableKernel
     >>> CallableKernel(lambda a, b: a @ b.T / 0)([[1.0], [2.0]])
     Traceback (most recent call last):
     bicore.errors.NumericalError: kernel=<lambda> returned a value that is not finite ...

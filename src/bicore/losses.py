@@ -21,18 +21,7 @@ from torch import Tensor
 from bicore.data import Targets
 from bicore.errors import InputError, NumericalError
 
-__all__ = [
-    "Blocks",
-    "CrossEntropy",
-    "Curvature",
-    "CustomLoss",
-    "Isotropic",
-    "Logistic",
-    "Loss",
-    "Softmax",
-    "SquaredError",
-    "encoded",
-]
+__all__ = ["CrossEntropy", "CustomLoss", "Logistic", "Loss", "SquaredError"]
 
 #: A Hessian may dip below zero by rounding; past this share of its largest entry it is refused.
 CURVATURE_TOLERANCE = 1e-7
@@ -43,7 +32,7 @@ class Curvature(ABC):
 
     Examples
     --------
-    >>> from bicore import SquaredError
+    >>> from bicore.losses import SquaredError
     >>> curvature = SquaredError().curvature(torch.zeros(2, 3), torch.zeros(2, 3))
     >>> curvature.scaled(torch.tensor([1.0, 0.5])).apply(torch.ones(2, 3)).tolist()
     [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
@@ -216,7 +205,7 @@ class Loss(ABC):
 
     Examples
     --------
-    >>> from bicore import SquaredError
+    >>> from bicore.losses import SquaredError
     >>> prediction = torch.tensor([[1.0], [2.0]])
     >>> SquaredError().value(prediction, torch.zeros(2, 1)).tolist()
     [1.0, 4.0]
@@ -402,7 +391,7 @@ class CrossEntropy(Loss):
 
     Examples
     --------
-    >>> from bicore import CrossEntropy
+    >>> from bicore.losses import CrossEntropy
     >>> CrossEntropy().gradient(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).tolist()
     [[-0.5, 0.5]]
     """
@@ -445,7 +434,7 @@ class SquaredError(Loss):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore import SquaredError
+    >>> from bicore.losses import SquaredError
     >>> from bicore.data import read_targets
     >>> y = read_targets(np.array([1.0, 3.0]))
     >>> SquaredError().prepare(y, y, torch.ones(2), torch.empty(0)).tolist()
@@ -493,7 +482,7 @@ class Logistic(Loss):
 
     Examples
     --------
-    >>> from bicore import Logistic
+    >>> from bicore.losses import Logistic
     >>> Logistic().gradient(torch.zeros(1, 1), torch.ones(1, 1)).tolist()
     [[-0.5]]
     """
@@ -545,7 +534,7 @@ class CustomLoss(Loss):
 
     Examples
     --------
-    >>> from bicore import CustomLoss
+    >>> from bicore.losses import CustomLoss
     >>> def pseudo_huber(h, t):
     ...     return (torch.sqrt(1 + (h - t) ** 2) - 1).sum()
     >>> huber = CustomLoss(pseudo_huber, name="pseudo-huber")

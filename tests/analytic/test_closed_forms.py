@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, Linear, Nystrom, PerPoint, Runtime
-from bicore.bilevel import Ridge
+from bicore import BilevelSelector, Dataset, Runtime
+from bicore.bilevel import PerPoint, Ridge
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.problem import Constant
+from bicore.kernels import Linear, Nystrom
 from bicore.kernels.operators import Blocked, Features
 from tests.helpers import (
     ON_CPU,
@@ -124,7 +125,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     for module in ("building", "operators"):
         monkeypatch.setattr(f"bicore.kernels.{module}.BLOCK_BYTES", 4000)
     monkeypatch.setattr("bicore.kernels.building.Gram", None)  # a stored matrix would fail
-    from bicore import Context
+    from bicore.runtime.context import Context
 
     tight = Context(runtime=Runtime("cpu", memory=45_000))
     blocked = selector.select(data, 12, outer=outer, **tight.keywords)

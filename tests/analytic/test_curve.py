@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
+from bicore import BilevelSelector, Dataset, InputError, Runtime, select
+from bicore.bilevel import PerPoint
+from bicore.kernels import RBF
 from bicore.methods import Exchange, Uniform, quality_curve
 from bicore.methods.quality_curve import select_smallest
-from bicore.runtime import Clock
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context
 from tests.helpers import blobs, line
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, Dataset, InputError, MemoryLimitError, Runtime
-from bicore.kernels import Linear
+from bicore import Dataset, InputError, MemoryLimitError, Runtime
+from bicore.kernels import RBF, Linear
 from bicore.methods import ADesign, VDesign
 from bicore.methods.baselines.design import relax, relaxed_objective
 from bicore.numerics.descent import capped

@@ -6,22 +6,15 @@ import torch
 from torch import nn
 from torch.func import grad
 
-from bicore import BilevelSelector, Context, Dataset, InputError, NumericalError
+from bicore import BilevelSelector, Dataset, InputError, NumericalError
 from bicore.bilevel import Adam
 from bicore.kernels import Linear
 from bicore.methods import NetworkSelector
 from bicore.methods.network import CRITERIA, _Fitted
-from bicore.networks import (
-    ConjugateGradients,
-    FlatModule,
-    InverseHessian,
-    NetworkProblem,
-    NeumannSeries,
-    QuasiNewton,
-    Rows,
-    Stochastic,
-    Training,
-)
+from bicore.networks import ConjugateGradients, NeumannSeries, QuasiNewton, Stochastic, Training
+from bicore.networks.problem import FlatModule, NetworkProblem, Rows
+from bicore.networks.solvers import InverseHessian
+from bicore.runtime.context import Context
 from tests.helpers import blobs, line
 
 RHO = 0.2

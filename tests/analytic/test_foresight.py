@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Dataset, Runtime
+from bicore import BilevelSelector, Dataset, Runtime
 from bicore.bilevel import posterior as foresight
 from bicore.bilevel.engines import ridge as dense_ridge
+from bicore.kernels import RBF
 from tests.marks import diagonal
 
 ROWS, SIZE = 300, 30

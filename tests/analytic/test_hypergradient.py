@@ -7,16 +7,9 @@ import functools
 import numpy as np
 import pytest
 
-from bicore import (
-    BilevelSelector,
-    CrossEntropy,
-    CustomLoss,
-    Dataset,
-    Logistic,
-    PerPoint,
-    SquaredError,
-)
-from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
+from bicore import BilevelSelector, Dataset
+from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, PerPoint, Ridge
+from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
 from tests.helpers import HUBER, blobs, gradients, line, softmax_loss, state_of
 
 SUPPORT = [3, 11, 0, 7, 20]

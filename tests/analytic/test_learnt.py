@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Context, Dataset, PerPoint, Runtime
-from bicore.bilevel import Adam, Learned, ProjectedGradient
+from bicore import BilevelSelector, Dataset, Runtime
+from bicore.bilevel import Adam, Learned, PerPoint, ProjectedGradient
 from bicore.bilevel.solvers import weights as solver
 from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.coreset import Status
 from bicore.errors import InputError
+from bicore.kernels import RBF
 from bicore.methods import Batches
+from bicore.runtime.context import Context
 from bicore.sources import digits
 from tests.helpers import blobs, state_of
 from tests.marks import few

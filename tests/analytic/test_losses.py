@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import CrossEntropy, CustomLoss, InputError, Logistic, NumericalError, SquaredError
+from bicore import InputError, NumericalError
 from bicore.data import read_targets
-from bicore.losses import Blocks, Isotropic, Softmax
+from bicore.losses import (
+    Blocks,
+    CrossEntropy,
+    CustomLoss,
+    Isotropic,
+    Logistic,
+    Softmax,
+    SquaredError,
+)
 from tests.helpers import HUBER, softmax_loss
 
 LABELS = read_targets(np.array([0, 2, 1, 2, 0]))

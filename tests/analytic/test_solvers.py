@@ -4,20 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import (
-    BilevelSelector,
-    ConvergenceError,
-    CrossEntropy,
-    InputError,
-    NumericalError,
-    PerPoint,
-    Runtime,
-)
-from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
+from bicore import BilevelSelector, ConvergenceError, InputError, NumericalError, Runtime
+from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, PerPoint, Ridge
 from bicore.bilevel.solvers import softmax
 from bicore.bilevel.solvers.inner import InnerProblem
-from bicore.bilevel.solvers.linear import NewtonSystem
-from bicore.losses import Blocks, Isotropic, Softmax
+from bicore.bilevel.solvers.linear import Adaptive, NewtonSystem
+from bicore.losses import Blocks, CrossEntropy, Isotropic, Softmax
 from bicore.numerics.linear_algebra import ConjugateIteration, conjugate_gradients
 from tests.helpers import blobs, problem_of
 from tests.marks import few

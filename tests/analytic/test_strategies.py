@@ -6,7 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
+from bicore import BilevelSelector, Dataset, InputError, Runtime
+from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity, Turn
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.pool import Removals
@@ -15,9 +16,11 @@ from bicore.bilevel.strategies import exact, refining
 from bicore.bilevel.strategies.exact import Chosen, Pool, greedy_order
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
+from bicore.kernels import RBF
 from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.numerics.descent import capped
-from bicore.runtime import Clock
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context
 from bicore.sources import digits
 from tests.helpers import ON_CPU, blobs, prepared_of, state_of
 from tests.marks import few

@@ -4,9 +4,10 @@ case known in closed form."""
 import numpy as np
 import pytest
 
-from bicore import RBF, BilevelSelector, Coreset, Dataset, InputError, reweight, select
+from bicore import BilevelSelector, Coreset, Dataset, InputError, reweight, select
 from bicore.bilevel import Adam, ProjectedGradient
 from bicore.coreset import Status
+from bicore.kernels import RBF
 from tests.helpers import blobs, line, state_of
 from tests.marks import diagonal, few
 
@@ -102,7 +103,7 @@ def test_one_point_has_the_weight_calculus_gives_it():
 
 
 def _plain():
-    from bicore import SquaredError
+    from bicore.losses import SquaredError
 
     return SquaredError(centre=False)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bicore
-from bicore import RBF, BilevelSelector
+from bicore import BilevelSelector
 from bicore.bilevel.solvers.weights import ProjectedGradient
+from bicore.kernels import RBF
 from bicore.methods import Herding, KCenter
 from bicore.moments.features import RandomReLU
 from bicore.streaming import (
-    Buffer,
     ClassBalancedReservoir,
     GradientSampling,
     MergeReduce,
@@ -23,6 +23,7 @@ from bicore.streaming import (
     Prototypes,
     Reservoir,
 )
+from bicore.streaming.buffer import Buffer
 
 RELU = RandomReLU(width=64)
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)

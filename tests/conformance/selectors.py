@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 import bicore
-from bicore import RBF, BilevelSelector, Laplace, Nystrom, PerPoint, Selector
+from bicore import BilevelSelector
+from bicore.bilevel import PerPoint
+from bicore.kernels import RBF, Laplace, Nystrom
 from bicore.methods import (
     ADesign,
     BatchBALD,
@@ -29,6 +31,7 @@ from bicore.methods import (
     MaxEntropy,
     NetworkSelector,
     Reconstruction,
+    Selector,
     Simplex,
     Stratified,
     Uniform,

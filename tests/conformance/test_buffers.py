@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bicore import Context, InputError
+from bicore import InputError
 from bicore.errors import DamagedFileError
+from bicore.runtime.context import Context
 from tests.conformance.buffers import (
     AVERAGED,
     BATCHED,

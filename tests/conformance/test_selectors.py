@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from bicore import BilevelSelector, Context, Dataset, InputError, Runtime
+from bicore import BilevelSelector, Dataset, InputError, Runtime
 from bicore.networks.observe import observe
+from bicore.runtime.context import Context
 from tests.conformance.selectors import (
     CASES,
     CHANCE,

@@ -3,31 +3,28 @@
 See :mod:`bicore.bilevel.problem` for the two equations.
 """
 
-from bicore.bilevel.problem import Constant, Learned, PerPoint
-from bicore.bilevel.regularisation import Automatic
-from bicore.bilevel.rules import FirstOrder, Gain, Gradient, ReducibleLoss, Rule
+from typing import TYPE_CHECKING
+
+from bicore._deprecated import find_moved
+from bicore.bilevel.problem import Learned, PerPoint
 from bicore.bilevel.solvers.inner import LBFGS, Newton, Ridge
-from bicore.bilevel.solvers.linear import Adaptive, Cholesky, ConjugateGradient, Neumann
-from bicore.bilevel.solvers.weights import Adam, ProjectedGradient, WeightMode
+from bicore.bilevel.solvers.linear import Cholesky, ConjugateGradient, Neumann
+from bicore.bilevel.solvers.weights import Adam, ProjectedGradient
+from bicore.picking import Relative
 
 __all__ = [
     "LBFGS",
     "Adam",
-    "Adaptive",
-    "Automatic",
     "Cholesky",
     "ConjugateGradient",
-    "Constant",
-    "FirstOrder",
-    "Gain",
-    "Gradient",
     "Learned",
     "Neumann",
     "Newton",
     "PerPoint",
     "ProjectedGradient",
-    "ReducibleLoss",
+    "Relative",
     "Ridge",
-    "Rule",
-    "WeightMode",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

@@ -30,7 +30,7 @@ from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import encoded
 from bicore.numerics.linear_algebra import row_by_row
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 #: Points that the others are predicted from; the decomposition grows with the third power.
 REFERENCE = 600

@@ -18,7 +18,7 @@ from bicore.coreset import Status, ended
 from bicore.data import Array, Targets
 from bicore.errors import InputError, check_integer
 from bicore.picking import Start, in_id_order, step_rng
-from bicore.runtime import Clock, ProgressLine, TimeOver, checkpoint
+from bicore.runtime.clock import Clock, ProgressLine, TimeOver, checkpoint
 
 
 @dataclass(frozen=True, eq=False)

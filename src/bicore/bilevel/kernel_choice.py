@@ -30,7 +30,7 @@ from bicore.kernels.classical import Exponential, Linear
 from bicore.kernels.scaling import Normalised, Standardised
 from bicore.kernels.tangent import fully_connected
 from bicore.picking import in_id_order
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bicore.bilevel.posterior import exact_gain
 from bicore.picking import TIE
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 #: Pairs computed together: what fits into a core's cache …
 PAIRS = 1 << 14

@@ -23,7 +23,8 @@ from torch import Tensor
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.numerics.linear_algebra import weighted_gram
-from bicore.runtime import checkpoint, wide
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import wide
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding …
 ROUNDING = 1e4

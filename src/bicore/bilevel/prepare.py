@@ -41,7 +41,7 @@ from bicore.kernels.scaling import check_scale
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
 from bicore.picking import in_id_order
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 
 #: The model of all data that a rule may compare with is fitted on at most this many points, drawn
 #: at random beyond.

@@ -26,7 +26,7 @@ from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.picking import Relative
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 SUBSETS = 3
 SUBSET_SIZE = 100

@@ -23,7 +23,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.numerics.linear_algebra import cholesky_factor
-from bicore.runtime import unhurried
+from bicore.runtime.clock import unhurried
 
 #: Largest relative difference between a reported and a refitted objective, by the kernel's dtype.
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}

@@ -12,7 +12,8 @@ from bicore.errors import InputError
 
 if TYPE_CHECKING:
     from bicore.kernels.base import Kernel
-    from bicore.runtime import ProgressLine, Runtime
+    from bicore.runtime.clock import ProgressLine
+    from bicore.runtime.context import Runtime
 
 #: Rows of a tile.
 ROWS = 500
@@ -38,7 +39,7 @@ def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
     with starting():
         from bicore.files import replacing
         from bicore.methods.names import as_kernel
-        from bicore.runtime import Clock, ProgressLine
+        from bicore.runtime.clock import Clock, ProgressLine
     out = output.out
     check_output(out, output.force, (".npy",), "--out")
     rows = data.open(memory=limits.memory).data

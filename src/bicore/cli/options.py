@@ -25,7 +25,7 @@ from bicore.cli.terminal import EXIT_INTERRUPTED, say, tell
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
-    from bicore.runtime import Runtime
+    from bicore.runtime.context import Runtime
     from bicore.sources.base import Source
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -142,7 +142,7 @@ class Limits:
 
     def runtime(self, **more: Any) -> Runtime:
         """The same as a runtime."""
-        from bicore.runtime import Runtime
+        from bicore.runtime.context import Runtime
 
         return Runtime(**vars(self), **more)
 

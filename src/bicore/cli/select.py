@@ -34,7 +34,7 @@ from bicore.errors import InputError
 if TYPE_CHECKING:
     from bicore.evaluate.worth import Appraisal
     from bicore.methods.large import Estimate
-    from bicore.runtime import Runtime
+    from bicore.runtime.context import Runtime
     from bicore.sources.base import Source
 
 #: Files that can be read in parts, and the options that only such files have.
@@ -350,7 +350,7 @@ def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> No
 
 def _describe(found: Estimate) -> list[str]:
     from bicore.methods.large import human_seconds
-    from bicore.runtime import human_bytes
+    from bicore.runtime.context import human_bytes
 
     if found.seconds is None:
         return ["no estimate for this method: its time does not grow with the square of the rows"]

@@ -101,7 +101,7 @@ def doctor() -> None:
     with starting():
         import torch
 
-        from bicore.runtime import free_bytes, human_bytes
+        from bicore.runtime.context import free_bytes, human_bytes
     say(
         f"bicore {__version__}, Python {platform.python_version()} on {platform.system()} "
         f"{platform.machine()}"

@@ -30,7 +30,8 @@ from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 if TYPE_CHECKING:
     from bicore.coreset import Coreset
     from bicore.data import Dataset
-    from bicore.runtime import Clock, Context
+    from bicore.runtime.clock import Clock
+    from bicore.runtime.context import Context
     from bicore.sources.flow import Flow
     from bicore.streaming.buffer import Buffer, StateFolder
 
@@ -121,7 +122,8 @@ def stream(
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
     with starting():
-        from bicore.runtime import Clock, Context
+        from bicore.runtime.clock import Clock
+        from bicore.runtime.context import Context
         from bicore.streaming.buffer import StateFolder
         from bicore.streaming.registry import load_state
     check_output(output.out, output.force, (".npz",), "--out")
@@ -176,7 +178,7 @@ def check_buffer(name: str) -> None:
 def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     """A buffer by its name with the options given; those that are None were not."""
     from bicore.methods.registry import as_selector
-    from bicore.moments.features import FEATURES
+    from bicore.moments.features.registry import FEATURES
     from bicore.streaming.registry import as_buffer
 
     check_buffer(name)
@@ -291,7 +293,7 @@ class Run:
 
         The saved state is always that after a whole batch.
         """
-        from bicore.runtime import ProgressLine
+        from bicore.runtime.clock import ProgressLine
 
         if not quiet:
             self._introduce()
@@ -325,7 +327,7 @@ class Run:
 
     def _feed(self, rows: Dataset) -> None:
         """Feed one batch, and store the mark of the rows seen with it."""
-        from bicore.runtime import Clock
+        from bicore.runtime.clock import Clock
 
         mark = self._mark(_extend_digest(self.buffer.mark["rows"], rows))
         self._coming = (self.buffer.position + len(rows), mark)

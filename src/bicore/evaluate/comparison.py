@@ -23,7 +23,8 @@ from bicore.evaluate.records import Records, Row
 from bicore.evaluate.samples import Measures, Sample, draw_tuning_rows
 from bicore.methods.base import Selector
 from bicore.networks.observe import Observed, observe
-from bicore.runtime import Clock, Context, Runtime
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context, Runtime
 
 #: Names in the records of the models trained on the whole pool, and of its majority class or mean.
 WHOLE = "everything"
@@ -347,7 +348,8 @@ class Comparison(BaseComparison):
 
     Examples
     --------
-    >>> from bicore.evaluate import RidgeJudge, make_pools
+    >>> from bicore.evaluate import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.methods import KCenter, Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)

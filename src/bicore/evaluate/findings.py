@@ -63,7 +63,10 @@ def findings_of(run: BaseComparison, measure: Measure) -> list[Findings]:
     Examples
     --------
     >>> from bicore import Runtime
-    >>> from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate.comparison import Comparison, Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.methods import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)

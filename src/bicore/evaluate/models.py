@@ -578,7 +578,7 @@ class RidgeJudge(TunedJudge):
 
     Examples
     --------
-    >>> from bicore import Laplace
+    >>> from bicore.kernels import Laplace
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> RidgeJudge(Laplace(1.0)).scores([points], points, outputs=2, seed=0)
     [1.0]

@@ -15,7 +15,7 @@ from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError, check_integer
 from bicore.evaluate.samples import Sample, as_sample
 from bicore.methods.passes import open_rows
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.sources.base import Source, scaling
 from bicore.sources.opening import open_source, open_table
 from bicore.sources.rows import rows_of

@@ -41,7 +41,8 @@ from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
 from bicore.methods.registry import as_selector
 from bicore.picking import Relative, as_size, as_start
-from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.runtime.clock import Clock, ProgressLine
+from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
 
 #: The random baselines, and the stream of each one's generator; pools use 0 and 1.
@@ -1068,7 +1069,7 @@ def worth(
         Rows (x, y) that the selection did not see. Required for plain row numbers, because a
         selection by an unknown method cannot be repeated.
     judge : str or Judge, optional
-        The evaluation model: a name of ``bicore.evaluate.JUDGES``, or an object; by default
+        The evaluation model: a name of ``bicore.evaluate.models.JUDGES``, or an object; by default
         logistic regression, ridge regression for targets.
     seeds, random_state : int
         The number of repetitions, and the seed of the first.

@@ -17,7 +17,8 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
 from bicore.methods.variants import Reconstruction
 from bicore.networks.loading import BATCH, open_data
-from bicore.runtime import Clock, Context, Runtime
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context, Runtime
 from bicore.streaming.registry import as_buffer
 
 __all__ = ["CoresetBuffer", "CoresetSelection"]

@@ -24,7 +24,7 @@ def from_hf(
     """Load the rows of a Hugging Face data set as arrays of the stored precision.
 
     Memory holds the rows once. For rows that do not fit into memory use
-    :class:`bicore.sources.HuggingFaceShards`.
+    :func:`bicore.select` with the data set itself.
 
     Parameters
     ----------

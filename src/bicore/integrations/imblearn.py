@@ -15,7 +15,7 @@ from bicore.integrations.sklearn import as_seed, encode_columns, has_text, selec
 from bicore.methods.base import Selector
 from bicore.methods.counts import select_counts
 from bicore.methods.registry import as_selector
-from bicore.runtime import Context, Runtime
+from bicore.runtime.context import Context, Runtime
 
 try:
     from imblearn.under_sampling.base import BaseUnderSampler

@@ -12,7 +12,7 @@ from bicore.errors import InputError
 from bicore.integrations import missing_base
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Clusters, Reconstruction
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 
 try:
     from skactiveml.base import SingleAnnotatorPoolQueryStrategy

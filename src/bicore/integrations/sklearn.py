@@ -21,7 +21,7 @@ from bicore.errors import InputError, check_integer
 from bicore.integrations import accept_old_options
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.sources.tables import all_numbers, encode_table
 
 __all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]

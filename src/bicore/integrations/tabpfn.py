@@ -12,7 +12,7 @@ from bicore.context_sets import contexts
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.integrations.sklearn import as_seed
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 
 __all__ = ["ContextClassifier", "ContextRegressor", "set_contexts"]
 

@@ -24,7 +24,8 @@ from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observed
 from bicore.picking import as_seed
-from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.runtime.clock import Clock, ProgressLine
+from bicore.runtime.context import Runtime
 from bicore.sources.embedding import embedded, embedded_batch, frozen
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
@@ -80,7 +81,7 @@ def select_from(
     batch_size, workers : int, optional
         Rows per batch, and processes that read them; default: the loader's, else 256 and none.
     folder : path, optional
-        Folder for shards of the embeddings, as :func:`bicore.shards.embedded` writes them: for
+        Folder for shards of the embeddings, as :func:`bicore.sources.embedded` writes them: for
         more rows than fit in memory, or to embed once.
     random_state : int, numpy.random.Generator or None
         Seed of the selection, and of transforms of the data set that draw with torch.

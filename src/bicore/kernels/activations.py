@@ -41,7 +41,9 @@ class ReLU(Activation):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, ReLU, TangentKernel
+    >>> from bicore.kernels.architecture import Dense
+    >>> from bicore.kernels.activations import ReLU
+    >>> from bicore.kernels import TangentKernel
     >>> TangentKernel([Dense(), ReLU(), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
     [[2.0, 0.0], [0.0, 0.5]]
     """
@@ -79,7 +81,9 @@ class LeakyReLU(Activation):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, LeakyReLU, TangentKernel
+    >>> from bicore.kernels.architecture import Dense
+    >>> from bicore.kernels.activations import LeakyReLU
+    >>> from bicore.kernels import TangentKernel
     >>> TangentKernel([Dense(), LeakyReLU(1.0), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
     [[4.0, -2.0], [-2.0, 1.0]]
     """
@@ -145,7 +149,9 @@ class Erf(_Smooth):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, Erf, TangentKernel
+    >>> from bicore.kernels.architecture import Dense
+    >>> from bicore.kernels.activations import Erf
+    >>> from bicore.kernels import TangentKernel
     >>> kernel = TangentKernel([Dense(), Erf(), Dense()], kind="nngp")
     >>> kernel([[1.0], [-1.0]]).round(4).tolist()
     [[0.4646, -0.4646], [-0.4646, 0.4646]]
@@ -164,7 +170,9 @@ class GELU(_Smooth):
 
     Examples
     --------
-    >>> from bicore.kernels import GELU, Dense, TangentKernel
+    >>> from bicore.kernels.activations import GELU
+    >>> from bicore.kernels.architecture import Dense
+    >>> from bicore.kernels import TangentKernel
     >>> kernel = TangentKernel([Dense(), GELU(), Dense()], kind="nngp")
     >>> kernel([[1.0], [0.0]]).round(4).tolist()
     [[0.4252, 0.0], [0.0, 0.0]]

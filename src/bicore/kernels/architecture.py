@@ -55,7 +55,7 @@ class Layer(ABC):
 
     Examples
     --------
-    >>> from bicore.kernels import Conv, Dense
+    >>> from bicore.kernels.architecture import Conv, Dense
     >>> [(layer.spatial, layer.stride) for layer in (Conv(3, stride=2), Dense())]
     [(True, 2), (False, 1)]
     """
@@ -167,7 +167,8 @@ class Dense(Weighted):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, TangentKernel
+    >>> from bicore.kernels.architecture import Dense
+    >>> from bicore.kernels import TangentKernel
     >>> TangentKernel([Dense(sigma_w=2.0)])([[1.0], [3.0]]).tolist()
     [[4.0, 12.0], [12.0, 36.0]]
     """
@@ -200,7 +201,7 @@ class Conv(Weighted):
 
     Examples
     --------
-    >>> from bicore.kernels import Conv
+    >>> from bicore.kernels.architecture import Conv
     >>> Conv(window=3, stride=2).extent(8), Conv(window=3, padding="valid").extent(8)
     ((4, 0), (6, 0))
     """
@@ -283,7 +284,8 @@ class Flatten(_LinearMap):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.kernels import Conv, Dense, Flatten, TangentKernel
+    >>> from bicore.kernels.architecture import Conv, Dense, Flatten
+    >>> from bicore.kernels import TangentKernel
     >>> TangentKernel([Conv(1), Flatten(), Dense()], kind="nngp")(np.ones((1, 2, 2))).tolist()
     [[1.0]]
     """
@@ -304,7 +306,8 @@ class GlobalAverage(_LinearMap):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.kernels import Conv, Dense, GlobalAverage, TangentKernel
+    >>> from bicore.kernels.architecture import Conv, Dense, GlobalAverage
+    >>> from bicore.kernels import TangentKernel
     >>> image = np.array([[[1.0, -1.0], [1.0, -1.0]]])
     >>> TangentKernel([Conv(1), GlobalAverage(), Dense()], kind="nngp")(image).tolist()
     [[0.0]]
@@ -330,7 +333,8 @@ class Residual(Layer):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, ReLU, Residual
+    >>> from bicore.kernels.architecture import Dense, Residual
+    >>> from bicore.kernels.activations import ReLU
     >>> Residual((ReLU(), Dense(), ReLU(), Dense())).activations
     2
     """

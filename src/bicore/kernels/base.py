@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bicore.data import as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_number
-from bicore.runtime import checkpoint, handed_out
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import handed_out
 from bicore.sparse import SparsePoints, is_sparse
 
 #: Rows on which a user's callable is checked for symmetry before it is used.
@@ -42,7 +43,7 @@ class Kernel(ABC):
 
     Examples
     --------
-    >>> from bicore import Linear, RBF
+    >>> from bicore.kernels import Linear, RBF
     >>> kernel = 0.5 * Linear() + RBF(gamma=1.0)
     >>> kernel([[0.0], [2.0]]).round(4).tolist()
     [[1.0, 0.0183], [0.0183, 3.0]]
@@ -133,7 +134,7 @@ class Kernel(ABC):
 
         Examples
         --------
-        >>> from bicore import RBF
+        >>> from bicore.kernels import RBF
         >>> RBF().fitted([[0.0], [1.0], [2.0]]).gamma
         0.5
         """
@@ -413,7 +414,8 @@ class Intercept(Wrapper):
 
     Examples
     --------
-    >>> from bicore.kernels import Intercept, Linear
+    >>> from bicore.kernels.base import Intercept
+    >>> from bicore.kernels import Linear
     >>> Intercept(Linear(), share=0.5)([[1.0], [-1.0]]).tolist()
     [[1.5, -0.5], [-0.5, 1.5]]
     """
@@ -483,7 +485,7 @@ class CallableKernel(Kernel):
 
     Examples
     --------
-    >>> from bicore.kernels import CallableKernel
+    >>> from bicore.kernels.base import CallableKernel
     >>> CallableKernel(lambda a, b: (a @ b.T) ** 2)([[1.0], [3.0]]).tolist()
     [[1.0, 9.0], [9.0, 81.0]]
     """

@@ -22,7 +22,7 @@ from bicore.kernels.operators import (
     KernelOperator,
     slices,
 )
-from bicore.runtime import Runtime, free_bytes, human_bytes
+from bicore.runtime.context import Runtime, free_bytes, human_bytes
 from bicore.sparse import dense_needed, is_sparse
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.

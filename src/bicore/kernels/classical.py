@@ -60,7 +60,7 @@ class Linear(Kernel):
 
     Examples
     --------
-    >>> from bicore import Linear
+    >>> from bicore.kernels import Linear
     >>> Linear(bias=1.0)([[1.0, 2.0], [3.0, 0.0]]).tolist()
     [[6.0, 4.0], [4.0, 10.0]]
     """
@@ -108,7 +108,7 @@ class Polynomial(Kernel):
 
     Examples
     --------
-    >>> from bicore import Polynomial
+    >>> from bicore.kernels import Polynomial
     >>> Polynomial(degree=2)([[1.0], [2.0]]).tolist()
     [[4.0, 9.0], [9.0, 25.0]]
     """
@@ -281,7 +281,7 @@ class RBF(_Stationary):
 
     Examples
     --------
-    >>> from bicore import RBF
+    >>> from bicore.kernels import RBF
     >>> RBF(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
     [[1.0, 0.1353], [0.1353, 1.0]]
     """
@@ -320,7 +320,7 @@ class Laplace(_Stationary):
 
     Examples
     --------
-    >>> from bicore import Laplace
+    >>> from bicore.kernels import Laplace
     >>> Laplace(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
@@ -350,7 +350,7 @@ class Exponential(RBF):
 
     Examples
     --------
-    >>> from bicore.kernels import Exponential
+    >>> from bicore.kernels.classical import Exponential
     >>> Exponential(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
@@ -392,7 +392,7 @@ class Nystrom(Wrapper):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore import Nystrom, RBF
+    >>> from bicore.kernels import Nystrom, RBF
     >>> x = np.linspace(0, 1, 50)[:, None]
     >>> bool(np.abs(Nystrom(RBF(1.0), landmarks=10)(x) - RBF(1.0)(x)).max() < 1e-4)
     True

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from bicore.kernels.base import Kernel
 from bicore.numerics.linear_algebra import row_by_row, summed_over_rows
-from bicore.runtime import checkpoint, wide
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import wide
 
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000

@@ -15,7 +15,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.kernels.base import Kernel, Wrapper, as_doubles, flat, mirror
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
 #: Numbers converted to float64 at a time while columns are measured.
@@ -73,7 +73,7 @@ class Normalised(Wrapper):
 
     Examples
     --------
-    >>> from bicore import Linear, Normalised
+    >>> from bicore.kernels import Linear, Normalised
     >>> Normalised(Linear())([[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]).round(3).tolist()
     [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """

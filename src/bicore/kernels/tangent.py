@@ -22,7 +22,8 @@ from bicore.kernels.architecture import (
     stride_of,
 )
 from bicore.kernels.base import Kernel, mirror
-from bicore.runtime import checkpoint, handed_out
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import handed_out
 
 #: Pairs × positions of a tile on a CPU: it and its few temporaries then stay in the cache.
 _CACHED_ELEMENTS = 800_000
@@ -65,7 +66,9 @@ class TangentKernel(Kernel):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, ReLU, TangentKernel
+    >>> from bicore.kernels.architecture import Dense
+    >>> from bicore.kernels.activations import ReLU
+    >>> from bicore.kernels import TangentKernel
     >>> kernel = TangentKernel([Dense(), ReLU(), Dense()])
     >>> kernel([[1.0, 0.0], [0.0, 1.0]]).round(4).tolist()
     [[0.5, 0.0796], [0.0796, 0.5]]

@@ -1,6 +1,10 @@
 """Selectors: bilevel selection and baselines."""
 
-from bicore.bilevel.strategies import Batches, Elimination, Exchange, Greedy, Simplex, Strategy
+from typing import TYPE_CHECKING
+
+from bicore._deprecated import find_moved
+from bicore.bilevel.strategies.base import Batches, Greedy
+from bicore.bilevel.strategies.refining import Elimination, Exchange, Simplex
 from bicore.methods.base import Selector
 from bicore.methods.baselines.covering import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.methods.baselines.design import ADesign, InducingPoints, VDesign
@@ -13,17 +17,9 @@ from bicore.methods.baselines.simple import (
     Stratified,
     Uniform,
 )
-from bicore.methods.baselines.spaces import (
-    Embedding,
-    KernelSpace,
-    LastLayerGradients,
-    Predictions,
-    RawFeatures,
-    Space,
-)
 from bicore.methods.bilevel import BilevelSelector, trusted
 from bicore.methods.network import NetworkSelector
-from bicore.methods.quality_curve import QualityCurve, quality_curve
+from bicore.methods.quality_curve import quality_curve
 from bicore.methods.registry import METHODS, as_selector
 from bicore.methods.variants import Clusters, JointSelector, Reconstruction
 
@@ -36,7 +32,6 @@ __all__ = [
     "ClassBalanced",
     "Clusters",
     "Elimination",
-    "Embedding",
     "Exchange",
     "FacilityLocation",
     "GradientMatching",
@@ -47,18 +42,11 @@ __all__ = [
     "JointSelector",
     "KCenter",
     "KMeansPlusPlus",
-    "KernelSpace",
-    "LastLayerGradients",
     "MaxEntropy",
     "NetworkSelector",
-    "Predictions",
-    "QualityCurve",
-    "RawFeatures",
     "Reconstruction",
     "Selector",
     "Simplex",
-    "Space",
-    "Strategy",
     "Stratified",
     "Uniform",
     "VDesign",
@@ -66,3 +54,6 @@ __all__ = [
     "quality_curve",
     "trusted",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

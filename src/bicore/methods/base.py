@@ -15,7 +15,8 @@ from bicore.data import Dataset, Task
 from bicore.errors import InputError
 from bicore.params import Parameters
 from bicore.picking import Start, as_seed, as_size, as_start, no_size_of_its_own
-from bicore.runtime import Clock, Context, Runtime
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context, Runtime
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,8 +33,9 @@ from bicore.bilevel.solvers.weights import (
     WeightOptimiser,
     optimised,
 )
-from bicore.bilevel.strategies import STRATEGIES, Exchange, Greedy, Strategy
-from bicore.bilevel.strategies.base import Assembly
+from bicore.bilevel.strategies import STRATEGIES
+from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
+from bicore.bilevel.strategies.refining import Exchange
 from bicore.bilevel.verification import verify_objective
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_one, read_targets
@@ -61,7 +62,8 @@ from bicore.methods.sampling import (
     draw_sample,
 )
 from bicore.picking import First, Start, as_seed, as_start, in_id_order
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
+from bicore.runtime.clock import Clock, ProgressLine, TimeOver
+from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
 
 #: Rows from which the width of a kernel's features is read.

@@ -19,7 +19,7 @@ from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.large import make_feasible
 from bicore.methods.sampling import EXACT_ROWS
-from bicore.runtime import Context
+from bicore.runtime.context import Context
 
 #: Large data are split into parts of about this many rows, with at least this many points each.
 #: Parts of a sixth of the rows were as good as all rows together, and the cost falls with the

@@ -31,7 +31,9 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
 from bicore.methods.variants import Clusters, Reconstruction
 from bicore.picking import as_size
-from bicore.runtime import Clock, Runtime, wide
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Runtime
+from bicore.runtime.threads import wide
 
 #: With more rows than this, landmarks replace a kernel matrix of all pairs, and facility location
 #: sums over a sample.

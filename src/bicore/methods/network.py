@@ -38,7 +38,8 @@ from bicore.networks.solvers import (
     Training,
 )
 from bicore.picking import First, lowest, step_rng
-from bicore.runtime import Context, Runtime, wide
+from bicore.runtime.context import Context, Runtime
+from bicore.runtime.threads import wide
 
 CRITERIA: dict[str, Criterion] = {
     "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),

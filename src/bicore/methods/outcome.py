@@ -18,7 +18,7 @@ from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset, as_weights
 from bicore.errors import InputError
 from bicore.picking import Start, as_start
-from bicore.runtime import Clock, TimeOver
+from bicore.runtime.clock import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7

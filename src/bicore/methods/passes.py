@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import nn
 
-from bicore import shards
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.coreset import Coreset
 from bicore.data import Dataset
@@ -23,9 +22,12 @@ from bicore.losses import SquaredError
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.large import Estimate
 from bicore.methods.names import KERNELS, as_kernel
-from bicore.moments.features import Embedded, FeatureMap, Nystrom, RandomFourier, RandomReLU, Rows
+from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomReLU
+from bicore.moments.features.maps import Embedded, Rows
 from bicore.picking import as_seed
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
+from bicore.shards.estimating import estimate as estimate_passes
+from bicore.shards.selection import select_from_shards
 from bicore.sources.base import Source
 from bicore.sources.opening import open_shards, open_table
 from bicore.sources.parts import ShardSource
@@ -135,7 +137,7 @@ class RowsInParts:
         features, options, notes = translate(self._without_opening(), as_seed(seed), exact)
         for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=3)
-        coreset = shards.select_from_shards(
+        coreset = select_from_shards(
             self._open(),
             size,
             outer=self._open_outer(),
@@ -152,7 +154,7 @@ class RowsInParts:
         features, options, notes = translate(self._without_opening(), 0, exact)
         for name in ("state", "executor"):
             options.pop(name, None)
-        found = shards.estimate(
+        found = estimate_passes(
             self._open(), size, feature_map=features, runtime=runtime, **options
         )
         words = notes[0] if notes else None

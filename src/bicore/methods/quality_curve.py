@@ -12,14 +12,15 @@ from bicore.bilevel.engines import choose
 from bicore.bilevel.prepare import prepare
 from bicore.bilevel.problem import Constant, PerPoint
 from bicore.bilevel.solvers.weights import WeightMode
-from bicore.bilevel.strategies import Greedy
+from bicore.bilevel.strategies.base import Greedy
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_number
 from bicore.methods.base import Selector, need_labels
 from bicore.methods.bilevel import BilevelSelector
 from bicore.picking import as_seed, as_size, continued, in_id_order
-from bicore.runtime import Clock, Runtime
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Runtime
 
 #: The first size that is evaluated; each next one is twice as large.
 FIRST = 32

@@ -18,7 +18,7 @@ from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Gradient
 from bicore.bilevel.solvers.weights import WeightMode
-from bicore.bilevel.strategies import Strategy
+from bicore.bilevel.strategies.base import Strategy
 from bicore.bilevel.verification import Verification, verify_objective
 from bicore.coreset import Coreset, Provenance, labels_in
 from bicore.data import Array, Dataset, summable
@@ -29,7 +29,8 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.outcome import build_coreset
 from bicore.numerics.linear_algebra import summed_over_rows
 from bicore.picking import in_id_order
-from bicore.runtime import ProgressLine, Runtime, parse_bytes
+from bicore.runtime.clock import ProgressLine
+from bicore.runtime.context import Runtime, parse_bytes
 
 #: Directions whose variance is below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-12

@@ -1,6 +1,8 @@
 """The outer objective as moments: one object for streams, shards and clusters."""
 
-from bicore.moments.moments import Moments, Outer
-from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
+from typing import TYPE_CHECKING
 
-__all__ = ["Candidates", "FeatureRows", "FeatureState", "Moments", "Outer"]
+from bicore._deprecated import find_moved
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

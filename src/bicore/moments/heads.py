@@ -26,14 +26,11 @@ from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Task, as_features, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_number
 from bicore.files import FORMAT, damaged, read_state, strip_prefix, write_state
-from bicore.moments.features import (
-    FeatureMap,
-    Rows,
-    WithConstant,
-    as_feature_map,
-    map_from_state,
-    map_to_state,
-)
+from bicore.moments.features import FeatureMap
+from bicore.moments.features.base import WithConstant
+from bicore.moments.features.maps import Rows
+from bicore.moments.features.registry import as_feature_map
+from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]

@@ -211,7 +211,7 @@ class FeatureState:
 
     Examples
     --------
-    >>> from bicore.moments import Moments
+    >>> from bicore.moments.moments import Moments
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(40, 5)), np.eye(2)[rng.integers(0, 2, 40)]
     >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
@@ -364,7 +364,7 @@ class FeatureRows(RidgeRows):
 
     Examples
     --------
-    >>> from bicore.moments import Moments
+    >>> from bicore.moments.moments import Moments
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(40, 5)), np.eye(2)[rng.integers(0, 2, 40)]
     >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
@@ -431,7 +431,7 @@ class Candidates(RidgeRows):
 
     Examples
     --------
-    >>> from bicore.moments import Moments
+    >>> from bicore.moments.moments import Moments
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(40, 5)), rng.integers(0, 2, 40)
     >>> outer = Moments.empty(5).with_rows(x, y).outer()

@@ -1,10 +1,11 @@
 """The user's own network: its outputs, and the bilevel problem on its parameters."""
 
-from bicore.networks.observe import Observed, dropout_probabilities, observe
-from bicore.networks.problem import FlatModule, NetworkProblem, Rows
+from typing import TYPE_CHECKING
+
+from bicore._deprecated import find_moved
+from bicore.networks.observe import observe
 from bicore.networks.solvers import (
     ConjugateGradients,
-    InverseHessian,
     NeumannSeries,
     QuasiNewton,
     Stochastic,
@@ -13,15 +14,12 @@ from bicore.networks.solvers import (
 
 __all__ = [
     "ConjugateGradients",
-    "FlatModule",
-    "InverseHessian",
-    "NetworkProblem",
     "NeumannSeries",
-    "Observed",
     "QuasiNewton",
-    "Rows",
     "Stochastic",
     "Training",
-    "dropout_probabilities",
     "observe",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

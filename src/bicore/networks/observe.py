@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_type, unknown_name
 from bicore.networks.loading import is_loader, is_torch_data, open_data
-from bicore.runtime import checkpoint, wide
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import wide
 
 #: Points that pass through the module together.
 BATCH = 512

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
 from bicore.errors import InputError, NumericalError
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 #: Rows of one batch.
 BATCH = 512

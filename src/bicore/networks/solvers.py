@@ -12,7 +12,7 @@ from torch import Tensor
 from bicore.errors import NumericalError
 from bicore.networks.problem import NetworkProblem, Rows
 from bicore.numerics.linear_algebra import conjugate_gradients
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 #: L-BFGS ends if a step changes θ and the objective by less: far below any tolerance on the
 #: gradient, so that the gradient decides.
@@ -78,7 +78,7 @@ class QuasiNewton(Training):
 
     Examples
     --------
-    >>> from bicore.networks import FlatModule
+    >>> from bicore.networks.problem import FlatModule
     >>> module = FlatModule(torch.nn.Linear(2, 1, bias=False))
     >>> problem = NetworkProblem(module, lambda outputs, y: (outputs - y).square().sum(1), 1.0)
     >>> rows = Rows(torch.eye(2), torch.tensor([[1.0], [2.0]]), torch.ones(2))
@@ -125,7 +125,7 @@ class Stochastic(Training):
 
     Examples
     --------
-    >>> from bicore.networks import FlatModule
+    >>> from bicore.networks.problem import FlatModule
     >>> module = FlatModule(torch.nn.Linear(2, 1, bias=False))
     >>> problem = NetworkProblem(module, lambda outputs, y: (outputs - y).square().sum(1), 1.0)
     >>> rows = Rows(torch.eye(2), torch.tensor([[1.0], [2.0]]), torch.ones(2))

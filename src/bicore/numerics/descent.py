@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from bicore.runtime import Clock, TimeOver, unhurried
+from bicore.runtime.clock import Clock, TimeOver, unhurried
 
 T = TypeVar("T")
 

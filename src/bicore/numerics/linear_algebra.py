@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from bicore.errors import NumericalError
-from bicore.runtime import checkpoint, wide
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import wide
 
 #: Multiplications of one part: about a tenth of a second on one core.
 PART = 1 << 30

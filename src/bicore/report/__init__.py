@@ -1,17 +1,17 @@
 """Figures and HTML pages of selections and comparisons."""
 
-from bicore.report.comparison import ComparisonResult, compare
-from bicore.report.figures import draw, draw_curves, draw_worth, new_figure
-from bicore.report.page_of_comparison import comparison_page
+from typing import TYPE_CHECKING
+
+from bicore._deprecated import find_moved
+from bicore.report.comparison import ComparisonResult
+from bicore.report.figures import draw
 from bicore.report.page_of_selection import page
 
 __all__ = [
     "ComparisonResult",
-    "compare",
-    "comparison_page",
     "draw",
-    "draw_curves",
-    "draw_worth",
-    "new_figure",
     "page",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

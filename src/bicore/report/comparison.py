@@ -28,7 +28,8 @@ from bicore.methods.registry import METHODS as KNOWN
 from bicore.methods.registry import as_selector, parameters_of
 from bicore.report.figures import draw_curves
 from bicore.report.page_of_comparison import comparison_page
-from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.runtime.clock import Clock, ProgressLine
+from bicore.runtime.context import Runtime
 from bicore.streaming.registry import BUFFERS, as_buffer
 
 #: Methods and memories that need classes.
@@ -80,7 +81,7 @@ def compare(
     seeds : int
         Number of repetitions, each with its own pool.
     judge : str, Judge or sequence
-        Evaluation models: names of ``bicore.evaluate.JUDGES``, or objects.
+        Evaluation models: names of ``bicore.evaluate.models.JUDGES``, or objects.
     score : str, optional
         Metric of the table: "accuracy" (default) or "balanced"; for targets "r2" (default) or
         "mae".

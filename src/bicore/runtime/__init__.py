@@ -1,30 +1,8 @@
 """Device, precision, memory, threads, time and progress of a computation."""
 
-from bicore.runtime.clock import Clock, ProgressLine, Step, TimeOver, checkpoint, unhurried
-from bicore.runtime.context import (
-    Context,
-    Runtime,
-    free_bytes,
-    human_bytes,
-    parse_bytes,
-    versions,
-)
-from bicore.runtime.threads import handed_out, narrow, wide
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Clock",
-    "Context",
-    "ProgressLine",
-    "Runtime",
-    "Step",
-    "TimeOver",
-    "checkpoint",
-    "free_bytes",
-    "handed_out",
-    "human_bytes",
-    "narrow",
-    "parse_bytes",
-    "unhurried",
-    "versions",
-    "wide",
-]
+from bicore._deprecated import find_moved
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

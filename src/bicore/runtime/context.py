@@ -204,7 +204,7 @@ class Context:
     Examples
     --------
     >>> from bicore import Dataset, Runtime
-    >>> from bicore.runtime import Context
+    >>> from bicore.runtime.context import Context
     >>> from bicore.methods import KCenter
     >>> context = Context(runtime=Runtime(device="cpu", threads=1))
     >>> rows = Dataset([[0.0], [1.0]])

@@ -13,7 +13,7 @@ import torch
 from bicore.errors import InputError
 from bicore.moments.moments import check_room
 from bicore.picking import as_size
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.shards.request import ROUNDS, Shape, make_request
 from bicore.sources.parts import ShardSource
 
@@ -47,7 +47,7 @@ class ShardEstimate:
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.sources import ArrayShards
+    >>> from bicore.sources.chunks import ArrayShards
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
     >>> found = estimate(ArrayShards(x, x[:, 0] > 0), 10)
     >>> found.rows, found.passes
@@ -81,7 +81,7 @@ def estimate(
     Parameters
     ----------
     source : ShardSource
-        The rows; see :func:`bicore.shards.open_shards`.
+        The rows; see :func:`bicore.sources.open_shards`.
     size : int or float
         How many points, or a fraction of the rows.
     feature_map : str, FeatureMap or torch.nn.Module, optional
@@ -108,7 +108,7 @@ def estimate(
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.sources import ArrayShards
+    >>> from bicore.sources.chunks import ArrayShards
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
     >>> estimate(ArrayShards(x, x[:, 0] > 0), 10, exact=True).passes
     11

@@ -88,7 +88,7 @@ class Threads(Executor):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.sources import ArrayShards
+    >>> from bicore.sources.chunks import ArrayShards
     >>> source = ArrayShards(np.zeros((10, 2)), part_rows=4)
     >>> list(Threads(2).map(lambda source, part: part.count, source))
     [4, 4, 2]
@@ -174,7 +174,7 @@ class Card(Executor):
     --------
     >>> import numpy as np
     >>> from bicore.shards.selection import select_from_shards
-    >>> from bicore.sources import ArrayShards
+    >>> from bicore.sources.chunks import ArrayShards
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(300, 4))
     >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=100)
@@ -248,7 +248,7 @@ class DaskExecutor(Executor):
 
     Examples
     --------
-    >>> from bicore.distributed import DaskExecutor
+    >>> from bicore.shards import DaskExecutor
     >>> with DaskExecutor("tcp://10.0.0.1:8786") as workers:  # doctest: +SKIP
     ...     select_from_shards(source, 1000, executor=workers)
     """

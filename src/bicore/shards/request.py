@@ -11,10 +11,13 @@ from bicore.bilevel.greedy import QuotaRule, open_classes
 from bicore.bilevel.prepare import as_quotas
 from bicore.data import Array, Targets, Task
 from bicore.errors import check_integer, check_number, check_type, unknown_name
-from bicore.moments.features import FeatureMap, Rows, WithConstant, as_feature_map
+from bicore.moments.features import FeatureMap
+from bicore.moments.features.base import WithConstant
+from bicore.moments.features.maps import Rows
+from bicore.moments.features.registry import as_feature_map
 from bicore.moments.moments import Moments
 from bicore.picking import Relative, as_relative
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.shards.counting import BLOCK
 from bicore.sources.parts import Chunk, ShardSource
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.moments.features import FeatureMap, WithConstant
-from bicore.moments.features.base import in_full_precision
+from bicore.moments.features import FeatureMap
+from bicore.moments.features.base import WithConstant, in_full_precision
 from bicore.moments.ridge import fall
 from bicore.shards.counting import PartRows, PartWork, encode
 from bicore.sources.parts import Part, ShardSource

@@ -23,12 +23,12 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import DRIFT, improve
-from bicore.moments.features import WithConstant
+from bicore.moments.features.base import WithConstant
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
 from bicore.picking import TIE, as_size, as_start
-from bicore.runtime import Clock, Runtime
-from bicore.runtime.clock import ProgressLine, TimeOver
+from bicore.runtime.clock import Clock, ProgressLine, TimeOver
+from bicore.runtime.context import Runtime
 from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
 from bicore.shards.executors import Card, DaskExecutor, Executor, Threads, Work
 from bicore.shards.request import (
@@ -71,7 +71,7 @@ def select_from_shards(
     Parameters
     ----------
     source : ShardSource
-        The rows; see :func:`bicore.shards.open_shards`.
+        The rows; see :func:`bicore.sources.open_shards`.
     size : int or float
         How many points, or a fraction of the rows.
     outer : ShardSource, optional
@@ -116,7 +116,7 @@ def select_from_shards(
 
     Examples
     --------
-    >>> from bicore.sources import ArrayShards
+    >>> from bicore.sources.chunks import ArrayShards
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(1000, 8))
     >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=300)

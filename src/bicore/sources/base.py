@@ -45,7 +45,7 @@ class Source:
 
     Examples
     --------
-    >>> from bicore.sources import open_source
+    >>> from bicore.sources.opening import open_source
     >>> source = open_source("digits")
     >>> source.data.x.shape, source.images.shape
     ((1797, 64), (1797, 8, 8))

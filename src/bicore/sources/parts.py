@@ -155,7 +155,7 @@ class ShardSource(ABC):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.sources import ArrayShards
+    >>> from bicore.sources.chunks import ArrayShards
     >>> len(ArrayShards(np.zeros((10, 2)), part_rows=4))
     10
     """

@@ -9,7 +9,8 @@ import numpy as np
 
 from bicore.data import Array, Dataset, as_features
 from bicore.errors import InputError
-from bicore.runtime import Runtime, checkpoint
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.context import Runtime
 from bicore.sources.parts import Chunk, Part, ShardSource
 from bicore.sources.reading import COPIES, NUMBER
 

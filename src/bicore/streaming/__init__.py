@@ -1,17 +1,18 @@
 """Memories: buffers of a stream, and replay memories for tasks one after the other."""
 
-from bicore.streaming.buffer import Buffer, StateFolder
+from typing import TYPE_CHECKING
+
+from bicore._deprecated import find_moved
 from bicore.streaming.merge_reduce import MergeReduce
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.prototypes import Prototypes
 from bicore.streaming.registry import BUFFERS, as_buffer
 from bicore.streaming.replay import JointReplay, ReplayMemory
 from bicore.streaming.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
-from bicore.streaming.vcl import VariationalFit, VariationalLearner, VariationalTraining
+from bicore.streaming.vcl import VariationalLearner, VariationalTraining
 
 __all__ = [
     "BUFFERS",
-    "Buffer",
     "ClassBalancedReservoir",
     "GradientSampling",
     "JointReplay",
@@ -20,9 +21,10 @@ __all__ = [
     "Prototypes",
     "ReplayMemory",
     "Reservoir",
-    "StateFolder",
-    "VariationalFit",
     "VariationalLearner",
     "VariationalTraining",
     "as_buffer",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = find_moved(__name__)

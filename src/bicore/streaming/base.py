@@ -24,7 +24,7 @@ from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix,
 from bicore.methods.base import Selector, require_complete
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.params import Parameters
-from bicore.runtime import Context, Runtime
+from bicore.runtime.context import Context, Runtime
 
 Transform = Callable[[Tensor], Tensor]
 PathLike = str | os.PathLike[str]

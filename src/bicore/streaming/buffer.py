@@ -15,7 +15,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
 from bicore.files import hold, sync_folder
-from bicore.runtime import Context, Runtime
+from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
     Memory,

@@ -13,7 +13,7 @@ from bicore._deprecated import renamed_fields
 from bicore.data import Array, Dataset, joined
 from bicore.errors import check_integer
 from bicore.methods.base import Selector, list_classes
-from bicore.runtime import Context
+from bicore.runtime.context import Context
 from bicore.streaming.base import OLD_WEIGHTING, Arrays, SelectingMemory, State, Weighting
 from bicore.streaming.buffer import MergingBuffer
 

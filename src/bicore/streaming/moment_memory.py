@@ -16,17 +16,11 @@ from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import InputError, as_option, check_number, check_type
 from bicore.files import strip_prefix
 from bicore.moments.choosing import WAYS, as_way
-from bicore.moments.features import (
-    AutomaticFeatures,
-    FeatureMap,
-    Rows,
-    Standardised,
-    WithConstant,
-    as_feature_map,
-    map_from_state,
-    map_to_state,
-)
-from bicore.moments.features.registry import FAR
+from bicore.moments.features import FeatureMap
+from bicore.moments.features.base import WithConstant
+from bicore.moments.features.maps import Rows, Standardised
+from bicore.moments.features.registry import FAR, AutomaticFeatures, as_feature_map
+from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import (
     OLD_PRIORS,
     Moments,
@@ -41,7 +35,7 @@ from bicore.moments.moments import (
 )
 from bicore.moments.running import RunningMoments
 from bicore.picking import Relative, as_relative
-from bicore.runtime import Context, Runtime
+from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
     PathLike,
@@ -93,7 +87,7 @@ class MomentMemory(MergingBuffer):
 
     The stream is summarised by moments in a feature space, p² numbers. The memory is chosen from
     the rows kept and the new ones so that a ridge regression on it has the least loss on everything
-    seen (:class:`~bicore.moments.Moments`). No second pass over the stream is needed.
+    seen (``bicore.moments.moments.Moments``). No second pass over the stream is needed.
 
     Parameters
     ----------

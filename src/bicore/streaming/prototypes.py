@@ -9,7 +9,7 @@ import numpy as np
 
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.runtime import Context
+from bicore.runtime.context import Context
 from bicore.streaming.base import Arrays
 from bicore.streaming.buffer import Buffer
 

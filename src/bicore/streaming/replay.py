@@ -16,7 +16,7 @@ from bicore.methods.base import Selector, list_classes
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import OLD_PRIORS, Prior
 from bicore.picking import Relative
-from bicore.runtime import Context, Runtime
+from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     OLD_WEIGHTING,
     Arrays,

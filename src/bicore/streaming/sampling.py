@@ -16,7 +16,7 @@ from bicore._deprecated import renamed_fields
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.networks.observe import Observed, observe
-from bicore.runtime import Context
+from bicore.runtime.context import Context
 from bicore.streaming.base import Arrays, State
 from bicore.streaming.buffer import Buffer
 

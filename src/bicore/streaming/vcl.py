@@ -26,7 +26,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_integer, check_number
 from bicore.methods.base import Selector
-from bicore.runtime import Runtime
+from bicore.runtime.context import Runtime
 from bicore.streaming.base import as_context
 
 #: Standard deviation of the weights before the first task.

@@ -27,7 +27,7 @@ from bicore.bilevel.solvers.softmax import Fit, Preconditioner, SoftmaxFit
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
 from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
 #: it for float64.

@@ -13,7 +13,7 @@ from torch import Tensor
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.errors import check_number
 from bicore.numerics.descent import ProjectedDescent, Reweighable, steepest, until_over
-from bicore.runtime import Clock, unhurried
+from bicore.runtime.clock import Clock, unhurried
 
 #: Lengths of a step that are tried before the search ends where it stands.
 ATTEMPTS = 25

@@ -15,14 +15,3 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "elimination": Elimination,
     "simplex": Simplex,
 }
-
-__all__ = [
-    "STRATEGIES",
-    "Batches",
-    "Elimination",
-    "Exchange",
-    "Greedy",
-    "OpenStrategy",
-    "Simplex",
-    "Strategy",
-]

@@ -23,7 +23,7 @@ from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.picking import Start, ranks_of
-from bicore.runtime import Clock, ProgressLine, TimeOver
+from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
 
 @dataclass(eq=False)

@@ -32,7 +32,8 @@ from bicore.numerics.linear_algebra import (
     summed_over_rows,
 )
 from bicore.picking import TIE
-from bicore.runtime import checkpoint, wide
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import wide
 
 #: Numbers of a stored matrix that are copied to float64 at a time.
 COPIED = 1 << 22

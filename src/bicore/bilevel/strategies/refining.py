@@ -16,7 +16,7 @@ from bicore.coreset import Status
 from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, capped, steepest
 from bicore.picking import TIE
-from bicore.runtime import Clock, checkpoint
+from bicore.runtime.clock import Clock, checkpoint
 
 #: The first β makes the penalty this share of the objective.
 FIRST_SHARE = 0.01

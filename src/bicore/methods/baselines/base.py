@@ -22,7 +22,8 @@ from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import in_id_order
-from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
+from bicore.runtime.clock import Clock, ProgressLine, TimeOver
+from bicore.runtime.context import Context, versions
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,7 @@ from bicore.methods.baselines.spaces import OverSpace
 from bicore.numerics.descent import capped, enough, lengths, spectral_length
 from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
 from bicore.picking import lowest
-from bicore.runtime import TimeOver, checkpoint
+from bicore.runtime.clock import TimeOver, checkpoint
 
 #: Default σ², as a share of the mean prior variance of a point.
 NOISE_SHARE = 0.1

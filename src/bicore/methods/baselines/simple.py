@@ -15,7 +15,7 @@ from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outp
 from bicore.methods.sampling import order_by_rounds
 from bicore.networks.observe import Observed, dropout_probabilities
 from bicore.picking import lowest, step_rng
-from bicore.runtime import checkpoint
+from bicore.runtime.clock import checkpoint
 
 DIFFICULTIES = ("error", "loss", "margin")
 #: Scores are compared to this many digits of the largest.

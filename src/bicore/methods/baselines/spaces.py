@@ -24,7 +24,7 @@ from bicore.kernels.operators import Features, KernelOperator, OuterProducts
 from bicore.kernels.scaling import Normalised
 from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
 from bicore.methods.sampling import QUANTILES, allocate_points, strata_of
-from bicore.runtime import ProgressLine
+from bicore.runtime.clock import ProgressLine
 
 #: Vectors of n float64 that a rule keeps in addition to one per selected point.
 VECTORS_BESIDE = 8
@@ -201,7 +201,8 @@ class KernelSpace(Space):
 
     Examples
     --------
-    >>> from bicore import RBF, Dataset
+    >>> from bicore.kernels import RBF
+    >>> from bicore import Dataset
     >>> from bicore.methods import KCenter
     >>> data = Dataset([[0.0], [0.1], [0.2], [5.0]])
     >>> KCenter(KernelSpace(RBF(1.0)), first="central").select(data, 2).indices.tolist()

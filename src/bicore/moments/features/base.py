@@ -19,7 +19,8 @@ from bicore.data import Array, as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_integer, check_number
 from bicore.files import fingerprint
 from bicore.kernels.scaling import check_scale, unit_rows
-from bicore.runtime import checkpoint, wide
+from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import wide
 
 T = TypeVar("T")
 
@@ -229,7 +230,7 @@ class UnitRows(FeatureMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import Rows
+    >>> from bicore.moments.features.maps import Rows
     >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     >>> Rows().fit(x.numpy()).unit()(x).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
@@ -287,7 +288,8 @@ class WithConstant(FeatureMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import Rows, WithConstant
+    >>> from bicore.moments.features.maps import Rows
+    >>> from bicore.moments.features.base import WithConstant
     >>> x = torch.tensor([[3.0, 4.0], [0.0, 5.0]])
     >>> WithConstant(Rows()).fit(x.numpy())(x).tolist()
     [[3.0, 4.0, 5.0], [0.0, 5.0, 5.0]]

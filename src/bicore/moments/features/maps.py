@@ -59,7 +59,7 @@ class Rows(ShapedMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import Rows
+    >>> from bicore.moments.features.maps import Rows
     >>> x = torch.tensor([[1.0, 2.0]])
     >>> Rows(constant=True).fit(x.numpy())(x).tolist()
     [[1.0, 2.0, 1.0]]
@@ -114,7 +114,7 @@ class Standardised(ShapedMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import Rows, Standardised
+    >>> from bicore.moments.features.maps import Rows, Standardised
     >>> x = torch.tensor([[0.0, 1000.0], [2.0, 3000.0]])
     >>> Standardised(Rows()).fit(x.numpy())(x).tolist()
     [[-1.0, -1.0], [1.0, 1.0]]
@@ -182,7 +182,7 @@ class Embedded(ShapedMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import Embedded
+    >>> from bicore.moments.features.maps import Embedded
     >>> x = torch.ones(2, 3)
     >>> Embedded(torch.nn.Linear(3, 5)).fit(x.numpy())(x).shape
     torch.Size([2, 5])
@@ -378,7 +378,7 @@ class RandomConvolutions(_ImageMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import RandomConvolutions
+    >>> from bicore.moments.features.maps import RandomConvolutions
     >>> x = torch.ones(2, 3, 8, 8)
     >>> RandomConvolutions(width=64, pool=2).fit(x.numpy())(x).shape
     torch.Size([2, 64])
@@ -476,7 +476,7 @@ class WhitenedPatches(_ImageMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import WhitenedPatches
+    >>> from bicore.moments.features.maps import WhitenedPatches
     >>> x = torch.rand(5, 3, 16, 16)
     >>> WhitenedPatches(width=64).fit(x.numpy())(x).shape
     torch.Size([5, 64])
@@ -587,7 +587,7 @@ class RandomPooled(_ImageMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore.moments.features import RandomPooled
+    >>> from bicore.moments.features.maps import RandomPooled
     >>> x = torch.ones(2, 3, 8, 8)
     >>> RandomPooled(width=16, hidden=8).fit(x.numpy())(x).shape
     torch.Size([2, 16])
@@ -647,9 +647,9 @@ class RandomFourier(ShapedMap):
     """Cosines and sines of random frequencies, whose inner products approximate a kernel.
 
     Every row has length 1, as k(x, x) = 1. Frequencies are drawn from the kernel's spectrum:
-    normal with variance 2γ for :class:`bicore.RBF`, Cauchy with scale γ in each coordinate for
-    :class:`bicore.Laplace` (which is of ‖a − b‖₁). The error of an inner product is about
-    1/√width. Phases are computed in float64 whatever the rows, for a phase of thousands of turns
+    normal with variance 2γ for :class:`bicore.kernels.RBF`, Cauchy with scale γ in each coordinate
+    for :class:`bicore.kernels.Laplace` (which is of ‖a − b‖₁). The error of an inner product is
+    about 1/√width. Phases are computed in float64 whatever the rows: a phase of thousands of turns
     has no digits left in float32.
 
     Parameters
@@ -750,7 +750,7 @@ class Nystrom(ShapedMap):
     Examples
     --------
     >>> import torch
-    >>> from bicore import RBF
+    >>> from bicore.kernels import RBF
     >>> from bicore.moments.features import Nystrom
     >>> x = torch.tensor([[0.0], [1.0]])
     >>> phi = Nystrom(RBF(1.0)).fit(x.numpy())(x)

@@ -73,7 +73,7 @@ class AutomaticFeatures(FeatureMap):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.moments.features import AutomaticFeatures
+    >>> from bicore.moments.features.registry import AutomaticFeatures
     >>> rows = np.random.default_rng(0).standard_normal((20, 64))
     >>> AutomaticFeatures().fit(rows).reason
     'embedding'
@@ -205,7 +205,7 @@ def as_feature_map(value: Any, random_state: int = 0) -> FeatureMap:
 
     Examples
     --------
-    >>> from bicore.moments.features import as_feature_map
+    >>> from bicore.moments.features.registry import as_feature_map
     >>> as_feature_map("relu", random_state=3).random_state, as_feature_map("relu:512").width
     (3, 512)
     """

@@ -66,7 +66,8 @@ def map_to_state(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]
 
     Examples
     --------
-    >>> from bicore.moments.features import RandomReLU, map_from_state, map_to_state
+    >>> from bicore.moments.features import RandomReLU
+    >>> from bicore.moments.features.saving import map_from_state, map_to_state
     >>> values, arrays = map_to_state(RandomReLU(width=64, random_state=7))
     >>> map_from_state(values, arrays).random_state, arrays
     (7, {})
@@ -102,7 +103,8 @@ def map_from_state(
 
     Examples
     --------
-    >>> from bicore.moments.features import Rows, map_from_state, map_to_state
+    >>> from bicore.moments.features.maps import Rows
+    >>> from bicore.moments.features.saving import map_from_state, map_to_state
     >>> map_from_state(*map_to_state(Rows(constant=True))) == Rows(constant=True)
     True
     """
