@@ -173,7 +173,7 @@ def test_of_equal_points_the_lowest_ids_are_exchanged_and_come_first(monkeypatch
 
 def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
     better = 0
-    for seed in range(3):
+    for seed in range(4):
         given = data(20, seed)
         greedy, exchanged = (
             BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=strategy).select(given, 4)
@@ -195,7 +195,7 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
             for k in set(range(20)) - set(exchanged.indices.tolist()):
                 swapped = [*exchanged.indices[:i], k, *exchanged.indices[i + 1 :]]
                 assert refitted(problem, swapped) > exchanged.objectives[-1] * (1 - 1e-5)
-    assert better >= 1
+    assert better >= 3
     best = min(refitted(problem, chosen) for chosen in combinations(range(20), 4))
     assert exchanged.objectives[-1] <= 1.15 * best
 
