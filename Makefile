@@ -33,7 +33,7 @@ test-busy: $(INSTALLED)
 	for run in 1 2 3 4 5; do $(BIN)/pytest -n 2 --dist worksteal -m "not slow" || exit 1; done
 
 $(VENV)/.doors: $(INSTALLED)
-	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[all]"
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[all,notebooks]"
 	touch $@
 
 lint: $(INSTALLED)

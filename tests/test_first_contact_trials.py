@@ -1,4 +1,9 @@
-"""Five first contacts through the real command, each in at most two commands."""
+"""Five first contacts, each in at most two commands that run as processes of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -6,8 +11,12 @@ import pytest
 from PIL import Image
 from sklearn.linear_model import LogisticRegression
 
+import bicore
 from bicore import Coreset
+from tests.marks import few
 
+#: Whichever folder a process is started in, it finds the package that is tested.
+PLACE = {**os.environ, "PYTHONPATH": str(Path(bicore.__file__).parents[1])}
 RNG = np.random.default_rng(0)
 
 
@@ -24,15 +33,16 @@ def customers(tmp_path):
     return frame
 
 
-def run(bicore, folder, *words):
-    result = bicore(*words, cwd=folder)
+def run(folder, *words):
+    command = [sys.executable, "-m", "bicore", *words]
+    result = subprocess.run(command, cwd=folder, env=PLACE, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result
 
 
-def test_trial_a_table_to_train(bicore, tmp_path, customers):
+def test_trial_a_table_to_train(tmp_path, customers):
     words = ["customers.csv", "--target", "churn", "--size", "10%", "--out", "picks.csv"]
-    told = run(bicore, tmp_path, "select", *words)
+    told = run(tmp_path, "select", *words)
     assert "row 150 is 'n.a.'" in told.stderr
     assert "left out columns: customer_id" in told.stderr
     picks = pd.read_csv(tmp_path / "picks.csv")
@@ -45,22 +55,22 @@ def test_trial_a_table_to_train(bicore, tmp_path, customers):
     assert model.score(every, customers["churn"]) > 0.8
 
 
-def test_trial_a_table_to_label(bicore, tmp_path, customers):
+def test_trial_a_table_to_label(tmp_path, customers):
     customers.drop(columns="churn").to_csv(tmp_path / "rows.csv", index=False)
-    told = run(bicore, tmp_path, "select", "rows.csv", "--size", "12", "--out", "to-label.csv")
+    told = run(tmp_path, "select", "rows.csv", "--size", "12", "--out", "to-label.csv")
     assert "facility-location" in told.stdout
     assert "--target" in told.stdout
     assert len(pd.read_csv(tmp_path / "to-label.csv")) == 12
 
 
-@pytest.mark.parametrize("classes", ["ab", ""])
-def test_trial_a_folder_of_images_of_several_sizes(bicore, tmp_path, classes):
+@pytest.mark.parametrize("classes", few(["ab", ""]))
+def test_trial_a_folder_of_images_of_several_sizes(tmp_path, classes):
     for number in range(12):
         folder = tmp_path / "pictures" / (classes[number % 2] if classes else "")
         folder.mkdir(parents=True, exist_ok=True)
         pixels = RNG.integers(0, 255, (6 + number % 3, 9, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{number}.png")
-    told = run(bicore, tmp_path, "select", "pictures", "--size", "4", "--out", "chosen")
+    told = run(tmp_path, "select", "pictures", "--size", "4", "--out", "chosen")
     assert "32×32" in told.stderr
     copies = [
         path.relative_to(tmp_path / "chosen") for path in (tmp_path / "chosen").rglob("*.png")
@@ -70,28 +80,34 @@ def test_trial_a_folder_of_images_of_several_sizes(bicore, tmp_path, classes):
     assert {len(copy.parts) for copy in copies} == {2 if classes else 1}
 
 
-def test_trial_an_array_with_labels(bicore, tmp_path):
+def test_trial_an_array_with_labels(tmp_path):
     x = RNG.normal(size=(90, 5))
     np.save(tmp_path / "embeddings.npy", x)
     np.save(tmp_path / "labels.npy", x[:, 0] > 0)
     words = ["embeddings.npy", "--labels", "labels.npy", "--size", "8", "--out", "picks.npz"]
-    run(bicore, tmp_path, "select", *words)
-    shown = run(bicore, tmp_path, "show", "picks.npz").stdout
-    assert "8 of 90 points" in shown
+    assert "8 of 90 points" in run(tmp_path, "select", *words).stdout
     assert len(Coreset.load(tmp_path / "picks.npz")) == 8
 
 
 CELLS = """
 import numpy as np, bicore
 x = np.random.default_rng(0).normal(size=(80, 3))
-coreset = bicore.select(x, x[:, 0] > 0, 6, runtime=bicore.Runtime(progress=True))
+bicore.select(x, x[:, 0] > 0, 6, runtime=bicore.Runtime(progress=True))
 """
 
 
-def test_trial_a_notebook(capsys):
-    names = {}
-    exec(CELLS, names)
-    assert capsys.readouterr().err.startswith("selecting 6/6")  # an executed notebook keeps it
-    shown = names["coreset"]._repr_html_()
-    assert "6 of 80 points" in shown
-    assert ">objective</text>" in shown
+@pytest.mark.slow
+def test_trial_a_notebook(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cell = nbformat.v4.new_code_cell(CELLS)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "first.ipynb")
+    command = [sys.executable, "-m", "jupyter", "execute", "--inplace", "first.ipynb"]
+    result = subprocess.run(command, cwd=tmp_path, env=PLACE, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    (cell,) = nbformat.read(tmp_path / "first.ipynb", 4).cells
+    shown = [one["data"]["text/html"] for one in cell.outputs if "data" in one]
+    assert '<progress max="1" value="1.000">' in shown[0]  # an executed notebook keeps it
+    assert "selecting 6/6" in shown[0]
+    assert "6 of 80 points" in shown[-1]
+    assert ">objective</text>" in shown[-1]
