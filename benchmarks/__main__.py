@@ -38,7 +38,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
     "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
     "--minutes": (0.0, "comparison_…, contexts, text: start nothing after this time."),
-    "--methods": (None, "comparison_…: comma-separated methods; goals: problems."),
+    "--methods": (None, "battery, comparison_…: comma-separated methods; goals: problems."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),
     "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets."),
     "--processes": (2, "battery, contexts, text: number of processes; scale: number of threads."),

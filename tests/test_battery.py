@@ -66,7 +66,7 @@ def test_a_job_gives_a_row_for_each_method_and_for_all_data(tmp_path):
     small = SimpleNamespace(**{**vars(protocol), "sets": ("wine",), "seeds": 1, "fixed": {}})
     small.sizes = lambda classes, pool: [4]
     small.methods = {name: protocol.methods[name] for name in ("uniform", "default")}
-    job = ("variants", "wine", 0, 0.0, str(tmp_path), "cpu")
+    job = ("variants", "wine", 0, 0.0, str(tmp_path), "cpu", (*small.methods, "all data"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "variants", small)
         from benchmarks.battery.work import _rows
@@ -74,6 +74,7 @@ def test_a_job_gives_a_row_for_each_method_and_for_all_data(tmp_path):
         found = _rows(job)
     assert [row["method"] for row in found] == ["uniform", "default", "all data"]
     assert set(found[1]["scores"]) == {"logistic", "forest", "knn"}
+    assert found[1]["classes"] == 2
     assert all(0 <= value <= 1 for row in found for own in row["scores"].values() for value in own)
     assert callable(battery.run)
 

@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,16 @@ MOST_BOOSTED = 5
 #: Sets whose columns share a scale by nature; the others are tables.
 AS_THEY_ARE = ("digits", "mnist", "cifar10", "embedding", "reuters", "newsgroups")
 
-Job = tuple[str, str, int, float, str, str]
+WHOLE = "all data"
+#: Protocol, set, seed, share of wrong labels, folder, device, and the methods to run.
+Job = tuple[str, str, int, float, str, str, tuple[str, ...]]
 
 
 def worked(arguments: Any) -> dict[str, Any]:
-    protocol = PROTOCOLS[arguments.protocol]
     rows = Rows(arguments.rows)
-    done = {(row["set"], row["seed"], row["flips"]) for row in rows}
-    jobs = [
-        (arguments.protocol, name, seed, flips, str(arguments.sets), arguments.device)
-        for seed in range(protocol.seeds)
-        for flips in protocol.flips
-        for name in protocol.sets
-        if (name, seed, flips) not in done
-    ]
+    jobs = list(
+        _jobs(arguments, {(row["set"], row["seed"], row["flips"], row["method"]) for row in rows})
+    )
     context = multiprocessing.get_context("spawn")
     with context.Pool(arguments.processes, _alone) as pool:
         for place, found in enumerate(pool.imap_unordered(_rows, jobs)):
@@ -56,6 +53,29 @@ def worked(arguments: Any) -> dict[str, Any]:
             report(f"{place + 1} of {len(jobs)}: {found[0]['set']}")
     record = f"battery_{arguments.protocol}"
     return {"record": record, "protocol": arguments.protocol, "rows": list(rows)}
+
+
+def _jobs(arguments: Any, done: set[tuple[str, int, float, str]]) -> Iterator[Job]:
+    """The work that is left, seed by seed; ``--methods`` names the methods to run."""
+    protocol = PROTOCOLS[arguments.protocol]
+    wanted = arguments.methods.split(",") if arguments.methods else [*protocol.methods, WHOLE]
+    for seed, flips, name in product(range(protocol.seeds), protocol.flips, protocol.sets):
+        methods = tuple(
+            method
+            for method in wanted
+            if (name, seed, flips, method) not in done
+            and (method == WHOLE or _applies(protocol.methods[method], SETS[name].regression))
+        )
+        if methods:
+            folder = str(arguments.sets)
+            yield arguments.protocol, name, seed, flips, folder, arguments.device, methods
+
+
+def _applies(method: Method, regression: bool) -> bool:
+    """Whether a method can choose rows of such a set; some need classes."""
+    name, options, _ = method
+    needs_classes = name == "class-balanced" or {"per_class", "loss", "prior"} & set(options)
+    return not (regression and needs_classes)
 
 
 def _alone() -> None:
@@ -68,7 +88,7 @@ class _Split:
     """A pool and a test set of one seed."""
 
     def __init__(self, job: Job, protocol: Protocol) -> None:
-        _, name, seed, flips, folder, _ = job
+        _, name, seed, flips, folder, _, _ = job
         self.name = name
         self.seed = seed
         self.memory = protocol.memory
@@ -95,16 +115,12 @@ class _Split:
             shift = rng.integers(1, self.classes, count)
             self.y = np.where(self.wrong, (self.y + shift) % self.classes, self.y)
 
-    def chosen(self, method: Method, size: int) -> tuple[Picks | None, float]:
+    def chosen(self, method: Method, size: int) -> tuple[Picks, float]:
         """The picks, out of the whole pool or left in a memory, and what choosing them took."""
         name, options, scaled = method
         x = self.scaled if scaled else self.raw
-        if self.regression and (name == "class-balanced" or "per_class" in options):
-            return None, 0.0
         if options.get("kernel") == "normalised-ntk":
             options = options | {"kernel": Normalised(fully_connected())}
-        if self.regression and {"loss", "prior"} & set(options):
-            return None, 0.0
         data = Dataset(x.reshape(len(x), -1), self.y)
         context = Context(runtime=Runtime(device="cpu", threads=1, progress=False))
         begun = time.process_time()
@@ -122,12 +138,9 @@ def _rows(job: Job) -> list[dict[str, Any]]:
     split = _Split(job, protocol)
     sizes = protocol.fixed.get(split.name) or protocol.sizes(split.classes, len(split.y))
     found: list[dict[str, Any]] = []
-    for size in sizes:
-        picks = {}
-        for name, method in protocol.methods.items():
-            chosen, seconds = split.chosen(method, size)
-            if chosen is not None:
-                picks[name] = chosen, seconds
+    methods = [method for method in job[6] if method != WHOLE]
+    for size in sizes if methods else ():
+        picks = {name: split.chosen(protocol.methods[name], size) for name in methods}
         scores = _judged(split, protocol.judges, [one for one, _ in picks.values()], job[5])
         for (name, (chosen, seconds)), own in zip(picks.items(), scores, strict=True):
             found.append(
@@ -138,8 +151,11 @@ def _rows(job: Job) -> list[dict[str, Any]]:
                     "kernel": chosen.kernel,
                 }
             )
-    whole = _judged(split, protocol.judges, [None], job[5])[0]
-    found.append(_row(split, job, len(split.y), "all data", whole))
+            if not split.regression:
+                found[-1]["classes"] = len(np.unique(split.y[chosen.indices]))
+    if WHOLE in job[6]:
+        whole = _judged(split, protocol.judges, [None], job[5])[0]
+        found.append(_row(split, job, len(split.y), WHOLE, whole))
     return found
 
 
