@@ -34,6 +34,11 @@ PAIRS = 1 << 14
 DEVICE_PAIRS = 1 << 22
 
 
+def copy_rows(table: Tensor) -> Any:
+    """Return a copy, row after row in memory, as an array on a CPU."""
+    return plain(table.clone(memory_format=torch.contiguous_format))
+
+
 def plain(values: Tensor) -> Any:
     """Return an array that shares the memory of a CPU tensor; a GPU tensor stays as it is."""
     return values if values.is_cuda else values.numpy()
@@ -45,6 +50,16 @@ def where(mask: Any) -> Any:
         return torch.nonzero(mask, as_tuple=True)
     # of a matrix, np.nonzero takes many times as long
     return np.unravel_index(np.flatnonzero(mask), mask.shape)
+
+
+def add_outer(table: Any, left: Any, right: Any) -> None:
+    """Add left rightᵀ in place; a matrix of the products would take four times as long."""
+    if isinstance(table, Tensor):
+        table.addr_(left, right)
+        return
+    from scipy.linalg import blas  # not before it is needed: importing it takes time
+
+    blas.dger(1.0, right, left, a=table.T, overwrite_a=True)
 
 
 class Others(NamedTuple):
@@ -155,10 +170,9 @@ class PoolState:
         capacity: int,
     ) -> PoolState:
         """A pool of which no point is chosen yet, and at most ``capacity`` will be."""
-        variance, energy = (matrix.diagonal().clone() for matrix in (kernel, moment))
-        back, image = (kernel.new_zeros(len(kernel), capacity) for _ in range(2))
-        tables = (residual.clone(), pull.clone(), variance, energy, back, image)
-        others = Others(*(plain(table) for table in tables))
+        back = kernel.new_zeros(len(kernel), capacity)
+        tables = (residual, pull, kernel.diagonal(), moment.diagonal(), back, back)
+        others = Others(*map(copy_rows, tables))
         return cls(points, plain(kernel), plain(moment), rho, others)
 
     def best(self, ranks: list[int], exact: bool = True) -> int:
@@ -273,12 +287,12 @@ class PoolState:
         self, column: Any, image: Any, residual: Any, pulled: Any, line: Any, spread: Any
     ) -> None:
         """The rank-one terms of all tables but the diagonals."""
-        self.residual += column[:, None] * residual
-        self.pull += column[:, None] * pulled
-        self.pull += image[:, None] * residual
-        self.back += column[:, None] * line
-        self.image += column[:, None] * spread
-        self.image += image[:, None] * line
+        add_outer(self.residual, column, residual)
+        add_outer(self.pull, column, pulled)
+        add_outer(self.pull, image, residual)
+        add_outer(self.back, column, line)
+        add_outer(self.image, column, spread)
+        add_outer(self.image, image, line)
 
     def _write(
         self, row: int, line: Any, spread: Any, residual: Any, pulled: Any, own: float

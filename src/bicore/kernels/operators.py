@@ -22,6 +22,8 @@ from bicore.runtime.threads import wide
 
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
+#: Numbers that are squared together: they fit into a core's cache.
+SQUARES = 1 << 18
 
 CPU = torch.device("cpu")
 
@@ -144,8 +146,8 @@ class Gram(KernelOperator):
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = self.matrix.new_zeros(self.shape[1], dtype=torch.float64)
-        for rows in slices(self.shape[0], BLOCK_BYTES // (self.shape[1] * 16)):
-            squares = weights[rows, None] * self.matrix[rows].square()
+        for rows in slices(self.shape[0], SQUARES // self.shape[1]):
+            squares = self.matrix[rows].square().mul_(weights[rows, None])
             total += squares.sum(0, dtype=torch.float64)
         return total
 

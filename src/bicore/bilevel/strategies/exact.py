@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bicore.bilevel.pool import Others, PoolState, Removals, plain, where
+from bicore.bilevel.pool import Others, PoolState, Removals, copy_rows, plain, where
 from bicore.bilevel.problem import Problem
 from bicore.kernels.operators import Features, KernelOperator, SomeRows
 from bicore.numerics.linear_algebra import (
@@ -290,7 +290,7 @@ class Pool(PoolState):
             across = chosen.products[shortlist]
             rows = torch.cat([across, self.terms.between(shortlist)], 1)
             moment = plain(torch.cat([torch.cat([chosen.inside[0], across.T], 1), rows]))
-        others = Others(*(plain(table.clone()) for table in tables))
+        others = Others(*map(copy_rows, tables))
         super().__init__(
             index.tolist(), plain(kernel), moment, chosen.rho, others, len(chosen.points)
         )
@@ -299,7 +299,7 @@ class Pool(PoolState):
     def _outer(self) -> tuple[Any, Any]:
         """K[S, outer], a row for each chosen point, and the targets of the outer set."""
         targets = self.terms.outer_targets.T.contiguous()
-        return plain(self._columns.T.clone(memory_format=torch.contiguous_format)), plain(targets)
+        return copy_rows(self._columns.T), plain(targets)
 
     @property
     def drift(self) -> float:
