@@ -15,7 +15,7 @@ from benchmarks.battery.sets import LARGE, load
 from benchmarks.common import Rows
 
 #: Points to select, rows of the pools (0: all rows), rows that are evaluated on.
-SIZES, POOLS, TEST = (10, 50, 200), (5000, 20_000, 50_000, 0), 2000
+SIZES, POOLS, TEST = (10, 50, 200), (0, 5000, 20_000, 50_000), 2000
 #: The largest size is slow; it is selected for the first seeds, from these pools.
 LARGEST, FIRST_SEEDS, END_POOLS = 1000, 3, (5000, 0)
 
@@ -23,13 +23,15 @@ LARGEST, FIRST_SEEDS, END_POOLS = 1000, 3, (5000, 0)
 def run(arguments: Any) -> dict[str, Any]:
     """Select from every table, seed and pool; ``--sets`` names the folder of the tables."""
     rows = Rows(arguments.rows)
-    done = {(row["table"], row["seed"], row["pool"]) for row in rows}
+    done = {(row["table"], row["seed"], row["pool"], row["size"]) for row in rows}
+    usual = [(seed, pool, SIZES) for pool in POOLS for seed in range(arguments.seeds)]
+    seeds = range(min(FIRST_SEEDS, arguments.seeds))
+    largest = [(seed, pool, (LARGEST,)) for seed in seeds for pool in END_POOLS]
     jobs = [
-        (name, seed, pool, str(arguments.sets))
-        for pool in (0, 5000, 20_000, 50_000)
-        for seed in range(arguments.seeds)
+        (name, seed, pool, sizes, str(arguments.sets))
+        for seed, pool, sizes in (*usual, *largest)
         for name in LARGE
-        if (name, seed, pool) not in done
+        if (name, seed, pool, sizes[0]) not in done
     ]
     context = multiprocessing.get_context("spawn")
     with context.Pool(arguments.processes) as workers:
@@ -38,13 +40,13 @@ def run(arguments: Any) -> dict[str, Any]:
     return {"record": "large", "rows": rows}
 
 
-def _job(job: tuple[str, int, int, str]) -> list[dict[str, Any]]:
-    """Select every size from one pool of one table, and once uniformly from all rows."""
+def _job(job: tuple[str, int, int, tuple[int, ...], str]) -> list[dict[str, Any]]:
+    """Select some sizes from one pool of one table, and once uniformly from all rows."""
     os.environ["OMP_NUM_THREADS"] = "1"
     warnings.filterwarnings("ignore")
     from bicore import Runtime, select
 
-    name, seed, count, folder = job
+    name, seed, count, sizes, folder = job
     x, y = load(name, Path(folder))
     rng = np.random.default_rng((seed, 11))
     order = rng.permutation(len(y))
@@ -56,8 +58,7 @@ def _job(job: tuple[str, int, int, str]) -> list[dict[str, Any]]:
     pool = rows[:count] if count else rows
     runtime = Runtime(device="cpu", threads=1, progress=False)
     found = []
-    largest = (LARGEST,) if count in END_POOLS and seed < FIRST_SEEDS else ()
-    for size in (*SIZES, *largest):
+    for size in sizes:
         began = time.process_time()
         ways = {
             count: pool[select(x[pool], y[pool], size, random_state=seed, runtime=runtime).indices]
