@@ -105,3 +105,28 @@ def kernel_ridge(
     return np.linalg.solve(
         weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets
     )
+
+
+class DataSet:
+    """What bicore asks of a Hugging Face data set."""
+
+    def __init__(self, content):
+        self.content = content
+        self.column_names = content.column_names
+
+    def __len__(self):
+        return self.content.num_rows
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def select_columns(self, names):
+        return DataSet(self.content.select(names))
+
+    def __getitem__(self, rows):
+        try:
+            return self.content.take(rows)
+        except TypeError:
+            start, stop, _ = rows.indices(len(self))
+            return self.content.slice(start, stop - start)

@@ -155,4 +155,7 @@ def test_data_sets_that_lack_something_are_refused(embedded):
     with pytest.raises(InputError, match="row 3"):
         from_hf(lacking, x="embedding", y="text")
     with pytest.raises(InputError, match="from_hf"):
-        select(embedded, size=5)
+        Dataset(embedded)
+    named = select(embedded, columns="embedding", target="label", size=5, kernel="linear")
+    array = select(blobs().x.astype(np.float32), blobs().y, 5, kernel="linear")
+    assert named.indices.tolist() == array.indices.tolist()

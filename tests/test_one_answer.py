@@ -12,6 +12,8 @@ import bicore
 from bicore import BicoreError, Dataset
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.methods.registry import as_selector
+from bicore.sources import encode_table, open_shards
+from tests.helpers import DataSet
 from tests.marks import diagonal, few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
@@ -188,14 +190,14 @@ def test_duplicate_rows_and_targets_mean_the_same_everywhere(route, tmp_path):
 
 
 def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monkeypatch, few_exact):
-    from bicore.sources import rows
+    from bicore.sources import parts
 
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 600)
     x = rng.normal(size=(600, 5)) + y[:, None]
     np.savez(tmp_path / "rows.npz", x=x, y=y)
     expected = bicore.select(x, y, 10)
-    monkeypatch.setattr(rows, "COPIES", 10**9)  # no row fits
+    monkeypatch.setattr(parts, "COPIES", 10**9)  # no row fits
     found = bicore.select(tmp_path / "rows.npz", size=10)
     assert found.indices.tolist() == expected.indices.tolist()
     assert found.objective == expected.objective
@@ -270,6 +272,41 @@ def test_m4_a_table_means_the_same_in_files_frames_and_the_command(request_, tmp
     expected = json.loads(printed.stdout)["indices"]
     for x, labels in forms:
         assert bicore.select(x, size=8, **labels, **request_).indices.tolist() == expected
+
+
+def _forms_in_parts(frame, folder):
+    """A table in files and data sets that can be read in parts."""
+    pyarrow = pytest.importorskip("pyarrow")
+    frame.to_parquet(folder / "rows.parquet", row_group_size=25)
+    (folder / "parts").mkdir()
+    for number, (low, high) in enumerate(pairwise((0, 17, 60, len(frame)))):
+        frame[low:high].to_parquet(folder / "parts" / f"{number}.parquet", row_group_size=11)
+    yield folder / "rows.parquet"
+    yield folder / "parts"
+    yield DataSet(pyarrow.Table.from_pandas(frame, preserve_index=False))
+
+
+@pytest.mark.parametrize("scale", few([None, "none"]))
+def test_a_table_is_encoded_alike_whether_it_fits_or_not(scale, tmp_path, monkeypatch):
+    frame = _people()
+    frame["mixed"] = frame["size"].map("{:.3f} €".format).where(frame["size"] > 0, "?")
+    encoded = encode_table(frame, "label").scaled(scale).data
+    array = bicore.select(encoded, size=8)
+    passes = bicore.select(open_shards(encoded), size=8, passes=True)
+    options = {"target": "label", "size": 8, "scale": scale}
+    assert bicore.select(frame, **options, passes=True).indices.tolist() == passes.indices.tolist()
+    for x in _forms_in_parts(frame, tmp_path):
+        with monkeypatch.context() as patch:
+            for module in ("columns", "parts"):
+                patch.setattr(f"bicore.sources.{module}.COPIES", 10**9)  # no row fits
+            small = bicore.select(x, **options)
+        assert any("when needed" in note for note in small.provenance.notes)
+        for found in (small, bicore.select(x, **options)):
+            assert found.indices.tolist() == array.indices.tolist()
+            np.testing.assert_allclose(found.objectives, array.objectives, rtol=1e-9)
+        found = bicore.select(x, **options, passes=True)
+        assert found.indices.tolist() == passes.indices.tolist()
+        np.testing.assert_allclose(found.objectives, passes.objectives, rtol=1e-6)
 
 
 def test_m4_the_outer_set_of_a_table_is_encoded_like_its_rows():

@@ -284,7 +284,7 @@ class TestCommand:
 
     def test_rows_beyond_the_limit_are_read_when_needed(self, bicore, folder):
         plain = select(bicore, folder, "npy", "--json")
-        never = {"bicore.sources.rows.COPIES": 10**9}
+        never = {"bicore.sources.parts.COPIES": 10**9}
         small = bicore("select", "npy", "--size", "9", "--json", cwd=folder, replace=never)
         assert small.returncode == 0, small.stderr
         notes = {one: json.loads(one.stdout)["notes"] for one in (plain, small)}

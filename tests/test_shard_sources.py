@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from bicore import Dataset, InputError
-from bicore.sources import embedded
-from bicore.sources.arrow_files import Columns, HuggingFaceShards, ParquetShards
+from bicore.sources import embedded, encode_table
+from bicore.sources.arrow_files import HuggingFaceShards, ParquetShards
 from bicore.sources.chunks import ArrayShards, IterableShards
 from bicore.sources.numpy_files import NpyShards, NpzShards
 from bicore.sources.opening import open_shards
-from bicore.sources.parts import Chunk, Part
-from bicore.sources.rows import checked
+from bicore.sources.parts import Chunk, Part, checked
+from bicore.sources.tables import Encoder
+from tests.helpers import DataSet
 
 SIZES = (10, 7, 4)
 ROWS = sum(SIZES)
@@ -43,32 +44,6 @@ def write(path, content, **options):
 
 def chunks():
     yield from pieces(X, Y, WEIGHT)
-
-
-class StandIn:
-    """What HuggingFaceShards asks of a data set."""
-
-    column_names = ("embedding", "label", "w")
-
-    def __init__(self, content):
-        self.content = content
-
-    def __len__(self):
-        return self.content.num_rows
-
-    def with_format(self, kind):
-        assert kind == "arrow"
-        return self
-
-    def select_columns(self, names):
-        return StandIn(self.content.select(names))
-
-    def __getitem__(self, rows):
-        try:
-            return self.content.take(rows)
-        except TypeError:
-            start, stop, _ = rows.indices(len(self))
-            return self.content.slice(start, stop - start)
 
 
 def make_arrays(folder):
@@ -109,7 +84,7 @@ def make_columns(folder):
 
 
 def make_huggingface(folder):
-    return HuggingFaceShards(StandIn(table(X, Y, WEIGHT)), "embedding", "label", "w", part_rows=8)
+    return HuggingFaceShards(DataSet(table(X, Y, WEIGHT)), "embedding", "label", "w", part_rows=8)
 
 
 def make_iterable(folder):
@@ -153,7 +128,8 @@ def test_every_kind_gives_the_rows_in_parts(make, tmp_path):
     assert (source.rows, source.shape, source.labelled) == (ROWS, (3,), True)
     for part in source.parts:
         assert len(source.read(part)) == part.count
-    for found, wanted in zip(gathered(source), (X, Y, WEIGHT), strict=True):
+    encoded = X.astype(np.float64) if make is make_columns else X
+    for found, wanted in zip(gathered(source), (encoded, Y, WEIGHT), strict=True):
         np.testing.assert_array_equal(found, wanted)
         assert found.dtype == wanted.dtype
     backwards = [source.read(part).x for part in source.parts[::-1]][::-1]
@@ -256,16 +232,11 @@ def test_numbers_are_read_as_the_floats_that_hold_them(stored, read, tmp_path):
 
 def test_numbers_of_tables_too(tmp_path):
     half = np.array([0.5, 1.5], dtype=np.float16)
-    cases = {
-        "f2": {"a": half, "b": half},
-        "f4": {"a": half, "b": np.array([1, 2], dtype=np.int8), "c": [True, False]},
-        "f8": {"a": half, "b": [1, 2]},
-    }
-    for dtype, columns in cases.items():
-        write(tmp_path / "x.parquet", pyarrow.table(columns))
-        (found, *_) = gathered(ParquetShards(tmp_path / "x.parquet"))
-        assert found.dtype == np.dtype(dtype)
-        np.testing.assert_array_equal(found, np.column_stack(list(columns.values())))
+    columns = {"a": half, "b": np.array([1, 2], dtype=np.int8), "c": [3, 4]}
+    write(tmp_path / "x.parquet", pyarrow.table(columns))
+    (found, *_) = gathered(ParquetShards(tmp_path / "x.parquet"))
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, np.column_stack(list(columns.values())))
 
 
 @pytest.mark.parametrize("kind", ["list", "fixed", "large", "nested"])
@@ -300,8 +271,8 @@ def test_lists_of_every_kind_with_gaps(kind, tmp_path):
     [
         (pyarrow.array(["cat", "tiger"]), "U5"),
         (pyarrow.array(["cat", "tiger"]).dictionary_encode(), "U5"),
-        (pyarrow.array([3, 4], pyarrow.int16()), "i2"),
-        (pyarrow.array([True, False]), "?"),
+        (pyarrow.array([3, 4], pyarrow.int16()), "i8"),
+        (pyarrow.array([True, False]), "i8"),
         (pyarrow.array([0.5, 1.5]), "f8"),
         (pyarrow.array([[0.5, 1.5], [2.5, 3.5]]), "f8"),
     ],
@@ -500,15 +471,15 @@ def test_parquet_shards_that_are_wrong(tmp_path):
     path = tmp_path / "part-1.parquet"
     lists = [[1.0, 2.0, 3.0]] * 2
     for columns, words in (
-        ({"embedding": lists}, r"part-1\.parquet: target='label' is not known"),
-        ({"embedding": lists, "label": ["a", "b"]}, r"part-1\.parquet has labels that are text"),
+        ({"embedding": lists}, r"part-1\.parquet and .*'label' is in one"),
         ({"embedding": [[1.0, 2.0]], "label": [1]}, r"part-1\.parquet has rows of shape \(2,\)"),
         ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet has features .* integers"),
         ({"embedding": ["a"], "label": [1]}, r"part-1\.parquet: columns='embedding'"),
         ({"embedding": [[None]], "label": [None]}, r"part-1\.parquet: columns='embedding'"),
-        ({"e": lists, "label": [1, 2]}, r"columns='embedding' is not known"),
+        ({"e": lists, "label": [1, 2]}, r"part-1\.parquet and .*'e' is in one"),
     ):
-        write(path, pyarrow.table(columns))
+        weights = [1.0] * len(next(iter(columns.values())))
+        write(path, pyarrow.table({**columns, "w": weights}))
         with pytest.raises(InputError, match=words):
             ParquetShards(tmp_path, columns="embedding", target="label")
     path.write_bytes(path.read_bytes()[:50])
@@ -523,13 +494,13 @@ def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
     labels = ["a"] * 9 + [None] + ["long"] * 5
     table = pyarrow.table({"x": [*x[:12], None, *x[13:]], "y": labels, "w": np.arange(15.0)})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    seen, real = [], Columns.chunk
+    seen, real = [], Encoder.chunk
 
     def watched(self, table, *rest):
         seen.append(table.num_rows)
         return real(self, table, *rest)
 
-    monkeypatch.setattr(Columns, "chunk", watched)
+    monkeypatch.setattr(Encoder, "chunk", watched)
     source = ParquetShards(tmp_path / "a.parquet", "x", "y", "w")
     chunk = source.read(source.parts[0])
     assert seen == [10, 5]
@@ -563,22 +534,18 @@ def test_lists_of_other_lengths_are_named_by_their_row(tmp_path):
         source.read(source.parts[1])
 
 
-def test_features_of_a_table_are_found_or_asked_for(tmp_path):
+def test_features_of_a_table_are_those_of_a_table_in_memory(tmp_path):
     path = tmp_path / "a.parquet"
-    write(path, pyarrow.table({"id": [1], "e": [[1.0, 2.0]], "y": [0], "text": ["a"]}))
-    source = ParquetShards(path, target="y")
+    content = pyarrow.table({"id": [1, 2, 3], "e": [[1.0, 2.0]] * 3, "y": [0, 1, 0], "t": [*"aba"]})
+    write(path, content)
+    for source in (ParquetShards(path, target="y"), HuggingFaceShards(DataSet(content), y="y")):
+        assert any("left out columns: id" in note for note in source.notes)
+        np.testing.assert_array_equal(gathered(source)[0], encode_table(content, "y").data.x)
+    source = ParquetShards(path, "e", target="y")
     assert source.shape == (2,)
     assert "column 'e'" in source.notes[0]
-    write(path, pyarrow.table({"a": [1.0], "b": [2], "y": [0], "w": [1.0], "text": ["a"]}))
-    source = ParquetShards(path, target="y", sample_weight="w")
-    assert "2 columns of numbers: a, b" in source.notes[0]
-    write(path, pyarrow.table({"e": [[1.0]], "f": [[1.0]]}))
-    with pytest.raises(InputError, match=r"several columns of lists \(e, f\); say"):
-        ParquetShards(path)
-    with pytest.raises(InputError, match="mixes lists"):
-        ParquetShards(path, columns=["e", "f"])
     write(path, pyarrow.table({"y": [1]}))
-    with pytest.raises(InputError, match="no column of numbers or lists besides"):
+    with pytest.raises(InputError, match="no column can serve as a feature"):
         ParquetShards(path, target="y")
 
 
@@ -677,7 +644,7 @@ def test_fingerprints_of_the_rest():
         assert IterableShards([columns]).fingerprint() != IterableShards(chunks).fingerprint()
     known = make_huggingface(None).fingerprint()
     assert (
-        HuggingFaceShards(StandIn(table(other, Y, WEIGHT)), "embedding", "label", "w").fingerprint()
+        HuggingFaceShards(DataSet(table(other, Y, WEIGHT)), "embedding", "label", "w").fingerprint()
         != known
     )
 
@@ -697,12 +664,12 @@ def test_options_are_in_the_fingerprint(tmp_path):
 def test_data_sets_that_cannot_be_read_in_parts():
     with pytest.raises(InputError, match="dataset is a object; give one split"):
         HuggingFaceShards(object())
-    splits = StandIn(table(X, Y, WEIGHT))
+    splits = DataSet(table(X, Y, WEIGHT))
     splits.keys = lambda: ["train", "test"]
     with pytest.raises(InputError, match="holds the splits train, test; give one"):
         HuggingFaceShards(splits)
     with pytest.raises(InputError, match="no rows"):
-        HuggingFaceShards(StandIn(table(X[:0], Y[:0], WEIGHT[:0])))
+        HuggingFaceShards(DataSet(table(X[:0], Y[:0], WEIGHT[:0])))
 
 
 def test_a_real_data_set_on_disk(tmp_path):
@@ -869,7 +836,7 @@ def test_opening_by_what_is_given(tmp_path):
         open_shards(torch.from_numpy(X), labels=torch.from_numpy(Y), sample_weight=WEIGHT),
         open_shards((X, Y, WEIGHT)),
         open_shards(Dataset(X, Y, WEIGHT)),
-        open_shards(StandIn(table(X, Y, WEIGHT)), **columns),
+        open_shards(DataSet(table(X, Y, WEIGHT)), **columns),
         open_shards(chunks),
         open_shards(list(chunks())),
         open_shards(ArrayShards(X, Y, WEIGHT)),

@@ -104,8 +104,7 @@ NAMES: dict[str, dict[str, str]] = {
         "sources.chunks": "ArrayShards DaskShards IterableShards",
         "sources.numpy_files": "NpyShards NpzShards",
         "sources.opening": "open_source",
-        "sources.parts": "Chunk Part Shard",
-        "sources.rows": "checked",
+        "sources.parts": "checked Chunk Part Shard",
     },
     "bicore.streaming": {
         "streaming.buffer": "Buffer StateFolder",

@@ -494,6 +494,8 @@ def is_in_parts(x: Any) -> bool:
         return True
     if type(x) in (list, tuple):
         return len(x) > 0 and all(map(_is_path, x))
+    if hasattr(x, "with_format") and hasattr(x, "column_names"):  # a Hugging Face data set
+        return True
     return _is_path(x) or _is_dask(x) or (hasattr(x, "parts") and hasattr(x, "read"))
 
 

@@ -371,7 +371,7 @@ def _describe(found: Estimate) -> list[str]:
 def _holds_shards(folder: Path) -> bool:
     """Whether a folder holds shards and no images; a folder of images may hold an array too."""
     from bicore.sources import images
-    from bicore.sources.files import files_below
+    from bicore.sources.reading import files_below
 
     endings = {path.suffix.lower() for path in files_below(folder)}
     return not endings.isdisjoint(ENDINGS) and endings.isdisjoint(images.ENDINGS)

@@ -17,8 +17,7 @@ from bicore.evaluate.samples import Sample, as_sample
 from bicore.methods.passes import open_rows
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source, scaling
-from bicore.sources.opening import open_source, open_table
-from bicore.sources.rows import rows_of
+from bicore.sources.opening import open_source, open_table, read_in_parts
 from bicore.sources.standard_sets import STANDARD_SETS
 
 TEST_SHARE = 0.25
@@ -226,8 +225,7 @@ def as_source(
         table = open_table(x, y, sample_weight, memory=memory, **given)
         if table is not None:
             return table
-        parts = open_rows(x, y, sample_weight, **given)
-        return Source(parts.name, rows_of(parts, runtime or Runtime()))
+        return read_in_parts(open_rows(x, y, sample_weight, **given), runtime or Runtime())
     if given:
         raise InputError(f"{next(iter(given))}= is for files; x is a {type(x).__name__}.")
     if isinstance(x, (Source, Dataset)):

@@ -7,7 +7,7 @@ from typing import Any
 
 from bicore.data import Dataset
 from bicore.sources.arrow_files import HuggingFaceShards
-from bicore.sources.rows import rows_of
+from bicore.sources.parts import rows_of
 
 __all__ = ["from_hf"]
 

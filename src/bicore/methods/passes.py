@@ -28,10 +28,10 @@ from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
 from bicore.shards.estimating import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards
+from bicore.sources.arrow_files import ArrowShards, arrow_table
 from bicore.sources.base import Source
-from bicore.sources.opening import open_shards, open_table
-from bicore.sources.parts import ShardSource
-from bicore.sources.rows import fits, rows_of
+from bicore.sources.opening import open_shards, open_table, read_in_parts
+from bicore.sources.parts import LazyRows, ShardSource, rows_of
 
 #: Options that only a selection in passes has, and those that it shares with others.
 PASSES_ONLY = {"passes", "state", "executor", "skip_bad", "shortlist"}
@@ -81,21 +81,20 @@ class RowsInParts:
         """Read the rows and the outer set; return them with the method's options and notes."""
         known = (*OPENING, *TABLE_OPTIONS)
         options = {name: value for name, value in self.options.items() if name not in known}
-        table = self._table(self.x, self.y, self.sample_weight, runtime)
-        if table is not None:
-            return table.data, self._outer_table(table, runtime), options, table.notes
-        outer, source = self._open_outer(), self._open()
-        notes = tuple(getattr(source, "notes", ()))
-        if not fits(source, runtime):
-            if exact:
-                raise MemoryLimitError(
-                    f"exact=True needs all {source.rows} rows of {source.name} in memory, and "
-                    "they do not fit the limit; raise Runtime(memory=…), or give passes=True "
-                    "to select by passes over the rows in linear features."
-                )
-            notes += (f"{source.name} does not fit the memory limit: rows are read when needed",)
-        judge = None if outer is None else rows_of(outer, runtime)
-        return rows_of(source, runtime), judge, options, notes
+        read = self._table(self.x, self.y, self.sample_weight, runtime)
+        if read is not None:
+            judge = self._outer_table(read, runtime)
+        else:
+            source, outer = self._open(runtime)
+            read = read_in_parts(source, runtime)
+            judge = None if outer is None else rows_of(outer, runtime)
+        if exact and isinstance(read.data.x, LazyRows):
+            raise MemoryLimitError(
+                f"exact=True needs all {len(read.data)} rows of {read.name} in memory, and they do "
+                "not fit the limit; raise Runtime(memory=…), or give passes=True to select by "
+                "passes over the rows in linear features."
+            )
+        return read.data, judge, options, read.notes
 
     def _table(
         self, x: Any, y: Any, sample_weight: Any, runtime: Runtime, skip: str = ""
@@ -135,12 +134,13 @@ class RowsInParts:
         """Select in passes; ``others`` are arguments that are refused unless they are unset."""
         _check_call(size, **others)
         features, options, notes = translate(self._without_opening(), as_seed(seed), exact)
+        source, outer = self._open(runtime)
         for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=3)
         coreset = select_from_shards(
-            self._open(),
+            source,
             size,
-            outer=self._open_outer(),
+            outer=outer,
             initial=initial,
             feature_map=features,
             runtime=runtime,
@@ -155,34 +155,37 @@ class RowsInParts:
         for name in ("state", "executor"):
             options.pop(name, None)
         found = estimate_passes(
-            self._open(), size, feature_map=features, runtime=runtime, **options
+            self._open(runtime)[0], size, feature_map=features, runtime=runtime, **options
         )
         words = notes[0] if notes else None
         return Estimate(found.seconds, found.bytes, "moments", words, found)
 
     def _without_opening(self) -> dict[str, Any]:
-        return {name: value for name, value in self.options.items() if name not in OPENING}
+        known = (*OPENING, *TABLE_OPTIONS)
+        return {name: value for name, value in self.options.items() if name not in known}
 
-    def _open(self) -> ShardSource:
-        opening = {name: self.options.get(name) for name in OPENING}
-        return open_rows(self.x, self.y, self.sample_weight, **opening)
-
-    def _open_outer(self) -> ShardSource | None:
-        """Open an outer set: a source, a path with the same columns, or arrays or paths."""
-        outer = self.outer
-        if outer is None:
-            return None
-        if isinstance(outer, tuple):
-            if len(outer) not in (2, 3):
+    def _open(self, runtime: Runtime) -> tuple[ShardSource, ShardSource | None]:
+        """Open the rows and the outer set in parts; tables are encoded alike."""
+        if arrow_table(self.x) is None:
+            table = self._table(self.x, self.y, self.sample_weight, runtime)
+            if table is not None:
+                outer = self._outer_table(table, runtime)
+                return open_shards(table.data), None if outer is None else open_shards(outer)
+        opening = {name: self.options.get(name) for name in (*OPENING, *TABLE_OPTIONS)}
+        opened = open_rows(self.x, self.y, self.sample_weight, **opening)
+        if self.outer is None:
+            return opened, None
+        if isinstance(self.outer, tuple):
+            if len(self.outer) not in (2, 3):
                 raise InputError(
                     "outer must be a tuple (x, y) or (x, y, sample_weight), a Dataset, or a "
-                    f"source; got {len(outer)} values."
+                    f"source; got {len(self.outer)} values."
                 )
-            return open_rows(*outer)
-        columns = {}
-        if isinstance(outer, str) or hasattr(outer, "__fspath__"):
-            columns = {name: self.options.get(name) for name in ("columns", "target")}
-        return open_shards(outer, **columns)
+            return opened, open_rows(*self.outer)
+        outer = arrow_table(self.outer)
+        if outer is not None and isinstance(opened, ArrowShards):
+            return opened, ArrowShards(outer, opened.encoder)
+        return opened, open_shards(self.outer)
 
 
 def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: Any) -> ShardSource:

@@ -23,8 +23,7 @@ from bicore.errors import InputError
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments
 from bicore.moments.ridge import row_products
-from bicore.sources.parts import Part, ShardSource
-from bicore.sources.rows import checked
+from bicore.sources.parts import Part, ShardSource, checked
 
 T = TypeVar("T", covariant=True)
 

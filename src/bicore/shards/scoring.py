@@ -20,8 +20,7 @@ from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant, in_full_precision
 from bicore.moments.ridge import fall
 from bicore.shards.counting import PartRows, PartWork, encode
-from bicore.sources.parts import Part, ShardSource
-from bicore.sources.rows import checked
+from bicore.sources.parts import Part, ShardSource, checked
 
 #: Squared lengths outside of these may have lost digits in float32.
 LEAST_SQUARE, MOST_SQUARE = 1e-30, 1e30

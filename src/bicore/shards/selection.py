@@ -42,7 +42,6 @@ from bicore.shards.request import (
 )
 from bicore.shards.scoring import Best, Scoring
 from bicore.shards.state import Progress
-from bicore.sources.arrow_files import HuggingFaceShards
 from bicore.sources.parts import ShardSource
 
 T = TypeVar("T")
@@ -124,8 +123,6 @@ def select_from_shards(
     10
     """
     runtime = runtime or Runtime()
-    if isinstance(source, HuggingFaceShards) and not source.labelled:
-        raise InputError(f"{source.name} has no labels; name their column: target=….")
     count = as_size(size, source.rows)
     request = make_request(source, count, feature_map, intercept, runtime, options)
     workers = as_executor(executor, source, request, runtime)

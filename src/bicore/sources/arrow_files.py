@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -14,24 +16,31 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
-from bicore.frames import arrow, dense_column, is_list, plain, row_shape
-from bicore.sources.files import Files, common_name, find_files, foreign
+from bicore.frames import arrow, is_list
+from bicore.sources.cells import join, listed
 from bicore.sources.parts import (
     PART_ROWS,
     Chunk,
     Part,
     Shard,
     ShardSource,
-    as_floats,
     changed,
-    digest_columns,
     digest_files,
-    kind_of,
     spread,
 )
-from bicore.sources.reading import Reading, limited, name_list, roles_of, unknown_column
-from bicore.sources.tables import Table
+from bicore.sources.reading import (
+    CELL_COPIES,
+    Files,
+    Reading,
+    common_name,
+    find_files,
+    foreign,
+    limited,
+    roles_of,
+)
+from bicore.sources.tables import Embedding, Encoder, Table, fit_table, refuse_other_columns
 
+PARQUET = (".parquet", ".pq")
 #: Rows of a table that are read at a time.
 _ROWS = 65_536
 #: The first bytes of an Arrow file, which a stream does not have.
@@ -71,14 +80,6 @@ def read_feather(path: Path, reading: Reading) -> Table:
         return _table(path, *_batches(stream), reading)
 
 
-def holds_embedding(path: Path, reading: Reading) -> bool:
-    """Whether the features of a Parquet file are one column of lists."""
-    with open_parquet(path) as file:
-        schema = file.schema_arrow
-        roles = roles_of(path.name, schema.names, reading)
-        return len(roles.features) == 1 and is_list(schema.field(roles.features[0]).type)
-
-
 def _table(path: Path, schema: Any, batches: Iterator[Any], reading: Reading) -> Table:
     names = [str(name) for name in schema.names]
     roles_of(path.name, names, reading)  # before all of it is read
@@ -98,61 +99,166 @@ def _batches(stream: IO[bytes]) -> tuple[Any, Iterator[Any]]:
     return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Columns of numbers, or the one of lists (``nested``), as features; labels; weights."""
+class ArrowTable(ABC):
+    """A table in parts: files, or a data set; its columns can be read one by one."""
 
-    features: tuple[str, ...]
-    nested: bool
-    target: str | None = None
-    weight: str | None = None
+    name: str
+    part_rows: int | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """All columns that are read, each once."""
-        rest = [name for name in (self.target, self.weight) if name is not None]
-        return list(dict.fromkeys([*self.features, *rest]))
+    @abstractmethod
+    def shards(self) -> Iterator[tuple[Any, Shard]]:
+        """Each shard with its schema; shapes and kinds are not filled in."""
 
-    @property
-    def note(self) -> str:
-        """The features in words."""
-        if self.nested:
-            return f"features: the lists of column {self.features[0]!r}"
-        return f"features: {len(self.features)} columns of numbers: {name_list(self.features)}"
+    @abstractmethod
+    def tables(self, shard: Shard, part: Part, names: list[str], step: int) -> Iterator[Any]:
+        """Some columns of a part, about ``step`` rows at a time."""
 
-    def shard(self, schema: Any, first: Any, place: str, rows: int) -> Shard:
-        """Describe rows by their schema and the first of them."""
-        kinds = [_dtype(schema.field(name).type) for name in self.features]
-        # Lists of targets are checked when they are read.
-        label = self.target and _label_kind(schema.field(self.target).type, self.target)
-        shape = self._shape(first, place)
-        return Shard(
-            place, rows, shape, kind_of(np.result_type(*kinds)), (label, ()) if label else None
-        )
+    @abstractmethod
+    def column(self, name: str) -> Any:
+        """A column of all rows."""
 
-    def _shape(self, first: Any, place: str) -> tuple[int, ...]:
-        if not self.nested:
-            return (len(self.features),)
-        shape = row_shape(first.column(self.features[0]), place)
-        if shape is None:
+    @abstractmethod
+    def fingerprint(self, words: str, names: list[str]) -> str:
+        """Digest how the table is read, and a sample of it."""
+
+    def load(self, reading: Reading) -> Table:
+        """Read all columns."""
+        names: list[str] = next((schema.names for schema, _ in self.shards()), [])
+        columns: list[Any] = []
+        for name in names:
+            columns.append(self.column(name))
+            held = CELL_COPIES * sum(one.nbytes for one in columns)
+            reading.allowance.need(held, f"the first {len(columns)} columns of {self.name}")
+        return Table(names, columns)
+
+
+class ParquetTable(ArrowTable):
+    """Parquet files; a row group is a shard."""
+
+    def __init__(self, files: Files) -> None:
+        self.paths = find_files(files, PARQUET)
+        self.name = common_name(self.paths)
+
+    def shards(self) -> Iterator[tuple[Any, Shard]]:
+        for path in self.paths:
+            with open_parquet(path) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+            groups = range(metadata.num_row_groups)
+            start = 0
+            for group in groups:
+                rows = metadata.row_group(group).num_rows
+                inside = f", row group {group}" if len(groups) > 1 else ""
+                if rows:
+                    yield (
+                        schema,
+                        Shard(f"{path}{inside}", rows, path=path, offset=start, number=group),
+                    )
+                start += rows
+            if not start:  # it may have been written without types
+                yield schema, Shard(str(path), 0)
+
+    def tables(self, shard: Shard, part: Part, names: list[str], step: int) -> Iterator[Any]:
+        assert shard.path is not None
+        with open_parquet(shard.path) as file:
+            # One thread: parts are read by several processes.
+            groups = {"row_groups": [shard.number], "columns": names, "use_threads": False}
+            for batch in file.iter_batches(step, **groups):
+                yield arrow().Table.from_batches([batch])
+
+    def column(self, name: str) -> Any:
+        pieces = []
+        for path in self.paths:
+            with open_parquet(path) as file:
+                if file.metadata.num_rows:
+                    pieces.append(file.read([name], use_threads=False).column(name))
+                    pieces[-1].validate(full=True)
+        return join(pieces)
+
+    def fingerprint(self, words: str, names: list[str]) -> str:
+        return digest_files(f"parquet {words}", self.paths)
+
+
+class HuggingFaceTable(ArrowTable):
+    """A ``datasets.Dataset``, whose Arrow tables are mapped."""
+
+    def __init__(self, dataset: Any, part_rows: int = PART_ROWS) -> None:
+        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
             raise InputError(
-                f"{place} holds no value in the first {len(first)} rows of {self.features[0]!r}; "
-                "drop the rows without one."
+                f"dataset is a {type(dataset).__name__}; give one split of a datasets.Dataset "
+                "that is on disk (not streamed)."
             )
-        return shape
+        if hasattr(dataset, "keys"):
+            splits = list(dataset.keys())
+            raise InputError(
+                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
+                f"dataset[{splits[0]!r}]."
+            )
+        arrow()
+        self.part_rows = check_integer("part_rows", part_rows)
+        self.dataset = dataset.with_format("arrow")
+        info = getattr(dataset, "info", None)
+        self.name = str(getattr(info, "dataset_name", None) or "dataset")
 
-    def gather(self, tables: Iterable[Any], shape: tuple[int, ...], part: Part) -> Chunk:
-        """Write the rows of a part, which come in several tables, to one array."""
+    def _select(self, names: list[str]) -> Any:
+        return self.dataset.select_columns(names).with_format("arrow")
+
+    def shards(self) -> Iterator[tuple[Any, Shard]]:
+        if len(self.dataset):
+            yield self.dataset[:1].schema, Shard(self.name, len(self.dataset))
+
+    def tables(self, shard: Shard, part: Part, names: list[str], step: int) -> Iterator[Any]:
+        yield self._select(names)[part.start : part.stop]
+
+    def column(self, name: str) -> Any:
+        return self._select([name])[:].column(name)
+
+    def fingerprint(self, words: str, names: list[str]) -> str:
+        rows = len(self.dataset)
+        table = self._select(names)[spread(rows).tolist()]
+        digest = hashlib.sha256(f"dataset {rows} {names} {words}".encode())
+        for column in table.columns:
+            digest.update(f"{column.type} {listed(column)}".encode())
+        return digest.hexdigest()[:16]
+
+
+class ArrowShards(ShardSource):
+    """Rows of a table in parts, encoded by a fit on all rows."""
+
+    def __init__(self, table: ArrowTable, encoder: Encoder) -> None:
+        super().__init__(table.name)
+        self.part_rows = table.part_rows
+        self._table = table
+        self.encoder = encoder
+        _ = self.shards  # tables that do not agree are refused now
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*super().notes, *self.encoder.notes)
+
+    def look(self) -> Iterator[Shard]:
+        known: dict[Path | None, dict[str, Any]] = {}
+        for _, shard in self._table.shards():
+            if shard.rows and shard.path not in known:
+                place = str(shard.path or shard.place)
+                part = Part(0, 0, min(shard.rows, FIRST_ROWS), place)
+                first = next(self._table.tables(shard, part, self.encoder.names, FIRST_ROWS))
+                known = {shard.path: self.encoder.describe(first, place)}
+            yield replace(shard, **known[shard.path]) if shard.rows else shard
+
+    def read(self, part: Part) -> Chunk:
+        """Read a part some rows at a time: not as pages, table and array at once."""
+        step = max(1, BLOCK // max(1, prod(self.shape)))
         pieces: list[Chunk] = []
         x: Array | None = None
         done = 0
-        for table in tables:
+        for table in self._table.tables(self.home(part), part, self.encoder.names, step):
             count = table.num_rows
             if done + count > part.count:
                 raise changed(part.place, f"{part.count} rows", "longer")
-            some = self.chunk(table, shape, replace(part, offset=part.offset + done, count=count))
+            place = replace(part, offset=part.offset + done, count=count)
+            some = self.encoder.chunk(table, self.shape, place)
             if x is None:
-                x = np.empty((part.count, *shape), dtype=some.x.dtype)
+                x = np.empty((part.count, *self.shape), dtype=some.x.dtype)
             x[done : done + count] = some.x
             pieces.append(replace(some, x=some.x[:0]))
             done += count
@@ -161,119 +267,8 @@ class Columns:
         y, weight = (_join([getattr(one, name) for one in pieces]) for name in ("y", "weight"))
         return Chunk(x, y, weight)
 
-    def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
-        """The rows of a part from their table."""
-        if table.num_rows != part.count:
-            raise changed(part.place, f"{part.count} rows", f"{table.num_rows} rows")
-        if self.nested:
-            x = _floats(table.column(self.features[0]), shape, part)
-        else:
-            columns = [table.column(name) for name in self.features]
-            kinds = [as_floats(np.empty(0, _dtype(column.type))).dtype for column in columns]
-            x = np.empty((part.count, len(columns)), dtype=np.result_type(*kinds))
-            for place, column in enumerate(columns):
-                x[:, place] = _floats(column, None, part)
-        y = None if self.target is None else _labels(table.column(self.target), part)
-        weight = None if self.weight is None else _floats(table.column(self.weight), None, part)
-        return Chunk(x, y, weight)
-
-
-def choose(
-    schema: Any,
-    columns: str | Sequence[str] | None,
-    target: str | None,
-    sample_weight: str | None,
-    place: str,
-) -> Columns:
-    """Check the columns asked for; by default the one of lists or all of numbers are features."""
-    if columns is not None:
-        names = [columns] if isinstance(columns, str) else list(columns)
-    else:
-        free = [field for field in schema if field.name not in (target, sample_weight)]
-        names = [field.name for field in free if is_list(field.type)]
-        if len(names) > 1:
-            raise InputError(
-                f"{place} holds several columns of lists ({', '.join(names)}); say which one with "
-                f"columns={names[0]!r}."
-            )
-        names = names or [field.name for field in free if _is_number(field.type)]
-    if not names:
-        raise InputError(
-            f"{place} holds no column of numbers or lists besides target and sample_weight "
-            f"(columns: {name_list(schema.names)}); name the features."
-        )
-    wanted = [("columns", name) for name in names] + [
-        ("target", target),
-        ("sample_weight", sample_weight),
-    ]
-    for argument, name in wanted:
-        if name is None:
-            continue
-        if schema.names.count(name) != 1:
-            raise InputError(f"{place}: {unknown_column(argument, str(name), schema.names)}")
-        kind = schema.field(name).type
-        number = _innermost(kind) if argument == "columns" else kind
-        if argument != "target" and not _is_number(number):
-            raise InputError(
-                f"{place}: {argument}={name!r} is a column of {kind}; give numbers (encode text "
-                "and dates first)."
-            )
-    nested = [name for name in names if is_list(schema.field(name).type)]
-    if nested and len(names) > 1:
-        raise InputError(
-            f"{place}: columns={names!r} mixes lists ({nested[0]!r}) with other columns; give "
-            "the one column of lists, or columns of numbers."
-        )
-    return Columns(tuple(names), bool(nested), target, sample_weight)
-
-
-def _innermost(kind: Any) -> Any:
-    kind = plain(kind)
-    return _innermost(kind.value_type) if is_list(kind) else kind
-
-
-def _is_number(kind: Any) -> bool:
-    types = arrow().types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-def _is_text(kind: Any) -> bool:
-    types = arrow().types
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
-def _dtype(kind: Any) -> np.dtype[np.generic]:
-    """NumPy's dtype for a type of numbers, or of numbers in lists."""
-    dtype: np.dtype[np.generic] = np.dtype(_innermost(kind).to_pandas_dtype())
-    return dtype
-
-
-def _label_kind(kind: Any, name: str) -> str:
-    inner = kind.value_type if arrow().types.is_dictionary(kind) else _innermost(kind)
-    if not _is_number(inner) and not _is_text(inner):
-        raise InputError(
-            f"target={name!r} is a column of {kind}; give integers, text, booleans or floats."
-        )
-    return kind_of(np.dtype(np.str_) if _is_text(inner) else _dtype(inner))
-
-
-def _floats(column: Any, shape: tuple[int, ...] | None, part: Part) -> Array:
-    """Numbers, or lists of equal length as rows; NaN for a missing list or value."""
-    return as_floats(dense_column(column, shape, part.offset, part.place))
-
-
-def _labels(column: Any, part: Part) -> Array:
-    """Labels as stored, text as NumPy's; missing ones are masked."""
-    if is_list(column.type):
-        return _floats(column, row_shape(column, part.place), part)
-    missing = column.is_null().to_numpy()
-    if arrow().types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    fill = "" if _is_text(column.type) else 0
-    values = np.asarray(column.fill_null(arrow().scalar(fill).cast(column.type)).to_numpy())
-    if _is_text(column.type):
-        values = values.astype(np.str_)
-    return np.ma.MaskedArray(values, missing) if missing.any() else values
+    def fingerprint(self) -> str:
+        return self._table.fingerprint(self.encoder.identity, self.encoder.names)
 
 
 def _join(pieces: list[Any]) -> Array | None:
@@ -286,44 +281,47 @@ def _join(pieces: list[Any]) -> Array | None:
     return joined
 
 
-class _ArrowShards(ShardSource):
-    """Rows of Arrow tables with the same columns."""
-
-    def __init__(
-        self,
-        name: str,
-        columns: str | Sequence[str] | None,
-        target: str | None,
-        sample_weight: str | None,
-    ) -> None:
-        super().__init__(name)
-        self._wanted = columns, target, sample_weight
-        self._known: Columns | None = None
-        _ = self.shards  # tables that do not agree are refused now
-
-    @property
-    def _columns(self) -> Columns:
-        assert self._known is not None
-        return self._known
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        chosen = self._wanted[0] is not None
-        return super().notes if chosen else (*super().notes, self._columns.note)
-
-    def _choose(self, schema: Any, place: str) -> Columns:
-        """The columns of a table, which must be those of the tables before it."""
-        columns = choose(schema, *self._wanted, place)
-        self._known = self._known or columns
-        if columns != self._known:
-            raise InputError(
-                f"{place} has the columns {name_list(columns.features)} and others have "
-                f"{name_list(self._known.features)}; name those that all have with columns=[…]."
-            )
-        return columns
+def arrow_table(source: Any) -> ArrowTable | None:
+    """Parquet files or a Hugging Face data set as a table in parts; None for anything else."""
+    if hasattr(source, "with_format") and hasattr(source, "column_names"):
+        return HuggingFaceTable(source)
+    paths = source if isinstance(source, (list, tuple)) else [source]
+    if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return None
+    found = find_files(source, (".npy", ".npz", *PARQUET), "source")
+    return ParquetTable(found) if all(one.suffix.lower() in PARQUET for one in found) else None
 
 
-class ParquetShards(_ArrowShards):
+def holds_embedding(table: ArrowTable, reading: Reading) -> bool:
+    """Whether the features of a table are one column of lists."""
+    schema = next((schema for schema, shard in table.shards() if shard.rows), None)
+    if schema is None:
+        return False
+    roles = roles_of(table.name, schema.names, reading)
+    return len(roles.features) == 1 and is_list(schema.field(roles.features[0]).type)
+
+
+def fit_in_parts(table: ArrowTable, reading: Reading, scale: str | None = "none") -> Encoder:
+    """Fit a table in parts, of which one column at a time is in memory."""
+    names: list[str] = []
+    for schema, shard in table.shards():
+        if shard.rows:
+            names = names or schema.names
+            refuse_other_columns(shard.place, schema.names, names)
+    if not names:
+        raise InputError(f"{table.name}: there are no rows; check how it was made.")
+
+    def read(name: str) -> Any:
+        column = table.column(name)
+        reading.allowance.need(CELL_COPIES * column.nbytes, f"the column {name!r}")
+        return column
+
+    roles = roles_of(table.name, names, reading)
+    stored = Embedding(roles.features[0]) if holds_embedding(table, reading) else None
+    return fit_table(roles, read, reading, scale != "none", stored)
+
+
+class ParquetShards(ArrowShards):
     """Rows in Parquet files; pyarrow reads them (extra ``tables``). A row group is a part.
 
     Parameters
@@ -331,8 +329,8 @@ class ParquetShards(_ArrowShards):
     files : path, pattern or list of them
         A file, a folder, or a pattern such as ``'part-*.parquet'``, in the order of names.
     columns : str or list of str, optional
-        One column of lists (an embedding), or columns of numbers. Default: the one column of lists,
-        or all columns of numbers besides target and weight.
+        One column of lists (an embedding), which is read as it is stored; or columns that are
+        encoded, but not scaled. Default: all besides target and weight.
     target : str, optional
         The column of labels or targets.
     sample_weight : str, optional
@@ -358,59 +356,12 @@ class ParquetShards(_ArrowShards):
         target: str | None = None,
         sample_weight: str | None = None,
     ) -> None:
-        self._paths = find_files(files, (".parquet", ".pq"))
-        super().__init__(common_name(self._paths), columns, target, sample_weight)
-
-    def look(self) -> Iterator[Shard]:
-        for path in self._paths:
-            with open_parquet(path) as table:
-                # An empty file may have been written without types.
-                if table.metadata.num_rows:
-                    yield from self._row_groups(path, table)
-                else:
-                    yield Shard(str(path), 0)
-
-    def _row_groups(self, path: Path, table: Any) -> Iterator[Shard]:
-        columns = self._choose(table.schema_arrow, str(path))
-        metadata = table.metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        filled = [group for group, rows in enumerate(sizes) if rows]
-        first = next(_tables(table, FIRST_ROWS, filled[0], list(columns.features)))
-        shard = columns.shard(table.schema_arrow, first, str(path), 0)
-        starts = [0, *accumulate(sizes)]
-        for group in filled:
-            inside = f", row group {group}" if len(sizes) > 1 else ""
-            yield replace(
-                shard,
-                place=f"{path}{inside}",
-                rows=sizes[group],
-                path=path,
-                offset=starts[group],
-                number=group,
-            )
-
-    def read(self, part: Part) -> Chunk:
-        shard = self.home(part)
-        assert shard.path is not None
-        with open_parquet(shard.path) as table:
-            # Some rows at a time: a row group is held as an array, not as pages, table and array.
-            step = max(1, BLOCK // max(1, prod(self.shape)))
-            tables = _tables(table, step, shard.number, self._columns.names)
-            return self._columns.gather(tables, self.shape, part)
-
-    def fingerprint(self) -> str:
-        features, target, weight = self._wanted
-        paths = list(dict.fromkeys(shard.path for shard in self.shards if shard.path is not None))
-        return digest_files(f"parquet {features!r} {target!r} {weight!r}", paths)
+        table = ParquetTable(files)
+        reading = Reading(target=target, sample_weight=sample_weight, columns=columns)
+        super().__init__(table, fit_in_parts(table, reading))
 
 
-def _tables(file: Any, rows: int, group: int, names: list[str]) -> Iterator[Any]:
-    # One thread: parts are read by several processes.
-    for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
-        yield arrow().Table.from_batches([batch])
-
-
-class HuggingFaceShards(_ArrowShards):
+class HuggingFaceShards(ArrowShards):
     """Rows of a ``datasets.Dataset``, such as ``datasets.load_from_disk`` gives.
 
     Its Arrow tables are mapped, never made into Python lists.
@@ -420,8 +371,8 @@ class HuggingFaceShards(_ArrowShards):
     dataset : datasets.Dataset
         One split, on disk or in memory; selected or shuffled rows stay so.
     x : str or list of str, optional
-        One column of lists (an embedding), or columns of numbers. Default: the one column of lists,
-        or all columns of numbers besides y and weight.
+        One column of lists (an embedding), which is read as it is stored; or columns that are
+        encoded, but not scaled. Default: all besides y and weight.
     y : str, optional
         The column of labels or targets.
     sample_weight : str, optional
@@ -444,38 +395,6 @@ class HuggingFaceShards(_ArrowShards):
         sample_weight: str | None = None,
         part_rows: int = PART_ROWS,
     ) -> None:
-        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
-            raise InputError(
-                f"dataset is a {type(dataset).__name__}; give one split of a datasets.Dataset "
-                "that is on disk (not streamed)."
-            )
-        if hasattr(dataset, "keys"):
-            splits = list(dataset.keys())
-            raise InputError(
-                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
-                f"dataset[{splits[0]!r}]."
-            )
-        arrow()
-        self.part_rows = check_integer("part_rows", part_rows)
-        self.dataset = dataset.with_format("arrow")
-        info = getattr(dataset, "info", None)
-        super().__init__(str(getattr(info, "dataset_name", None) or "dataset"), x, y, sample_weight)
-
-    def look(self) -> list[Shard]:
-        if not len(self.dataset):
-            return []
-        first = self.dataset[:FIRST_ROWS]
-        columns = self._choose(first.schema, self.name)
-        self.dataset = self.dataset.select_columns(columns.names).with_format("arrow")
-        return [columns.shard(first.schema, first, self.name, len(self.dataset))]
-
-    def read(self, part: Part) -> Chunk:
-        return self._columns.chunk(self.dataset[part.start : part.stop], self.shape, part)
-
-    def fingerprint(self) -> str:
-        rows = len(self.dataset)
-        sample = spread(rows).tolist()
-        part = Part(0, 0, len(sample), self.name)
-        chunk = self._columns.chunk(self.dataset[sample], self.shape, part)
-        words = f"dataset {rows} {self._columns.names}"
-        return digest_columns(words, (chunk.x, chunk.y, chunk.weight))
+        table = HuggingFaceTable(dataset, part_rows)
+        reading = Reading(target=y, sample_weight=sample_weight, columns=x)
+        super().__init__(table, fit_in_parts(table, reading))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array, Dataset
-from bicore.errors import unknown_name
+from bicore.errors import MemoryLimitError, unknown_name
 
 SCALES = ("standard", "none")
 #: Numbers whose squares are still numbers.
@@ -80,6 +80,10 @@ class Source:
         InputError
             If a column is missing or holds other kinds of values.
         """
+        if other.table is None:
+            raise MemoryLimitError(
+                f"{other.name} does not fit the memory limit; raise Runtime(memory=…)."
+            )
         x = self.columns.encode(other.table.by_name())
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
@@ -122,8 +126,7 @@ class Source:
     def _told(self, scale: str, more: str = "", x: Array | None = None) -> Source:
         """This source with such a scale, a note of it, and other features where they are given."""
         data = self.data if x is None else replace(self.data, x=x)
-        note = f"features: {_SCALES_IN_WORDS[scale]}{more}"
-        return replace(self, data=data, scale=scale, notes=(*self.notes, note))
+        return replace(self, data=data, scale=scale, notes=(*self.notes, scale_note(scale) + more))
 
 
 _SCALES_IN_WORDS = {
@@ -132,6 +135,11 @@ _SCALES_IN_WORDS = {
     "constants": "pixels standardised with the data set's usual constants",
     "unit": "pixels scaled to 0 … 1",
 }
+
+
+def scale_note(scale: str) -> str:
+    """How features were scaled, in words."""
+    return f"features: {_SCALES_IN_WORDS[scale]}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.frames import arrow
+from bicore.sources.base import Scaling, scaling
 from bicore.sources.cells import (
     Numerals,
     as_numpy,
@@ -35,6 +36,7 @@ from bicore.sources.cells import (
     texts,
     vectors,
 )
+from bicore.sources.parts import Part
 from bicore.sources.reading import COPIES, NUMBER, Allowance, name_list
 
 #: A text column of at most this many values, or this share of the rows, becomes indicators …
@@ -97,7 +99,7 @@ class Numbers(Column):
         found = read_numbers(column, self.written)
         if strict:
             _refuse_strange(self.name, column, np.isnan(found), "numbers")
-        return _fill(self.name, found[:, None], self.median)
+        return np.where(np.isnan(found), self.median, found)[:, None]
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ class Vectors(Column):
                 f"the column {self.name!r} must hold lists of {width} numbers; fix its rows, or "
                 "exclude the column with --drop."
             )
-        return _fill(self.name, found, self.medians)
+        return np.where(np.isnan(found), self.medians, found)
 
 
 #: Kinds by the word under which they are stored.
@@ -239,13 +241,19 @@ class Columns:
     """The fitted columns of a table, with notes on all columns.
 
     ``words`` stand for a missing value. ``unknown`` counts the cells of each column whose category
-    did not occur in the fit.
+    did not occur in the fit. ``scaling`` is there if it was asked for.
     """
 
     features: tuple[Column, ...]
     notes: list[str]
     words: Sequence[str] = ()
     unknown: Counter[str] = field(default_factory=Counter)
+    scaling: Scaling | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are features."""
+        return [one.name for one in self.features]
 
     @property
     def kept(self) -> Array:
@@ -257,8 +265,9 @@ class Columns:
         table: Mapping[str, Any],
         allowance: Allowance | None = None,
         strict: bool = False,
+        finite: bool = True,
     ) -> Array:
-        """Encode some rows."""
+        """Encode some rows; infinite numbers are refused if ``finite``."""
         lost = next((one.name for one in self.features if one.name not in table), None)
         if lost is not None:
             raise InputError(
@@ -275,8 +284,18 @@ class Columns:
         for column, width in zip(self.features, widths, strict=True):
             cells = clean(table[column.name], self.words)
             x[:, start : start + width] = column.encode(cells, strict, self.unknown)
+            if finite:
+                _refuse_infinite(column.name, x[:, start : start + width])
             start += width
-        return x
+        return x if self.scaling is None else self.scaling(x)
+
+    def shape(self, first: Any, place: str) -> tuple[tuple[int, ...], str]:
+        """The shape of a row, and a word for its numbers."""
+        return (len(self.kept),), "floats"
+
+    def encode_part(self, table: Mapping[str, Any], shape: tuple[int, ...], part: Part) -> Array:
+        """Encode the rows of a part; infinite numbers are left for a check of all rows."""
+        return self.encode(table, finite=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""
@@ -297,25 +316,30 @@ _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thou
 
 
 def fit_columns(
-    table: Mapping[str, Any],
+    table: Iterable[tuple[str, Any]],
     decimal: str | None = None,
     named: bool = False,
     words: Sequence[str] = (),
     tolerant: bool = True,
+    scaled: bool = False,
 ) -> Columns:
-    """Fit each column on some rows.
+    """Fit each of some named columns, which may be read one after the other.
 
     ``decimal`` is the decimal separator if a column does not show it. ``named`` columns were asked
     for one by one, and are features even if they number rows. ``words`` stand for a missing value.
-    ``tolerant`` treats up to 1% of stray cells among numbers as missing.
+    ``tolerant`` treats up to 1% of stray cells among numbers as missing. ``scaled`` fits the
+    scaling too.
     """
+    moments: list[tuple[Array, Array]] = []
     features: list[Column] = []
     told: dict[str, list[str]] = {}
     strays: list[str] = []
-    for name, given in table.items():
+    for name, given in table:
         column = clean(given, words)
         fitted, heading, remark, stray = _fit(name, column, decimal, named, tolerant)
-        features += [] if fitted is None else [fitted]
+        if fitted is not None:
+            features.append(fitted)
+            moments += [_moments(fitted, column)] if scaled else []
         strays += [stray] if stray else []
         remark = f" ({remark})" if remark else ""
         told.setdefault(heading, []).append(f"{name or '(unnamed)'}{remark}")
@@ -323,7 +347,21 @@ def fit_columns(
         left_out = told.get("left out", ["there is none"])
         raise InputError(f"no column can serve as a feature: {', '.join(left_out)}.")
     notes = [f"{one} columns: {', '.join(told[one])}" for one in _HEADINGS if one in told]
-    return Columns(tuple(features), [*notes, *strays], words)
+    found = Columns(tuple(features), [*notes, *strays], words)
+    if not scaled:
+        return found
+    mean, spread = (np.concatenate(parts)[None] for parts in zip(*moments, strict=True))
+    return replace(found, scaling=Scaling(mean, spread, found.kept))
+
+
+def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
+    """Mean and spread of the features of a column; 0 and 1 if scaling leaves all as they are."""
+    if all(fitted.kept):
+        return np.zeros(len(fitted.kept)), np.ones(len(fitted.kept))
+    x = fitted.encode(column, False, Counter())
+    finite = np.isfinite(x).all(axis=1)
+    found = scaling(x if finite.all() else x[finite])
+    return found.mean.ravel(), found.spread.ravel()
 
 
 #: A fitted column if it can be a feature, the heading and a remark for the notes, and a further
@@ -437,8 +475,7 @@ def _median(values: Array) -> float:
     return float(low) if low == high else float(low / 2 + high / 2)
 
 
-def _fill(name: str, found: Array, medians: float | tuple[float, ...]) -> Array:
-    """Replace missing numbers; an infinite one is refused."""
+def _refuse_infinite(name: str, found: Array) -> None:
     wrong = np.argwhere(np.isinf(found))
     if len(wrong):
         value = found[tuple(wrong[0])]
@@ -446,7 +483,6 @@ def _fill(name: str, found: Array, medians: float | tuple[float, ...]) -> Array:
             f"the column {name!r} holds {value} in row {wrong[0][0]}; features must be finite: "
             "leave the cell empty, or exclude the column with --drop."
         )
-    return np.where(np.isnan(found), medians, found)
 
 
 def _refuse_strange(name: str, column: Any, unread: Array, held: str) -> None:
@@ -471,6 +507,7 @@ class TargetKind(StrEnum):
     WHOLE = "integers, which are classes"
     NUMBERS = "numbers, which are targets"
     TEXT = "text, which is classes"
+    LISTS = "lists of numbers, which are targets"
 
 
 @dataclass(frozen=True)
@@ -482,11 +519,24 @@ class Target:
     written: Numerals = Numerals.POINT
     words: Sequence[str] = ()
 
-    def encode(self, column: Any, start: int = 0, allowance: Allowance | None = None) -> Array:
-        """Labels or targets of some rows; ``start`` is the number of rows before them."""
+    def encode(
+        self,
+        column: Any,
+        start: int = 0,
+        allowance: Allowance | None = None,
+        masked: bool = False,
+    ) -> Array:
+        """Labels or targets of some rows; ``start`` is the number of rows before them.
+
+        A missing one is refused, or ``masked``.
+        """
         column = clean(column, self.words)
-        lost = np.flatnonzero(missing(column))
-        if len(lost):
+        gone = missing(column)
+        if masked and gone.any() and self.kind is not TargetKind.LISTS:
+            zero = arrow().scalar("0").cast(column.type)
+            return np.ma.MaskedArray(self.encode(column.fill_null(zero), start, masked=True), gone)
+        lost = np.flatnonzero(gone)
+        if len(lost) and not masked:
             raise InputError(
                 f"the target column {self.name!r} has no value in row {start + lost[0]} (and "
                 f"{len(lost) - 1} more); fill those rows, or leave them out with "
@@ -499,13 +549,19 @@ class Target:
                 size = len(column) * longest * _CHARACTER
                 allowance.need(size, f"the target {self.name!r} as text")
             return np.array(known.values, dtype=np.str_)[known.codes]
+        if self.kind is TargetKind.LISTS:
+            rows = vectors(column)
+            if rows is None:
+                raise InputError(f"the target column {self.name!r} must hold lists of one length.")
+            return rows
         held = f"its first rows held {self.kind.value}"
         if self.kind is TargetKind.WHOLE:
             self._refuse(column, ~_is_whole(column), start, held)
             return self._integers(column, start)
         found = read_numbers(column, self.written)
         self._refuse(column, np.isnan(found), start, held)
-        self._refuse(found, ~np.isfinite(found), start, "targets must be finite")
+        if not masked:
+            self._refuse(found, ~np.isfinite(found), start, "targets must be finite")
         return found
 
     def _integers(self, column: Any, start: int) -> Array:
@@ -550,7 +606,9 @@ def fit_target(
             f"the target column {name!r} holds dates or times, such as {listed(there[:1])[0]}; "
             "predict a number of days or hours, or write classes as other text."
         )
-    if cells_of(there) not in ("text", "booleans"):
+    if cells_of(there) == "lists" and vectors(there) is not None:
+        return Target(name, TargetKind.LISTS, words=words)
+    if cells_of(there) != "text":
         raise InputError(
             f"the target column {name!r} holds {cells_of(there)}; give numbers, text or booleans."
         )
@@ -558,8 +616,9 @@ def fit_target(
 
 
 def _is_whole(column: Any) -> Array:
-    """Mark cells that are integers by type, or are written as integers."""
+    """Mark cells that are integers or booleans by type, or are written as integers."""
     pyarrow = arrow()
     if cells_of(column) == "text":
         return as_numpy(pyarrow.compute.match_substring_regex(column, _WHOLE))
-    return np.full(len(column), pyarrow.types.is_integer(column.type))
+    whole = pyarrow.types.is_integer(column.type) or pyarrow.types.is_boolean(column.type)
+    return np.full(len(column), whole)

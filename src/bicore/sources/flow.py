@@ -9,17 +9,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
 
 from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
-from bicore.sources.base import SCALES, Scaling, Source, scaling
+from bicore.sources.base import SCALES, Scaling, Source
 from bicore.sources.cells import MISSING, Numerals
-from bicore.sources.columns import Columns, Target, TargetKind, fit_columns, fit_target
+from bicore.sources.columns import Columns, Target, TargetKind
 from bicore.sources.reading import Reading, name_list, roles_of
+from bicore.sources.tables import fit_table
 from bicore.sources.text_files import check_encoding, piped_rows, text_lines
 
 #: Columns are fitted on at least so many rows: fewer say little about means.
@@ -142,8 +143,9 @@ class PipedFlow:
                 f"--target {self.reading.target}: the state holds a stream whose target was "
                 f"{target}; {other}"
             )
-        if (self._table.scaling is not None) != self.standardise:
-            known = "standard" if self._table.scaling is not None else "none"
+        scaled = self._table.columns.scaling is not None
+        if scaled != self.standardise:
+            known = "standard" if scaled else "none"
             raise InputError(f"the state holds a stream read with --scale {known}; {other}")
         if goes_on:
             self.position = position
@@ -160,19 +162,18 @@ Flow = WholeFlow | PipedFlow
 
 @dataclass(frozen=True, eq=False)
 class _Encoding:
-    """The fit of a piped table: its columns, its target and its scaling."""
+    """The fit of a piped table."""
 
     names: list[str]
     #: Whether every one of the first rows had all columns.
     complete: bool
     columns: Columns
     target: Target
-    scaling: Scaling | None
     fitted_on: int
 
     @property
     def notes(self) -> list[str]:
-        how = "each numeric column scaled" if self.scaling is not None else "as they are"
+        how = "as they are" if self.columns.scaling is None else "each numeric column scaled"
         return [*self.columns.notes, f"features: {how}; fitted on the first {self.fitted_on} rows"]
 
     @property
@@ -196,22 +197,23 @@ class _Encoding:
                 )
         columns = _columns(rows, self.names)
         y = self.target.encode(columns[self.target.name], start)
-        x = self.columns.encode(columns, strict=True)
-        return Dataset(x if self.scaling is None else self.scaling(x), y)
+        return Dataset(self.columns.encode(columns, strict=True), y)
 
     def to_json(self) -> dict[str, Any]:
-        unknown = {name: count for name, count in self.columns.unknown.items() if count}
+        columns, scaled = self.columns, self.columns.scaling
         values = {
             "names": self.names,
             "complete": self.complete,
-            "columns": self.columns.to_json(),
+            "columns": columns.to_json(),
             "target": [self.target.name, self.target.kind.name, self.target.written.value],
             "settled_on": self.fitted_on,
-            "unknown": dict(sorted(unknown.items())),
+            "unknown": {name: count for name, count in sorted(columns.unknown.items()) if count},
         }
-        if self.scaling is not None:
-            values["mean"] = self.scaling.mean.ravel().tolist()
-            values["spread"] = self.scaling.spread.ravel().tolist()
+        if scaled is not None:
+            values |= {
+                "mean": scaled.mean.ravel().tolist(),
+                "spread": scaled.spread.ravel().tolist(),
+            }
         return values
 
     @classmethod
@@ -219,14 +221,12 @@ class _Encoding:
         columns = Columns.from_json(values["columns"], words)
         columns.unknown.update(Counter(values["unknown"]))
         name, kind, *rest = values["target"]
-        written = Numerals(*rest) if rest else Numerals.POINT
-        scaled = None
         if "mean" in values:
             mean, spread = (np.array(values[one])[None] for one in ("mean", "spread"))
-            scaled = Scaling(mean, spread, columns.kept)
-        target = Target(name, TargetKind[kind], written, words)
+            columns = replace(columns, scaling=Scaling(mean, spread, columns.kept))
+        target = Target(name, TargetKind[kind], Numerals(*rest or ["point"]), words)
         names, complete = list(values["names"]), bool(values["complete"])
-        return cls(names, complete, columns, target, scaled, values["settled_on"])
+        return cls(names, complete, columns, target, values["settled_on"])
 
 
 def _fit(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _Encoding:
@@ -238,15 +238,11 @@ def _fit(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _En
             f"--target {reading.target} names several columns, and a pipe has one target; write "
             "the rows to a file."
         )
-    columns, words = _columns(rows, names), reading.missing_words
-    target = fit_target(roles.targets[0], columns[roles.targets[0]], reading.decimal, words)
-    features = {name: columns[name] for name in roles.features}
-    fitted = fit_columns(features, reading.decimal, words=words, tolerant=False)
-    if roles.dropped:
-        fitted.notes.append(f"dropped columns: {', '.join(roles.dropped)}")
-    scaled = scaling(fitted.encode(features), fitted.kept) if standardise else None
+    columns = _columns(rows, names)
+    fitted = fit_table(roles, columns.__getitem__, reading, standardise, tolerant=False)
     complete = all(len(row) == len(names) for row in rows)
-    return _Encoding(names, complete, fitted, target, scaled, len(rows))
+    assert isinstance(fitted.columns, Columns)
+    return _Encoding(names, complete, fitted.columns, fitted.targets[0], len(rows))
 
 
 def _columns(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
-from bicore.sources.files import unreadable
-from bicore.sources.reading import COPIES, NUMBER, Reading
+from bicore.sources.reading import COPIES, NUMBER, Reading, unreadable
 from bicore.sources.tables import Table
 
 #: Pillow's modes without colour; those that begin with I have more than eight bits.

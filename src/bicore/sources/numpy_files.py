@@ -19,7 +19,6 @@ from numpy.lib import format as npy_format
 from bicore.data import Array, Dataset
 from bicore.errors import DamagedFileError, InputError, check_integer
 from bicore.sources.base import Source
-from bicore.sources.files import Files, common_name, find_files, foreign
 from bicore.sources.parts import (
     PART_ROWS,
     Chunk,
@@ -33,7 +32,15 @@ from bicore.sources.parts import (
     digest_files,
     make_chunk,
 )
-from bicore.sources.reading import NUMBER, Allowance, Reading
+from bicore.sources.reading import (
+    NUMBER,
+    Allowance,
+    Files,
+    Reading,
+    common_name,
+    find_files,
+    foreign,
+)
 
 #: First bytes of a file of one array and of an archive.
 _ONE = b"\x93NUMPY"

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,20 @@ import torch
 from bicore.data import Dataset
 from bicore.errors import InputError, MemoryLimitError
 from bicore.frames import is_frame
+from bicore.runtime.context import Runtime
 from bicore.sources.arrow_files import (
-    HuggingFaceShards,
-    ParquetShards,
+    PARQUET,
+    ArrowShards,
+    ArrowTable,
+    HuggingFaceTable,
+    ParquetTable,
+    arrow_table,
+    fit_in_parts,
     holds_embedding,
     read_feather,
     read_parquet,
 )
-from bicore.sources.base import Source
+from bicore.sources.base import Source, scale_note
 from bicore.sources.chunks import (
     MOST_ARRAYS,
     ArrayShards,
@@ -32,17 +39,18 @@ from bicore.sources.chunks import (
     open_dask_array,
     open_dask_frame,
 )
-from bicore.sources.files import common_name, find_files
+from bicore.sources.columns import Columns
 from bicore.sources.images import load_images
 from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
-from bicore.sources.parts import ShardSource
-from bicore.sources.reading import CELL_COPIES, Allowance, Reading
+from bicore.sources.parts import LazyRows, ShardSource, rows_of
+from bicore.sources.reading import CELL_COPIES, Allowance, Reading, common_name, find_files
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import (
     Table,
     encode_table,
-    labelled_table,
+    labelled,
     named_columns,
+    refuse_other_columns,
     table_source,
 )
 from bicore.sources.text_files import PACKED, read_csv, read_json, read_tsv
@@ -58,22 +66,24 @@ _TABLE = (
     "embeddings",
 )
 _TEXT = (*_TABLE, "encoding")
-#: Readers of tables by ending, and the options of each; a new format is a line here.
-TABLES: dict[str, tuple[Callable[[Path, Reading], Table], tuple[str, ...]]] = {
-    ".csv": (read_csv, _TEXT),
-    ".txt": (read_csv, _TEXT),
-    ".tsv": (read_tsv, _TEXT),
-    ".tab": (read_tsv, _TEXT),
-    ".json": (read_json, _TEXT),
-    ".jsonl": (read_json, _TEXT),
-    ".ndjson": (read_json, _TEXT),
-    ".parquet": (read_parquet, _TABLE),
-    ".pq": (read_parquet, _TABLE),
-    ".feather": (read_feather, _TABLE),
-    ".arrow": (read_feather, _TABLE),
+#: Readers of tables by ending; a new format is an entry here.
+_TEXT_READERS: dict[str, Callable[[Path, Reading], Table]] = {
+    **dict.fromkeys((".csv", ".txt"), read_csv),
+    **dict.fromkeys((".tsv", ".tab"), read_tsv),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), read_json),
 }
-TABLES |= {
-    ending + packed: one for ending, one in TABLES.items() if one[1] == _TEXT for packed in PACKED
+_ARROW_READERS: dict[str, Callable[[Path, Reading], Table]] = {
+    **dict.fromkeys(PARQUET, read_parquet),
+    **dict.fromkeys((".feather", ".arrow"), read_feather),
+}
+#: The reader of each ending, and its options; text may be packed.
+TABLES = {
+    **{
+        one + packed: (read, _TEXT)
+        for one, read in _TEXT_READERS.items()
+        for packed in ("", *PACKED)
+    },
+    **{one: (read, _TABLE) for one, read in _ARROW_READERS.items()},
 }
 #: Readers of arrays by ending.
 ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
@@ -90,23 +100,11 @@ KINDS = (
 def open_source(
     word: str,
     *,
-    target: str | None = None,
-    labels: str | None = None,
-    sample_weight: str | None = None,
-    folder: str | None = None,
     scale: str | None = None,
-    limit: int | None = None,
     later: bool = False,
     memory: int | str | None = None,
-    columns: str | None = None,
-    drop: str | None = None,
-    drop_missing_target: bool = False,
-    decimal: str | None = None,
-    missing: str | None = None,
-    encoding: str | None = None,
-    resize: int | None = None,
-    embeddings: str | None = None,
     needs_target: bool = True,
+    **options: Any,
 ) -> Source:
     """Load data by a name or a path, as the command line does.
 
@@ -116,39 +114,23 @@ def open_source(
         A built-in name (digits, mnist, cifar10), a file (.npz, .npy, or a table: .csv, .tsv, .txt,
         .json, .jsonl, each also .gz, .bz2, .zst or .zip, .parquet, .feather, .arrow), a folder of
         images with a subfolder for each class, or ``-`` for CSV on standard input.
-    target : str, optional
-        The column of a table that holds labels or targets; several columns of numbers are
-        separated by commas.
-    labels : str, optional
-        The file of labels that belongs to an .npy, or to a sparse .npz.
-    sample_weight : str, optional
-        The column, or the array of an .npz, that holds weights.
-    folder : str, optional
-        The folder of mnist and cifar10 (default: the environment variable BICORE_DATA).
     scale : "standard" or "none", optional
         Scaling of the features (default: by the kind of source).
-    limit : int, optional
-        Read only the first ``limit`` rows (default: all).
     later : bool
         Leaves standardising to the caller.
     memory : int or str, optional
         Memory limit, in bytes or as in "4GB" (default: half of the free memory).
-    columns, drop : str, optional
-        Columns of a table to use as features, and columns to exclude, separated by commas.
-    drop_missing_target : bool
-        Leaves out the rows of a table that have no target.
-    decimal : "comma" or "point", optional
-        Decimal separator, if a table does not show it.
-    missing : str, optional
-        Further words for a missing value, separated by commas, such as "n.a.".
-    encoding : str, optional
-        Encoding of a text file (default: by its byte order mark, UTF-8, or else Latin-1).
-    resize : int, optional
-        Width and height of images (default: as they are, or 32 if their sizes differ).
-    embeddings : str, optional
-        The .npy file of features that belongs to a table, row by row; its columns are only kept.
     needs_target : bool
         Whether a table without ``target``, or an .npy without ``labels``, is an error.
+    **options
+        ``limit`` reads only the first rows. Of tables: ``target``, ``sample_weight``, ``columns``
+        (features) and ``drop`` name columns, separated by commas; ``drop_missing_target`` leaves
+        out rows without a target; ``decimal`` is "comma" or "point" if a table does not show it;
+        ``missing`` holds further words for a missing value; ``encoding`` is that of a text file;
+        ``embeddings`` is the .npy file of features that belongs to a table, row by row. ``labels``
+        is the file of labels of an .npy or sparse .npz, ``folder`` that of mnist and cifar10
+        (default: the environment variable BICORE_DATA), and ``resize`` the width and height of
+        images (default: as they are, or 32 if their sizes differ).
 
     Returns
     -------
@@ -168,24 +150,9 @@ def open_source(
     >>> len(source.data), source.notes
     (100, ('features: pixels scaled to 0 … 1',))
     """
-    reading = Reading(
-        target=target,
-        labels=labels,
-        sample_weight=sample_weight,
-        folder=folder,
-        limit=limit,
-        allowance=Allowance.of(memory),
-        columns=columns,
-        drop=drop,
-        drop_missing_target=drop_missing_target,
-        decimal=decimal,
-        missing=missing,
-        encoding=encoding,
-        needs_target=needs_target,
-        resize=resize,
-        embeddings=embeddings,
-    )
+    reading = Reading.of(options, allowance=Allowance.of(memory), needs_target=needs_target)
     source = _load(word, reading)
+    limit = reading.limit
     if limit is not None and len(source.data) > limit:
         images = None if source.images is None else source.images[:limit]
         source = replace(source, data=source.data[:limit], images=images)
@@ -248,8 +215,8 @@ def open_table(
     """Load a data frame, or table files that are encoded as one table.
 
     Options are those of :func:`encode_table`; ``target`` and ``labels`` are other names of ``y``.
-    None if the source is no table, or Parquet files that are read in parts: an embedding, or beyond
-    the memory limit.
+    Rows of Parquet files and data sets beyond the memory limit are read when they are needed. None
+    if the source is no table, or a table in parts whose only features are an embedding.
     """
     given = [one for one in (y, target, labels) if one is not None]
     y = given[0] if given else None
@@ -257,26 +224,39 @@ def open_table(
         return encode_table(
             source, y, sample_weight=sample_weight, memory=memory, **options
         ).scaled(scale)
-    if not _are_paths(source):
-        return None
-    paths = find_files(source, tuple(_FILE_READERS), "source")
-    if any(_ending(path) not in TABLES for path in paths):
+    parts = arrow_table(source)
+    paths = find_files(source, tuple(_FILE_READERS), "source") if _are_paths(source) else ()
+    if parts is None and (not paths or any(_ending(path) not in TABLES for path in paths)):
         return None
     if len(given) > 1:
         raise InputError("y, target and labels are the same thing for a table; give one of them.")
-    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, sample_weight), **options)
+    named = named_columns(y, sample_weight)
+    reading = Reading.of(options, allowance=Allowance.of(memory), **named)
     for path in paths:
         _refuse_unused(path.name, reading, TABLES[_ending(path)][1])
-    in_parts = all(path.suffix.lower() in _PARQUET for path in paths)
-    if in_parts and holds_embedding(paths[0], reading):
-        return None
-    try:
-        table = _read_tables(paths, reading)
-        return labelled_table(common_name(paths), table, y, sample_weight, reading).scaled(scale)
-    except MemoryLimitError:
-        if in_parts:
-            return None
-        raise
+    if parts is None or not holds_embedding(parts, reading):
+        try:
+            table = _read_tables(paths, reading) if parts is None or paths else parts.load(reading)
+            name = common_name(paths) if parts is None else parts.name
+            return labelled(table_source(name, table, reading), y, sample_weight).scaled(scale)
+        except MemoryLimitError:
+            if parts is None or reading.drop_missing_target or reading.embeddings:
+                raise
+    shards = ArrowShards(parts, fit_in_parts(parts, reading, scale))
+    source = read_in_parts(shards, Runtime(memory=memory), scale)
+    return labelled(source, y, sample_weight)
+
+
+def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = None) -> Source:
+    """Read rows in parts; those beyond the memory limit are read when they are needed."""
+    data = rows_of(shards, runtime)
+    unread = f"{shards.name} does not fit the memory limit: rows are read when needed"
+    notes = (*shards.notes, *([unread] if isinstance(data.x, LazyRows) else []))
+    columns = shards.encoder.columns if isinstance(shards, ArrowShards) else None
+    if isinstance(columns, Columns):
+        scale = scale or "standard"
+        notes = (*notes, scale_note(scale))
+    return Source(shards.name, data, scale or "none", notes, columns=columns)
 
 
 def _read_tables(paths: Sequence[Path], reading: Reading) -> Table:
@@ -286,12 +266,8 @@ def _read_tables(paths: Sequence[Path], reading: Reading) -> Table:
         table = TABLES[_ending(path)][0](path, reading)
         if not len(table):
             continue
-        if whole is not None and set(table.names) != set(whole.names):
-            strange = min(set(table.names) ^ set(whole.names))
-            raise InputError(
-                f"{path} and {paths[0]} have not the same columns: {strange!r} is in one of them "
-                "only."
-            )
+        if whole is not None:
+            refuse_other_columns(str(path), table.names, whole.names)
         whole = table if whole is None else whole.joined(table)
         held = CELL_COPIES * whole.nbytes
         reading.allowance.need(held, f"the cells of {path} and the files before it")
@@ -320,8 +296,13 @@ def open_shards(
     target: str | None = None,
     labels: Any = None,
     sample_weight: Any = None,
+    **table: Any,
 ) -> ShardSource:
     """Open rows in parts, which are never loaded all at once.
+
+    A table of columns is encoded and standardised as :func:`bicore.select` does it; the only column
+    of lists is read as it is stored. :class:`ParquetShards` and :class:`HuggingFaceShards` read
+    columns of numbers as they are stored.
 
     Parameters
     ----------
@@ -338,6 +319,9 @@ def open_shards(
     sample_weight : str, path or array, optional
         The column of weights, the array of an .npz, the file next to an .npy, or the weights of an
         array.
+    **table
+        Of Parquet files and Hugging Face data sets: scale, drop, decimal and missing, as in
+        :func:`open_source`.
 
     Returns
     -------
@@ -360,6 +344,7 @@ def open_shards(
         "target": target,
         "labels": labels,
         "sample_weight": sample_weight,
+        **table,
     }
     asked = {name: value for name, value in given.items() if value is not None}
     if _are_paths(source):
@@ -377,6 +362,7 @@ def open_shards(
 #: The kind of a source in words, the options it takes in order, and the function that opens it.
 _Reader = tuple[str, tuple[str, ...], Callable[..., ShardSource]]
 _COLUMNS = ("columns", "target", "sample_weight")
+_TABLE_COLUMNS = (*_COLUMNS, "drop", "decimal", "missing", "scale")
 
 
 def _reader(source: Any) -> _Reader:
@@ -394,7 +380,8 @@ def _reader(source: Any) -> _Reader:
             delayed = bool(source) and all(hasattr(one, "__dask_graph__") for one in source)
             return "a list of chunks", (), DaskShards if delayed else IterableShards
     if hasattr(source, "with_format") and hasattr(source, "column_names"):
-        return "a Hugging Face data set", _COLUMNS, HuggingFaceShards
+        opener = partial(_open_arrow, HuggingFaceTable)
+        return "a Hugging Face data set", _TABLE_COLUMNS, opener
     if hasattr(source, "__dask_graph__"):
         if hasattr(source, "columns"):
             return "a Dask dataframe", _COLUMNS, open_dask_frame
@@ -409,6 +396,14 @@ def _reader(source: Any) -> _Reader:
     if not callable(source) and not isinstance(source, Iterable):
         raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
     return "an iterable of chunks", (), IterableShards
+
+
+def _open_arrow(kind: Callable[[Any], ArrowTable], source: Any, *given: Any) -> ArrowShards:
+    """Open a table in parts; ``given`` are the values of ``_TABLE_COLUMNS``."""
+    options = dict(zip(_TABLE_COLUMNS, given, strict=True))
+    scale = options.pop("scale")
+    table = kind(source)
+    return ArrowShards(table, fit_in_parts(table, Reading(**options), scale))
 
 
 def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
@@ -437,7 +432,6 @@ _NAMES = {
     "labels": re.compile(r"(?:y|labels?|targets?)(?:[-_]\d+)?", re.IGNORECASE),
     "sample_weight": re.compile(r"(?:w|(?:sample[-_])?weights?)(?:[-_]\d+)?", re.IGNORECASE),
 }
-_PARQUET = (".parquet", ".pq")
 _FILE_READERS: dict[str, _Reader] = {
     ".npy": (".npy files", ("labels", "sample_weight"), NpyShards),
     ".npz": (
@@ -445,8 +439,9 @@ _FILE_READERS: dict[str, _Reader] = {
         ("sample_weight",),
         lambda files, sample_weight: NpzShards(files, sample_weight or "weight"),
     ),
-    ".parquet": ("Parquet files", _COLUMNS, ParquetShards),
-    ".pq": ("Parquet files", _COLUMNS, ParquetShards),
+    **dict.fromkeys(
+        PARQUET, ("Parquet files", _TABLE_COLUMNS, lambda *given: _open_arrow(ParquetTable, *given))
+    ),
 }
 
 

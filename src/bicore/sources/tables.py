@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.files import replacing
-from bicore.frames import arrow
+from bicore.frames import arrow, dense_column, is_list, plain, row_shape
 from bicore.sources.base import Source
 from bicore.sources.cells import (
     Cells,
+    Numerals,
     clean,
     find_numerals,
     join,
@@ -43,8 +44,15 @@ from bicore.sources.cells import (
     take,
     typed,
 )
-from bicore.sources.columns import fit_columns, fit_target
+from bicore.sources.columns import (
+    Columns,
+    Target,
+    TargetKind,
+    fit_columns,
+    fit_target,
+)
 from bicore.sources.numpy_files import load_array
+from bicore.sources.parts import Chunk, Part, as_floats, kind_of
 from bicore.sources.reading import CELL_COPIES, Allowance, Reading, Roles, roles_of
 
 #: Above this many classes a target is more likely an amount or a name; the notes say so.
@@ -84,6 +92,16 @@ class Table:
         columns = other.by_name()
         both = [join([one, columns[name]]) for name, one in self.by_name().items()]
         return Table(self.names, both, tuple(dict.fromkeys(self.notes + other.notes)))
+
+
+def refuse_other_columns(place: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse a table that has not the columns of the one before."""
+    if set(names) != set(known):
+        strange = min(set(names) ^ set(known))
+        raise InputError(
+            f"{place} and the table before it have not the same columns: {strange!r} is in one of "
+            "them only."
+        )
 
 
 def encode_table(
@@ -137,8 +155,9 @@ def encode_table(
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
     places = frame.columns if hasattr(frame, "column_names") else _columns_of(frame)
     table = Table(names, [_arrow_column(one) for one in places])
-    reading = Reading(allowance=Allowance.of(memory), **named_columns(y, sample_weight), **options)
-    return labelled_table(type(frame).__name__, table, y, sample_weight, reading)
+    named = named_columns(y, sample_weight)
+    reading = Reading.of(options, allowance=Allowance.of(memory), **named)
+    return labelled(table_source(type(frame).__name__, table, reading), y, sample_weight)
 
 
 def _columns_of(frame: Any) -> list[Any]:
@@ -165,12 +184,11 @@ def named_columns(y: Any, sample_weight: Any) -> dict[str, Any]:
     return {key: one for key, one in columns.items() if isinstance(one, str)}
 
 
-def labelled_table(name: str, table: Table, y: Any, sample_weight: Any, reading: Reading) -> Source:
-    """Encode a table; ``y`` and ``sample_weight`` name columns, or hold a value for each row."""
-    found = table_source(name, table, reading)
+def labelled(source: Source, y: Any, sample_weight: Any) -> Source:
+    """The source with labels and weights that are given row by row, not as names of columns."""
     given = {"y": y, "sample_weight": sample_weight}
     given = {key: one for key, one in given.items() if not (one is None or isinstance(one, str))}
-    return replace(found, data=replace(found.data, **given)) if given else found
+    return replace(source, data=replace(source.data, **given)) if given else source
 
 
 def _arrow_column(column: Any) -> Any:
@@ -183,43 +201,176 @@ def _arrow_column(column: Any) -> Any:
     return column if hasattr(column, "chunks") else pyarrow.chunked_array([column])
 
 
+@dataclass(frozen=True)
+class Embedding:
+    """One column of lists, the only features of a table: read as it is stored."""
+
+    name: str
+
+    @property
+    def names(self) -> list[str]:
+        """The column."""
+        return [self.name]
+
+    @property
+    def notes(self) -> list[str]:
+        """The features in words."""
+        return [f"features: the lists of column {self.name!r}"]
+
+    def shape(self, first: Any, place: str) -> tuple[tuple[int, ...], str]:
+        """The shape of a list, and a word for its numbers."""
+        column = first.column(self.name)
+        inner, types = column.type, arrow().types
+        while is_list(inner):
+            inner = plain(inner).value_type
+        number = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
+        if inner == column.type or not number:
+            raise InputError(
+                f"{place}: columns={self.name!r} is a column of {column.type}; give lists of "
+                "numbers."
+            )
+        shape = row_shape(column, place)
+        if shape is None:
+            raise InputError(
+                f"{place} holds no value in the first {len(first)} rows of {self.name!r}; drop the "
+                "rows without one."
+            )
+        return shape, kind_of(np.dtype(inner.to_pandas_dtype()))
+
+    def encode_part(self, table: Mapping[str, Any], shape: tuple[int, ...], part: Part) -> Array:
+        """The lists as rows of the stored precision; NaN for a missing list or value."""
+        return as_floats(dense_column(table[self.name], shape, part.offset, part.place))
+
+    def to_json(self) -> Any:
+        """The column."""
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """How the columns of a table become rows: fitted on all rows, applied to any of them."""
+
+    columns: Columns | Embedding
+    targets: tuple[Target, ...] = ()
+    #: The column of weights, and how its numbers are written.
+    weight: tuple[str, Numerals] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that are read."""
+        weight = [] if self.weight is None else [self.weight[0]]
+        return [*self.columns.names, *(one.name for one in self.targets), *weight]
+
+    @property
+    def notes(self) -> list[str]:
+        """How columns were encoded."""
+        return self.columns.notes
+
+    def labels(
+        self,
+        table: Mapping[str, Any],
+        allowance: Allowance | None = None,
+        start: int = 0,
+        masked: bool = False,
+    ) -> Array | None:
+        """Labels or numbers of one target; several targets are columns of numbers."""
+        found = [
+            one.encode(table[one.name], start, allowance, masked=masked) for one in self.targets
+        ]
+        if len(found) < 2:
+            return found[0] if found else None
+        return np.ma.stack(found, axis=1) if masked else np.stack(found, axis=1)
+
+    def weights(self, table: Mapping[str, Any], strict: bool = True) -> Array | None:
+        """Weights of some rows; ``strict`` refuses a missing one."""
+        if self.weight is None:
+            return None
+        name, way = self.weight
+        values = read_numbers(clean(table[name]), way)
+        if strict and np.isnan(values).any():
+            row = int(np.isnan(values).argmax())
+            raise InputError(
+                f"the weight column {name!r} holds no number in row {row}; every row needs one."
+            )
+        return values
+
+    def describe(self, first: Any, place: str) -> dict[str, Any]:
+        """The shape and kinds of rows, by the first of them."""
+        shape, kind = self.columns.shape(first, place)
+        several = (len(self.targets),) if len(self.targets) > 1 else ()
+        label = (self.targets[0].kind.name, several) if self.targets else None
+        return {"shape": shape, "kind": kind, "label": label}
+
+    def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
+        """Encode the rows of a part; those that are bad are marked as such, not refused."""
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        y = self.labels(columns, start=part.offset, masked=True)
+        x = self.columns.encode_part(columns, shape, part)
+        return Chunk(x, y, self.weights(columns, strict=False))
+
+    @property
+    def identity(self) -> str:
+        """The fit in words."""
+        targets = [(one.name, one.kind.name, one.written) for one in self.targets]
+        scaled = getattr(self.columns, "scaling", None) is not None
+        return repr((self.columns.to_json(), targets, self.weight, scaled))
+
+
+def fit_table(
+    roles: Roles,
+    read: Callable[[str], Any],
+    reading: Reading,
+    scaled: bool = False,
+    stored: Embedding | None = None,
+    tolerant: bool = True,
+) -> Encoder:
+    """Fit the columns of a table, which are read one after the other.
+
+    ``scaled`` fits the scaling of the features too; ``stored`` ones are not fitted.
+    """
+    words, weight = reading.missing_words, None
+    if roles.sample_weight is not None:
+        ways = find_numerals(clean(read(roles.sample_weight)), None)
+        weight = roles.sample_weight, ways[0] if len(ways) == 1 else Numerals.POINT
+    columns = stored or Columns((), [], words)
+    if reading.embeddings is None and stored is None:
+        features = ((name, read(name)) for name in roles.features)
+        columns = fit_columns(features, reading.decimal, roles.named, words, tolerant, scaled)
+        named = [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
+        dropped = [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
+        columns.notes.extend([*named, *dropped])
+    return Encoder(columns, _fit_targets(roles, read, reading), weight)
+
+
 def table_source(name: str, table: Table, reading: Reading) -> Source:
     """Features, target and weights from a table."""
     roles = roles_of(name, table.names, reading)
     told = list(table.notes)
-    rows = None
+    whole, rows = len(table), None
+    ids: dict[str, Any] = {}
     if reading.drop_missing_target:
         rows = _rows_with_targets(table, roles, reading)
-        if len(rows) < len(table):
-            told.append(
-                f"{len(table) - len(rows)} rows without a target are left out; rows are counted "
-                "without them"
-            )
-    whole = len(table)
-    table = table if rows is None else table.at(rows)
+        table, ids = table.at(rows), {"ids": rows}
+    if len(table) < whole:
+        told.append(
+            f"{whole - len(table)} rows without a target are left out; rows are counted without "
+            "them"
+        )
     columns = table.by_name()
-    y = _targets(roles, columns, reading) if roles.targets else None
-    weights = (
-        None
-        if roles.sample_weight is None
-        else _weights(roles.sample_weight, columns[roles.sample_weight])
-    )
+    encoder = fit_table(roles, columns.__getitem__, reading)
+    y, weights = encoder.labels(columns, reading.allowance), encoder.weights(columns)
     told += [] if y is None else _many_classes(roles.targets[0], y)
     if reading.embeddings is not None:
         x = _load_embeddings(reading, name, whole, roles.named)
-        data = Dataset(x, y, weights) if rows is None else Dataset(x[rows], y, weights, rows)
         told.append(f"features: the {x.shape[1]} columns of {reading.embeddings}")
+        data = Dataset(x if rows is None else x[rows], y, weights, **ids)
         return Source(name, data, "none", tuple(told), table=table)
-    features = {one: columns[one] for one in roles.features}
-    fitted = fit_columns(features, reading.decimal, roles.named, reading.missing_words)
-    x = fitted.encode(features, replace(reading.allowance, held=CELL_COPIES * table.nbytes))
-    told += fitted.notes
-    told += [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
-    told += [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
-    data = Dataset(x, y, weights) if rows is None else Dataset(x, y, weights, rows)
-    return Source(
-        name, data, "standard", tuple(told), table=table, keep=fitted.kept, columns=fitted
-    )
+    fitted = encoder.columns
+    assert isinstance(fitted, Columns)
+    allowance = replace(reading.allowance, held=CELL_COPIES * table.nbytes)
+    data = Dataset(fitted.encode(columns, allowance), y, weights, **ids)
+    notes = (*told, *fitted.notes)
+    return Source(name, data, "standard", notes, table=table, keep=fitted.kept, columns=fitted)
 
 
 def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Array:
@@ -247,33 +398,18 @@ def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
     return np.flatnonzero(~lost)
 
 
-def _targets(roles: Roles, columns: dict[str, Any], reading: Reading) -> Array:
-    """Labels or numbers of one target; several targets are columns of numbers."""
+def _fit_targets(roles: Roles, read: Callable[[str], Any], reading: Reading) -> tuple[Target, ...]:
     words = reading.missing_words
-    fitted = [fit_target(name, columns[name], reading.decimal, words) for name in roles.targets]
-    found = [one.encode(columns[one.name], 0, reading.allowance) for one in fitted]
-    if len(found) == 1:
-        return found[0]
-    for name, column in zip(roles.targets, found, strict=True):
-        if column.dtype.kind not in "if":
+    found = [fit_target(name, read(name), reading.decimal, words) for name in roles.targets]
+    if len(found) < 2:
+        return tuple(found)
+    for one in found:
+        if one.kind is TargetKind.TEXT:
             raise InputError(
-                f"--target {reading.target}: {name!r} holds text, and several targets must be "
+                f"--target {reading.target}: {one.name!r} holds text, and several targets must be "
                 "numbers; name one column of classes, or numbers only."
             )
-    return np.stack([column.astype(np.float64) for column in found], axis=1)
-
-
-def _weights(name: str, column: Any) -> Array:
-    column = clean(column)
-    ways = find_numerals(column, None)
-    values = read_numbers(column, ways[0]) if len(ways) == 1 else np.full(len(column), np.nan)
-    wrong = np.isnan(values)
-    if wrong.any():
-        raise InputError(
-            f"the weight column {name!r} holds no number in row {int(wrong.argmax())}; every row "
-            "needs one."
-        )
-    return values
+    return tuple(replace(one, kind=TargetKind.NUMBERS) for one in found)
 
 
 def _many_classes(target: str, y: Array) -> list[str]:

@@ -22,8 +22,7 @@ from typing import IO, Any
 from bicore.errors import InputError
 from bicore.frames import arrow
 from bicore.sources.cells import join, typed
-from bicore.sources.files import foreign, unreadable
-from bicore.sources.reading import CELL_COPIES, Reading, limited, roles_of
+from bicore.sources.reading import CELL_COPIES, Reading, foreign, limited, roles_of, unreadable
 from bicore.sources.tables import Table
 
 #: Endings of packed files, and pyarrow's names for them.
