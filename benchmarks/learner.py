@@ -30,15 +30,25 @@ BATCH = 500
 WIDE = 8190
 #: (stream, features, width, holdout): a row of the table each.
 CASES = (
+    ("SplitMNIST", "deep-convolutions", 126, False),
+    ("SplitMNIST", "deep-convolutions", 252, False),
+    ("SplitMNIST", "deep-convolutions", 504, False),
+    ("SplitMNIST", "deep-convolutions", 1008, False),
     ("SplitMNIST", "patches", 1024, True),
     ("SplitMNIST", "patches", 4096, True),
     ("SplitMNIST", "patches", 8192, True),
     ("SplitMNIST", "deep-convolutions", 4095, True),
     ("SplitMNIST", "deep-convolutions", 8190, True),
+    ("SplitMNIST, 1,000 rows a task", "deep-convolutions", 126, False),
+    ("SplitMNIST, 1,000 rows a task", "deep-convolutions", 252, False),
+    ("SplitMNIST, 1,000 rows a task", "deep-convolutions", 504, False),
+    ("SplitMNIST, 1,000 rows a task", "deep-convolutions", 1008, False),
     ("SplitMNIST, 1,000 rows a task", "patches", 1024, True),
     ("imbalanced SplitMNIST", "patches", 1024, True),
     ("PermMNIST, 1,000 rows a task", "relu", 2048, True),
     ("PermMNIST, 60,000 rows a task", "relu", 8192, True),
+    ("SplitCIFAR-10", "patches", 128, False),
+    ("SplitCIFAR-10", "patches", 364, False),
     ("SplitCIFAR-10", "patches", 480, False),
     ("SplitCIFAR-10", "patches", 2048, True),
     ("SplitCIFAR-10", "patches", 8192, True),
@@ -52,8 +62,13 @@ TASK = 1000
 PERMUTATIONS = 10
 #: Widths and rows whose sums are timed on each kind of device.
 SPEEDS = {"cpu": (1024, 20_000), "cuda": (8192, 200_000)}
-#: The width of the head that is timed on a processor.
+#: The width of the head that is timed on a processor; of one with many classes, and their number;
+#: and of heads after every batch of some sizes.
 TIMED_HEAD = 4096
+MANY_CLASSES = 1000
+OFTEN, BATCHES = 1024, (10, 30, 125)
+#: Features and width of heads whose features are computed in float32 and in float64.
+PRECISION = ("relu", 4096)
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -62,6 +77,10 @@ def run(arguments: Any) -> dict[str, Any]:
     if rows.find(case="speed", device=device) is None:
         rows.add({"case": "speed", "device": device, **_speed(device, arguments.repeats)})
         report(rows[-1])
+    for seed in range(arguments.seeds):
+        if rows.find(case="precision", seed=seed) is None:
+            rows.add({"case": "precision", "device": device, **_precision(seed, arguments)})
+            report(rows[-1])
     for case in CASES:
         if case[2] >= WIDE and device == "cpu":
             continue
@@ -172,6 +191,43 @@ def _accuracy(head: Any, x: np.ndarray, y: np.ndarray, device: str) -> float:
     return right / len(y)
 
 
+def _precision(seed: int, arguments: Any) -> dict[str, Any]:
+    """Accuracies with features in float32 and in float64; sums are in float64."""
+    (x, y), (test_x, test_y) = _load("MNIST", data_folder(arguments.data))
+    features, width = PRECISION
+    context = Context(runtime=Runtime(arguments.device, progress=False))
+    found: dict[str, Any] = {"seed": seed, "width": width, "rows": len(y)}
+    for kind in (np.float32, np.float64):
+        memory = MomentMemory(100, f"{features}:{width}", random_state=seed, keep="lazy")
+        for part in np.array_split(np.arange(len(y)), len(y) // BATCH):
+            rows = x[part].reshape(len(part), -1).astype(kind)
+            memory.update(rows, y[part], model=context)
+        tests = test_x.reshape(len(test_x), -1).astype(kind)
+        found[np.dtype(kind).name] = _accuracy(memory.head(), tests, test_y, arguments.device)
+    return found
+
+
+def _often(batch: int, repeats: int) -> dict[str, Any]:
+    """Milliseconds of a head after every batch: corrected, anew, and with a search for λ."""
+    x = np.random.default_rng(0).normal(size=(5 * OFTEN, OFTEN)) + 1
+    y = np.arange(len(x)) % 10
+    x[np.arange(len(x)), y] += 1
+    memory = MomentMemory(20, "rows", keep="lazy").update(x[: 3 * OFTEN], y[: 3 * OFTEN])
+    times = []
+    for top in range(3 * OFTEN, 3 * OFTEN + 5 * repeats * batch, batch):
+        memory.update(x[top : top + batch], y[top : top + batch])
+        sums = memory.moments
+        starts = [time.perf_counter()]
+        memory.head(alpha=50.0)
+        starts.append(time.perf_counter())
+        make_head(sums, alpha=50.0)
+        starts.append(time.perf_counter())
+        memory.head()
+        times.append(1000 * np.diff([*starts, time.perf_counter()]))
+    names = ("corrected", "anew", "with_search")
+    return {"batch": batch, **dict(zip(names, np.mean(times, 0).tolist(), strict=True))}
+
+
 def _speed(device: str, repeats: int) -> dict[str, Any]:
     """Rows per second of the sums alone, and seconds of a head."""
     kind = torch.device(device).type
@@ -198,4 +254,11 @@ def _speed(device: str, repeats: int) -> dict[str, Any]:
         held = Moments.empty(TIMED_HEAD).with_rows(x[::10], y[::10])
         found["head_width"] = TIMED_HEAD
         found["head_seconds"] = best(lambda: make_head(some, held=held), repeats)
+        few, many = x[:, :width], np.arange(len(x)) % MANY_CLASSES
+        some = Moments.empty(width).with_rows(few, many)
+        held = Moments.empty(width).with_rows(few[::7], many[::7])
+        found["many_classes"] = MANY_CLASSES
+        found["many_seconds"] = best(lambda: make_head(some, held=held), repeats)
+        found["often"] = [_often(batch, repeats) for batch in BATCHES]
+        found["threads"] = torch.get_num_threads()
     return found

@@ -1,6 +1,7 @@
 """Avalanche's own strategies and plugins, with rows that bicore keeps."""
 
 import importlib.util
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from bicore import Dataset, InputError
-from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection
+from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection, HeadPlugin
 from bicore.methods import KCenter
 from bicore.sources import digits
-from bicore.streaming import ReplayMemory
+from bicore.streaming import MomentMemory, ReplayMemory
 from tests.hosts import avalanche_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -24,6 +25,50 @@ def test_without_avalanche_it_is_named():
     for make in (CoresetBuffer, CoresetSelection):
         with pytest.raises(InputError, match="avalanche"):
             make(10)
+
+
+class Items(TensorDataset):
+    """A data set of Avalanche, without it."""
+
+    def eval(self):
+        return self
+
+
+def test_a_plugin_answers_by_the_head():
+    plugin, strategy = HeadPlugin(MomentMemory(20, "relu:128", keep="lazy")), SimpleNamespace()
+    test = rows(lambda row, y: row >= 1300)
+    strategy.mb_x, goals = test.tensors
+    network = strategy.mb_output = torch.zeros(len(goals), 12)
+    plugin.after_eval_forward(strategy)
+    assert strategy.mb_output is network  # nothing is counted yet
+    for task in range(5):
+        data = Items(*rows(lambda row, y, t=task: (y // 2 == t) & (row < 700)).tensors)
+        strategy.experience = SimpleNamespace(dataset=data)
+        plugin.after_training_exp(strategy)
+    plugin.after_eval_forward(strategy)
+    assert strategy.mb_output.shape == (len(goals), 12)
+    assert (strategy.mb_output.argmax(1) == goals).double().mean() > 0.85
+
+
+@pytest.mark.slow
+def test_a_strategy_of_avalanche_is_evaluated_by_the_head(host):
+    from avalanche.evaluation.metrics import accuracy_metrics
+    from avalanche.training.plugins import EvaluationPlugin
+    from avalanche.training.supervised import Naive
+
+    model = network()
+    strategy = Naive(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        train_epochs=1,
+        plugins=[HeadPlugin()],
+        evaluator=EvaluationPlugin(accuracy_metrics(stream=True)),
+    )
+    scenario = benchmark()
+    for experience in scenario.train_stream:
+        strategy.train(experience)
+    (score,) = strategy.eval(scenario.test_stream).values()
+    assert score > 0.85
 
 
 @pytest.fixture(scope="module")

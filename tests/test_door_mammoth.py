@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from bicore import InputError
-from bicore.integrations.mammoth import Buffer
+from bicore.integrations.mammoth import Buffer, HeadModel
 from bicore.sources import digits
 from bicore.streaming import Reservoir
 
@@ -102,6 +102,22 @@ def test_rehearsal_methods_run_and_remember(train):
     assert set(labels.tolist()) == set(range(10))
     for image, label in zip(images, labels, strict=True):
         assert known[image.numpy().tobytes()] == int(label)
+
+
+def test_a_model_answers_by_the_head():
+    class Head(HeadModel, nn.Module):
+        num_classes = 12
+        feature_map = "relu:128"
+
+    model = Head()
+    with pytest.raises(InputError, match="observe"):
+        model(torch.zeros(1, 1, 8, 8))
+    for epoch in (0, 1):
+        for inputs, labels, plain, _ in stream():
+            assert model.observe(inputs, labels, plain, epoch=epoch) == 0.0
+    assert model.memory.counted == 700
+    assert not list(model.parameters())
+    assert accuracy(lambda x: model(x.reshape(-1, 1, 8, 8))) > 0.85
 
 
 @pytest.mark.parametrize("memory", ["moments", "reservoir", lambda n: Reservoir(n, random_state=3)])

@@ -1,5 +1,7 @@
 """Heads from moments equal ridge regression on all rows, whatever came first, merged or left."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import Ridge
 
-from bicore import InputError
+from bicore import InputError, select
+from bicore.methods import Uniform
 from bicore.moments.features import RandomReLU
 from bicore.moments.features.maps import Embedded, Rows, WhitenedPatches
 from bicore.moments.heads import (
@@ -22,7 +25,8 @@ from bicore.moments.heads import (
     make_head,
 )
 from bicore.moments.moments import Moments, hold_out
-from bicore.streaming import MomentMemory
+from bicore.shards import load_head
+from bicore.streaming import JointReplay, MomentMemory, ReplayMemory
 
 FEATURES = RandomReLU(width=12)
 
@@ -47,8 +51,8 @@ def assert_same_model(head, ridge):
 @settings(max_examples=5)
 @given(
     seed=st.integers(0, 99),
-    batch=st.sampled_from([1, 25, 1000]),
-    clients=st.integers(1, 5),
+    batch=st.sampled_from([1, 125, 10_000]),
+    clients=st.sampled_from([1, 20]),
     ordered=st.booleans(),
     forgotten=st.booleans(),
     keep=st.sampled_from(["always", "lazy"]),
@@ -73,7 +77,9 @@ def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, f
         whole.forget(x[3:15], y[3:15])
         left = np.setdiff1d(left, np.arange(3, 15))
         assert not np.isin(whole.snapshot().x, x[3:15]).any()
+    kept = whole.snapshot().ids.tolist()
     assert_same_model(whole.head(alpha=0.3), ridge_of(features, x[left], y[left], 0.3))
+    assert whole.snapshot().ids.tolist() == kept
     chosen = Moments.empty(12).with_rows(features(torch.from_numpy(x[left])), y[left])
     aside = left[hold_out(x[left])]
     held = Moments.empty(12).with_rows(features(torch.from_numpy(x[aside])), y[aside])
@@ -122,6 +128,77 @@ def test_one_factorisation_gives_the_losses_of_models_nearby():
     share = choose_share(train, held)
     least = min(held.loss(train.solve(one * train.scale)[0], train) for one in FINE_SHARES)
     assert held.loss(train.solve(share * train.scale)[0], train) <= least + 1e-6
+
+
+@pytest.mark.parametrize("targets", [False, True])
+def test_a_factorisation_is_corrected_for_later_rows(targets):
+    x, y = blobs(columns=60)
+    y = x[:, :2] + y[:, None] if targets else y
+    memory = MomentMemory(5, Rows()).update(x[:80], y[:80])
+    memory.head(alpha=0.3)
+    first = memory._factor
+    for top in range(80, 120, 4):
+        own = slice(top, top + 4)
+        memory.update(x[own], y[own], np.linspace(0.5, 2.0, 4))
+        found = memory.head(alpha=0.3)
+        exact = copy.copy(memory)
+        exact._factor = None
+        np.testing.assert_allclose(found.coef_, exact.head(alpha=0.3).coef_, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(found.intercept_, exact.head(alpha=0.3).intercept_, rtol=1e-8)
+        assert (memory._factor.lower is first.lower) == (top < 92)  # up to a quarter of 60 rows
+    memory.forget(x[:2], y[:2])
+    assert memory._factor is None
+
+
+def test_the_width_and_the_map_are_chosen_by_held_out_rows():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    x = np.c_[rng.normal(size=(400, 10)) + y[:, None], rng.normal(size=(400, 310))]
+    memory = MomentMemory(5, Rows()).update(x[:200], y[:200])
+    few, all_features = memory.head(choose_width=True), memory.head()
+    assert few.coef_.any(1).sum() in (40, 80)
+    assert few.score(x[200:], y[200:]) > all_features.score(x[200:], y[200:])
+    with pytest.raises(InputError, match="choose_width"):
+        MomentMemory(5, Rows(), holdout=False).update(x, y).head(choose_width=True)
+    # the label of a table depends on the sum of its columns, or of their squares
+    table = rng.normal(size=(400, 30))
+    often = table.sum(1) > 0
+    for label, linear in ((often, True), (np.square(table).sum(1) > 30, False)):
+        memory = MomentMemory(5).update(table, label)
+        assert isinstance(memory.feature_map_.map, Rows) == linear
+    few = MomentMemory(40).update(table[:50], often[:50])
+    assert isinstance(few.feature_map_.map, RandomReLU)  # too few rows to compare maps
+
+
+def test_replay_memories_have_a_head_too(tmp_path):
+    x, y = blobs()
+    memory = ReplayMemory(Uniform(), 6, feature_map=Rows())
+    joint = JointReplay(6, Rows())
+    for own in (y == 0, y != 0):
+        memory.add_task(x[own], y[own])
+        joint.add_task(x[own], y[own])
+    ridge = Ridge(0.3).fit(x, np.eye(3)[y])
+    again = ReplayMemory.load(memory.save(tmp_path / "memory.npz"), Uniform())
+    for one in (memory, joint, again):
+        assert_same_model(one.head(alpha=0.3), ridge)
+    assert [len(rows) for rows in memory.tasks] == [3, 3]
+    with pytest.raises(InputError, match="feature_map"):
+        ReplayMemory(Uniform(), 6).head()
+
+
+@pytest.mark.parametrize("targets", [False, True])
+def test_a_selection_out_of_shards_has_a_head(targets, tmp_path):
+    x, y = blobs()
+    y = x[:, :1] + 1e3 if targets else y
+    for number in range(3):
+        own = slice(40 * number, 40 * number + 40)
+        np.save(tmp_path / f"x-{number}.npy", x[own])
+        np.save(tmp_path / f"y-{number}.npy", y[own])
+    select(tmp_path, size=5, passes=True, kernel="linear", state=tmp_path / "state")
+    head = load_head(tmp_path / "state", alpha=0.3)
+    ridge = Ridge(0.3).fit(x, y if targets else np.eye(3)[y])
+    np.testing.assert_allclose(head.coef_[:-1].T, np.atleast_2d(ridge.coef_), rtol=1e-7, atol=1e-9)
+    assert head.score(x, y) > 0.8
 
 
 def test_priors_apply_after_the_fact():

@@ -1,4 +1,4 @@
-"""Avalanche (ContinualAI): storage policies for its replay plugins."""
+"""Avalanche (ContinualAI): storage policies for its replay plugins, and predictions of a head."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
@@ -19,9 +20,10 @@ from bicore.methods.variants import Reconstruction
 from bicore.networks.loading import BATCH, open_data
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
+from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
 
-__all__ = ["CoresetBuffer", "CoresetSelection"]
+__all__ = ["CoresetBuffer", "CoresetSelection", "HeadPlugin"]
 
 #: The value of ``model`` that means the model of the strategy.
 STRATEGY = "strategy"
@@ -236,6 +238,62 @@ class CoresetBuffer:
         kept = _row_numbers(self.memory)
         self.buffer = self.buffer.subset(np.flatnonzero(np.isin(self._kept, kept)).tolist())
         self._kept = kept
+
+
+class HeadPlugin:
+    """Plugin that evaluates the head of a memory instead of the network in training.
+
+    It counts the rows of every experience once, after training. The network is trained as without
+    the plugin, and ``plugin.memory`` has its own head and rows.
+
+    Parameters
+    ----------
+    memory : MomentMemory, optional
+        Counts the rows (default: 200 rows kept lazily, and features chosen by the first batch).
+    batch_size : int
+        Rows per batch.
+
+    Examples
+    --------
+    >>> from avalanche.training.supervised import Naive  # doctest: +SKIP
+    >>> head = HeadPlugin(MomentMemory(200, "patches:2048", keep="lazy"))  # doctest: +SKIP
+    >>> strategy = Naive(plugins=[head], **settings)  # doctest: +SKIP
+    """
+
+    def __init__(self, memory: MomentMemory | None = None, batch_size: int = BATCH) -> None:
+        self.memory = MomentMemory(200, keep="lazy") if memory is None else memory
+        self.batch_size = batch_size
+        self._module: torch.nn.Module | None = None
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Count the rows of the experience that a strategy was trained on.
+
+        Parameters
+        ----------
+        strategy : SupervisedTemplate
+            After training.
+        **kwargs
+            Ignored.
+        """
+        for x, y, *_ in DataLoader(strategy.experience.dataset.eval(), self.batch_size):
+            self.memory.update(x, y)
+        self._module = None
+
+    def after_eval_forward(self, strategy: Any, **kwargs: Any) -> None:
+        """Replace the outputs of the network by the scores of the head.
+
+        Parameters
+        ----------
+        strategy : SupervisedTemplate
+            Labels must be 0, 1, 2, …, and outputs as many as there will be classes.
+        **kwargs
+            Ignored.
+        """
+        if self._module is None and self.memory.counted:
+            classes = strategy.mb_output.shape[1]
+            self._module = self.memory.head().to_torch(classes).to(strategy.mb_x.device)
+        if self._module is not None:
+            strategy.mb_output = self._module(strategy.mb_x)
 
 
 def _add(memory: Any, rows: Dataset, numbers: Array) -> None:

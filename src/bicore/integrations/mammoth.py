@@ -1,4 +1,4 @@
-"""Mammoth (aimagelab): the buffer of its rehearsal methods, with rows that bicore keeps.
+"""Mammoth (aimagelab): the buffer of its rehearsal methods, and a model that answers by a head.
 
 Mammoth is not a package. In the file of a model, replace ``from utils.buffer import Buffer`` by
 ``from bicore.integrations.mammoth import Buffer``.
@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.streaming.buffer import Buffer as Memory
+from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
 
-__all__ = ["Buffer"]
+__all__ = ["Buffer", "HeadModel"]
 
 #: The column of a memory with the number of a row in the stream.
 ROW = "row"
@@ -492,6 +493,95 @@ class Buffer:
         self._rows = state["rows"].numpy()
         self.num_seen_examples, self._next = state["counts"]
         self._rng.bit_generator.state = state["drawn"]
+
+
+class HeadModel:
+    """A model of Mammoth that counts each row once and predicts by the head of all of them.
+
+    In ``models/head.py`` of Mammoth::
+
+        class Head(HeadModel, ContinualModel):
+            NAME = "head"
+            COMPATIBILITY = ["class-il", "domain-il", "task-il", "general-continual"]
+            feature_map = "patches:2048"
+
+    Attributes
+    ----------
+    feature_map : str, FeatureMap or torch.nn.Module
+        The features, as in :class:`bicore.streaming.MomentMemory`.
+    memory : MomentMemory
+        The sums and the rows kept; None before the first rows.
+
+    Examples
+    --------
+    >>> model = HeadModel()
+    >>> model.feature_map, model.num_classes = "rows", 5
+    >>> x, y = torch.rand(40, 6), torch.arange(40) % 3
+    >>> model.observe(x, y, x)
+    0.0
+    >>> model.forward(x).shape
+    torch.Size([40, 5])
+    """
+
+    feature_map: Any = "auto"
+    memory: MomentMemory | None = None
+    #: Set by Mammoth.
+    num_classes: int
+    #: The head as a module; in a tuple, which torch does not register.
+    _answer: tuple[Any, ...] = ()
+
+    def observe(
+        self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
+    ) -> float:
+        """Count a batch, in the first epoch only.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Augmented images; ignored.
+        labels : Tensor
+            Labels 0, 1, 2, ….
+        not_aug_inputs : Tensor
+            The images that are counted.
+        epoch : int, optional
+            The number of the epoch, from 0.
+
+        Returns
+        -------
+        float
+            A loss of 0.
+        """
+        if not epoch:
+            if self.memory is None:
+                self.memory = MomentMemory(200, self.feature_map, keep="lazy")
+            self.memory.update(not_aug_inputs.cpu(), labels.cpu())
+            self._answer = ()
+        return 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the scores of all classes.
+
+        Parameters
+        ----------
+        x : Tensor
+            Images, as they were counted.
+
+        Returns
+        -------
+        Tensor
+            A column for each class, very low for classes that have not come yet.
+
+        Raises
+        ------
+        InputError
+            If no rows were counted.
+        """
+        if self.memory is None:
+            raise InputError("a head needs rows, and none was counted; call observe first.")
+        if not self._answer:
+            self._answer = (self.memory.head().to_torch(self.num_classes).to(x.device),)
+        scores: Tensor = self._answer[0](x)
+        return scores
 
 
 class _Strategy:

@@ -29,9 +29,10 @@ from bicore.files import FORMAT, damaged, read_state, strip_prefix, write_state
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
-from bicore.moments.features.registry import as_feature_map
+from bicore.moments.features.registry import AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
+from bicore.runtime.threads import wide
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
@@ -48,6 +49,14 @@ POLES = 5
 SINGLE = 2048
 #: Rows whose features are computed at a time.
 ROWS_AT_ONCE = 4096
+#: The widths that are compared on request, as shares of all features.
+WIDTHS = (1, 2, 4, 8)
+#: Rows by which a feature map is chosen: at least, and at most.
+FEW_ROWS, MANY_ROWS = 200, 512
+#: The score of classes that have not come yet.
+UNSEEN = -1e4
+#: Later rows that correct a factorisation before it is computed anew, as a share of the features.
+LATER = 4
 
 
 @dataclass(frozen=True)
@@ -77,17 +86,41 @@ class Centred:
 
     def solve(self, ridge: float) -> tuple[Tensor, Tensor] | None:
         """Return W and the Cholesky factor of S + λI; None if that is not positive definite."""
-        system = self.second.clone()
-        system.diagonal().add_(ridge)
-        factor, failed = torch.linalg.cholesky_ex(system)
+        diagonal = self.second.diagonal()
+        before = diagonal.clone()
+        diagonal.add_(ridge)  # p² numbers are not copied for that
+        factor, failed = torch.linalg.cholesky_ex(self.second)
+        diagonal.copy_(before)
         if failed:
             return None
         return torch.cholesky_solve(self.cross, factor), factor
 
+    def solve_or_raise(self, ridge: float) -> tuple[Tensor, Tensor]:
+        """Return W and the Cholesky factor of S + λI."""
+        found = self.solve(ridge)
+        if found is None:
+            raise NumericalError(
+                f"the sums with alpha={ridge * self.weight:.3g} are not positive definite; raise "
+                "alpha, or scale the features."
+            )
+        return found
+
     def times(self, model: Tensor) -> Tensor:
         """Multiply by S."""
-        lower = torch.tril(self.second)
-        return lower @ model + lower.T @ model - lower.diagonal()[:, None] * model
+        if self.second.is_cuda:
+            lower = torch.tril(self.second)
+            return lower @ model + lower.T @ model - lower.diagonal()[:, None] * model
+        from scipy.linalg import blas  # imported late: it takes time
+
+        second = self.second.numpy()
+        multiply = blas.ssymm if second.dtype == np.float32 else blas.dsymm
+        with wide(float(second.size) * model.shape[1]):
+            return torch.from_numpy(multiply(1.0, second, model.numpy(), lower=1))
+
+    def leading(self, width: int) -> Centred:
+        """Return the sums of the first features."""
+        second, cross = self.second[:width, :width], self.cross[:width]
+        return replace(self, second=second, cross=cross, mean=self.mean[:width])
 
     def loss(self, model: Tensor, of: Centred) -> float:
         """Compute the mean loss of W, with the intercept of other rows, on these rows."""
@@ -112,18 +145,13 @@ def centre(moments: Moments, prior: Prior, constant: float | None) -> Centred:
     outer = moments.outer("data" if pooled else prior)
     second = torch.as_tensor(outer.second) * outer.share
     cross = torch.as_tensor(outer.cross).to(second)
-    mean, target = second.new_zeros(len(second)), cross.new_zeros(cross.shape[1])
-    if moments.classes is not None:  # the labels of a row sum to 1, and so B to the features
-        mean, target = cross.sum(1), torch.as_tensor(moments.shares("data" if pooled else prior))
-        target = target.to(second)
-    elif constant is not None:
-        mean, target = second[-1] / constant, cross[-1] / constant
+    shares = None if moments.classes is None else moments.shares("data" if pooled else prior)
+    mean, target = _means(second, cross, shares, constant)
     if pooled:
         present = target > GONE
         means = cross[:, present] / target[present]
         second -= (means * target[present]) @ means.T  # what is left varies within classes
-        shares = moments.shares(prior, pooled=True)
-        target = torch.as_tensor(shares).to(second)
+        target = torch.as_tensor(moments.shares(prior, pooled=True)).to(second)
         cross = torch.zeros_like(cross)
         cross[:, present] = means * target[present]
         second += cross[:, present] @ means.T
@@ -134,14 +162,78 @@ def centre(moments: Moments, prior: Prior, constant: float | None) -> Centred:
     return Centred(second, cross, constant_term, mean, target, moments.weight)
 
 
+def _means(
+    second: Tensor, cross: Tensor, shares: Array | None, constant: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return the means of features and targets; only the last row of second moments is read."""
+    if shares is not None:  # the labels of a row sum to 1, and so B to the features
+        return cross.sum(1), torch.as_tensor(shares).to(cross)
+    if constant is not None:
+        return second[-1] / constant, cross[-1] / constant
+    return cross.new_zeros(len(cross)), cross.new_zeros(cross.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class UpdatedFactor:
+    """A factorisation NS + αI = LLᵀ that later rows correct.
+
+    With later rows φ of weight v, and the mean m that they move from m₀,
+
+        N'S' + αI = L(I + HDHᵀ)Lᵀ,  H = L⁻¹[√v(φ − m₀), …, √N'(m − m₀)],  D = diag(1, …, 1, −1)
+    """
+
+    lower: Tensor
+    mean: Tensor
+    alpha: float
+    later: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, sums: Centred, alpha: float) -> UpdatedFactor:
+        """Factorise the sums of all rows so far."""
+        _, factor = sums.solve_or_raise(alpha / sums.weight)
+        return cls(factor.mul_(sums.weight**0.5), sums.mean, alpha)
+
+    def with_rows(self, features: Any, weights: Array) -> UpdatedFactor | None:
+        """Add rows; None once there are so many that another factorisation is cheaper."""
+        rows = torch.as_tensor(features).to(self.lower)
+        if sum(one.shape[1] for one in self.later) + len(rows) > len(self.lower) // LATER:
+            return None
+        moved = (rows - self.mean) * torch.as_tensor(weights).to(rows).sqrt()[:, None]
+        reach = torch.linalg.solve_triangular(self.lower, moved.T, upper=False)
+        return replace(self, later=(*self.later, reach))
+
+    def solve(self, moments: Moments, constant: float | None) -> tuple[Tensor, Tensor]:
+        """Return W and b of all rows."""
+        weight, cross = moments.weight, torch.as_tensor(moments.cross).to(self.lower)
+        last = torch.as_tensor(moments.second[0][-1:]).to(self.lower)
+        shares = None if moments.classes is None else moments.shares()
+        mean, target = _means(last / weight, cross / weight, shares, constant)
+        moved = torch.column_stack(
+            [weight**0.5 * (mean - self.mean), cross - weight * torch.outer(mean, target)]
+        )
+        both = torch.linalg.solve_triangular(self.lower, moved, upper=False)
+        reach, goals = torch.cat([*self.later, both[:, :1]], 1), both[:, 1:]
+        inner = reach.T @ reach
+        inner.diagonal().add_(1.0)
+        inner[-1, -1] -= 2.0
+        goals = goals - reach @ torch.linalg.solve(inner, reach.T @ goals)
+        model = torch.linalg.solve_triangular(self.lower.T, goals, upper=True)
+        return model, target - mean @ model
+
+
 def choose_share(train: Centred, held: Centred) -> float:
     """Choose λ, as a share of the mean eigenvalue, by the loss on held-out rows.
 
     One factorisation at a pole λ₀ gives the models of all λ nearby: each column of W(λ) is the best
-    one in the space of (S + λ₀I)⁻ᵏC for k = 1 … 4. The pole moves until the best λ is near it.
+    one in the space of (S + λ₀I)⁻ᵏC for k = 1 … 4. The pole moves until the best λ is near it. Many
+    features start at the best λ of a quarter of them.
     """
     shares = torch.as_tensor(FINE_SHARES).to(train.second)
-    share = float(SHARES[START])
+    share, width = float(SHARES[START]), len(train.second)
+    if width >= SINGLE:
+        few = train.leading(width // 4)
+        share = choose_share(few, held.leading(width // 4)) * few.scale / train.scale
+        share = min(max(share, SHARES[0]), SHARES[-1])
     for _ in range(POLES):
         found = train.solve(share * train.scale)
         if found is None:  # too little for rounding errors
@@ -271,7 +363,8 @@ class Head(BaseEstimator):  # type: ignore[misc]
             If rows or labels are invalid.
         """
         rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
-        fitted = as_feature_map(self.feature_map, self.random_state).fit(rows)
+        labels = goals if isinstance(self, ClassifierMixin) else None
+        fitted = fit_map(as_feature_map(self.feature_map, self.random_state), rows, labels)
         classes: tuple[Any, ...] | None = ()
         if not isinstance(self, ClassifierMixin):
             goals, classes = read_targets(goals, Task.REGRESSION).values, None
@@ -289,25 +382,29 @@ class Head(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _set(
-        self, moments: Moments, held: Moments | None, features: FeatureMap, shape: tuple[int, ...]
+        self,
+        moments: Moments,
+        held: Moments | None,
+        features: FeatureMap,
+        shape: tuple[int, ...],
+        factor: UpdatedFactor | None = None,
     ) -> None:
         """Solve for the linear model, and set the attributes that end in an underscore."""
-        constant = features.value if isinstance(features, WithConstant) else None
-        whole = centre(moments, self.prior, constant)
-        if self.alpha == "auto":
-            parts = _split(moments, held, self.prior, constant)
-            ridge = choose_ridge(whole) if parts is None else choose_share(*parts) * whole.scale
+        constant = constant_of(features)
+        if factor is not None:
+            self.alpha_ = factor.alpha
+            model, shift = factor.solve(moments, constant)
         else:
-            ridge = check_number("alpha", self.alpha, above=0) / whole.weight
-        found = whole.solve(ridge)
-        if found is None:
-            raise NumericalError(
-                f"the sums with alpha={ridge * whole.weight:.3g} are not positive definite; raise "
-                "alpha, or scale the features."
-            )
-        self.alpha_ = ridge * whole.weight
-        self.coef_ = found[0].cpu().numpy()
-        self.intercept_ = (whole.target - whole.mean @ found[0]).cpu().numpy()
+            whole = centre(moments, self.prior, constant)
+            if self.alpha == "auto":
+                parts = _split(moments, held, self.prior, constant)
+                ridge = choose_ridge(whole) if parts is None else choose_share(*parts) * whole.scale
+            else:
+                ridge = check_number("alpha", self.alpha, above=0) / whole.weight
+            self.alpha_ = ridge * whole.weight
+            model, _ = whole.solve_or_raise(ridge)
+            shift = whole.target - whole.mean @ model
+        self.coef_, self.intercept_ = model.cpu().numpy(), shift.cpu().numpy()
         self.feature_map_, self._shape = features, tuple(map(int, shape))
         self.n_features_in_ = math.prod(self._shape)
         if moments.classes is not None:
@@ -330,8 +427,14 @@ class Head(BaseEstimator):  # type: ignore[misc]
             found.append(values.double().numpy() @ self.coef_ + self.intercept_)
         return np.concatenate(found)
 
-    def to_torch(self) -> nn.Module:
+    def to_torch(self, outputs: int | None = None) -> nn.Module:
         """Return the head as a module: the feature map, then a linear layer in float32.
+
+        Parameters
+        ----------
+        outputs : int, optional
+            The number of classes, if labels are 0, 1, 2, …: column c is then the score of class c,
+            and very low for classes that have not come yet.
 
         Returns
         -------
@@ -348,10 +451,14 @@ class Head(BaseEstimator):  # type: ignore[misc]
         torch.Size([5, 10])
         """
         check_is_fitted(self)
-        linear = nn.Linear(*self.coef_.shape)
+        width, count = self.coef_.shape
+        columns = np.arange(count) if outputs is None else np.asarray(self.classes_, dtype=int)
+        linear = nn.Linear(width, outputs or count)
         with torch.no_grad():
-            linear.weight.copy_(torch.from_numpy(self.coef_.T))
-            linear.bias.copy_(torch.from_numpy(self.intercept_))
+            linear.weight.zero_()
+            linear.bias.fill_(UNSEEN)
+            linear.weight[columns] = torch.from_numpy(self.coef_.T).float()
+            linear.bias[columns] = torch.from_numpy(self.intercept_).float()
         return nn.Sequential(_Features(self.feature_map_), linear)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -554,6 +661,18 @@ class _Features(nn.Module):
         return self.map.features(x).float()
 
 
+def _shape_of(features: Any) -> tuple[int, ...]:
+    """Return the shape of a row; a map may wrap the one that knows it."""
+    while getattr(features, "shape", None) is None and hasattr(features, "map"):
+        features = features.map
+    return getattr(features, "shape", None) or (features.width,)
+
+
+def constant_of(features: FeatureMap | None) -> float | None:
+    """Return the constant feature, which is the last; None if there is none."""
+    return features.value if isinstance(features, WithConstant) else None
+
+
 def _split(
     moments: Moments, held: Moments | None, prior: Prior, constant: float | None
 ) -> tuple[Centred, Centred] | None:
@@ -566,6 +685,47 @@ def _split(
     return parts if moments.width < SINGLE else (parts[0].narrow(), parts[1].narrow())
 
 
+def _choose_features(
+    moments: Moments, held: Moments | None, prior: Prior, constant: float | None
+) -> Array:
+    """Choose how many of the first features a head uses, by the loss on held-out rows."""
+    last = [] if constant is None else [moments.width - 1]
+    losses = []
+    for share in WIDTHS:
+        own = np.union1d(np.arange(max(1, moments.width // share)), last).astype(int)
+        some = moments.restricted(own)
+        parts = _split(some, None if held is None else held.restricted(own), prior, constant)
+        if parts is None:
+            raise InputError("choose_width=True needs held-out rows; use holdout=True.")
+        losses.append((held_out_loss(*parts), len(losses), own))
+    return min(losses, key=lambda one: one[:2])[2]
+
+
+def held_out_loss(train: Centred, held: Centred) -> float:
+    """Return the least loss of a ridge regression on held-out rows."""
+    model, _ = train.solve_or_raise(choose_share(train, held) * train.scale)
+    return held.loss(model, train)
+
+
+def fit_map(given: FeatureMap, x: Array, y: Array | None) -> FeatureMap:
+    """Fit a map; "auto" compares few by the held-out loss of half of the first labelled rows."""
+    if not isinstance(given, AutomaticFeatures):
+        return given.fit(x)
+    some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MANY_ROWS)).astype(int))
+    classes = () if y is None else np.unique(y[some])
+    if len(some) < FEW_ROWS or y is None or len(classes) < 2:
+        return given.fit(x)
+
+    def loss(fitted: FeatureMap) -> float:
+        values = fitted.features(as_tensor(x[some])).double().numpy()
+        empty = Moments.empty(fitted.width, classes=classes)
+        half = hold_out(x[some], 2)
+        parts = (empty.with_rows(values[own], y[some][own]) for own in (~half, half))
+        return held_out_loss(*(centre(one, "data", None) for one in parts))
+
+    return min((one.fit(x) for one in given.candidates(x)), key=loss)
+
+
 def make_head(
     moments: Moments,
     features: FeatureMap | None = None,
@@ -576,6 +736,8 @@ def make_head(
     shape: tuple[int, ...] | None = None,
     origin: Array | float = 0.0,
     spread: Array | float = 1.0,
+    choose_width: bool = False,
+    factor: UpdatedFactor | None = None,
 ) -> Head:
     """Make the ridge regression on all rows that moments have counted.
 
@@ -594,9 +756,14 @@ def make_head(
         Class prior. Unless second moments are kept for each class, all classes are assumed to vary
         alike around their means.
     shape : tuple of int, optional
-        The shape of a row, with ``features``.
+        The shape of a row, with ``features`` (default: that of the rows they were fitted to).
     origin, spread : array or float
         What targets were reduced by, and then divided by, before they were counted.
+    choose_width : bool
+        Use all features, or the first half, quarter or eighth of them, by the loss on held-out rows
+        (15% more time); the other features get the weight 0.
+    factor : UpdatedFactor, optional
+        A factorisation of these moments with the regularisation strength ``alpha``.
 
     Returns
     -------
@@ -623,7 +790,21 @@ def make_head(
         features = Rows(shape=shape)
     kind = HeadRegressor if moments.classes is None else HeadClassifier
     head = kind(features, alpha, prior)
-    head._set(moments, held, features, shape or (features.width,))
+    own = np.arange(moments.width)
+    if choose_width:
+        own = _choose_features(moments, held, prior, constant_of(features))
+        held = None if held is None else held.restricted(own)
+    head._set(
+        moments.restricted(own) if choose_width else moments,
+        held,
+        features,
+        shape or _shape_of(features),
+        factor,
+    )
+    if choose_width:
+        coef = np.zeros((moments.width, head.coef_.shape[1]))
+        coef[own] = head.coef_
+        head.coef_ = coef
     if moments.classes is None:
         head.coef_ = head.coef_ * spread
         head.intercept_ = head.intercept_ * spread + origin

@@ -569,6 +569,26 @@ class Moments:
         left = self._ordered([one for one in classes if one != plain(label)])
         return replace(left, constant=float(left.counts.sum()))
 
+    def restricted(self, features: Array) -> Moments:
+        """Return the moments of some of the features.
+
+        Parameters
+        ----------
+        features : array of int
+            Their places, in ascending order.
+
+        Returns
+        -------
+        Moments
+            A new value.
+        """
+        return replace(
+            self,
+            width=len(features),
+            second=tuple(one[features][:, features] for one in self.second),
+            cross=self.cross[features],
+        )
+
     def on_host(self) -> Moments:
         """Return the same with second moments as arrays.
 
@@ -825,8 +845,8 @@ def as_columns(y: Any, count: int) -> Array:
     return targets
 
 
-def hold_out(x: Array) -> Array:
-    """Choose a tenth of the rows by a hash of their numbers.
+def hold_out(x: Array, every: int = HELD_OUT) -> Array:
+    """Choose a tenth (or another share) of the rows by a hash of their numbers.
 
     Not by their positions: rows that are presented again to be forgotten must be found where they
     were counted, and equal rows must not be on both sides.
@@ -837,7 +857,7 @@ def hold_out(x: Array) -> Array:
     keys = (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * np.uint64(MIXER)) | np.uint64(1)
     mixed = rows.view(np.uint32).astype(np.uint64) @ keys
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(MIXER)
-    return np.asarray((mixed >> np.uint64(33)) % np.uint64(HELD_OUT) == 0)
+    return np.asarray((mixed >> np.uint64(33)) % np.uint64(every) == 0)
 
 
 def _zeros(width: int, device: Any = None) -> Any:

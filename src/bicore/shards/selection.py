@@ -280,7 +280,9 @@ class Selection:
         if held is None:
             held = self._count_all()
             if self.progress is not None:
-                self.progress.keep_moments(held)
+                targets = cast(Moments, held.moments).classes is None
+                shift = self._shift(self.outer_source or self.source) if targets else None
+                self.progress.keep_moments(held, self.request.features, shift)
         self.moments, self.bad, self.longest = cast(Moments, held.moments), held.bad, held.longest
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:

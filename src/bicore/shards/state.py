@@ -6,18 +6,77 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.files import FORMAT, hold, read_state, write_state
-from bicore.moments.moments import Moments
+from bicore.files import FORMAT, damaged, hold, read_state, strip_prefix, write_state
+from bicore.moments.features import FeatureMap, map_from_state, map_to_state
+from bicore.moments.moments import Moments, Prior
 from bicore.shards.counting import Counted
+
+if TYPE_CHECKING:
+    from bicore.moments.heads import Head
 
 MOMENTS, POINTS, LOCK = "moments.npz", "points.npz", "lock"
 COLUMNS = ("positions", "features", "targets")
+
+
+def load_head(
+    folder: str | os.PathLike[str],
+    feature_map: FeatureMap | None = None,
+    *,
+    alpha: float | str = "auto",
+    prior: Prior = "data",
+) -> Head:
+    """Make the ridge regression on all rows that a selection in passes has counted.
+
+    Parameters
+    ----------
+    folder : path
+        The ``state`` folder of the selection.
+    feature_map : FeatureMap, optional
+        The features of the selection, if they hold a network.
+    alpha : float or "auto"
+        Regularisation strength; "auto" uses generalised cross-validation.
+    prior : {"data", "equal"} or mapping
+        Class prior.
+
+    Returns
+    -------
+    HeadClassifier or HeadRegressor
+        A fitted model.
+
+    Raises
+    ------
+    InputError
+        If the sums in the folder are damaged, or of an earlier version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore.shards import load_head, open_shards, select_from_shards
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.normal(size=(90, 5)), np.arange(90) % 3
+    >>> x[np.arange(90), y] += 3
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = select_from_shards(open_shards((x, y)), 9, state=folder)
+    ...     load_head(folder).score(x, y) > 0.8
+    True
+    """
+    from bicore.moments.heads import make_head  # imported late: scikit-learn takes time
+
+    path = Path(folder) / MOMENTS
+    head, arrays = read_state(path, "select(…, passes=True, state=…)")
+    try:
+        fitted = map_from_state(head["map"], strip_prefix("map.", arrays), feature_map)
+        moments, shift = Moments.restored(head["moments"], arrays), head["shift"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, "this version", repr(error)) from error
+    origin = 0.0 if shift is None else np.array(shift)
+    return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 
 
 class Progress:
@@ -50,11 +109,14 @@ class Progress:
         available: Counter[Any] = Counter(dict(head["available"]))
         return Counted(moments, head["bad"], head["longest"], available)
 
-    def keep_moments(self, found: Counted) -> None:
+    def keep_moments(self, found: Counted, features: FeatureMap, shift: Array | None) -> None:
         assert found.moments is not None
         values, arrays = found.moments.stored()
         counts = list(found.available.items())
         head = {"bad": found.bad, "longest": found.longest, "available": counts}
+        map_values, map_arrays = map_to_state(features)
+        head |= {"map": map_values, "shift": None if shift is None else shift.tolist()}
+        arrays |= {f"map.{name}": one for name, one in map_arrays.items()}
         self._write(MOMENTS, {"moments": values, **head}, arrays)
 
     def points(self) -> tuple[list[tuple[int, Array, Array]], int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -12,8 +12,9 @@ import torch
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError
+from bicore.files import strip_prefix
 from bicore.methods.base import Selector, list_classes
-from bicore.moments.features import FeatureMap
+from bicore.moments.features import FeatureMap, map_from_state
 from bicore.moments.moments import OLD_PRIORS, Prior
 from bicore.picking import Relative
 from bicore.runtime.context import Context, Runtime
@@ -31,12 +32,18 @@ from bicore.streaming.base import (
 )
 from bicore.streaming.moment_memory import MomentMemory
 
+if TYPE_CHECKING:
+    from bicore.moments.heads import Head
+
 #: The extra column of a joint memory with the number of a row's task.
 TASK = "task"
 
 
 class TaskMemory(Memory):
     """Rows of the tasks seen so far."""
+
+    #: Sums over all rows, for a head.
+    memory: MomentMemory | None
 
     def __init__(self, capacity: int, random_state: int = 0) -> None:
         super().__init__(capacity, random_state)
@@ -83,6 +90,28 @@ class TaskMemory(Memory):
     def _add(self, data: Dataset, context: Context) -> None:
         """Take in the rows of a task."""
 
+    def head(self, alpha: float | str = "auto", prior: Prior | None = None) -> Head:
+        """Return the ridge regression on all rows of all tasks, next to the network in training.
+
+        Parameters
+        ----------
+        alpha, prior : object
+            As in :meth:`MomentMemory.head`.
+
+        Returns
+        -------
+        HeadClassifier or HeadRegressor
+            A fitted model.
+
+        Raises
+        ------
+        InputError
+            If no task was added, or a ``ReplayMemory`` has no ``feature_map``.
+        """
+        if self.memory is None:
+            raise InputError("a head needs sums over all rows; give feature_map='auto'.")
+        return self.memory.head(alpha, prior)
+
     def _parts(self) -> list[Dataset]:
         return self.tasks
 
@@ -119,6 +148,8 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         learned.
     random_state : int
         Seed for the selections.
+    feature_map : str, FeatureMap or torch.nn.Module, optional
+        Also sum all rows in these features, for :meth:`head` (default: no sums).
 
     Raises
     ------
@@ -142,10 +173,18 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     """
 
     def __init__(
-        self, selector: Selector, capacity: int, weighting: str = "uniform", random_state: int = 0
+        self,
+        selector: Selector,
+        capacity: int,
+        weighting: str = "uniform",
+        random_state: int = 0,
+        feature_map: str | FeatureMap | torch.nn.Module | None = None,
     ) -> None:
         super().__init__(capacity, random_state)
         self._set_selector(selector, weighting)
+        self.feature_map, self.memory = feature_map, None
+        if feature_map is not None:
+            self.memory = MomentMemory(1, feature_map, random_state=random_state, keep="lazy")
 
     def __repr__(self) -> str:
         words = f"{len(self)} of {self.capacity} rows kept, {len(self.tasks)} tasks"
@@ -164,6 +203,9 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         with self._all_or_nothing():
             fresh = self._summarise(data, share, count, context)
             shrunk = [self._shrink(rows, share, k, context) for k, rows in enumerate(self.tasks, 1)]
+            if self.memory is not None:
+                self.memory.update(data.x, data.y, data.sample_weight, runtime=context.runtime)
+                self.memory.snapshot()  # leaves one row
             self.tasks = [*shrunk, fresh]
 
     def _summarise(self, data: Dataset, share: int, number: int, context: Context) -> Dataset:
@@ -192,11 +234,30 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         arrays: dict[str, Array] = {}
         for number, rows in enumerate(self.tasks):
             arrays |= store_columns(rows, str(number))
-        return {"tasks": len(self.tasks), "passes": self._passes}, arrays
+        values = {"tasks": len(self.tasks), "passes": self._passes}
+        if self.memory is not None:
+            sums, own = self.memory._state()
+            values["sums"] = sums
+            arrays |= {f"sums.{name}": one for name, one in own.items()}
+        return values, arrays
 
     def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
         self.tasks = [read_columns(arrays, str(number)) for number in range(head["tasks"])]
         self._passes = int(head.get("passes", 0))  # which early files do not have
+        if self.memory is not None:
+            self.memory._restore(head["sums"], strip_prefix("sums.", arrays))
+
+    def _configuration(self) -> dict[str, Any]:
+        sums = {} if self.memory is None else {"feature_map": self.memory._stored_map[0]}
+        return super()._configuration() | sums
+
+    @classmethod
+    def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
+        known = configuration.get("feature_map")
+        if known is not None:
+            stored = strip_prefix("sums.given.", arrays)
+            configuration["feature_map"] = map_from_state(known, stored)
+        return super()._from_configuration(configuration, arrays, given)
 
 
 class JointReplay(TaskMemory):
@@ -239,6 +300,7 @@ class JointReplay(TaskMemory):
     """
 
     _file_kind = "MomentMemory"
+    memory: MomentMemory
 
     @renamed_keywords(OLD_PRIORS, features="feature_map", rule="strategy")
     def __init__(

@@ -56,6 +56,10 @@ FAR = 3.0
 class AutomaticFeatures(FeatureMap):
     """The map that suits the first rows.
 
+    Memories and heads compare a few by their held-out loss if at least 200 first rows of several
+    classes are known: for images random convolutions, two layers of them and whitened patches; for
+    pixels and tables random features and the columns themselves. Otherwise rows alone decide:
+
     Images (with channels first) get random convolutions. Rows of at least 32 columns that look like
     an embedding stay as they are: their values hardly repeat, adjacent columns are hardly
     correlated, and the columns have similar spreads. Other rows get random ReLU features: as they
@@ -96,15 +100,35 @@ class AutomaticFeatures(FeatureMap):
         raise self._not_fitted()
 
     def fit(self, x: Array) -> FeatureMap:
-        rows = as_features(x, "x")
-        reason = _kind_of_rows(rows)
-        chosen: dict[str, FeatureMap] = {
-            "image": RandomConvolutions(random_state=self.random_state),
-            "embedding": Rows(),
-            "pixels": RandomReLU(random_state=self.random_state),
-            "table": Standardised(RandomReLU(random_state=self.random_state), beyond=FAR),
+        return self.candidates(x)[0].fit(as_features(x, "x"))
+
+    def candidates(self, x: Array) -> list[FeatureMap]:
+        """Return the maps that may suit some rows, the default first.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Rows.
+
+        Returns
+        -------
+        list of FeatureMap
+            Not fitted yet.
+        """
+        seed = self.random_state
+        relu = RandomReLU(random_state=seed)
+        maps: dict[str, tuple[FeatureMap, ...]] = {
+            "image": (
+                RandomConvolutions(random_state=seed),
+                _deep_convolutions(random_state=seed),
+                WhitenedPatches(random_state=seed),
+            ),
+            "embedding": (Rows(),),
+            "pixels": (relu, Rows()),
+            "table": (Standardised(relu, beyond=FAR), Standardised(Rows(), beyond=FAR)),
         }
-        return replace(chosen[reason], reason=reason).fit(rows)
+        reason = _kind_of_rows(as_features(x, "x"))
+        return [replace(one, reason=reason) for one in maps[reason]]
 
 
 def _kind_of_rows(rows: Array) -> str:
