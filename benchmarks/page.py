@@ -12,6 +12,7 @@ from benchmarks import (
     comparison_page,
     figures,
     jobs_page,
+    learning_page,
     pooled_pages,
     speed_page,
     streams_page,
@@ -32,7 +33,8 @@ def run(arguments: Any) -> dict[str, Any]:
     for name, text in PAGES.items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text())
-    for drawn in (comparison_page, choosing_page, streams_page, pooled_pages, jobs_page, figures):
+    drawn_pages = (comparison_page, choosing_page, streams_page, learning_page, pooled_pages)
+    for drawn in (*drawn_pages, jobs_page, figures):
         drawn.draw()
     return {"pages": [f"docs/{name}" for name in PAGES]}
 
@@ -60,6 +62,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "comparison.md": comparison_page.text,
     "streams-evidence.md": streams_page.text,
     "speed.md": speed_page.text,
+    "learning.md": learning_page.text,
     "choosing.md": choosing_page.text,
     "tables/reproduction.md": reproduction.tables,
     "tables/experiments.md": appendix.text,

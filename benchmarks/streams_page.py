@@ -153,6 +153,11 @@ def kept_scores(record: Row, order: str, buffer: str) -> np.ndarray:
     return percent(where(record["weights"], order=order, buffer=buffer, **weights))
 
 
+def largest_change(rows: Rows) -> float:
+    """The largest difference between accuracies with features in float32 and in float64."""
+    return float(np.abs(percent(rows, "float32") - percent(rows, "float64")).max())
+
+
 def draw() -> None:
     """Accuracy along the stream that comes class by class."""
     record = read_record("streams")

@@ -690,7 +690,7 @@ def _choose_features(
 ) -> Array:
     """Choose how many of the first features a head uses, by the loss on held-out rows."""
     last = [] if constant is None else [moments.width - 1]
-    losses = []
+    losses: list[tuple[float, int, Array]] = []
     for share in WIDTHS:
         own = np.union1d(np.arange(max(1, moments.width // share)), last).astype(int)
         some = moments.restricted(own)
@@ -712,7 +712,7 @@ def fit_map(given: FeatureMap, x: Array, y: Array | None) -> FeatureMap:
     if not isinstance(given, AutomaticFeatures):
         return given.fit(x)
     some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MANY_ROWS)).astype(int))
-    classes = () if y is None else np.unique(y[some])
+    classes = [] if y is None else np.unique(y[some]).tolist()
     if len(some) < FEW_ROWS or y is None or len(classes) < 2:
         return given.fit(x)
 

@@ -234,7 +234,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         arrays: dict[str, Array] = {}
         for number, rows in enumerate(self.tasks):
             arrays |= store_columns(rows, str(number))
-        values = {"tasks": len(self.tasks), "passes": self._passes}
+        values: dict[str, Any] = {"tasks": len(self.tasks), "passes": self._passes}
         if self.memory is not None:
             sums, own = self.memory._state()
             values["sums"] = sums
