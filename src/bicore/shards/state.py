@@ -13,7 +13,8 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.files import FORMAT, damaged, hold, read_state, strip_prefix, write_state
-from bicore.moments.features import FeatureMap, map_from_state, map_to_state
+from bicore.moments.features import FeatureMap
+from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
 from bicore.shards.counting import Counted
 
@@ -57,7 +58,8 @@ def load_head(
     Examples
     --------
     >>> import tempfile
-    >>> from bicore.shards import load_head, open_shards, select_from_shards
+    >>> from bicore.shards import load_head, select_from_shards
+    >>> from bicore.sources.opening import open_shards
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(90, 5)), np.arange(90) % 3
     >>> x[np.arange(90), y] += 3

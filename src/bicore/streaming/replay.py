@@ -14,7 +14,8 @@ from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError
 from bicore.files import strip_prefix
 from bicore.methods.base import Selector, list_classes
-from bicore.moments.features import FeatureMap, map_from_state
+from bicore.moments.features import FeatureMap
+from bicore.moments.features.saving import map_from_state
 from bicore.moments.moments import OLD_PRIORS, Prior
 from bicore.picking import Relative
 from bicore.runtime.context import Context, Runtime
