@@ -15,7 +15,7 @@ NAMES = (
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
     *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "workers"),
-    *("collapse", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
+    *("collapse", "hard", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
     *("goals", "check", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
@@ -33,7 +33,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "--rows": (None, "File of rows; a rerun continues from it (default: NAME-rows.jsonl)."),
     "--cache": (
         "pooled-kernel",
-        "pooled_…: folder for strips of the kernel; contexts: folder of TabPFN.",
+        "pooled_…: folder for strips of the kernel; contexts: of TabPFN; hard: of the packages.",
     ),
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
     "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),

@@ -15,16 +15,16 @@ from benchmarks.common import best, data_folder, read_record, report
 from bicore.kernels import cnn, fully_connected
 from bicore.sources import mnist
 
-THREADS = 2
+THREADS, IMAGES = 2, 1000
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    images, _ = mnist(data_folder(arguments.data), limit=1000)
+    images, _ = mnist(data_folder(arguments.data), limit=IMAGES)
     torch.set_num_threads(THREADS)
     peer = read_record("neural_tangents")["seconds"]
     rows = []
     for name, kernel, x in (
-        ("fully connected", fully_connected(), images.reshape(1000, -1)),
+        ("fully connected", fully_connected(), images.reshape(IMAGES, -1)),
         ("cnn", cnn(), images),
     ):
         points = torch.from_numpy(x)

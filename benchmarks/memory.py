@@ -26,9 +26,13 @@ select(x, y, m, kernel=RBF(0.1), loss="{loss}", inner_reg=0.1, runtime=runtime)
 """
 
 
+#: Points of the pool, points chosen, loss.
+CASES = ((6000, 1000, "squared"), (3000, 300, "cross-entropy"))
+
+
 def run(arguments: Any) -> dict[str, Any]:
     rows = []
-    for n, m, loss in ((6000, 1000, "squared"), (3000, 300, "cross-entropy")):
+    for n, m, loss in CASES:
         gram = 8 * n * n
         beyond = int(run_python(CODE.format(n=n, m=m, loss=loss))) - gram
         sizes = {"n_times_m_bytes": 8 * n * m, "gram_bytes": gram}

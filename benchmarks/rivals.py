@@ -23,16 +23,18 @@ from bicore.methods.registry import METHODS, as_selector
 from bicore.networks.observe import observe
 from bicore.runtime.context import Context
 
+#: Points of the large problem, and points chosen from it and from MNIST.
+POINTS, SIZES = 10_000, (500, 250)
 #: BatchBALD scores every joint label for every point at every step: at 10 000 points that is
 #: minutes, and it needs the network.
 LARGE = [name for name in METHODS if name != "batchbald"]
 
 
 def large() -> Dataset:
-    """10 000 points of 512 features in ten classes that overlap: a lazy rule skips nothing."""
+    """Points of 512 features in ten classes that overlap: a lazy rule skips nothing."""
     rng = np.random.default_rng(0)
-    y = rng.integers(10, size=10_000)
-    return Dataset(rng.normal(size=(10_000, 512)) + 2 * np.eye(10, 512)[y], y)
+    y = rng.integers(10, size=POINTS)
+    return Dataset(rng.normal(size=(POINTS, 512)) + 2 * np.eye(10, 512)[y], y)
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -40,8 +42,8 @@ def run(arguments: Any) -> dict[str, Any]:
     torch.manual_seed(0)
     flat, images = perceptron((512,), 10), convolutional((1, 28, 28), 10)
     parts: dict[str, tuple[Any, ...]] = {
-        "10 000 × 512, 500 points": (large(), 500, LARGE, flat, {"kernel": "linear"}),
-        "MNIST pool of 1000, 250 points": (pool, 250, list(METHODS), images, {}),
+        "10 000 × 512, 500 points": (large(), SIZES[0], LARGE, flat, {"kernel": "linear"}),
+        "MNIST pool of 1000, 250 points": (pool, SIZES[1], list(METHODS), images, {}),
     }
     rows: list[dict[str, Any]] = []
 

