@@ -56,7 +56,7 @@ PROBLEMS = (
         "neighbours",
     ),
     Problem("crabs", r_table("MASS/crabs", "sp", ("index",)), 20, "forest", _forest, "trees"),
-    Problem("twonorm", keel_table("balanced", "twonorm"), 20, "forest", _forest, "trees"),
+    Problem("twonorm", keel_table("balanced", "twonorm"), 20, "forest", _forest, "trees", "linear"),
     Problem(
         "ringnorm",
         keel_table("balanced", "ring"),

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from importlib import metadata
 from io import BytesIO
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import bicore as library
 from bicore import Coreset
@@ -150,6 +152,13 @@ def test_l2_force_keeps_the_mode_of_a_file(command, folder):
             assert out.read_bytes() != b"old"
             assert out.stat().st_mode & 0o777 == mode
             out.unlink()
+
+
+def test_m12_no_map_for_profilers_is_left_behind():
+    left = Path(tempfile.gettempdir()) / f"perf-{os.getpid()}.map"
+    assert os.environ["ONEDNN_JIT_PROFILE"] == "0"
+    torch.nn.functional.conv2d(torch.ones(1, 1, 8, 8), torch.ones(1, 1, 3, 3))
+    assert not left.exists()
 
 
 # ---- 3: a finished selection is never lost

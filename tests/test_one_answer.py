@@ -183,7 +183,7 @@ def test_labels_of_any_kind_mean_the_same_everywhere(route, kind, tmp_path):
 
 
 @pytest.mark.parametrize("route", few(ROUTES[:-1], 5), ids=show)
-def test_duplicate_rows_and_targets_mean_the_same_everywhere(route, tmp_path):
+def test_d2_duplicate_rows_and_targets_mean_the_same_everywhere(route, tmp_path):
     x, y = load_diabetes(return_X_y=True)
     x, y = np.concatenate([x[:60], x[:60]]), np.concatenate([y[:60], y[:60]])
     _assert_same(route, x, y, tmp_path, {"size": 10}, "duplicates")

@@ -31,7 +31,7 @@ def gaussians(seed, share=0.3, n=600):
 
 class TestIntercept:
     @pytest.mark.parametrize(("share", "size"), diagonal([0.5, 0.3, 0.1], [2, 5, 10], 3))
-    def test_points_of_several_classes_are_selected(self, share, size):
+    def test_d1_points_of_several_classes_are_selected(self, share, size):
         for seed in range(2):
             x, y = gaussians(seed, share)
             for executor in (Threads(1), Card("cpu")):
@@ -69,7 +69,7 @@ class TestTargets:
     def r2(self, x, y, picks):
         return Ridge(1e-2).fit(x[picks], y[picks]).score(x, y)
 
-    def test_an_offset_of_the_targets_changes_nothing(self):
+    def test_d2_an_offset_of_the_targets_changes_nothing(self):
         x, y = load_diabetes(return_X_y=True)
         plain, far, scaled = (
             select_from_shards(ArrayShards(x, targets), 20)
@@ -79,7 +79,7 @@ class TestTargets:
         assert far.objective == pytest.approx(plain.objective, rel=1e-6)
         assert plain.provenance.empty_objective == pytest.approx(y.var())
 
-    def test_targets_from_a_file_are_those_of_an_array(self, tmp_path):
+    def test_d2_targets_from_a_file_are_as_good_as_of_an_array(self, tmp_path):
         x, y = load_diabetes(return_X_y=True)
         np.save(tmp_path / "x.npy", x)
         np.save(tmp_path / "y.npy", y)
@@ -119,7 +119,7 @@ class TestParts:
         return x[order], y[order]
 
     @pytest.mark.parametrize(("shortlist", "quotas"), diagonal([30, 8192], [None, "balanced"], 2))
-    def test_the_picks_are_the_same(self, shortlist, quotas):
+    def test_d4_the_picks_are_the_same(self, shortlist, quotas):
         x, y = self.rows()
         options = {"shortlist": shortlist, "quotas": quotas}
         whole, *others = (select_from_shards(Cut(x, y, cut), 20, **options) for cut in self.CUTS)
@@ -150,7 +150,7 @@ class TestParts:
 
 
 class TestRequests:
-    def test_a_single_class_is_refused(self):
+    def test_d9_a_single_class_is_refused(self):
         x, y = gaussians(0)
         for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
             with pytest.raises(InputError, match="single class"):
@@ -173,7 +173,7 @@ class TestRequests:
         assert sorted(found.indices.tolist()) == list(range(20))
 
     @pytest.mark.parametrize("files", [False, True])
-    def test_an_equal_prior_is_the_inverse_of_the_class_counts_as_weights(self, files):
+    def test_d3_an_equal_prior_is_the_inverse_of_the_class_counts_as_weights(self, files):
         x, y = gaussians(3, share=0.15)
         y[:200] += 2 * (x[:200, 0] > 0.5)
         weight = 1.0 / np.bincount(y)[y]
@@ -197,7 +197,7 @@ class TestScale:
     SCALES = (1e-200, 1e-80, 1e-10, 1e10, 1e40, 1e100)
 
     @pytest.mark.parametrize("way", ["unit", "rows", "exact", "no intercept", "memory", "kernel"])
-    def test_of_features_and_kernels(self, way):
+    def test_d6_of_features_and_kernels(self, way):
         x, y = gaussians(0, n=200)
 
         def picks(x):
@@ -231,7 +231,7 @@ class TestScale:
             assert len(select_from_shards(source, 5, feature_map=Rows(), intercept=intercept)) == 5
 
 
-def test_a_moment_memory_of_targets_is_worth_more_than_random_rows():
+def test_d5_a_moment_memory_of_targets_is_worth_more_than_random_rows():
     x, y = load_diabetes(return_X_y=True)
     x = (x - x.mean(0)) / x.std(0)
     scores = []

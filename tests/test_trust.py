@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 import bicore
@@ -32,6 +33,43 @@ def test_d1_no_answer_is_of_one_class(share, kernel):
             rows = bicore.select(x, y, size, kernel=kernel).indices
             assert len(np.unique(y[rows])) == 2
         assert LogisticRegression().fit(x[rows], y[rows]).score(x, y) > 0.85
+
+
+def norms(kind, seed, n=400):
+    """Two classes of Gaussians in 20 columns: next to each other, or one around the other."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.45).astype(int)
+    x = rng.normal(size=(n, 20))
+    if kind == "ring":
+        x[y == 0] *= 2
+        return x + y[:, None] * 2 / np.sqrt(20), y
+    return x + (2 * y[:, None] - 1) * 2 / np.sqrt(20), y
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "size", "evaluation_model"),
+    [
+        ("two", "any", 20, RandomForestClassifier(20, random_state=0)),
+        ("ring", "linear", 100, LogisticRegression()),
+    ],
+)
+def test_d10_gaussian_classes_are_described_better_than_by_random_rows(
+    kind, model, size, evaluation_model
+):
+    gaps, earlier = [], []
+    for seed in range(2):
+        (x, y), (test_x, test_y) = norms(kind, seed), norms(kind, seed + 10)
+
+        def score(rows):
+            return evaluation_model.fit(x[rows], y[rows]).score(test_x, test_y)  # noqa: B023
+
+        drawn = np.random.default_rng(seed).permutation(len(y))
+        uniform = np.mean([score(drawn[start : start + size]) for start in (0, 100)])
+        gaps.append(score(bicore.select(x, y, size, model=model).indices) - uniform)
+        options = {"kernel": "linear", "intercept": 0}  # as an earlier default chose
+        earlier.append(score(bicore.select(x, y, size, **options).indices) - uniform)
+    assert np.mean(gaps) > 0
+    assert kind == "ring" or np.mean(earlier) < -0.1
 
 
 def large(n=600, seed=0):

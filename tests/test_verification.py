@@ -525,7 +525,7 @@ def test_every_model_of_a_joint_coreset_is_checked():
     assert coreset.objective == pytest.approx(total)
 
 
-def test_a_kernel_that_looks_values_up_by_row_number_is_complete():
+def test_d7_a_kernel_that_looks_values_up_by_row_number_is_complete():
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(80, 4)))
     gram = torch.exp(-(torch.cdist(x, x) ** 2) / 4)
     labels = (x[:, 0] > 0).numpy().astype(int)
@@ -571,7 +571,7 @@ def parts_of(repeats=1):
     return ArrayShards(x, rng.integers(0, 3, len(x)), part_rows=100)
 
 
-def test_files_with_a_tiny_regulariser_keep_their_points():
+def test_d7_files_with_a_tiny_regulariser_keep_their_points():
     with pytest.warns(NumericalWarning, match="inner_reg"):
         coreset = select_from_shards(parts_of(repeats=10), 20, inner_reg="relative:1e-15")
     assert_unverified(coreset, 20)
@@ -613,7 +613,7 @@ def test_exchanges_that_fail_keep_the_points(monkeypatch):
 
 
 @pytest.mark.parametrize("prior", [{0: 1.0}, {0: 0.5, 7: 0.5}])
-def test_a_prior_of_one_class_is_refused_by_name(prior):
+def test_d7_a_prior_of_one_class_is_refused_by_name(prior):
     with pytest.raises(InputError, match="prior="):
         select_from_shards(parts_of(), 5, prior=prior)
 
