@@ -77,7 +77,8 @@ class Rows(Data):
 
     def arguments(self) -> dict[str, Any]:
         """The rows in parts as :func:`bicore.select` opens them; other options are refused."""
-        own = {name: getattr(self, name) for name in ("columns", "target", "labels")}
+        names = ("columns", "target", "labels", "scale", "drop", "decimal", "missing")
+        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         known = (*own, "source", "sample_weight")
         _refuse_for_parts(self, {k: v for k, v in vars(self).items() if k not in known})
         if self.columns is not None and "," in self.columns:

@@ -15,8 +15,9 @@ from typing import IO, Any
 import numpy as np
 
 from bicore.data import Array
-from bicore.errors import InputError, check_integer
+from bicore.errors import InputError, check_integer, unknown_name
 from bicore.frames import arrow, is_list
+from bicore.sources.base import SCALES
 from bicore.sources.cells import join, listed
 from bicore.sources.parts import (
     PART_ROWS,
@@ -303,6 +304,8 @@ def holds_embedding(table: ArrowTable, reading: Reading) -> bool:
 
 def fit_in_parts(table: ArrowTable, reading: Reading, scale: str | None = "none") -> Encoder:
     """Fit a table in parts, of which one column at a time is in memory."""
+    if scale not in (None, *SCALES):
+        raise unknown_name("scale", scale, SCALES)
     names: list[str] = []
     for schema, shard in table.shards():
         if shard.rows:

@@ -22,8 +22,7 @@ from bicore.sources.parts import (
     Shard,
     ShardSource,
     changed,
-    check_labels,
-    check_numbers,
+    check_dtype,
     describe,
     digest_columns,
     make_chunk,
@@ -80,8 +79,10 @@ class ArrayShards(ShardSource):
         #: Features, labels and weights.
         self.columns: tuple[Array | None, ...] = (
             rows,
-            None if y is None else _as_labels(y, len(rows)),
-            None if sample_weight is None else _as_weights(sample_weight, len(rows)),
+            None if y is None else _as_column(y, len(rows), "y"),
+            None
+            if sample_weight is None
+            else _as_column(sample_weight, len(rows), "sample_weight"),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class ArrayShards(ShardSource):
 
 def _as_rows(x: Any) -> Array:
     array: Array = np.asanyarray(x)
-    check_numbers(array.dtype, "x")
+    check_dtype(array.dtype, "x")
     if array.ndim < 1 or array.size == 0:
         raise InputError(
             f"x has shape {array.shape}; at least one row and one column are needed, rows first."
@@ -113,22 +114,15 @@ def _as_rows(x: Any) -> Array:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _as_labels(y: Any, rows: int) -> Array:
-    array: Array = np.asanyarray(y)
+def _as_column(column: Any, rows: int, name: str) -> Array:
+    """Labels or weights, one for each row."""
+    array: Array = np.asanyarray(column)
     if array.dtype.kind == "O":
-        array = as_labels(y, rows)
-    check_labels(array.dtype, "y")
-    if array.ndim < 1 or len(array) != rows:
-        raise InputError(f"y has shape {array.shape} and x has {rows} rows; give one label a row.")
-    return array
-
-
-def _as_weights(weight: Any, rows: int) -> Array:
-    array: Array = np.asanyarray(weight)
-    check_numbers(array.dtype, "sample_weight")
-    if array.shape != (rows,):
+        array = as_labels(column, rows)
+    check_dtype(array.dtype, name, "labels" if name == "y" else "weights")
+    if array.ndim < 1 or len(array) != rows or (name != "y" and array.ndim > 1):
         raise InputError(
-            f"sample_weight has shape {array.shape}; give one number for each of {rows} rows."
+            f"{name} has shape {array.shape} and x has {rows} rows; give one value for each row."
         )
     return array
 

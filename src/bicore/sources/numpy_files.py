@@ -26,8 +26,7 @@ from bicore.sources.parts import (
     Shard,
     ShardSource,
     changed,
-    check_labels,
-    check_numbers,
+    check_dtype,
     describe,
     digest_files,
     make_chunk,
@@ -209,9 +208,9 @@ class _StoredShards(ShardSource):
 
     def look(self) -> Iterator[Shard]:
         for number, ((x, _), y, weight) in enumerate(self._columns):
-            check_numbers(x.dtype, x.place)
+            check_dtype(x.dtype, x.place)
             if y is not None:
-                check_labels(y[0].dtype, y[0].place)
+                check_dtype(y[0].dtype, y[0].place, "labels")
             if weight is not None and (weight[0].dtype.kind not in "biuf" or weight[0].shape[1:]):
                 raise InputError(f"{weight[0].place} must hold one number a row.")
             yield describe(str(x.path), x, None if y is None else y[0], number=number)

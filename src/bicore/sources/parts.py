@@ -308,21 +308,13 @@ def describe(place: str, x: Any, y: Any, **rest: Any) -> Shard:
     return Shard(place, x.shape[0], x.shape[1:] or (1,), kind_of(x.dtype), label, **rest)
 
 
-def check_numbers(dtype: np.dtype[np.generic], place: str) -> None:
-    """Refuse features that are not numbers."""
-    if dtype.kind not in "biuf":
+def check_dtype(dtype: np.dtype[np.generic], place: str, role: str = "features") -> None:
+    """Refuse features and weights that are not numbers, and labels that are not text either."""
+    if not kind_of(dtype) or (role != "labels" and kind_of(dtype) == "text"):
+        allowed = "numbers" if role != "labels" else "integers, text, booleans or floats"
         raise InputError(
-            f"{place} holds features of dtype {dtype}; give numbers (float16, float32 or float64; "
-            "integers are converted), encode text and save without pickles."
-        )
-
-
-def check_labels(dtype: np.dtype[np.generic], place: str) -> None:
-    """Refuse labels that are neither numbers nor text."""
-    if not kind_of(dtype):
-        raise InputError(
-            f"{place} holds labels of dtype {dtype}; give integers, text, booleans or floats, "
-            "saved without pickles."
+            f"{place} holds {role} of dtype {dtype}; give {allowed}, saved without pickles (encode "
+            "text features first)."
         )
 
 
