@@ -272,6 +272,10 @@ def test_m4_a_table_means_the_same_in_files_frames_and_the_command(request_, tmp
     expected = json.loads(printed.stdout)["indices"]
     for x, labels in forms:
         assert bicore.select(x, size=8, **labels, **request_).indices.tolist() == expected
+    parts = ("select", tmp_path / "part-*.parquet", "--target", "label", "--drop", "vip")
+    printed = command(*parts, "--size", 8, *words, "--json")
+    found = bicore.select(frame, "label", 8, drop="vip", **request_)
+    assert json.loads(printed.stdout)["indices"] == found.indices.tolist(), printed.stderr
 
 
 def _forms_in_parts(frame, folder):
@@ -306,6 +310,8 @@ def test_a_table_is_encoded_alike_whether_it_fits_or_not(scale, tmp_path, monkey
             np.testing.assert_allclose(found.objectives, array.objectives, rtol=1e-9)
         found = bicore.select(x, **options, passes=True)
         assert found.indices.tolist() == passes.indices.tolist()
+        with pytest.raises(bicore.InputError, match="scale='unit'"):
+            bicore.select(x, size=8, scale="unit", passes=True)
         np.testing.assert_allclose(found.objectives, passes.objectives, rtol=1e-6)
 
 

@@ -168,7 +168,7 @@ class RowsInParts:
             table = self._table(self.x, self.y, self.sample_weight, runtime)
             if table is not None:
                 outer = self._outer_table(table, runtime)
-                return open_shards(table.data), None if outer is None else open_shards(outer)
+                return open_shards(table), None if outer is None else open_shards(outer)
         opening = {name: self.options.get(name) for name in (*OPENING, *TABLE_OPTIONS)}
         opened = open_rows(self.x, self.y, self.sample_weight, **opening)
         if self.outer is None:

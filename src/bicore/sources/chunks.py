@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.data import Array, as_labels
+from bicore.data import Array, Dataset, as_labels
 from bicore.errors import InputError, check_integer
 from bicore.sources.parts import (
     PART_ROWS,
@@ -74,16 +74,26 @@ class ArrayShards(ShardSource):
         name: str = "arrays",
     ) -> None:
         super().__init__(name)
+        self.told: tuple[str, ...] = ()
         self.part_rows = check_integer("part_rows", part_rows)
         rows = _as_rows(x)
         #: Features, labels and weights.
         self.columns: tuple[Array | None, ...] = (
             rows,
-            None if y is None else _as_column(y, len(rows), "y"),
-            None
-            if sample_weight is None
-            else _as_column(sample_weight, len(rows), "sample_weight"),
+            _as_column(y, len(rows), "y"),
+            _as_column(sample_weight, len(rows), "sample_weight"),
         )
+
+    @classmethod
+    def of(cls, data: Dataset, name: str = "arrays", notes: tuple[str, ...] = ()) -> ArrayShards:
+        """The rows of a data set, with notes on them."""
+        found = cls(data.x, data.y, data.sample_weight, name=name)
+        found.told = notes
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.told
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "columns": tuple(map(_pack, self.columns))}
@@ -114,8 +124,10 @@ def _as_rows(x: Any) -> Array:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _as_column(column: Any, rows: int, name: str) -> Array:
-    """Labels or weights, one for each row."""
+def _as_column(column: Any, rows: int, name: str) -> Array | None:
+    """Labels or weights, one for each row, if there are any."""
+    if column is None:
+        return None
     array: Array = np.asanyarray(column)
     if array.dtype.kind == "O":
         array = as_labels(column, rows)

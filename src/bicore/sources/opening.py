@@ -66,26 +66,17 @@ _TABLE = (
     "embeddings",
 )
 _TEXT = (*_TABLE, "encoding")
-#: Readers of tables by ending; a new format is an entry here.
-_TEXT_READERS: dict[str, Callable[[Path, Reading], Table]] = {
+#: Readers by ending, and the options of each; a new format is a line here. Text may be packed.
+_TEXT_READERS = {
     **dict.fromkeys((".csv", ".txt"), read_csv),
     **dict.fromkeys((".tsv", ".tab"), read_tsv),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), read_json),
 }
-_ARROW_READERS: dict[str, Callable[[Path, Reading], Table]] = {
-    **dict.fromkeys(PARQUET, read_parquet),
-    **dict.fromkeys((".feather", ".arrow"), read_feather),
+TABLES: dict[str, tuple[Callable[[Path, Reading], Table], tuple[str, ...]]] = {
+    **{end + pack: (read, _TEXT) for end, read in _TEXT_READERS.items() for pack in ("", *PACKED)},
+    **dict.fromkeys(PARQUET, (read_parquet, _TABLE)),
+    **dict.fromkeys((".feather", ".arrow"), (read_feather, _TABLE)),
 }
-#: The reader of each ending, and its options; text may be packed.
-TABLES = {
-    **{
-        one + packed: (read, _TEXT)
-        for one, read in _TEXT_READERS.items()
-        for packed in ("", *PACKED)
-    },
-    **{one: (read, _TABLE) for one, read in _ARROW_READERS.items()},
-}
-#: Readers of arrays by ending.
 ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
     ".npz": (load_npz, ("sample-weight", "labels")),
     ".npy": (load_npy, ("labels",)),
@@ -182,16 +173,12 @@ def _load(word: str, reading: Reading) -> Source:
         close = difflib.get_close_matches(path.name, nearby, n=1)
         hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
         raise InputError(f"{word!r} does not exist; {hint}")
-    ending = _ending(path)
-    if ending in ARRAYS:
-        load, options = ARRAYS[ending]
-        _refuse_unused(word, reading, options)
-        return load(path, reading)
-    if ending not in TABLES:
+    reader = {**TABLES, **ARRAYS}.get(_ending(path))
+    if reader is None:
         raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
-    read, options = TABLES[ending]
-    _refuse_unused(word, reading, options)
-    return table_source(path.name, read(path, reading), reading)
+    _refuse_unused(word, reading, reader[1])
+    found = reader[0](path, reading)
+    return found if isinstance(found, Source) else table_source(path.name, found, reading)
 
 
 def _ending(path: Path) -> str:
@@ -371,7 +358,9 @@ def _reader(source: Any) -> _Reader:
         case ShardSource():
             return "an open source", (), lambda source: source
         case Dataset():
-            return "a Dataset", (), lambda data: ArrayShards(data.x, data.y, data.sample_weight)
+            return "a Dataset", (), ArrayShards.of
+        case Source():
+            return "a source", (), lambda read: ArrayShards.of(read.data, read.name, read.notes)
         case np.ndarray() | torch.Tensor():
             return "an array", ("labels", "sample_weight"), ArrayShards
         case tuple():
