@@ -173,11 +173,12 @@ def _load(word: str, reading: Reading) -> Source:
         close = difflib.get_close_matches(path.name, nearby, n=1)
         hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
         raise InputError(f"{word!r} does not exist; {hint}")
-    reader = {**TABLES, **ARRAYS}.get(_ending(path))
-    if reader is None:
+    readers: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {**TABLES, **ARRAYS}
+    if _ending(path) not in readers:
         raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
-    _refuse_unused(word, reading, reader[1])
-    found = reader[0](path, reading)
+    read, options = readers[_ending(path)]
+    _refuse_unused(word, reading, options)
+    found = read(path, reading)
     return found if isinstance(found, Source) else table_source(path.name, found, reading)
 
 
