@@ -1,4 +1,4 @@
-"""Memory that data of other libraries take on their way in: docs/doors.md.
+"""Memory that data of other libraries take on their way in: docs/other-libraries.md.
 
     python -m benchmarks doors --json [--record]
 

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/beyond.md from records."""
+"""Draw the figures of docs/search.md, docs/labels.md and docs/noisy-labels.md from records."""
 
 from typing import Any
 

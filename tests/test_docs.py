@@ -8,6 +8,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,16 +20,23 @@ from tests.marks import except_slow
 ROOT = Path(__file__).parents[1]
 #: Digits that the code of a page is run with, in place of all, and pages that need all.
 ROWS = 400
-ALL_ROWS = {"learning.md", "methods.md", "streams.md"}
+ALL_ROWS = {
+    "getting-started.md",
+    "learning.md",
+    "methods.md",
+    "replay.md",
+    "streams.md",
+    "worth.md",
+}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLES = sorted((ROOT / "docs" / "tables").glob("*.md"))
 NAMED = {page.name: page for page in PAGES}
 
 
 #: Pages whose blocks take long and are of things that have tests of their own.
-LONG = {"beyond.md", "guide.md", "page.md", "paper.md", *ALL_ROWS}
+LONG = {"command.md", "labels.md", "objective.md", "paper.md", "report.md", "search.md", *ALL_ROWS}
 #: Pages that a reader follows on a command line, and how many commands each must have.
-COMMANDS = {"README.md": 2, "guide.md": 7, "embeddings.md": 2, "texts.md": 3}
+COMMANDS = {"README.md": 2, "command.md": 7, "embeddings.md": 2, "texts.md": 3}
 
 
 def blocks(page, languages="python|sh"):
@@ -101,6 +109,20 @@ def test_targets_of_make_are_there():
     assert len(named) >= 3
     for target in map("".join, named):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+@pytest.mark.slow
+def test_blocks_for_other_libraries_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    for _, block in blocks(NAMED["other-libraries.md"], "python|py"):
+        for library in re.findall(r"datasets|skactiveml|avalanche", block):
+            pytest.importorskip(library)
+        exec(compile(block, "other-libraries.md", "exec"), namespace)
+        if "y" in namespace:
+            labels = namespace["y"].astype(float)
+            namespace["partly_labelled"] = np.where(np.arange(len(labels)) < 30, labels, np.nan)
+    assert namespace["small"].column_names[-1] == "weight"
 
 
 @pytest.mark.slow
