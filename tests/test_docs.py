@@ -95,7 +95,11 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [name for name in NAMED if name not in COMMANDS and "\nbicore " in NAMED[name].read_text()],
+    [
+        name
+        for name, page in NAMED.items()
+        if name not in COMMANDS and any("bicore " in block for _, block in blocks(page, "sh"))
+    ],
 )
 def test_commands_of_other_pages_run(page, bicore, tmp_path, monkeypatch):
     """They belong to parts that have tests of their own."""
