@@ -53,7 +53,7 @@ FIRST_ROWS = 64
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path, metadata: Any = None) -> Iterator[Any]:
     """Open a Parquet file, whose rows are read on demand; errors inside name the file."""
     arrow("Parquet")
     from pyarrow import parquet as files
@@ -61,7 +61,11 @@ def open_parquet(path: Path) -> Iterator[Any]:
     with (
         foreign(path, "Parquet file"),
         files.ParquetFile(
-            path, memory_map=True, pre_buffer=False, page_checksum_verification=True
+            path,
+            metadata=metadata,
+            memory_map=True,
+            pre_buffer=False,
+            page_checksum_verification=True,
         ) as file,
     ):
         yield file
@@ -139,6 +143,11 @@ class ParquetTable(ArrowTable):
     def __init__(self, files: Files) -> None:
         self.paths = find_files(files, PARQUET)
         self.name = common_name(self.paths)
+        #: Of files whose columns were read: wide tables have much of it.
+        self._metadata: dict[Path, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_metadata": {}}
 
     def shards(self) -> Iterator[tuple[Any, Shard]]:
         for path in self.paths:
@@ -169,7 +178,8 @@ class ParquetTable(ArrowTable):
     def column(self, name: str) -> Any:
         pieces = []
         for path in self.paths:
-            with open_parquet(path) as file:
+            with open_parquet(path, self._metadata.get(path)) as file:
+                self._metadata[path] = file.metadata
                 if file.metadata.num_rows:
                     pieces.append(file.read([name], use_threads=False).column(name))
                     pieces[-1].validate(full=True)

@@ -101,7 +101,10 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
     column = _simplify(column)
     compute = pyarrow.compute
     if pyarrow.types.is_floating(column.type):
-        return compute.if_else(compute.is_nan(column), pyarrow.scalar(None, column.type), column)
+        gone = compute.is_nan(column)
+        if not compute.any(gone).as_py():
+            return column
+        return compute.if_else(gone, pyarrow.scalar(None, column.type), column)
     if cells_of(column) != "text":
         return column
     known = pyarrow.array([*MISSING, *(word.strip().lower() for word in words)], column.type)
@@ -293,8 +296,9 @@ def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
         column, scale = column.cast(arrow().duration("us"), safe=False).cast("int64"), 1e6
     elif kind != "numbers":
         return np.full(len(column), np.nan)
-    found = as_numpy(column.cast("float64", safe=False).fill_null(np.nan))
-    return np.array(found, dtype=np.float64) / scale
+    column = column.cast("float64", safe=False)
+    found = np.array(as_numpy(column.fill_null(np.nan) if column.null_count else column))
+    return found if scale == 1 else found / scale
 
 
 def _cast(text: Any) -> Any:

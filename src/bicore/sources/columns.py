@@ -471,7 +471,8 @@ def _median(values: Array) -> float:
     if not len(there):
         return 0.0
     # Half of each of the two in the middle: their sum may overflow.
-    low, high = (np.percentile(there, 50, method=one) for one in ("lower", "higher"))
+    middle = [(len(there) - 1) // 2, len(there) // 2]
+    low, high = np.partition(there, middle)[middle]
     return float(low) if low == high else float(low / 2 + high / 2)
 
 
