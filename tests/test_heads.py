@@ -130,11 +130,11 @@ def test_one_factorisation_gives_the_losses_of_models_nearby():
     assert held.loss(train.solve(share * train.scale)[0], train) <= least + 1e-6
 
 
-@pytest.mark.parametrize("targets", [False, True])
-def test_a_factorisation_is_corrected_for_later_rows(targets):
+@pytest.mark.parametrize(("targets", "half_life"), [(False, None), (True, None), (False, 50.0)])
+def test_a_factorisation_is_corrected_for_later_rows(targets, half_life):
     x, y = blobs(columns=60)
     y = x[:, :2] + y[:, None] if targets else y
-    memory = MomentMemory(5, Rows()).update(x[:80], y[:80])
+    memory = MomentMemory(5, Rows(), half_life=half_life).update(x[:80], y[:80])
     memory.head(alpha=0.3)
     first = memory._factor
     for top in range(80, 120, 4):
@@ -145,8 +145,9 @@ def test_a_factorisation_is_corrected_for_later_rows(targets):
         exact._factor = None
         np.testing.assert_allclose(found.coef_, exact.head(alpha=0.3).coef_, rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(found.intercept_, exact.head(alpha=0.3).intercept_, rtol=1e-8)
-        assert (memory._factor.lower is first.lower) == (top < 92)  # up to a quarter of 60 rows
-    memory.forget(x[:2], y[:2])
+        same = top < 92 and half_life is None  # later rows are up to a quarter of 60
+        assert (memory._factor.lower is first.lower) == same
+    memory.merge(copy.copy(memory))
     assert memory._factor is None
 
 
@@ -233,6 +234,10 @@ def test_a_class_is_forgotten_as_if_it_had_never_come():
     assert memory.head().classes_.tolist() == [0, 1, 2]
 
 
+def fed(x, y, **options):
+    return MomentMemory(8, **{"feature_map": Rows(), **options}).update(x, y)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -245,6 +250,12 @@ def test_a_class_is_forgotten_as_if_it_had_never_come():
         (lambda memory, x, y: memory.forget_class(9), "label=9"),
         (lambda memory, x, y: memory.head(alpha=-1.0), "alpha"),
         (lambda memory, x, y: memory.head(prior="even"), "prior"),
+        (lambda memory, x, y: memory.update(x[:2, :2], y[:2]), "match"),
+        (lambda memory, x, y: memory.update(np.full((1, 4), np.nan), y[:1]), "x"),
+        (lambda memory, x, y: memory.merge(fed(x, y, half_life=9.0)), "half_life"),
+        (lambda memory, x, y: memory.merge(fed(x, y, prior="equal")), "prior"),
+        (lambda memory, x, y: memory.merge(fed(x, y, feature_map=FEATURES)), "feature_map"),
+        (lambda memory, x, y: memory.merge(fed(x, x[:, 0])), "map"),
     ],
 )
 def test_what_is_refused_changes_nothing(change, words):

@@ -363,7 +363,7 @@ class MomentMemory(MergingBuffer):
         faded, weights = aged(batch.weights, self.half_life)
         self._sums = self._sums.add(features, y, faded, weights)
         if self._factor is not None:
-            self._factor = self._factor.with_rows(features, weights)
+            self._factor = self._factor.with_rows(features, weights) if faded == 1 else None
         if self._held is not None and y is not None:
             aside = np.flatnonzero(hold_out(batch.x))
             self._held = self._held.add(features[aside], y[aside], faded, weights[aside])

@@ -58,7 +58,7 @@ class AutomaticFeatures(FeatureMap):
 
     Memories and heads compare a few by their held-out loss if at least 200 first rows of several
     classes are known: for images random convolutions, two layers of them and whitened patches; for
-    pixels and tables random features and the columns themselves. Otherwise rows alone decide:
+    tables random features and the columns themselves. Otherwise rows alone decide:
 
     Images (with channels first) get random convolutions. Rows of at least 32 columns that look like
     an embedding stay as they are: their values hardly repeat, adjacent columns are hardly
@@ -124,7 +124,7 @@ class AutomaticFeatures(FeatureMap):
                 WhitenedPatches(random_state=seed),
             ),
             "embedding": (Rows(),),
-            "pixels": (relu, Rows()),
+            "pixels": (relu,),
             "table": (Standardised(relu, beyond=FAR), Standardised(Rows(), beyond=FAR)),
         }
         reason = _kind_of_rows(as_features(x, "x"))
