@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from bicore import kernels
 from bicore._deprecated import rename_fields
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.kernels.base import Product, Scaled, Sum
-from bicore.kernels.scaling import Columns
+from bicore.kernels import activations, architecture, base, classical, scaling, tangent
 from bicore.moments.features import maps
 from bicore.moments.features.base import FeatureMap, UnitRows, WithConstant
 from bicore.moments.features.maps import Embedded
@@ -32,12 +30,15 @@ _MAPS: list[type] = [
     one for one in vars(maps).values() if inspect.isclass(one) and issubclass(one, FeatureMap)
 ]
 _KERNELS: list[type] = [
-    one for one in map(vars(kernels).get, kernels.__all__) if inspect.isclass(one)
+    one
+    for module in (activations, architecture, base, classical, scaling, tangent)
+    for one in vars(module).values()
+    if dataclasses.is_dataclass(one) and one.__module__ == module.__name__
 ]
 #: The classes that a state may hold, by name; names of kernels cannot clash with names of maps.
 _CLASSES: dict[str, type] = {
     **{one.__name__: one for one in (*_MAPS, AutomaticFeatures, UnitRows, WithConstant)},
-    **{f"kernel {one.__name__}": one for one in (*_KERNELS, Sum, Product, Scaled, Columns)},
+    **{f"kernel {one.__name__}": one for one in _KERNELS},
 }
 _NAMES = {one: name for name, one in _CLASSES.items()}
 #: The kind of a custom map, and of a field of it that JSON cannot hold.
