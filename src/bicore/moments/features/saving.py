@@ -33,7 +33,7 @@ _KERNELS: list[type] = [
     one
     for module in (activations, architecture, base, classical, scaling, tangent)
     for one in vars(module).values()
-    if dataclasses.is_dataclass(one) and one.__module__ == module.__name__
+    if inspect.isclass(one) and dataclasses.is_dataclass(one) and one.__module__ == module.__name__
 ]
 #: The classes that a state may hold, by name; names of kernels cannot clash with names of maps.
 _CLASSES: dict[str, type] = {
