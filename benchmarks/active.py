@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.common import Rows, data_folder, on_cpu, report
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.active import query
 from bicore.kernels import fully_connected, shifts
 from bicore.methods import as_selector
+from bicore.methods.registry import build_selector, greedy_selector
 from bicore.sources import mnist
 
 POOL = 3000
@@ -90,13 +91,13 @@ def _query(
         chosen = as_selector("k-center-embedding").select(both, size, **options)
         return chosen.indices[len(labelled) :] - len(labelled)
     if method == "BatchBALD":
-        selector = as_selector("batchbald", draws=DRAWS)
+        selector = build_selector("batchbald", draws=DRAWS)
         return selector.select(
             Dataset(x[left]), BATCH, random_state=seed, **context.keywords
         ).indices
     flat = x.reshape(len(x), -1)
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
-    selector = BilevelSelector(kernel=fully_connected(), loss=loss)
+    selector = greedy_selector(kernel=fully_connected(), loss=loss)
     more: dict[str, Any] = {}
     if "shifts" in method:
         more = {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}

@@ -16,8 +16,9 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.metrics import r2_score
 
 from benchmarks.common import data_folder, on_cpu, report, ridge_answers
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.kernels import fully_connected
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits, mnist
 
 POOL = 800
@@ -74,7 +75,7 @@ def _one(x: Any, y: Any, seed: int) -> dict[str, Any]:
 def _score(
     data: Dataset, kernel: Any, rho: Any, test_x: Any, test_y: Any, size: int, seed: int
 ) -> tuple[float, float]:
-    selector = BilevelSelector(kernel=kernel, inner_reg=rho)
+    selector = greedy_selector(kernel=kernel, inner_reg=rho)
     coreset = selector.select(data, size, random_state=seed, **on_cpu().keywords)
     value = float(coreset.provenance.inner_reg)
     chosen = coreset.indices

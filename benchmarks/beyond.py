@@ -16,6 +16,7 @@ from benchmarks.common import on_cpu, report
 from bicore import BilevelSelector, Dataset
 from bicore.kernels import RBF, Kernel, Laplace, Polynomial, fully_connected
 from bicore.methods import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 
 POOL = 1200
@@ -49,7 +50,7 @@ def _models() -> dict[str, Kernel]:
 def _joint(seeds: int) -> list[dict[str, Any]]:
     """Accuracy of every model on the coreset of each, and on the one chosen for all."""
     x, y = digits()
-    selectors = {name: BilevelSelector(kernel=kernel) for name, kernel in _models().items()}
+    selectors = {name: greedy_selector(kernel=kernel) for name, kernel in _models().items()}
     chosen_for: dict[str, Selector] = {
         **selectors,
         "all at once": JointSelector(list(selectors.values())),
@@ -75,7 +76,7 @@ def _unlabelled(seeds: int) -> list[dict[str, Any]]:
     """Accuracy of one model on points that were chosen without their labels, by size."""
     x, y = digits()
     kernel = fully_connected()
-    judge = BilevelSelector(kernel=kernel)
+    judge = greedy_selector(kernel=kernel)
     methods: dict[str, Selector] = {
         "uniform": Uniform(),
         "k-center": KCenter(),
@@ -98,7 +99,7 @@ def _regression(seeds: int) -> list[dict[str, Any]]:
         "diabetes": (x / x.std(0), (y - y.mean()) / y.std(), 300),
         "halves of digits, 32 targets": (*halves, POOL),
     }
-    judge = BilevelSelector(kernel="rbf")
+    judge = greedy_selector(kernel="rbf")
     methods: dict[str, Selector] = {"uniform": Uniform(), "k-center": KCenter(), "bilevel": judge}
     return [
         {"data": name, **_by_size(method, one, judge, *table, seeds, _explained)}

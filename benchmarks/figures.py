@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages import DOCS, drawing, percent, read_record, unique, where
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.methods import quality_curve
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 
 #: Names of strategies by the classes that records name.
@@ -56,7 +57,7 @@ def _strategies() -> None:
 def _curve() -> None:
     """The held-out loss along one nested run on digits, with what size="auto" makes of it."""
     x, y = digits()
-    curve = quality_curve(BilevelSelector(kernel="rbf", inner_reg=0.1), Dataset(x[:400], y[:400]))
+    curve = quality_curve(greedy_selector(kernel="rbf", inner_reg=0.1), Dataset(x[:400], y[:400]))
     with _panel("curve", figsize=(6, 3.4)) as (_, place):
         place.plot(curve.sizes, curve.losses)
         place.axhline(curve.full, color="black", linewidth=0.8, label="all points")

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import data_folder, device_seconds, report, require_gpu
-from bicore import BilevelSelector, Dataset, Runtime
+from bicore import Dataset, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
 from bicore.kernels.gpu.compiler import function
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import cifar10, mnist
 
@@ -150,7 +151,7 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
     ):
         context = Context(runtime=Runtime("cuda", progress=False))
         reg = 10.0 if kernel == "linear" else 0.1
-        selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=reg)
+        selector = greedy_selector(kernel=kernel, loss=loss, inner_reg=reg)
         selector.select(data, 40, **context.keywords)
         found = [selector.select(data, size, **context.keywords).provenance for _ in range(repeats)]
         seconds = min(one.selection_seconds for one in found)

@@ -13,8 +13,9 @@ import numpy as np
 
 from benchmarks.common import data_folder, mnist_vectors
 from benchmarks.pages import DOCS, drawing
-from bicore import BilevelSelector, MergeReduce
+from bicore import MergeReduce
 from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 from bicore.sources.standard_sets import MEAN, STD
 from bicore.streaming import Reservoir
 
@@ -35,7 +36,7 @@ def run(arguments: Any) -> dict[str, Any]:
     buffers = {
         "reservoir sampling": Reservoir(CAPACITY),
         "merge-reduce, bilevel": MergeReduce(
-            BilevelSelector(kernel=RBF(5e-4), inner_reg=0.1), CAPACITY, slots=1
+            greedy_selector(kernel=RBF(5e-4), inner_reg=0.1), CAPACITY, slots=1
         ),
     }
     for start in range(0, len(rows), BATCH):

@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.common import data_folder, on_cpu, report
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.kernels import cnn, fully_connected
 from bicore.methods import NetworkSelector, Selector, Uniform
+from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, NeumannSeries, Stochastic
 from bicore.sources import mnist
 
@@ -64,8 +65,8 @@ def _selectors() -> dict[str, tuple[Selector, Any]]:
     options: dict[str, Any] = {"inner_reg": 0.01, "training": training, "curvature": "gauss-newton"}
     conjugate = NetworkSelector(**options, inverse=ConjugateGradients(30))
     neumann = NetworkSelector(**options, inverse=NeumannSeries(50, 1e-3, damping=1.0))
-    softmax = BilevelSelector(kernel="precomputed", loss="cross-entropy")
-    squared = BilevelSelector(kernel="precomputed")
+    softmax = greedy_selector(kernel="precomputed", loss="cross-entropy")
+    squared = greedy_selector(kernel="precomputed")
     return {
         "uniform": (Uniform(), None),
         "network, conjugate gradients": (conjugate, None),

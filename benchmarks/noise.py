@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import data_folder, on_cpu, report, ridge_answers
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.kernels import fully_connected
 from bicore.losses import CustomLoss
 from bicore.methods import Selector, Uniform, trusted
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits, mnist
 
 POOL = 1000
@@ -50,18 +51,18 @@ def _rules(rho: float) -> dict[str, tuple[Selector, str]]:
     robust = CustomLoss(_bounded, name="bounded")
     return {
         "uniform": (Uniform(), ""),
-        "squared": (BilevelSelector(**options), ""),
-        "cross-entropy": (BilevelSelector(**options, loss="cross-entropy"), ""),
-        "reducible": (BilevelSelector(**options, rule="reducible"), ""),
-        "squared, balanced": (BilevelSelector(**options, quotas="balanced"), ""),
+        "squared": (greedy_selector(**options), ""),
+        "cross-entropy": (greedy_selector(**options, loss="cross-entropy"), ""),
+        "reducible": (greedy_selector(**options, rule="reducible"), ""),
+        "squared, balanced": (greedy_selector(**options, quotas="balanced"), ""),
         "squared, robust outer": (
-            BilevelSelector(**options, loss="squared", outer_loss=robust),
+            greedy_selector(**options, loss="squared", outer_loss=robust),
             "",
         ),
-        "squared, trusted": (BilevelSelector(**options), "trusted"),
-        "cross-entropy, trusted": (BilevelSelector(**options, loss="cross-entropy"), "trusted"),
+        "squared, trusted": (greedy_selector(**options), "trusted"),
+        "cross-entropy, trusted": (greedy_selector(**options, loss="cross-entropy"), "trusted"),
         "uniform, trusted": (Uniform(), "trusted"),
-        "squared, clean outer": (BilevelSelector(**options), "clean"),
+        "squared, clean outer": (greedy_selector(**options), "clean"),
     }
 
 
@@ -86,7 +87,7 @@ def _one(
     context = on_cpu()
     data = Dataset(x[pool], labels)
     if help_given == "trusted":
-        data = trusted(data, BilevelSelector(kernel=fully_connected()), runtime=context.runtime)
+        data = trusted(data, greedy_selector(kernel=fully_connected()), runtime=context.runtime)
     picks = selector.select(data, SIZE, outer=outer, random_state=seed, **context.keywords).indices
     targets = np.eye(10)[labels[picks]]
     chosen = x[pool[picks]]

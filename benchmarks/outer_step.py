@@ -17,9 +17,10 @@ from bicore.methods.search import fit_engine
 from torch.func import grad
 
 from benchmarks.common import report
-from bicore import BilevelSelector, Dataset, Runtime
+from bicore import Dataset, Runtime
 from bicore.bilevel.prepare import Room, prepare
 from bicore.methods.network import CRITERIA
+from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients
 from bicore.networks.problem import FlatModule, NetworkProblem, Rows
 from bicore.picking import Start
@@ -75,7 +76,7 @@ def _network_step(x: Any, y: Any, size: int, device: torch.device) -> Callable[[
 
 def _proxy_step(x: Any, y: Any, size: int) -> Callable[[], Any]:
     """On one CPU thread, as in the paper."""
-    selector = BilevelSelector(kernel="ntk", loss="cross-entropy", inner_reg=1.0)
+    selector = greedy_selector(kernel="ntk", loss="cross-entropy", inner_reg=1.0)
     runtime = Context(runtime=Runtime(device="cpu", threads=1)).runtime
     data = Dataset(x.reshape(POOL, -1), y)
     prepared = prepare(selector.proxy, data, None, Room(size), 0, runtime)

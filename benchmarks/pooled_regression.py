@@ -26,6 +26,7 @@ from bicore import BilevelSelector, Coreset, Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.files import replacing
 from bicore.kernels import TangentKernel, pooled_cntk
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import cifar10
 
@@ -158,13 +159,13 @@ class Work:
         # Points are their numbers, and the kernel looks their values up: the matrix stays on the
         # device.
         data = Dataset(np.arange(pool, dtype=np.float64)[:, None], labels)
-        paper = BilevelSelector(kernel=kernel, inner_reg=PerPoint(LAMBDA), weighting="learned")
+        paper = greedy_selector(kernel=kernel, inner_reg=PerPoint(LAMBDA), weighting="learned")
         for seed in range(seeds if pool == UNIFORM_POOL else 0):
             yield from self._sampled(data, seed, paper)
         if not self.done(CORESET, pool):
             yield from self._grown(data, paper)
         if not self.done(DEFAULT, pool):
-            yield from self._reweighted(data, BilevelSelector(kernel=kernel), paper)
+            yield from self._reweighted(data, greedy_selector(kernel=kernel), paper)
 
     def _sampled(
         self, data: Dataset, seed: int, paper: BilevelSelector

@@ -33,10 +33,11 @@ from benchmarks.pooled_regression import (
     right_answers,
 )
 from benchmarks.pooled_regression import TESTED as FIRST_TESTED
-from bicore import BilevelSelector, Coreset, Dataset, Runtime
+from bicore import Coreset, Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.files import replacing
 from bicore.kernels import TangentKernel, pooled_cntk
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import cifar10
 
@@ -138,7 +139,7 @@ class Work:
             }
 
     def _chosen(self, job: Job) -> Iterator[tuple[tuple[str, int], Coreset]]:
-        selector = BilevelSelector(
+        selector = greedy_selector(
             kernel="linear", inner_reg=PerPoint(LAMBDA), weighting="learned", candidates=CANDIDATES
         )
         data = Dataset(self.features[: job.pool], self.pool.labels[: job.pool])

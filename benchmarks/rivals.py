@@ -19,7 +19,7 @@ from bicore import Dataset
 from bicore.evaluate.models import convolutional, perceptron
 from bicore.methods.baselines.simple import BatchBALD
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.registry import METHODS, as_selector
+from bicore.methods.registry import METHODS, build_selector
 from bicore.networks.observe import observe
 from bicore.runtime.context import Context
 
@@ -57,7 +57,7 @@ def run(arguments: Any) -> dict[str, Any]:
         seen = observe(network, data.x)
         passed = time.perf_counter() - start
         for name in names:
-            selector = as_selector(name, **(ours if METHODS[name][0] is BilevelSelector else {}))
+            selector = build_selector(name, **(ours if METHODS[name][0] is BilevelSelector else {}))
             model = network if isinstance(selector, BatchBALD) else seen
             context = on_cpu(model if selector.needs_model else None)
             timed = _timed(selector, data, size, context, arguments.repeats)

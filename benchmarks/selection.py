@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from benchmarks.common import best, data_folder, mnist_vectors, report, run_python
-from bicore import BilevelSelector, Coreset, Dataset, Runtime, select
+from bicore import Coreset, Dataset, Runtime, select
 from bicore.bilevel import LBFGS, ConjugateGradient, PerPoint
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 
 POINTS = 1000
@@ -86,7 +87,7 @@ def _runtime(dtype: str) -> Runtime:
 def refitted(data: Dataset, coreset: Coreset) -> float:
     """The outer cross-entropy of the per-point problem fitted on the picks: one yardstick for every
     engine."""
-    judge = BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
+    judge = greedy_selector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
     context = Context(runtime=_runtime("float64"))
     fitted = judge.select(data, len(coreset), initial=coreset.indices, **context.keywords)
     assert fitted.objective is not None
@@ -95,7 +96,7 @@ def refitted(data: Dataset, coreset: Coreset) -> float:
 
 def _recipe(data: Dataset, size: int) -> dict[str, Any]:
     """L-BFGS 0.25 × 200 from a cold start, 50 CG steps, 200 candidates, float32."""
-    selector = BilevelSelector(
+    selector = greedy_selector(
         loss="cross-entropy",
         inner_reg=PerPoint(LAMBDA),
         first="random",

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from benchmarks.common import data_folder, on_cpu, report
-from bicore import BilevelSelector, Coreset, Dataset
+from bicore import Coreset, Dataset
 from bicore.bilevel.strategies.base import Strategy
 from bicore.kernels import fully_connected
 from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex, Uniform
+from bicore.methods.registry import greedy_selector
 from bicore.sources import mnist
 
 POOL = 10_000
@@ -42,7 +43,7 @@ def run(arguments: Any) -> dict[str, Any]:
     cross = kernel(test_x, x).numpy()
     data = Dataset(gram, y)
     rows = []
-    first = BilevelSelector(kernel="precomputed").select(data, 1, **on_cpu().keywords)
+    first = greedy_selector(kernel="precomputed").select(data, 1, **on_cpu().keywords)
     rho = float(first.provenance.inner_reg)
     for size in SIZES:
         for strategy in _strategies(size):
@@ -70,7 +71,7 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
 def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:
     if isinstance(strategy, Uniform):
         return strategy.select(data, size, **on_cpu().keywords)
-    return BilevelSelector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(
+    return greedy_selector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(
         data, size, **on_cpu().keywords
     )
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from benchmarks.common import data_folder, mnist_vectors, report
-from bicore import BilevelSelector
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.samples import as_sample
 from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 from bicore.streaming import ClassBalancedReservoir, MergeReduce, Reservoir
 from bicore.streaming.buffer import Buffer
 
@@ -47,7 +47,7 @@ def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
     best: list[float] = []
     for _ in range(repeats):
         buffer = MergeReduce(
-            BilevelSelector(kernel=RBF(0.01), loss=loss, inner_reg=inner_reg), CAPACITY, SLOTS
+            greedy_selector(kernel=RBF(0.01), loss=loss, inner_reg=inner_reg), CAPACITY, SLOTS
         )
         times = []
         for start in range(0, len(x), BATCH):
@@ -98,7 +98,7 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
 
 def _buffers(kernel: RBF, seed: int) -> dict[str, Buffer]:
     options: dict[str, Any] = {"kernel": kernel, "inner_reg": 0.1}
-    plain, final = (BilevelSelector(weighting=kind, **options) for kind in ("uniform", "final"))
+    plain, final = (greedy_selector(weighting=kind, **options) for kind in ("uniform", "final"))
     return {
         "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "uniform", seed),
         "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learned", seed),

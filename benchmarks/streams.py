@@ -22,7 +22,8 @@ import bicore
 from benchmarks import drift
 from benchmarks.common import Pair, Rows, cifar_embedding, data_folder, report
 from benchmarks.heads import CLASSES, Heads, labelled
-from bicore import BilevelSelector, Dataset, Runtime, select
+from bicore import Dataset, Runtime, select
+from bicore.methods.registry import greedy_selector
 from bicore.streaming import ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import Buffer
 
@@ -58,7 +59,7 @@ BUFFERS: Buffers = {
         capacity, strategy="gradient", random_state=seed
     ),
     "merge-reduce": lambda capacity, seed: MergeReduce(
-        BilevelSelector(), capacity, random_state=seed
+        greedy_selector(), capacity, random_state=seed
     ),
 }
 

@@ -11,6 +11,7 @@ import torch
 from benchmarks.common import best
 from bicore import BilevelSelector, Dataset, Runtime
 from bicore.bilevel import PerPoint
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from experiments.rows import Job, Results, Row, Trials
 from experiments.selectors import Proxy, on_the_host
@@ -30,7 +31,7 @@ REPEATS = 3
 
 
 def _softmax(penalty: float, **options: Any) -> BilevelSelector:
-    return BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(penalty), **options)
+    return greedy_selector(loss="cross-entropy", inner_reg=PerPoint(penalty), **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class PicksRow(Row):
         start = time.perf_counter()
         pool = tasks[0].train[:POOL]
         context = Context(runtime=Runtime(job.device, progress=False))
-        selector = BilevelSelector(kernel="cntk")
+        selector = greedy_selector(kernel="cntk")
         if not self.squared:
             drawn = {"candidates": min(CANDIDATES, len(pool)), "first": "random"}
             selector = _softmax(LAMBDA, kernel="cntk", **drawn)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from bicore import BilevelSelector, Coreset, Dataset, Runtime
+from bicore import Coreset, Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.kernels import RBF, Kernel
-from bicore.methods import Selector, as_selector
+from bicore.methods import Selector
+from bicore.methods.registry import build_selector, greedy_selector
 from bicore.networks.observe import observe
 from bicore.runtime.context import Context
 from experiments.problems import Problem
@@ -162,7 +163,7 @@ class Named(Picker):
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
         options = {"normalise": True} if self.scaled else {}
-        selector = as_selector(self.word, **options)
+        selector = build_selector(self.word, **options)
         return FromTheFirst(selector) if self.from_the_first else selector
 
 
@@ -183,7 +184,7 @@ class ByKernel(Picker):
         return "learned" if self.weighted else "uniform"
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        return BilevelSelector(
+        return greedy_selector(
             kernel=self.proxy.kernel(problem, device),
             loss="cross-entropy",
             inner_reg=PerPoint(penalty),
@@ -203,7 +204,7 @@ class BySquaredErrors(Picker):
     """A coreset by squared errors, as the library has it unless told otherwise."""
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        return BilevelSelector(kernel=Proxy.NETWORK.kernel(problem, device))
+        return greedy_selector(kernel=Proxy.NETWORK.kernel(problem, device))
 
     def place(self, device: str) -> str:
         """The host."""
@@ -215,7 +216,7 @@ class ByEmbedding(Picker):
     """A coreset by squared errors over what the network makes of the points."""
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        return OverEmbedding(BilevelSelector(kernel="linear"))
+        return OverEmbedding(greedy_selector(kernel="linear"))
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class ByDirections(Picker):
     penalised = True
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        selector = BilevelSelector(
+        selector = greedy_selector(
             kernel="linear",
             loss="cross-entropy",
             inner_reg=PerPoint(penalty),

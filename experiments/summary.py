@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Coreset, Dataset
+from bicore import Coreset, Dataset
 from bicore.bilevel import Adam, PerPoint
 from bicore.kernels import Kernel
+from bicore.methods.registry import greedy_selector
 from experiments.courses import Checkpoint, Course, checkpoint_folder, middle_of, once
 from experiments.networks import Architecture
 from experiments.rows import Job, Results, Row, Trials
@@ -118,7 +119,7 @@ class CrossEntropyChoice(Grown):
     def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
         weights = {"weighting": "learned" if recipe.learnt else "binary", "optimiser": Adam()}
         loss = {"loss": "cross-entropy", "inner_reg": PerPoint(recipe.penalty)}
-        selector = BilevelSelector(kernel="precomputed", candidates=200, **loss, **weights)
+        selector = greedy_selector(kernel="precomputed", candidates=200, **loss, **weights)
         starts = min(recipe.starts, size)
         drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
         first = drawn if before is None else before
@@ -132,7 +133,7 @@ class SquaredChoice(Grown):
     """By squared errors, as the library has it unless told otherwise."""
 
     def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
-        selector = BilevelSelector(kernel="precomputed")
+        selector = greedy_selector(kernel="precomputed")
         return selector.select(
             data, size, initial=() if before is None else before, **on_the_host().keywords
         )

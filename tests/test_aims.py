@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime, select
+from bicore import Dataset, InputError, Runtime, select
 from bicore.bilevel import aims
 from bicore.bilevel.aims import Smoothed
 from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 
 KERNEL = RBF(0.5)
 QUIET = Runtime(device="cpu", progress=False)
 
 
 def prepared(x, y, targets, outer=None, **options):
-    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=targets, **options)
+    selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=targets, **options)
     return prepare(selector.proxy, Dataset(x, y), outer, Room(5), 0, QUIET)
 
 
@@ -58,7 +59,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
     # the order of the rows changes nothing
     order = np.random.default_rng(1).permutation(len(x))
     data = Dataset(x[order], y[order], ids=order)
-    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(1.0, 0.0))
+    selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(1.0, 0.0))
     other = prepare(selector.proxy, data, None, Room(5), 0, QUIET).problem.outer_targets[:, 0]
     assert np.allclose(other + y.mean(), guesses[order], atol=1e-9)
 
@@ -96,11 +97,11 @@ def test_targets_that_differ_on_one_set_are_those_of_a_separate_set(rule, strate
     options = {"kernel": KERNEL, "inner_reg": 0.1, "rule": rule, "strategy": strategy}
     # too little for the matrix; exchanges hold the columns of a shortlist besides
     context = None if stored else _context(250_000 if strategy == "exchange" else 60_000)
-    smoothed = BilevelSelector(**options, smooth_labels=Smoothed(share=0.7, inputs=0.0))
+    smoothed = greedy_selector(**options, smooth_labels=Smoothed(share=0.7, inputs=0.0))
     found = smoothed.select(Dataset(x, y), 6, **({} if context is None else context.keywords))
     assert found.details["operator"] == ("gram" if stored else "blocked")
     goal = prepared(x, y, Smoothed(share=0.7, inputs=0.0)).problem.outer_targets[:, 0].numpy()
-    plain = BilevelSelector(**options)
+    plain = greedy_selector(**options)
     twice = plain.select(Dataset(x, y), 6, outer=Dataset(x, goal + y.mean()))
     assert found.indices.tolist() == twice.indices.tolist()
     assert found.objective == pytest.approx(twice.objective, rel=1e-9)
@@ -118,7 +119,7 @@ def test_wrong_labels_are_not_chosen_and_said():
     y = np.repeat([0, 1], 60)
     wrong = rng.choice(120, 18, replace=False)
     y[wrong] = 1 - y[wrong]
-    chooser = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
+    chooser = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     coreset = chooser.select(Dataset(x, y), 30)
     denied = set(np.flatnonzero(prepared(x, y, True).denied).tolist())
     # all but one that lies alone, and no right label
@@ -128,7 +129,7 @@ def test_wrong_labels_are_not_chosen_and_said():
     (note,) = (note for note in coreset.provenance.notes if note.startswith("labels"))
     assert "17 of 120" in note
     assert "smooth_labels=False" in note
-    certain = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(doubt=False))
+    certain = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(doubt=False))
     assert set(certain.select(Dataset(x, y), 60).indices) & set(wrong.tolist())
     # where fewer are left than asked for, all may be chosen
     assert len(chooser.select(Dataset(x, y), 120)) == 120
@@ -145,7 +146,7 @@ def test_denied_labels_stay_candidates_if_held_out_points_need_them():
     order = rng.permutation(250)
     wrong = np.r_[np.zeros(140), np.ones(110)].astype(int)
     wrong[::8] = 1 - wrong[::8]
-    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
+    selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     data = Dataset(x[order], wrong[order], ids=order)
     other = prepare(selector.proxy, data, None, Room(5), 0, QUIET)
     expected = prepared(x, wrong, True).denied
@@ -158,7 +159,7 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
     x = rng.normal(size=(100, 2))
     y = np.zeros(100, dtype=int)
     y[:6] = 1  # anywhere among the others
-    coreset = BilevelSelector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True, rule="gain")
+    coreset = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True, rule="gain")
     assert prepared(x, y, Smoothed()).denied[:6].sum() == 0
     assert len(coreset.select(Dataset(x, y), 10)) == 10
 
@@ -175,7 +176,7 @@ def test_equal_classes_count_the_same():
 
 def test_what_goes_with_nothing_is_refused():
     with pytest.raises(InputError, match="smooth_labels=True is for the squared error"):
-        BilevelSelector(loss="cross-entropy", smooth_labels=True)
+        greedy_selector(loss="cross-entropy", smooth_labels=True)
     with pytest.raises(InputError, match="outside 0 … 1"):
         Smoothed(share=2)
     with pytest.raises(InputError, match="not a number >= 0"):
@@ -198,7 +199,7 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
     x, y = points()
     labels = y > 0 if classes else y
     chosen = {"rule": "auto", "strategy": "auto", "smooth_labels": "auto"} | options
-    settled = BilevelSelector(kernel=KERNEL, inner_reg=0.1, **chosen).resolve_defaults(
+    settled = greedy_selector(kernel=KERNEL, inner_reg=0.1, **chosen).resolve_defaults(
         Dataset(x, labels), 5
     )
     found = settled.rule.name, settled.strategy.name, settled.smooth_labels.name
@@ -209,7 +210,7 @@ def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(mon
     from bicore.methods import bilevel
 
     x, y = points()
-    chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
+    chosen = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
     assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.passes is None
     monkeypatch.setattr(bilevel, "MANY", 30)
     assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.passes == bilevel.PASSES_OF_MANY
@@ -221,12 +222,12 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
     x, y = points()
     data = Dataset(x, y > 0)
     monkeypatch.setattr(bilevel, "MOST_WORK", len(x) * 5**2)
-    chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
+    chosen = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
     few, many = (chosen.select(data, size) for size in (5, 6))
     assert "exchanges" in few.details
     assert "exchanges" not in many.details
     assert "exchanges: none" in many.provenance.notes[-1]
-    asked = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="exchange")
+    asked = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="exchange")
     assert "exchanges" in asked.select(data, 6).details
     # what is held for exchanges is not asked for either
     assert chosen.resolve_defaults(data, 6).strategy.effort(6, len(x), len(x)).held == 0

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import bicore
-from bicore import BilevelSelector, Dataset, InputError, Runtime, select
+from bicore import Dataset, InputError, Runtime, select
 from bicore.active import query
 from bicore.kernels import RBF, Averaged, Linear, Nystrom, shifts
 from bicore.methods import JointSelector, Reconstruction, trusted
+from bicore.methods.registry import greedy_selector
 from bicore.methods.variants import principal_axes
 from bicore.runtime.context import Context
 from tests.helpers import blobs, line
@@ -20,8 +21,8 @@ OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}
 def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of_scores():
     data = blobs(60)
     models = [
-        BilevelSelector(**OPTIONS),
-        BilevelSelector(kernel=Linear(1.0), inner_reg=1.0, loss="cross-entropy"),
+        greedy_selector(**OPTIONS),
+        greedy_selector(kernel=Linear(1.0), inner_reg=1.0, loss="cross-entropy"),
     ]
     joint = JointSelector(models, shares=[3, 1]).select(data, 6)
     empty = [model.select(data, 1).provenance.empty_objective for model in models]
@@ -40,8 +41,8 @@ def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of
 
 def test_of_one_model_it_is_that_models_coreset_and_two_serve_each_better_than_the_others_alone():
     data = blobs(80, seed=3)
-    first = BilevelSelector(**OPTIONS)
-    second = BilevelSelector(kernel=RBF(3.0), inner_reg=0.1)
+    first = greedy_selector(**OPTIONS)
+    second = greedy_selector(kernel=RBF(3.0), inner_reg=0.1)
     assert (
         JointSelector([first]).select(data, 9).indices.tolist()
         == first.select(data, 9).indices.tolist()
@@ -67,7 +68,7 @@ def test_of_one_model_it_is_that_models_coreset_and_two_serve_each_better_than_t
 def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
     data = blobs(400, seed=1)
     limited = Context(runtime=Runtime(memory="2MB"))  # each matrix takes 1.28 MB
-    one, four = (JointSelector([BilevelSelector(**OPTIONS)] * count) for count in (1, 4))
+    one, four = (JointSelector([greedy_selector(**OPTIONS)] * count) for count in (1, 4))
     assert (
         four.select(data, 3, **limited.keywords).indices.tolist()
         == one.select(data, 3).indices.tolist()
@@ -84,10 +85,10 @@ def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
 def test_what_cannot_be_joined_is_refused():
     for selectors, shares, words in (
         ([], None, "selectors must be"),
-        (BilevelSelector(), None, "selectors must be"),
-        ([BilevelSelector(weighting="learned")], None, "'learned'"),
-        ([BilevelSelector()], [0.0], "shares"),
-        ([BilevelSelector()], [1, 2], "shares"),
+        (greedy_selector(), None, "selectors must be"),
+        ([greedy_selector(weighting="learned")], None, "'learned'"),
+        ([greedy_selector()], [0.0], "shares"),
+        ([greedy_selector()], [1, 2], "shares"),
     ):
         with pytest.raises(InputError, match=words):
             JointSelector(selectors, shares)
@@ -99,7 +100,7 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
     centre, axes = principal_axes(x, np.ones(50), 4)
     _, _, right = np.linalg.svd(x - x.mean(0))
     np.testing.assert_allclose(np.abs(np.diag(right[:4] @ axes)), 1, atol=1e-9)
-    selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
+    selector = greedy_selector(kernel=RBF(0.05), inner_reg=0.1)
     unlabelled = Reconstruction(RBF(0.05), 0.1, components=4)
     found = unlabelled.select(Dataset(x), 8)
     named = bicore.select(x, size=8, method=Reconstruction(RBF(0.05), 0.1, components=4))
@@ -126,31 +127,31 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
 def test_the_proxy_predicts_labels_and_targets():
     data = blobs(60)
     kernel = RBF(0.3)
-    chosen = BilevelSelector(**OPTIONS).select(data, 9)
+    chosen = greedy_selector(**OPTIONS).select(data, 9)
     new = blobs(30, seed=9).x
     targets = np.eye(3)[data.y]
     alpha = np.linalg.solve(
         kernel(data.x[chosen.indices]) + 0.1 * np.eye(9), targets[chosen.indices] - targets.mean(0)
     )
     expected = (kernel(new, data.x[chosen.indices]) @ alpha + targets.mean(0)).argmax(1)
-    assert BilevelSelector(**OPTIONS).predict(data, new, chosen).tolist() == expected.tolist()
+    assert greedy_selector(**OPTIONS).predict(data, new, chosen).tolist() == expected.tolist()
     names = Dataset(data.x, np.array(["a", "b", "c"])[data.y])
     assert (
-        BilevelSelector(**OPTIONS).predict(names, new, chosen.indices.tolist()).tolist()
+        greedy_selector(**OPTIONS).predict(names, new, chosen.indices.tolist()).tolist()
         == np.array(list("abc"))[expected].tolist()
     )
-    everything = BilevelSelector(**OPTIONS, loss="cross-entropy").predict(data, data.x)
+    everything = greedy_selector(**OPTIONS, loss="cross-entropy").predict(data, data.x)
     assert np.mean(everything == data.y) > 0.9
     two = Dataset(data.x, data.y > 0)
     assert (
-        np.mean(BilevelSelector(**OPTIONS, loss="logistic").predict(two, data.x) == (data.y > 0))
+        np.mean(greedy_selector(**OPTIONS, loss="logistic").predict(two, data.x) == (data.y > 0))
         > 0.9
     )
     numbers = line(40, targets=2)
-    fitted = BilevelSelector(kernel=RBF(0.3), inner_reg=1e-6).predict(numbers, numbers.x)
+    fitted = greedy_selector(kernel=RBF(0.3), inner_reg=1e-6).predict(numbers, numbers.x)
     np.testing.assert_allclose(fitted, numbers.y, atol=1e-2)
     with pytest.raises(InputError, match="needs labels"):
-        BilevelSelector(**OPTIONS).predict(Dataset(data.x), new)
+        greedy_selector(**OPTIONS).predict(Dataset(data.x), new)
 
 
 def test_regression_on_a_real_table_and_on_several_targets():
@@ -164,14 +165,14 @@ def test_regression_on_a_real_table_and_on_several_targets():
     test = slice(300, None)
     for aims in (y, targets):
         data = Dataset(x[train], aims[train])
-        selector = BilevelSelector(kernel="rbf")
+        selector = greedy_selector(kernel="rbf")
         coreset = selector.select(data, 40)
         shares = []
         for indices in (
             coreset.indices,
             *(np.random.default_rng(seed).choice(300, 40, replace=False) for seed in range(10)),
         ):
-            fitted = BilevelSelector(kernel="rbf", inner_reg=coreset.provenance.inner_reg).predict(
+            fitted = greedy_selector(kernel="rbf", inner_reg=coreset.provenance.inner_reg).predict(
                 data, x[test], indices.tolist()
             )
             shares.append(
@@ -189,7 +190,7 @@ def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
     labels = given.y.copy()
     labels[flipped] = (labels[flipped] + 1) % 3
     noisy = Dataset(given.x, labels, ids=np.arange(120)[::-1].copy())
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=1.0)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=1.0)
     kept = trusted(noisy, selector)
     gone = np.flatnonzero(kept.weights == 0)
     assert np.isin(flipped, gone).mean() > 0.9
@@ -249,7 +250,7 @@ def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
     known = np.r_[0:6]
     pool = np.r_[6:90]
     assert len(set(data.y[known])) == 3
-    selector = BilevelSelector(**OPTIONS)
+    selector = greedy_selector(**OPTIONS)
     found = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector)
     guesses = selector.predict(data[known], data.x[pool])
     again = query(
@@ -335,7 +336,7 @@ def test_a_joint_coreset_of_features_needs_no_factor_for_each_point():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 5))
     limited = Context(runtime=Runtime(memory="20MB"))
-    models = [BilevelSelector("linear", inner_reg=reg) for reg in (0.1, 1.0)]
+    models = [greedy_selector("linear", inner_reg=reg) for reg in (0.1, 1.0)]
     found = JointSelector(models).select(Dataset(x, x[:, 0] > 0), 600, **limited.keywords)
     assert len(found) == 600
 

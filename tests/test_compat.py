@@ -8,10 +8,10 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from torch.utils.data import DataLoader, TensorDataset
 
-from bicore import BilevelSelector, Coreset, Dataset, InputError, Runtime, select
+from bicore import Coreset, Dataset, InputError, Runtime, select
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.integrations.torch import WeightedSubset
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import build_selector, greedy_selector
 from bicore.sources import digits
 from tests.helpers import blobs
 
@@ -20,7 +20,7 @@ RBF = {"kernel": "rbf", "inner_reg": 0.1}
 
 def test_sampler_is_a_scikit_learn_estimator():
     sampler = CoresetSampler(
-        size=7, selector=BilevelSelector("rbf", weighting="final"), random_state=3
+        size=7, selector=greedy_selector("rbf", weighting="final"), random_state=3
     )
     again = clone(sampler)
     assert again.get_params().keys() == sampler.get_params().keys()
@@ -31,7 +31,7 @@ def test_sampler_is_a_scikit_learn_estimator():
 
 def test_fit_resample_returns_the_rows_in_order_with_weights():
     data = blobs()
-    sampler = CoresetSampler(7, selector=as_selector("bilevel-weighted", **RBF))
+    sampler = CoresetSampler(7, selector=build_selector("bilevel-weighted", **RBF))
     x, y = sampler.fit_resample(data.x, data.y)
     np.testing.assert_array_equal(x, data.x[sampler.sample_indices_])
     np.testing.assert_array_equal(y, data.y[sampler.sample_indices_])
@@ -47,7 +47,7 @@ def test_frames_stay_frames_and_fractions_are_sizes():
     data = blobs()
     frame = pd.DataFrame(data.x, index=np.arange(40) + 500)
     labels = pd.Series(data.y, index=np.arange(40) + 500)
-    x, y = CoresetSampler(0.1, selector=BilevelSelector("rbf", inner_reg=0.1)).fit_resample(
+    x, y = CoresetSampler(0.1, selector=greedy_selector("rbf", inner_reg=0.1)).fit_resample(
         frame, labels
     )
     assert isinstance(x, pd.DataFrame)
@@ -60,7 +60,7 @@ def test_random_state_as_scikit_learn_has_it(state):
     data = blobs()
     sampler = CoresetSampler(
         size=3,
-        selector=BilevelSelector("rbf", inner_reg=0.1, first="random"),
+        selector=greedy_selector("rbf", inner_reg=0.1, first="random"),
         random_state=state,
         runtime=Runtime(device="cpu"),
     )
@@ -69,7 +69,7 @@ def test_random_state_as_scikit_learn_has_it(state):
 
 def test_sampling_strategies_are_quotas():
     data = blobs(90, classes=3)
-    options = {"selector": as_selector("bilevel", **RBF)}
+    options = {"selector": build_selector("bilevel", **RBF)}
     _, balanced = CoresetSampler(9, sampling_strategy="auto", **options).fit_resample(
         data.x, data.y
     )

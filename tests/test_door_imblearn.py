@@ -17,13 +17,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks as parametrize_with_sklearn
 
-from bicore import BilevelSelector, InputError, LargeDataWarning
+from bicore import InputError, LargeDataWarning
 from bicore.integrations.imblearn import CoresetSampler
 from bicore.integrations.sklearn import CoresetClassifier
 from bicore.integrations.sklearn import CoresetSampler as Sampler
+from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs
 
-PLAIN = BilevelSelector("linear", inner_reg=0.1)
+PLAIN = greedy_selector("linear", inner_reg=0.1)
 
 
 def expected(sampler):
@@ -78,7 +79,7 @@ def test_counts_are_those_of_imbalanced_learn():
 
 def test_a_class_that_is_not_resampled_stays_whole_and_is_chosen_beside():
     x, y = uneven()
-    sampler = CoresetSampler(selector=BilevelSelector("rbf", inner_reg=0.1))
+    sampler = CoresetSampler(selector=greedy_selector("rbf", inner_reg=0.1))
     sampler.fit_resample(x, y)
     assert set(np.flatnonzero(y == 1)) <= set(sampler.sample_indices_)
     first = sampler.sample_indices_[: int((y == 1).sum())]
@@ -106,7 +107,7 @@ def test_the_sampler_of_scikit_learn_goes_into_a_pipeline_too():
 @pytest.mark.parametrize("weights", ["final", "learnt"])
 def test_learned_weights_keep_the_counts_and_reach_a_model(weights):
     x, y = uneven()
-    chooser = BilevelSelector("rbf", inner_reg=0.1, weighting=weights)
+    chooser = greedy_selector("rbf", inner_reg=0.1, weighting=weights)
     sampler = CoresetSampler(selector=chooser)
     model = CoresetClassifier(LogisticRegression(), sampler).fit(x, y)
     assert not (model.sampler_.sample_weight_ == 1.0).all()
@@ -122,7 +123,7 @@ def test_large_data_are_selected_in_parts(monkeypatch):
         monkeypatch.setattr(f"bicore.methods.counts.{name}", value)
     least = min(Counter(data.y[keep]).values())
     for weights in ("binary", "final"):
-        chooser = BilevelSelector("rbf", inner_reg=0.1, weighting=weights, exact=False)
+        chooser = greedy_selector("rbf", inner_reg=0.1, weighting=weights, exact=False)
         sampler = CoresetSampler(selector=chooser)
         with pytest.warns(LargeDataWarning, match="in 4 parts"):
             _, labels = sampler.fit_resample(data.x[keep], data.y[keep])
@@ -155,6 +156,6 @@ def test_what_is_wrong_is_said_before_work():
     with pytest.raises(ValueError, match="sampling_strategy"):
         CoresetSampler(sampling_strategy="minority").fit_resample(x, y)
     with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
-        CoresetSampler(selector=BilevelSelector("laplace")).fit_resample(sparse.csr_matrix(x), y)
+        CoresetSampler(selector=greedy_selector("laplace")).fit_resample(sparse.csr_matrix(x), y)
     with pytest.raises(InputError, match="k-centre"):
         CoresetSampler(selector="k-centre").fit_resample(x, y)

@@ -10,12 +10,13 @@ from skactiveml.utils import MISSING_LABEL, unlabeled_indices
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from bicore import BilevelSelector, InputError
+from bicore import InputError
 from bicore.active import query, query_by_variance
 from bicore.integrations.skactiveml import CoresetQuery, VarianceQuery
+from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs
 
-RBF = BilevelSelector("rbf", inner_reg=0.1)
+RBF = greedy_selector("rbf", inner_reg=0.1)
 
 
 def begun(labelled: int = 6):
@@ -81,7 +82,7 @@ def test_nothing_left_to_label_is_said():
 def test_targets_are_asked_for_too():
     data, y = begun()
     y[:6] = data.x[:6, 0]
-    regression = BilevelSelector("rbf", inner_reg=0.1, task="regression")
+    regression = greedy_selector("rbf", inner_reg=0.1, task="regression")
     asked = CoresetQuery(regression, random_state=0).query(data.x, y, batch_size=3)
     assert len(set(asked.tolist()) - set(range(6))) == 3
 

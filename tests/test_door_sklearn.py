@@ -15,13 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bicore import BilevelSelector, InputError
+from bicore import InputError
 from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
 from bicore.methods.baselines.covering import KCenter
+from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs
 
-PLAIN = {"selector": BilevelSelector("linear", inner_reg=0.1)}
-LEARNED = {"selector": BilevelSelector("linear", inner_reg=0.1, weighting="final")}
+PLAIN = {"selector": greedy_selector("linear", inner_reg=0.1)}
+LEARNED = {"selector": greedy_selector("linear", inner_reg=0.1, weighting="final")}
 #: Rows with weight 2 and rows that occur twice are one problem to a model that sees all of them.
 #: Ours sees a share of the rows: of repeated ones another number, and each with its coreset weight.
 OTHER_ROWS = "weights decide which rows are chosen, and a share of repeated rows is another number"
@@ -104,7 +105,7 @@ def test_what_is_wrong_is_said_in_the_words_of_the_library():
         sampler.fit(np.where(data.x > 1, np.nan, data.x), data.y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         sampler.fit(data.x, data.y[:-1])
-    for selector in (BilevelSelector("laplace"), "k-center-features"):
+    for selector in (greedy_selector("laplace"), "k-center-features"):
         with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
             CoresetSampler(6, selector=selector).fit(sparse.csr_matrix(data.x), data.y)
 

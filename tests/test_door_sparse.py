@@ -9,9 +9,10 @@ import torch
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime, estimate, select
+from bicore import Dataset, InputError, Runtime, estimate, select
 from bicore.data import joined
 from bicore.kernels import RBF, Linear, Normalised, Nystrom
+from bicore.methods.registry import greedy_selector
 
 WORDS = np.array([f"word{number}" for number in range(400)])
 
@@ -120,8 +121,8 @@ def test_every_form_of_a_sparse_matrix_is_one_data_set():
     np.testing.assert_array_equal(both.x.matrix.toarray(), x.toarray())
     assert pickle.loads(pickle.dumps(data)).fingerprint() in prints
     assert Dataset(x.astype(np.int64), y).x.dtype == np.float64
-    predicted = BilevelSelector("rbf", inner_reg=0.01).predict(data, x[:9])
-    dense = BilevelSelector("rbf", inner_reg=0.01).predict(Dataset(x.toarray(), y), x[:9].toarray())
+    predicted = greedy_selector("rbf", inner_reg=0.01).predict(data, x[:9])
+    dense = greedy_selector("rbf", inner_reg=0.01).predict(Dataset(x.toarray(), y), x[:9].toarray())
     assert predicted.tolist() == dense.tolist()
 
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.bilevel import PerPoint, engines
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.rules import RULES
+from bicore.methods.registry import greedy_selector
 from tests.helpers import ON_CPU, blobs, kernel_ridge, prepared_of, problem_of
 
 
@@ -62,14 +63,14 @@ class RefitEngine(ListedEngine):
 
 def test_a_new_engine_is_one_file_and_one_line(monkeypatch):
     data = blobs(30)
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="gain")
+    selector = greedy_selector(kernel="rbf", inner_reg=0.1, rule="gain")
     expected = selector.select(data, 6, **ON_CPU.keywords)
     monkeypatch.setattr(engines, "ENGINES", [RefitEngine, *engines.ENGINES])  # the line
     found = selector.select(data, 6, **ON_CPU.keywords)
     assert RefitEngine.built == 1
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-9)
-    other = BilevelSelector(kernel="rbf", inner_reg=0.1)  # it does not offer gradients
+    other = greedy_selector(kernel="rbf", inner_reg=0.1)  # it does not offer gradients
     assert len(other.select(data, 3, **ON_CPU.keywords)) == 3
     assert RefitEngine.built == 1
 
@@ -88,7 +89,7 @@ class CountedEngine(ImplicitEngine):
 @pytest.mark.parametrize("weights", ["learned", "final"])
 def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
     data = blobs(30)
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.1, weighting=weights)
+    selector = greedy_selector(kernel="rbf", inner_reg=0.1, weighting=weights)
     expected = selector.select(data, 4)
     guesses = selector.predict(data, data.x)
     monkeypatch.setattr(engines, "ENGINES", [CountedEngine, *engines.ENGINES])
@@ -102,7 +103,7 @@ def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
 
 
 def test_an_engine_refuses_what_it_does_not_offer():
-    problem = problem_of(BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(30))
+    problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), blobs(30))
     lean = RidgeEngine(problem, 5)
     assert Quantity.GAIN not in lean.offers
     with pytest.raises(LookupError, match="without GAIN"):
@@ -125,7 +126,7 @@ def test_an_engine_refuses_what_it_does_not_offer():
     ],
 )
 def test_who_serves_when(options, engine):
-    selector = BilevelSelector(**{"kernel": "rbf", "inner_reg": 0.1, **options})
+    selector = greedy_selector(**{"kernel": "rbf", "inner_reg": 0.1, **options})
     problem = prepared_of(selector, blobs(40)).problem
     assert type(engines.choose(problem, selector.demand(5))) is engine
 
@@ -136,7 +137,7 @@ def test_who_serves_when(options, engine):
 def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separate, more):
     data = Dataset(blobs(40).x, blobs(40).y, np.linspace(0.5, 2, 40))
     outer = blobs(20, seed=3) if separate else None
-    problem = problem_of(BilevelSelector(kernel="rbf", inner_reg=0.1), data, outer)
+    problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), data, outer)
     needs = frozenset({Quantity.GRADIENT, more})
     demand = Demand(10, needs, closed_form=kind is not ImplicitEngine)
     once, never = (kind.build(problem, demand) for _ in range(2))
@@ -156,7 +157,7 @@ def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separ
 
 
 def test_the_best_of_a_sample_is_taken_and_nothing_beside_it():
-    problem = problem_of(BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(40))
+    problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), blobs(40))
     engine = RidgeEngine(problem, 5)
     open_points = np.zeros(40, dtype=bool)
     open_points[[4, 11, 29]] = True

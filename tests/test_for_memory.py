@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, MergeReduce, ReplayMemory
+from bicore import Dataset, MergeReduce, ReplayMemory
 from bicore.bilevel.kernel_choice import FOR_PART, IN_PART
 from bicore.kernels import RBF
 from bicore.methods import as_selector
+from bicore.methods.registry import build_selector, greedy_selector
 from tests.helpers import blobs
 
 
@@ -39,14 +40,14 @@ def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_de
 
 
 def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks():
-    memory = ReplayMemory(as_selector("bilevel", inner_reg=0.1), 12)
+    memory = ReplayMemory(build_selector("bilevel", inner_reg=0.1), 12)
     memory.add_task(*task())
     first = memory.tasks[0]
     assert np.bincount(first.y).tolist() == [6, 6]
     memory.add_task(*task(1))
     assert np.bincount(memory.tasks[0].y).tolist() == [3, 3]
     assert memory.tasks[0].ids.tolist() == first.ids[:6].tolist()
-    free = ReplayMemory(as_selector("bilevel", inner_reg=0.1, strategy="greedy"), 12)
+    free = ReplayMemory(build_selector("bilevel", inner_reg=0.1, strategy="greedy"), 12)
     free.add_task(*task())
     assert np.bincount(free.tasks[0].y).tolist() != [6, 6]
 
@@ -54,7 +55,7 @@ def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks()
 def test_classes_that_come_one_after_the_other_share_a_stream_buffer():
     data = blobs(160, classes=4, features=3)
     order = np.argsort(data.y, kind="stable")
-    buffer = MergeReduce(as_selector("bilevel", inner_reg=0.1), 12)
+    buffer = MergeReduce(build_selector("bilevel", inner_reg=0.1), 12)
     for top in range(0, 160, 20):
         rows = order[top : top + 20]
         buffer.update(data.x[rows], data.y[rows])
@@ -73,7 +74,7 @@ def test_classes_that_come_one_after_the_other_share_a_stream_buffer():
     ],
 )
 def test_what_is_named_is_kept(named):
-    selector = as_selector("bilevel", **named)
+    selector = build_selector("bilevel", **named)
     kept = selector.for_memory()
     for name in named:
         assert getattr(kept, name) == getattr(selector, name)
@@ -82,10 +83,10 @@ def test_what_is_named_is_kept(named):
 
 
 def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
-    paper = BilevelSelector()
+    paper = greedy_selector()
     assert paper.for_memory() == paper
     x, _ = task()
-    memory = ReplayMemory(as_selector("bilevel", inner_reg=0.1), 8)
+    memory = ReplayMemory(build_selector("bilevel", inner_reg=0.1), 8)
     memory.add_task(x, x[:, 0])
     assert len(memory) == 8
 

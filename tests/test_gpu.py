@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, Runtime
+from bicore import Dataset, InputError, MemoryLimitError, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
 from bicore.kernels.activations import ReLU
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
+from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs
 
 needs_gpu = pytest.mark.gpu
@@ -192,7 +193,7 @@ def test_selections_are_the_same_on_both(kernel, options, loss):
         pytest.skip("the gain rule is for the squared error")
     data = blobs(700, classes=4, features=6)
     outer = blobs(90, classes=4, features=6, seed=2)
-    selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=0.1, **options)
+    selector = greedy_selector(kernel=kernel, loss=loss, inner_reg=0.1, **options)
     for held_out in (None, outer):
         cpu, gpu = (
             selector.select(data, 30, outer=held_out, runtime=Runtime(device))
@@ -212,7 +213,7 @@ def test_selections_are_the_same_on_both(kernel, options, loss):
 @needs_gpu
 def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     data = blobs(3000, classes=4, features=6)
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    selector = greedy_selector(kernel="rbf", inner_reg=0.1)
     whole, blocked = (
         selector.select(data, 6, runtime=Runtime("cuda", memory=memory))
         for memory in (None, "30MB")
@@ -222,7 +223,7 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     # more than a quarter of the limit
     wide = Dataset(np.random.default_rng(0).normal(size=(3000, 400)), np.arange(3000) % 3)
     there, here = (
-        BilevelSelector(kernel="rbf", inner_reg=0.1).select(
+        greedy_selector(kernel="rbf", inner_reg=0.1).select(
             wide, 4, runtime=Runtime(device, memory="30MB")
         )
         for device in ("cuda", "cpu")

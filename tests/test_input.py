@@ -6,12 +6,13 @@ import pytest
 import torch
 from scipy import sparse
 
-from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, Runtime, reweight, select
+from bicore import Dataset, InputError, MemoryLimitError, Runtime, reweight, select
 from bicore.bilevel import PerPoint, Relative
 from bicore.data import joined
 from bicore.errors import check_integer, check_number, check_type
 from bicore.files import fingerprint
 from bicore.kernels import Linear
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import human_bytes, parse_bytes
 from bicore.sources import digits
 from tests.helpers import blobs, line
@@ -273,7 +274,7 @@ def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
 @pytest.mark.slow
 def test_image_kernels_take_smaller_blocks_before_they_are_refused():
     data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 6, 6)), np.arange(300) % 3)
-    selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
+    selector = greedy_selector(kernel="cntk", inner_reg=0.1)
     whole, blocked = (
         selector.select(data, 2, runtime=Runtime(memory=memory)) for memory in (None, "1MB")
     )
@@ -286,7 +287,7 @@ def test_image_kernels_take_smaller_blocks_before_they_are_refused():
 def test_a_stored_matrix_counts_where_it_must_be_copied():
     x = np.random.default_rng(0).normal(size=(60, 4))
     data = Dataset(x @ x.T, np.arange(60) % 2)
-    selector = BilevelSelector(kernel="precomputed", inner_reg=0.1)
+    selector = greedy_selector(kernel="precomputed", inner_reg=0.1)
     # 28.8 kB, but used where it lies
     assert len(selector.select(data, 3, runtime=Runtime(memory="25KB"))) == 3
     with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):

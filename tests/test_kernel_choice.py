@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, MergeReduce, estimate, select
+from bicore import Dataset, InputError, MergeReduce, estimate, select
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.kernel_choice import (
     COSINE,
@@ -23,10 +23,11 @@ from bicore.bilevel.regularisation import EXPONENTS
 from bicore.data import read_targets
 from bicore.kernels import Linear, Normalised
 from bicore.kernels.classical import Exponential
+from bicore.methods.registry import greedy_selector
 from bicore.sources.chunks import ArrayShards
 from tests.helpers import blobs
 
-AUTO = BilevelSelector(kernel="auto", inner_reg=0.1)
+AUTO = greedy_selector(kernel="auto", inner_reg=0.1)
 
 
 def scaled_columns(n=300, seed=0):
@@ -152,12 +153,12 @@ def test_few_rows_are_no_error(rows):
 
 
 def test_a_given_kernel_is_left_alone():
-    assert BilevelSelector(kernel=Linear()).resolve_defaults(blobs(), 5).kernel == Linear()
+    assert greedy_selector(kernel=Linear()).resolve_defaults(blobs(), 5).kernel == Linear()
 
 
 def test_parts_of_a_kernel_are_chosen_too():
     both = AutomaticKernel() + Linear()
-    found = BilevelSelector(kernel=both, inner_reg=0.1).resolve_defaults(blobs(), 5).kernel
+    found = greedy_selector(kernel=both, inner_reg=0.1).resolve_defaults(blobs(), 5).kernel
     assert isinstance(found.first, Chosen)
     assert found.second == Linear()
 
@@ -179,12 +180,12 @@ def test_the_intercept_is_a_constant_feature():
     kernel = Normalised(Linear())
     rows = torch.from_numpy(data.x)
     constant = share * float(kernel.diag(rows).mean())
-    by_option = BilevelSelector(kernel, inner_reg=0.1, intercept=share).select(data, 10)
-    by_kernel = BilevelSelector(
+    by_option = greedy_selector(kernel, inner_reg=0.1, intercept=share).select(data, 10)
+    by_kernel = greedy_selector(
         lambda a, b: kernel.evaluate(a, b) + constant, inner_reg=0.1, intercept=0.0
     ).select(data, 10)
     gram = kernel(data.x)
-    by_matrix = BilevelSelector("precomputed", inner_reg=0.1, intercept=share).select(
+    by_matrix = greedy_selector("precomputed", inner_reg=0.1, intercept=share).select(
         Dataset(gram, data.y), 10
     )
     assert by_option.indices.tolist() == by_kernel.indices.tolist() == by_matrix.indices.tolist()
@@ -196,7 +197,7 @@ def test_network_kernels_and_other_losses_have_no_intercept():
     data = blobs(60)
     for options in ({"kernel": "ntk"}, {"kernel": "linear", "loss": "cross-entropy"}):
         auto, none = (
-            BilevelSelector(inner_reg=0.1, intercept=value, **options).select(data, 6)
+            greedy_selector(inner_reg=0.1, intercept=value, **options).select(data, 6)
             for value in ("auto", 0)
         )
         assert auto.indices.tolist() == none.indices.tolist()
@@ -205,4 +206,4 @@ def test_network_kernels_and_other_losses_have_no_intercept():
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "much", True])
 def test_a_wrong_intercept_is_refused(value):
     with pytest.raises(InputError, match="intercept"):
-        BilevelSelector(intercept=value)
+        greedy_selector(intercept=value)

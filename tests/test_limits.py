@@ -13,7 +13,6 @@ import torch
 
 import bicore
 from bicore import (
-    BilevelSelector,
     Dataset,
     InputError,
     LargeDataWarning,
@@ -37,7 +36,7 @@ from bicore.methods import (
     VDesign,
     large,
 )
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import as_selector, greedy_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime.clock import Clock, TimeOver, checkpoint
 from bicore.runtime.context import Context
@@ -89,15 +88,15 @@ def ticks(monkeypatch):
 
 
 def bilevel(**options):
-    return BilevelSelector(**{"kernel": RBF(0.2), "inner_reg": 0.1, **options})
+    return greedy_selector(**{"kernel": RBF(0.2), "inner_reg": 0.1, **options})
 
 
 CASES = {
     **{f"method {name}": as_selector(name) for name in METHODS},
     **{f"strategy {name}": bilevel(strategy=name) for name in STRATEGIES},
     **{f"rule {name}": bilevel(rule=name) for name in RULES},
-    "default": BilevelSelector(),
-    "linear": BilevelSelector("linear"),
+    "default": greedy_selector(),
+    "linear": greedy_selector("linear"),
     "learned": bilevel(weighting="learned"),
     "learnt, cross-entropy": bilevel(weighting="learned", loss="cross-entropy"),
     "final": bilevel(weighting="final"),
@@ -296,7 +295,7 @@ SCARCE = Runtime(device="cpu", memory=760_000)
 
 def test_a_memory_limit_changes_no_answer():
     data = blobs()
-    plain = BilevelSelector("rbf").select(data, 5)
+    plain = greedy_selector("rbf").select(data, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
         found = select(data, size=5, kernel="rbf", method="bilevel-ntk", runtime=SCARCE)
@@ -383,7 +382,7 @@ def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtyp
     asked = {"kernel": kernel, "inner_reg": 0.1, "strategy": "exchange"}
     expected = bicore.estimate(data, size=size, method="bilevel-ntk", runtime=runtime, **asked)
     with Held() as held:
-        found = BilevelSelector(**asked).select(data, size, runtime=runtime)
+        found = greedy_selector(**asked).select(data, size, runtime=runtime)
     assert found.details["exchanges"] > 0
     assert expected.operator == found.details["operator"]
     assert held.most <= expected.bytes
@@ -418,13 +417,13 @@ def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeyp
     from bicore.bilevel import prepare
 
     data = blobs()
-    whole = BilevelSelector(RBF(0.2)).select(data, 2).provenance.inner_reg
+    whole = greedy_selector(RBF(0.2)).select(data, 2).provenance.inner_reg
     monkeypatch.setattr(prepare, "JUDGING_ROWS", 120)
     for memory in ("1GB", 760_000):  # stored, and in blocks
         context = Context(runtime=Runtime(device="cpu", memory=memory))
-        found = BilevelSelector(RBF(0.2)).select(data, 2, **context.keywords).provenance.inner_reg
+        found = greedy_selector(RBF(0.2)).select(data, 2, **context.keywords).provenance.inner_reg
         order = np.random.default_rng(0).permutation(ROWS)
-        turned = BilevelSelector(RBF(0.2)).select(data[order], 2, **context.keywords)
+        turned = greedy_selector(RBF(0.2)).select(data[order], 2, **context.keywords)
         assert found == pytest.approx(whole, rel=0.5)
         assert found != whole
         assert turned.provenance.inner_reg == pytest.approx(found)

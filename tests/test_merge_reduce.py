@@ -5,16 +5,17 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime
+from bicore import Dataset, InputError, Runtime
 from bicore.files import fingerprint
 from bicore.kernels import RBF
 from bicore.methods import KCenter, Uniform
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.streaming import MergeReduce
 from bicore.streaming.merge_reduce import nearest_pair, select_index
 from tests.marks import few
 
-BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
+BILEVEL = greedy_selector(kernel=RBF(0.2), inner_reg=0.1)
 
 
 def levels_after(slots: int, batches: int) -> list[int]:
@@ -92,7 +93,7 @@ def test_a_reduction_weighs_the_rows_of_each_slot_by_what_it_stands_for(monkeypa
 
 
 def test_learnt_weights_stay_in_proportion():
-    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
+    learnt = greedy_selector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2
     x = rng.normal(size=(40, 2)) + 2 * np.eye(2)[y]
@@ -129,7 +130,7 @@ def test_one_class_after_the_other_and_a_first_chunk_of_one_class():
     kept = buffer.snapshot()
     assert set(kept.y.tolist()) == {1, 3, 7}
     assert buffer.classes == [3, 1, 7]
-    text = MergeReduce(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, loss="cross-entropy"), 4, 2)
+    text = MergeReduce(greedy_selector(kernel=RBF(0.2), inner_reg=0.1, loss="cross-entropy"), 4, 2)
     text.update(rng.normal(size=(20, 4)), ["only"] * 20)
     assert len(np.unique(text.snapshot().ids)) == 2
 
@@ -179,7 +180,7 @@ def test_the_kernel_is_evaluated_only_among_the_batch_and_the_two_slots_merged(m
         "evaluate",
         lambda *_: pytest.fail("a kernel value outside these Gram matrices"),
     )
-    buffer = MergeReduce(BilevelSelector(kernel=cnn(), inner_reg=0.1), 12, 3)
+    buffer = MergeReduce(greedy_selector(kernel=cnn(), inner_reg=0.1), 12, 3)
     rng = np.random.default_rng(0)
     for step in range(8):
         grams.clear()
@@ -190,14 +191,14 @@ def test_the_kernel_is_evaluated_only_among_the_batch_and_the_two_slots_merged(m
 def test_files_of_another_selector_are_refused(tmp_path):
     buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
     buffer.save(tmp_path / "a.npz")
-    again = MergeReduce.load(tmp_path / "a.npz", BilevelSelector(kernel=RBF(0.2), inner_reg=0.1))
+    again = MergeReduce.load(tmp_path / "a.npz", greedy_selector(kernel=RBF(0.2), inner_reg=0.1))
     assert again.snapshot().ids.tolist() == buffer.snapshot().ids.tolist()
     with pytest.raises(InputError, match="another selector configuration"):
-        MergeReduce.load(tmp_path / "a.npz", BilevelSelector(kernel=RBF(0.3), inner_reg=0.1))
+        MergeReduce.load(tmp_path / "a.npz", greedy_selector(kernel=RBF(0.3), inner_reg=0.1))
     with pytest.raises(InputError, match="selector must be"):
         MergeReduce.load(tmp_path / "a.npz")
-    assert fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T)) == fingerprint(
-        BilevelSelector(kernel=lambda a, b: a @ b.T)
+    assert fingerprint(greedy_selector(kernel=lambda a, b: a @ b.T)) == fingerprint(
+        greedy_selector(kernel=lambda a, b: a @ b.T)
     )
 
 
@@ -205,7 +206,7 @@ def test_fingerprints_look_into_functions_arrays_and_networks():
     from torch import nn
 
     def named(kernel=None, classes=None):
-        return fingerprint(BilevelSelector(kernel=kernel or "rbf", classes=classes))
+        return fingerprint(greedy_selector(kernel=kernel or "rbf", classes=classes))
 
     assert named(lambda a, b: a @ b.T) != named(lambda a, b: (a @ b.T) ** 3)
     assert named(lambda a, b: a @ b.T * 2) != named(lambda a, b: a @ b.T * 3)
@@ -277,7 +278,7 @@ def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_s
         order = np.concatenate([rare, rng.choice(np.flatnonzero(y == 4), 160, replace=False)])
         buffers = {
             "merge-reduce": MergeReduce(
-                BilevelSelector(kernel="rbf", inner_reg=0.1), 30, 1, random_state=seed
+                greedy_selector(kernel="rbf", inner_reg=0.1), 30, 1, random_state=seed
             ),
             "reservoir": Reservoir(30, seed),
         }

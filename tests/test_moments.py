@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from bicore import BilevelSelector, Dataset, InputError
+from bicore import Dataset, InputError
 from bicore.bilevel.strategies.refining import Elimination
 from bicore.errors import DamagedFileError, MemoryLimitError, NumericalError
 from bicore.kernels import Linear
+from bicore.methods.registry import greedy_selector
 from bicore.moments.choosing import WAYS
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.ridge import Candidates
@@ -249,7 +250,7 @@ class TestCandidates:
     )
     def test_picks_are_those_of_the_engine_on_rows(self, way, options):
         x, y = rows(n=80, width=12)
-        selector = BilevelSelector(
+        selector = greedy_selector(
             kernel=Linear(), intercept=0, inner_reg=0.5, first="best", **options
         )
         picked = selector.select(Dataset(x, y), 15)

@@ -14,13 +14,13 @@ from bicore import InputError
 from bicore.bilevel import Relative
 from bicore.files import fingerprint
 from bicore.methods import (
-    BilevelSelector,
     GradientMatching,
     KCenter,
     Reconstruction,
     Uniform,
     VDesign,
 )
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.streaming import (
     ClassBalancedReservoir,
@@ -106,8 +106,8 @@ def test_a_merge_reduce_buffer_keeps_its_mark_and_goes_on(tmp_path):
 
 def test_selectors_have_the_fingerprints_of_version_0_2():
     known = {
-        BilevelSelector("rbf", inner_reg=0.1): "5f5e73388889045b",
-        BilevelSelector(loss="cross-entropy"): "0200cfe0c5a3f677",
+        greedy_selector("rbf", inner_reg=0.1): "5f5e73388889045b",
+        greedy_selector(loss="cross-entropy"): "0200cfe0c5a3f677",
         GradientMatching(weighting="pursuit"): "fff1bca9c44a5c41",
         VDesign(): "e6155915884ecb33",
         Reconstruction(): "ac45d66eaf6efb2d",

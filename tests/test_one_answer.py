@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes, load_wine
 import bicore
 from bicore import BicoreError, Dataset
 from bicore.integrations.sklearn import CoresetSampler
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import build_selector
 from bicore.sources import encode_table, open_shards
 from tests.helpers import DataSet
 from tests.marks import diagonal, few
@@ -95,7 +95,7 @@ def from_sampler(x, y, folder, request):
     names = ("size", "tolerance", "random_state", "runtime")
     own = {name: request.pop(name) for name in names if name in request}
     selector = request.pop("method", "bilevel")
-    selector = as_selector(selector, **request) if request else selector
+    selector = build_selector(selector, **request) if request else selector
     return CoresetSampler(selector=selector, **own).fit(x, y).coreset_
 
 

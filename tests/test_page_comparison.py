@@ -15,7 +15,7 @@ from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
 from bicore.evaluate.samples import measure_by
 from bicore.methods import KCenter, Uniform
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import build_selector
 from bicore.report.page_of_comparison import comparison_page
 from bicore.report.rows import main_directions
 from bicore.sources.base import Source
@@ -170,7 +170,7 @@ def test_records_that_hold_no_picks_are_read_and_the_page_says_so(run, tmp_path)
 
 
 def test_learnt_weights_go_with_their_picks(tmp_path):
-    methods = {"weighted": as_selector("bilevel-weighted", kernel="rbf")}
+    methods = {"weighted": build_selector("bilevel-weighted", kernel="rbf")}
     run = compared(tmp_path, Source("blobs", blobs(90)), (6,), methods, seeds=(0,))
     picks = facts_of(written(run, tmp_path))["picks"]
     ((one,),) = picks["selections"]

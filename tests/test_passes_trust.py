@@ -6,9 +6,10 @@ import torch
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from bicore import BilevelSelector, Dataset, InputError
+from bicore import Dataset, InputError
 from bicore.coreset import Status
 from bicore.kernels import Linear
+from bicore.methods.registry import greedy_selector
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.features.saving import map_from_state, map_to_state
@@ -46,7 +47,7 @@ class TestIntercept:
         options = {"rule": "gain", "intercept": intercept}
         found = select_from_shards(ArrayShards(x, y), 10, feature_map=Rows(), exact=True, **options)
         inner = found.provenance.inner_reg
-        selector = BilevelSelector(kernel=Linear(), inner_reg=inner, first="best", **options)
+        selector = greedy_selector(kernel=Linear(), inner_reg=inner, first="best", **options)
         assert found.indices.tolist() == selector.select(Dataset(x, y), 10).indices.tolist()
 
     @pytest.mark.parametrize("intercept", [-1, "yes", True, np.nan])
@@ -183,7 +184,7 @@ class TestRequests:
                 source = ArrayShards(x, y, weight)
                 found = select_from_shards(source, 12, feature_map=Rows(), exact=True, **options)
             else:
-                found = BilevelSelector(kernel=Linear(), **options).select(
+                found = greedy_selector(kernel=Linear(), **options).select(
                     Dataset(x, y, weight), 12
                 )
             return found.indices.tolist()
@@ -202,7 +203,7 @@ class TestScale:
 
         def picks(x):
             if way == "kernel":
-                return BilevelSelector(kernel="linear").select(Dataset(x, y), 10).indices.tolist()
+                return greedy_selector(kernel="linear").select(Dataset(x, y), 10).indices.tolist()
             if way == "memory":
                 memory = MomentMemory(10, feature_map="rows")
                 memory.update(x, y)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, InputError, select
+from bicore import Dataset, InputError, select
 from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs, line
 
 
@@ -21,14 +22,14 @@ def imbalanced():
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_balanced_quotas_take_one_of_every_class_a_round_as_long_as_there_are_some(loss):
     data = imbalanced()
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, loss=loss, quotas="balanced")
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, loss=loss, quotas="balanced")
     coreset = selector.select(data, 15)
     labels = data.y[coreset.indices]
     for start in (0, 3, 6):
         assert sorted(labels[start : start + 3]) == ["a", "b", "c"]
     assert sorted(labels[9:]) == ["a"] * 3 + ["b"] * 3  # the three of c are all in
     assert coreset.indices[:8].tolist() == selector.select(data, 8).indices.tolist()
-    free = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, loss=loss).select(data, 15)
+    free = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, loss=loss).select(data, 15)
     # without quotas it is not so
     assert sorted(data.y[free.indices[:9]]) != ["a"] * 3 + ["b"] * 3 + ["c"] * 3
     assert len(selector.select(data, len(data))) == len(data)
@@ -58,4 +59,4 @@ def test_quotas_that_mean_nothing_are_refused():
     with pytest.raises(InputError, match="y holds targets"):
         select(line(20), size=3, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced")
     with pytest.raises(InputError, match="quotas need"):
-        BilevelSelector(quotas="balanced", strategy="exchange")
+        greedy_selector(quotas="balanced", strategy="exchange")

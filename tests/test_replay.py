@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from bicore import BilevelSelector, Coreset, InputError, Runtime
+from bicore import Coreset, InputError, Runtime
 from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods import InducingPoints, Uniform
 from bicore.methods.base import require_complete
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import digits
 from bicore.streaming import ReplayMemory
@@ -24,7 +25,7 @@ def task(seed, n=40, labels=(0, 1)):
 
 @pytest.mark.parametrize("weights", few(["learned", "uniform"]))
 def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
-    selector = BilevelSelector(
+    selector = greedy_selector(
         kernel=RBF(0.5), inner_reg=0.1, weighting="final" if weights == "learned" else "binary"
     )
     memory = ReplayMemory(selector, 9, weights, random_state=4)
@@ -48,7 +49,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
     memory.add_task(*task(0))
     path = memory.save(tmp_path / "memory.npz")
     with pytest.raises(InputError, match="another selector configuration"):
-        ReplayMemory.load(path, BilevelSelector())
+        ReplayMemory.load(path, greedy_selector())
     other = Reservoir(4).update(*task(0)).save(tmp_path / "buffer.npz")
     with pytest.raises(InputError, match="holds a 'Reservoir'"):
         ReplayMemory.load(other, Uniform())
@@ -60,7 +61,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
 def test_a_small_task_is_put_in_order_too_so_that_shrinking_keeps_its_classes():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 4)
-    memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 10)
+    memory = ReplayMemory(greedy_selector(kernel=RBF(0.5), inner_reg=0.1), 10)
     memory.add_task(rng.normal(size=(8, 3)) + 3 * y[:, None], y)
     for number in (1, 2):
         memory.add_task(*task(number))
@@ -116,7 +117,7 @@ def test_labels_of_another_kind_and_odd_seeds_are_refused():
 
 
 def test_an_interrupted_task_changes_nothing():
-    memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 12)
+    memory = ReplayMemory(greedy_selector(kernel=RBF(0.5), inner_reg=0.1), 12)
 
     def third_point(step):
         if step.done == 3:
@@ -149,7 +150,7 @@ def test_a_selector_without_an_order_selects_again():
 
 
 def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
-    memory = ReplayMemory(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1), 9)
+    memory = ReplayMemory(greedy_selector(kernel=RBF(0.2), inner_reg=0.1), 9)
     memory.add_task(*task(0, labels=(5,)))  # one class only
     memory.add_task(*task(1, n=2, labels=(0, 1)))  # fewer rows than its share
     memory.add_task(*task(2, labels=(0, 1)))  # classes seen before
@@ -195,7 +196,7 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
 
 
 def test_learnt_weights_count_and_augmentations_are_applied():
-    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
+    learnt = greedy_selector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
     memory = ReplayMemory(learnt, 6, weighting="learned")
     model = nn.Linear(3, 2)
     memory.add_task(*task(0))
@@ -288,7 +289,7 @@ def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average(seeds):
-    bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    bilevel = greedy_selector(kernel="rbf", inner_reg=0.1)
     none = [continual_accuracy(None, seed) for seed in range(seeds)]
     chosen = [
         continual_accuracy(ReplayMemory(bilevel, 50, random_state=seed), seed)

@@ -13,7 +13,6 @@ from bicore.coreset import Status
 from bicore.methods import (
     METHODS,
     BatchBALD,
-    BilevelSelector,
     ClassBalanced,
     FacilityLocation,
     GradientMatching,
@@ -31,6 +30,7 @@ from bicore.methods.base import require_complete
 from bicore.methods.baselines.matching import fit_nonnegative
 from bicore.methods.baselines.simple import JointLabels
 from bicore.methods.baselines.spaces import Embedding
+from bicore.methods.registry import build_selector, greedy_selector
 from bicore.networks.observe import Observed, observe
 from bicore.runtime.context import Context
 
@@ -374,10 +374,10 @@ def test_facility_location_per_class_counts_whom_each_point_serves():
 def test_rules_run_within_classes_with_a_share_of_the_points_for_each():
     x = np.arange(8.0)[:, None]
     data = Dataset(x, ["a"] * 6 + ["b"] * 2)
-    found = as_selector("facility-location", per_class="proportional").select(data, 4)
+    found = build_selector("facility-location", per_class="proportional").select(data, 4)
     assert found.indices.tolist() == [2, 4, 0, 6]
     for name in ("k-means-features", "k-center-features", "herding-features", "facility-location"):
-        selector = as_selector(name, per_class="balanced")
+        selector = build_selector(name, per_class="balanced")
         assert not selector.ordered
         assert (data.y[selector.select(data, 4).indices] == "b").sum() == 2
         targets = selector.select(Dataset(x, x[:, 0] ** 2), 4).indices
@@ -385,7 +385,7 @@ def test_rules_run_within_classes_with_a_share_of_the_points_for_each():
         with pytest.raises(InputError, match="needs labels"):
             selector.select(Dataset(x), 4)
         with pytest.raises(InputError, match="per_class"):
-            as_selector(name, per_class="both")
+            build_selector(name, per_class="both")
     with pytest.raises(InputError, match="per_class"):
         KCenter(per_class=True)
     started = KCenter(per_class="balanced").select(data, 3, initial=[7, 6])
@@ -650,7 +650,7 @@ def problem_data(seed=0, n=25):
     return Dataset(rng.normal(size=(n, 4)) + np.eye(4)[y], y)
 
 
-REDUCIBLE = BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
+REDUCIBLE = greedy_selector(kernel="linear", inner_reg=0.3, rule="reducible")
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
@@ -658,7 +658,7 @@ def test_glister_scores_are_products_of_gradients_without_an_inverse(loss):
     """The gradient of point k is g_k φ_kᵀ; its score is the product with the mean outer one."""
     data = problem_data()
     outer = problem_data(1, 18)
-    selector = BilevelSelector(kernel="linear", loss=loss, inner_reg=0.3, rule="first-order")
+    selector = greedy_selector(kernel="linear", loss=loss, inner_reg=0.3, rule="first-order")
     picked = selector.select(data, 6, outer=outer).indices.tolist()
     codes = np.eye(3)[data.y]
     outer_codes = np.eye(3)[outer.y]
@@ -721,13 +721,13 @@ def test_every_method_has_a_name_and_options_go_over_its_defaults():
     assert len(set(names.values())) >= len(names) - 5  # the six bilevel variants share a name
     assert names["glister"] == "glister"
     assert names["k-center-gradients"] == "k-center over gradients"
-    assert as_selector("craig", per_class=False).per_class is False
+    assert build_selector("craig", per_class=False).per_class is False
     with pytest.raises(InputError, match="Did you mean 'k-center-features'"):
         as_selector("k-center-feature")
     with pytest.raises(InputError, match="method='uniform' has no options"):
-        as_selector("uniform", kernel="rbf")
+        build_selector("uniform", kernel="rbf")
     with pytest.raises(InputError, match="leave kernel out"):
-        as_selector(Uniform(), kernel="rbf")
+        build_selector(Uniform(), kernel="rbf")
 
 
 def stop_at_four(step):

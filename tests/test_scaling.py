@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError
+from bicore import Dataset, InputError
 from bicore.kernels import (
     RBF,
     Kernel,
@@ -20,6 +20,7 @@ from bicore.kernels import (
     fully_connected,
     scaling,
 )
+from bicore.methods.registry import greedy_selector
 
 ROWS = np.random.default_rng(3).normal(size=(40, 6)) * [1, 10, 0.1, 1, 1e3, 1] + [0, 5, 0, 0, 0, 9]
 
@@ -180,8 +181,8 @@ def test_selections_with_scaled_kernels_do_not_depend_on_how_the_matrix_is_held(
     x = ROWS
     y = (ROWS[:, 0] > 0).astype(int)
     kernel = SCALED[name]
-    chosen = BilevelSelector(kernel=kernel, inner_reg=0.1).select(Dataset(x, y), 6)
-    matrix = BilevelSelector(kernel="precomputed", inner_reg=0.1)
+    chosen = greedy_selector(kernel=kernel, inner_reg=0.1).select(Dataset(x, y), 6)
+    matrix = greedy_selector(kernel="precomputed", inner_reg=0.1)
     expected = matrix.select(Dataset(kernel(x), y), 6)
     assert chosen.indices.tolist() == expected.indices.tolist()
     operator = "features" if name in ("features", "landmarks") else "gram"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Coreset, Dataset, InputError, Runtime, influence, select
+from bicore import Coreset, Dataset, InputError, Runtime, influence, select
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.problem import Constant
@@ -15,6 +15,7 @@ from bicore.bilevel.solvers.linear import Adaptive
 from bicore.coreset import Status
 from bicore.losses import CustomLoss, Logistic, SquaredError
 from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus
+from bicore.methods.registry import greedy_selector
 from bicore.picking import lowest
 from bicore.sources import digits
 from bicore.streaming import Reservoir
@@ -36,7 +37,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
     data = blobs(80)
-    selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
+    selector = greedy_selector(kernel="rbf", **OPTIONS[name])
     small = selector.select(data, 8, random_state=4)
     large = selector.select(data, 20, random_state=4)
     assert large.prefix(8).indices.tolist() == small.indices.tolist()
@@ -62,7 +63,7 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
     data = blobs(80)
     calls = []
     plain = Gram.transposed_matmul
-    selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
+    selector = greedy_selector(kernel="rbf", **OPTIONS[name])
     first = selector.select(data, 15)
     monkeypatch.setattr(
         Gram,
@@ -72,7 +73,7 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
     more = selector.select(data, 16, initial=first)
     assert len(calls) <= 4
     assert more.indices[:15].tolist() == first.indices.tolist()
-    other = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.5)
+    other = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=0.5)
     by_coreset = other.select(data, 16, initial=first)
     by_rows = other.select(data, 16, initial=first.indices)
     np.testing.assert_allclose(by_coreset.objectives, by_rows.objectives, rtol=1e-6)
@@ -90,7 +91,7 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
     weights = np.linspace(0.2, 2, 60)
     data = Dataset(blobs(60).x, blobs(60).y, weights)
     outer = blobs(25, seed=3) if with_outer else None
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
+    selector = greedy_selector(kernel="rbf", inner_reg=0.05, **options)
     small = selector.select(data, 15, outer=outer, initial=[7, 3])
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     large = selector.select(data, 15, outer=outer, initial=[7, 3])
@@ -116,7 +117,7 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
         rng.choice([0.0, 1.0, 2.0], 69),
         rng.permutation(69),
     )
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
+    selector = greedy_selector(kernel="rbf", inner_reg=0.05, **options)
     steps = []
     host = selector.select(data, 40, initial=[11] if data.weights[11] else [12])
     monkeypatch.setattr(RidgeEngine, "on_device", True)
@@ -158,7 +159,7 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
     data = blobs(60, classes=4)
     outer = blobs(30, classes=4, seed=5) if with_outer else None
     data = Dataset(data.x, data.y, np.linspace(0.1, 3, 60))
-    selector = BilevelSelector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
+    selector = greedy_selector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
     expected = replace(selector, linear=Adaptive()).select(data, 16, outer=outer)
     assert not recorded  # solvers asked for by name are for the general engine
     found = selector.select(data, 16, outer=outer)
@@ -178,7 +179,7 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, m
     monkeypatch.setattr(module, "TRIES", 1)
     monkeypatch.setattr(module, "INNER", 1)
     data = blobs(90, classes=4)
-    selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
+    selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
     expected = replace(selector, linear=Adaptive()).select(data, 25)
     found = selector.select(data, 25)
     assert recorded[0].effort["fits"] > 1
@@ -189,7 +190,7 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, m
 
 def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
     data = blobs(60)
-    selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
+    selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
     selector.select(data, 6, **ON_CPU.keywords)
     engine = recorded[0]
     general = state_of(selector, data, engine.chosen[1:], np.ones(5))
@@ -213,7 +214,7 @@ def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkey
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     monkeypatch.setattr(RidgeEngine, "on_device", True)
     data = blobs(60)
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.05)
+    selector = greedy_selector(kernel="rbf", inner_reg=0.05)
     whole = selector.select(data, 40)
     short = selector.select(data, 40, runtime=Runtime(max_seconds=1e-9))
     assert short.message == "stopped by max_seconds after 1 of 40 points"
@@ -242,7 +243,7 @@ def test_each_point_is_the_one_with_the_lowest_gradient(loss):
         "logistic": Logistic(),
         "outer differs": SquaredError(),
     }.get(loss, loss)
-    selector = BilevelSelector(
+    selector = greedy_selector(
         kernel="rbf",
         loss=made,
         inner_reg=0.2,
@@ -267,7 +268,7 @@ def test_each_point_is_the_one_with_the_lowest_gradient(loss):
 def test_influence_is_what_retraining_with_a_nudged_weight_gives(loss):
     """Section 3.4: I(k) = −∂/∂ε of the outer objective when ε ℓ_k joins the inner problem."""
     data = blobs()
-    selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.3)
+    selector = greedy_selector(kernel="rbf", loss=loss, inner_reg=0.3)
     coreset = selector.select(data, 6)
     options = {"kernel": "rbf", "loss": loss, "inner_reg": 0.3, "intercept": 0}
     scores = influence(data, coreset=coreset, **options)
@@ -295,7 +296,7 @@ def test_influence_of_a_separate_outer_set_differs():
 def test_an_interrupt_returns_the_prefix(monkeypatch):
     data = blobs(60)
     for loss in ("squared", "cross-entropy"):
-        selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1)
+        selector = greedy_selector(kernel="rbf", loss=loss, inner_reg=0.1)
         whole = selector.select(data, 12, **ON_CPU.keywords)
 
         def stop(step):
@@ -325,13 +326,13 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(c
             raise KeyboardInterrupt
         return plain(self, what, columns)
 
-    whole = BilevelSelector(**PLAIN).select(data, 12, **ON_CPU.keywords)
+    whole = greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)
     monkeypatch.setattr(DenseRidgeEngine, "quantity", quantity)
     if call == 1:
         with pytest.raises(KeyboardInterrupt):
-            BilevelSelector(**PLAIN).select(data, 12, **ON_CPU.keywords)
+            greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)
     else:
-        part = BilevelSelector(**PLAIN).select(data, 12, **ON_CPU.keywords)
+        part = greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)
         assert part.indices.tolist() == whole.indices[:4].tolist()
 
 
@@ -450,7 +451,7 @@ def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
     subsets = [rng.choice(150, 75, replace=False).tolist() for _ in range(5)]
 
     def mean_objective(reg):
-        selector = BilevelSelector(kernel="rbf", inner_reg=float(reg))
+        selector = greedy_selector(kernel="rbf", inner_reg=float(reg))
         return np.mean(
             [state_of(selector, data, points, np.ones(75)).objective for points in subsets]
         )
@@ -465,7 +466,7 @@ def test_beats_uniform_sampling_on_digits():
     x, y = digits()
     x = x[:600]
     y = y[:600]
-    selector = BilevelSelector(kernel="exponential", inner_reg=0.01, strategy="exchange")
+    selector = greedy_selector(kernel="exponential", inner_reg=0.01, strategy="exchange")
     coreset = selector.select(Dataset(x, y), 50)
     rng = np.random.default_rng(0)
     uniform = [
@@ -594,10 +595,10 @@ def test_distances_within_far_clusters_keep_their_digits_in_float32(rule):
 def test_the_objective_told_is_that_of_a_fresh_fit(name):
     data = blobs(60)
     options = OPTIONS[name]
-    coreset = BilevelSelector(kernel="rbf", **options).select(data, 9)
+    coreset = greedy_selector(kernel="rbf", **options).select(data, 9)
     form = PerPoint if coreset.provenance.per_point else Constant
     reg = form(coreset.provenance.inner_reg)
-    fresh = BilevelSelector(kernel="rbf", loss=options["loss"], inner_reg=reg)
+    fresh = greedy_selector(kernel="rbf", loss=options["loss"], inner_reg=reg)
     assert coreset.objective == pytest.approx(
         state_of(fresh, data, coreset.indices.tolist(), np.ones(9)).objective, rel=1e-6
     )

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime, TimeLimitError
+from bicore import Dataset, InputError, Runtime, TimeLimitError
 from bicore.bilevel import Relative
 from bicore.coreset import Status
 from bicore.kernels import Linear
+from bicore.methods.registry import greedy_selector
 from bicore.moments.choosing import improve
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
@@ -123,7 +124,7 @@ class TestSelection:
     def test_one_point_a_pass_is_what_is_chosen_in_memory(self):
         x, y = rows()
         found = chosen(x, y, 20, rule="gradient", exact=True)
-        selector = BilevelSelector(
+        selector = greedy_selector(
             kernel=Linear(), inner_reg=found.provenance.inner_reg, intercept="auto"
         )
         plain = selector.select(Dataset(x, y), 20)
@@ -138,7 +139,7 @@ class TestSelection:
         x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
         found = chosen(x, y, 20, part=1000, rule="gain", exact=True)
         inner = found.provenance.inner_reg
-        plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
+        plain = greedy_selector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         whole = plain.select(Dataset(x.astype(np.float64), y), 20)
         assert found.indices.tolist() == whole.indices.tolist()
         assert found.objective == pytest.approx(whole.objective, rel=1e-9)
@@ -159,7 +160,7 @@ class TestSelection:
         for labels in (y, np.stack([x[:, 0] ** 2, x[:, 1]], 1)):
             found = select_from_shards(ArrayShards(x, labels, part_rows=90), 12, exact=True)
             inner = found.provenance.inner_reg
-            plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
+            plain = greedy_selector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
             whole = plain.select(Dataset(unit, labels), 12)
             assert found.indices.tolist() == whole.indices.tolist()
             assert found.details["certain"] == 12
@@ -169,7 +170,7 @@ class TestSelection:
         x, y = rows(1000)
         found = chosen(x, y, 30, exchange=False, shortlist=300)
         inner = found.provenance.inner_reg
-        plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
+        plain = greedy_selector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         assert found.objective <= 1.005 * plain.select(Dataset(x, y), 30).objective
         assert found.details["passes"] < 40
         better = chosen(x, y, 30, shortlist=300)
@@ -261,7 +262,7 @@ class TestSelection:
             options = {"rule": rule, "quotas": quotas}
             found = chosen(x, y, 20, exact=True, **options)
             inner = found.provenance.inner_reg
-            plain = BilevelSelector(Linear(), inner_reg=inner, intercept="auto", **options)
+            plain = greedy_selector(Linear(), inner_reg=inner, intercept="auto", **options)
             whole = plain.select(Dataset(x, y), 20)
             assert found.indices.tolist() == whole.indices.tolist()
 
@@ -275,7 +276,7 @@ class TestSelection:
         assert (y[capped.indices] == 0).sum() <= 4 < (y[free.indices] == 0).sum()
         for size, quotas, count in ((300, {0: 10, 1: 10}, 35), (10, {0: 3, 1: 3, 2: 3}, 9)):
             fewer = chosen(x, y, size, quotas=quotas)
-            plain = BilevelSelector(kernel=Linear(), quotas=quotas).select(Dataset(x, y), size)
+            plain = greedy_selector(kernel=Linear(), quotas=quotas).select(Dataset(x, y), size)
             assert fewer.status is plain.status is Status.FEWER
             assert len(fewer) == len(plain) == count
         with pytest.raises(InputError, match="no class of y"):

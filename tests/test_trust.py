@@ -12,9 +12,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 import bicore
-from bicore import BilevelSelector, Dataset, LargeDataWarning, Runtime
+from bicore import Dataset, LargeDataWarning, Runtime
 from bicore.data import read_targets
 from bicore.methods import sampling
+from bicore.methods.registry import greedy_selector
 from tests.marks import diagonal
 
 
@@ -152,7 +153,7 @@ def test_a_selection_beyond_the_free_memory_is_refused(monkeypatch):
 
 def test_d8_row_numbers_and_a_coreset_go_on_with_one_kernel():
     x, y = load_digits(return_X_y=True)
-    chooser = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    chooser = greedy_selector(kernel="rbf", inner_reg=0.1)
     begun = chooser.select(Dataset(x, y), 10)
     by_coreset = chooser.select(Dataset(x, y), 20, initial=begun)
     by_rows = chooser.select(Dataset(x, y), 20, initial=begun.indices)

@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bicore import BilevelSelector, Dataset, InputError, NumericalError, NumericalWarning, Runtime
+from bicore import Dataset, InputError, NumericalError, NumericalWarning, Runtime
 from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
 from bicore.bilevel.engines import ridge
 from bicore.bilevel.engines.implicit import ImplicitEngine
@@ -31,6 +31,7 @@ from bicore.methods import ADesign, Batches, JointSelector, VDesign
 from bicore.methods.baselines import design as design_module
 from bicore.methods.baselines.design import Variances, _gap
 from bicore.methods.outcome import fit_engine
+from bicore.methods.registry import greedy_selector
 from bicore.moments.choosing import WAYS as MEMORY_RULES
 from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureState
@@ -254,7 +255,7 @@ class Case:
     def selector(self):
         kernel = self.kernel if self.kernel in ("linear", "ntk") else RBF(self.gamma)
         named = {"huber": CustomLoss(pseudo_huber, name="huber")}
-        return BilevelSelector(
+        return greedy_selector(
             kernel,
             named.get(self.loss, self.loss),
             named.get(self.outer_loss, self.outer_loss),
@@ -462,7 +463,7 @@ def on_cpu(dtype="float64", **more):
     [("float32", 1, 1e-6), ("float64", 1e6, 1.0), ("float64", 1e6, 1e-2)],
 )
 def test_linear_features_too_large_for_their_regulariser_keep_their_points(dtype, scale, inner_reg):
-    selector = BilevelSelector("linear", inner_reg=inner_reg)
+    selector = greedy_selector("linear", inner_reg=inner_reg)
     with pytest.warns(NumericalWarning, match="inner_reg"):
         coreset = selector.select(scaled(scale), 12, **on_cpu(dtype).keywords)
     assert_unverified(coreset, 12)
@@ -477,7 +478,7 @@ def test_points_beyond_the_rank_of_a_kernel_do_not_magnify_rounding(
     monkeypatch.setattr(ridge, "LARGEST", 0)  # the engine of large problems …
     monkeypatch.setattr(RidgeEngine, "on_device", on_device)  # … and its loop on a GPU
     with pytest.warns(NumericalWarning, match="inner_reg"):
-        coreset = BilevelSelector("linear", inner_reg=1e-6, rule=rule).select(
+        coreset = greedy_selector("linear", inner_reg=1e-6, rule=rule).select(
             scaled(1e5), 12, **on_cpu(dtype).keywords
         )
     assert_unverified(coreset, 12)
@@ -488,7 +489,7 @@ def test_a_negative_variance_during_the_selection_is_an_error(monkeypatch):
     monkeypatch.setattr(ridge, "LARGEST", 0)
     line = Dataset(scaled(1, 300).x[:, :1], scaled(1, 300).y)
     with pytest.raises(NumericalError, match="inner_reg"):
-        BilevelSelector(RBF(0.1), inner_reg=1e-9).select(line, 100, **on_cpu("float32").keywords)
+        greedy_selector(RBF(0.1), inner_reg=1e-9).select(line, 100, **on_cpu("float32").keywords)
 
 
 def assert_unverified(coreset, size):
@@ -499,7 +500,7 @@ def assert_unverified(coreset, size):
 
 
 def test_a_wrong_objective_of_weights_is_replaced(monkeypatch):
-    selector = BilevelSelector("rbf", inner_reg=0.1)
+    selector = greedy_selector("rbf", inner_reg=0.1)
     right = selector.reweight(scaled(1), range(5), runtime=on_cpu().runtime)
     fit_as_it_is = ImplicitEngine.fit
 
@@ -515,8 +516,8 @@ def test_a_wrong_objective_of_weights_is_replaced(monkeypatch):
 
 
 def test_every_model_of_a_joint_coreset_is_checked():
-    good = BilevelSelector("rbf", inner_reg=0.1)
-    bad = BilevelSelector("linear", inner_reg=1.0)
+    good = greedy_selector("rbf", inner_reg=0.1)
+    bad = greedy_selector("linear", inner_reg=1.0)
     with pytest.warns(NumericalWarning, match=r"selectors\[1\]"):
         coreset = JointSelector([good, bad]).select(scaled(1e6), 12, **on_cpu().keywords)
     assert_unverified(coreset, 12)
@@ -534,8 +535,8 @@ def test_d7_a_kernel_that_looks_values_up_by_row_number_is_complete():
         return gram[a[:, 0].long()][:, b[:, 0].long()]
 
     numbers = Dataset(np.arange(len(x), dtype=float)[:, None], labels)
-    coreset = BilevelSelector(look, inner_reg=0.1).select(numbers, 40, **on_cpu().keywords)
-    same = BilevelSelector(RBF(0.25), inner_reg=0.1).select(
+    coreset = greedy_selector(look, inner_reg=0.1).select(numbers, 40, **on_cpu().keywords)
+    same = greedy_selector(RBF(0.25), inner_reg=0.1).select(
         Dataset(x.numpy(), labels), 40, **on_cpu().keywords
     )
     assert coreset.status is Status.COMPLETE
@@ -549,7 +550,7 @@ def test_points_that_cannot_be_fitted_again_are_kept(monkeypatch):
 
     monkeypatch.setattr(verification, "cholesky_factor", fail)
     with pytest.warns(NumericalWarning, match="not positive definite"):
-        coreset = BilevelSelector("rbf", inner_reg=0.1).select(scaled(1), 5, **on_cpu().keywords)
+        coreset = greedy_selector("rbf", inner_reg=0.1).select(scaled(1), 5, **on_cpu().keywords)
     assert_unverified(coreset, 5)
 
 
@@ -643,7 +644,7 @@ def test_a_memory_keeps_rows_whose_steps_drift(monkeypatch):
 
 
 def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(monkeypatch):
-    models = [BilevelSelector("rbf", loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")]
+    models = [greedy_selector("rbf", loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")]
     second = DenseRidgeEngine._add
 
     def interrupted(self, k, weight):
@@ -667,7 +668,7 @@ def test_fits_that_all_but_interpolate_are_no_error(kernel, inner_reg):
     x = np.random.default_rng(0).normal(size=(90, 4))
     x = np.r_[x, x[:30]]
     y = np.sin(x[:, 0]) + x[:, 1]
-    coreset = BilevelSelector(kernel, inner_reg=inner_reg).select(
+    coreset = greedy_selector(kernel, inner_reg=inner_reg).select(
         Dataset(x, y), 60, **on_cpu().keywords
     )
     assert 0 < coreset.objective < 0.01 * coreset.provenance.empty_objective
@@ -683,7 +684,7 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
     if memory is not None:
         monkeypatch.setattr(verification, "BLOCK_BYTES", 1000)
     runtime = Runtime("cpu", memory=memory)
-    selector = BilevelSelector(RBF(0.1), loss, inner_reg=0.1)
+    selector = greedy_selector(RBF(0.1), loss, inner_reg=0.1)
     for outer in (None, judge):
         prepared = prepare(selector.proxy, data, outer, Room(5), 0, runtime)
         chosen = list(range(points))
@@ -705,7 +706,7 @@ def test_a_solver_that_stops_where_it_likes_is_left_alone():
             return Fit(alpha, problem.gram @ alpha, 1.0, 0, 0)
 
     for inner in (Lazy(), LBFGS(iterations=2, lenient=True)):
-        selector = BilevelSelector("linear", "logistic", inner_reg=1e-3, inner=inner)
+        selector = greedy_selector("linear", "logistic", inner_reg=1e-3, inner=inner)
         assert len(selector.select(scaled(1), 2, **on_cpu().keywords)) == 2
     assert [is_exact(inner) for inner in (Ridge(), Newton(), LBFGS())] == [True] * 3
     assert not is_exact(Newton(tolerance=1e-2))
@@ -818,11 +819,11 @@ def test_no_bound_is_an_infinite_gap():
 def test_objectives_of_a_gpu_are_checked_where_they_are(kernel, loss, dtype):
     runtime = Runtime("cuda", dtype)
     for outer in (None, scaled(1, 30, seed=1)):
-        BilevelSelector(kernel, loss, inner_reg=0.1).select(
+        greedy_selector(kernel, loss, inner_reg=0.1).select(
             scaled(1), 8, outer=outer, runtime=runtime
         )
     VDesign("features", noise=0.1, certify=True).select(scaled(1), 8, runtime=runtime)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
-        coreset = BilevelSelector("linear", inner_reg=1e-6).select(scaled(1e5), 12, runtime=runtime)
+        coreset = greedy_selector("linear", inner_reg=1e-6).select(scaled(1e5), 12, runtime=runtime)
     assert len(coreset) == 12

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bicore
-from bicore import BilevelSelector, Coreset, Dataset, InputError
+from bicore import Coreset, Dataset, InputError
 from bicore.evaluate.models import Judge, RidgeJudge
 from bicore.evaluate.records import Row
 from bicore.evaluate.worth import (
@@ -26,6 +26,7 @@ from bicore.evaluate.worth import (
     worth_of_rows,
 )
 from bicore.methods import Selector
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 from bicore.sources.base import Source
 from tests.helpers import blobs, line
@@ -183,7 +184,7 @@ class Watched(Selector):
 
     def select(self, data, size, **options):
         self.seen.append(data.x)
-        return BilevelSelector("rbf", inner_reg=0.1).select(data, size, **options)
+        return greedy_selector("rbf", inner_reg=0.1).select(data, size, **options)
 
 
 def rows_of(x) -> set[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bicore import Dataset
-from bicore.methods import as_selector
+from bicore.methods.registry import build_selector
 from bicore.runtime.context import Context
 from bicore.streaming import ClassBalancedReservoir, MergeReduce, ReplayMemory, Reservoir
 from bicore.streaming.buffer import Buffer
@@ -49,7 +49,7 @@ def replay(
 ) -> Picks:
     """Tasks of two classes each (the first ones of three if the number is odd), in an order that
     the seed draws; earlier tasks shrink as the library has it."""
-    memory = ReplayMemory(as_selector(name, **options), capacity, random_state=seed)
+    memory = ReplayMemory(build_selector(name, **options), capacity, random_state=seed)
     assert data.y is not None
     order = _class_order(data.y, seed)
     tasks = [
@@ -72,7 +72,7 @@ def stream(
     if name in BUFFERS:
         buffer = BUFFERS[name](capacity, seed)
     else:
-        buffer = MergeReduce(as_selector(name, **options), capacity, slots=1, random_state=seed)
+        buffer = MergeReduce(build_selector(name, **options), capacity, slots=1, random_state=seed)
     assert data.y is not None
     place = np.argsort(_class_order(data.y, seed))
     codes = np.unique(data.y, return_inverse=True)[1]

@@ -24,7 +24,7 @@ from bicore.evaluate.samples import as_sample
 from bicore.evaluate.samples import draw_tuning_rows as drawn
 from bicore.kernels.scaling import Normalised
 from bicore.kernels.tangent import fully_connected
-from bicore.methods import as_selector
+from bicore.methods.registry import build_selector
 from bicore.runtime.context import Context
 
 #: Training steps of network judges.
@@ -127,7 +127,7 @@ class _Split:
         if self.memory is not None:
             picks = self.memory(name, options, data, size, self.seed, context)
         else:
-            selector = as_selector(name, **options)
+            selector = build_selector(name, **options)
             found = selector.select(data, size, random_state=self.seed, **context.keywords)
             picks = Picks(found.indices, found.weights, found.provenance.kernel)
         return picks, time.process_time() - begun

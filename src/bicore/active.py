@@ -65,7 +65,8 @@ def query(
         A label for each point of the pool, or a function of ``x_pool`` that returns them
         (``model.predict``). Default: predictions of a kernel model fitted on the labelled points.
     selector : BilevelSelector, optional
-        Kernel, loss and regularisation.
+        Kernel, loss and regularisation; by default the NTK with the squared error. An unset
+        strategy is greedy.
     landmarks : int, optional
         Number of points for Nyström features of the kernel: for pools of more than some ten
         thousand points.
@@ -96,7 +97,8 @@ def query(
     """
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
-    chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, random_state)
+    chooser = selector or BilevelSelector("ntk", intercept=0.0, exact=True)
+    chooser = _with_kernel(chooser, landmarks, augmentations, random_state).fill_as_paper()
     if pseudo_labels is not None:
         given = pseudo_labels(pool) if callable(pseudo_labels) else pseudo_labels
         guesses = _as_column(given, len(pool), "pseudo_labels")

@@ -31,7 +31,7 @@ from bicore.methods.baselines.simple import ClassBalanced
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.large import Estimate, estimate_selection, make_feasible
 from bicore.methods.quality_curve import select_smallest
-from bicore.methods.registry import as_selector, parameters_of
+from bicore.methods.registry import build_selector, parameters_of
 from bicore.networks.loading import is_torch_data
 from bicore.picking import Relative, as_size
 from bicore.runtime.context import Runtime
@@ -215,7 +215,7 @@ def select(
         y = sample_weight = None
     data = _dataset(x, y, sample_weight)
     method, told = _method_for(data, method, size, outer, options)
-    selector = as_selector(method, **options)
+    selector = build_selector(method, **options)
     _refuse_unused(model, selector)
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
@@ -341,7 +341,7 @@ def estimate(
         x, outer, options, _ = parts.read(runtime, exact)
         y = sample_weight = None
     data = _dataset(x, y, sample_weight)
-    selector = as_selector(_method_for(data, method, size, outer, options)[0], **options)
+    selector = build_selector(_method_for(data, method, size, outer, options)[0], **options)
     return estimate_selection(selector, data, size, _outer(outer), runtime, exact)
 
 
@@ -407,7 +407,7 @@ def reweight(
     True
     """
     options = _given(reweight, locals())
-    selector = cast(BilevelSelector, as_selector("bilevel", **options))
+    selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge = _load(x, y, sample_weight, outer, runtime)
     return selector.reweight(
         data,
@@ -477,7 +477,7 @@ def influence(
     (50,)
     """
     options = _given(influence, locals())
-    selector = cast(BilevelSelector, as_selector("bilevel", **options))
+    selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge = _load(x, y, sample_weight, outer, runtime)
     return selector.influence(
         data,

@@ -12,7 +12,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import check_integer
 from bicore.kernels.base import Kernel
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import build_selector
 from bicore.picking import Relative
 from bicore.runtime.context import Runtime
 
@@ -92,7 +92,7 @@ def contexts(
         "strategy": strategy,
         "smooth_labels": smooth_labels,
     }
-    selector = cast(BilevelSelector, as_selector("bilevel", **options))
+    selector = cast(BilevelSelector, build_selector("bilevel", **options))
     return selector.select_contexts(
         data, size, n_contexts, random_state=random_state, runtime=runtime
     )

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, Runtime
+from bicore import Dataset, Runtime
 from bicore.bilevel import PerPoint, Ridge
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.kernels import Linear, Nystrom
 from bicore.kernels.operators import Blocked, Features
+from bicore.methods.registry import greedy_selector
 from tests.helpers import (
     ON_CPU,
     blobs,
@@ -57,7 +58,7 @@ STORED = [name for name, (_, _, kernel) in CASES.items() if kernel in ("rbf", "l
 def engine(request):
     data, outer, kernel = CASES[request.param.removeprefix("dense ")]
     problem = with_reg(
-        problem_of(BilevelSelector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO)
+        problem_of(greedy_selector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO)
     )
     state = (
         DenseRidgeEngine(problem)
@@ -96,8 +97,8 @@ def test_gradient_is_the_limit_of_refits(engine):
 
 def test_closed_form_and_implicit_engine_pick_the_same_points():
     data = blobs(60)
-    closed = BilevelSelector(kernel="rbf", inner_reg=RHO).select(data, 25)
-    general = BilevelSelector(kernel="rbf", inner_reg=RHO, inner=Ridge()).select(data, 25)
+    closed = greedy_selector(kernel="rbf", inner_reg=RHO).select(data, 25)
+    general = greedy_selector(kernel="rbf", inner_reg=RHO, inner=Ridge()).select(data, 25)
     assert closed.indices.tolist() == general.indices.tolist()
     np.testing.assert_allclose(closed.objectives, general.objectives, rtol=1e-8)
 
@@ -105,8 +106,8 @@ def test_closed_form_and_implicit_engine_pick_the_same_points():
 def test_operators_give_the_same_selection():
     data = blobs(60)
     # a callable has no feature map
-    stored = BilevelSelector(kernel=lambda a, b: a @ b.T, inner_reg=RHO)
-    explicit = BilevelSelector(kernel="linear", inner_reg=RHO)
+    stored = greedy_selector(kernel=lambda a, b: a @ b.T, inner_reg=RHO)
+    explicit = greedy_selector(kernel="linear", inner_reg=RHO)
     first = stored.select(data, 20)
     second = explicit.select(data, 20)
     assert (first.details["operator"], second.details["operator"]) == ("gram", "features")
@@ -119,7 +120,7 @@ def test_operators_give_the_same_selection():
 def test_blocked_products_change_nothing(loss, monkeypatch):
     data = blobs(60)
     outer = blobs(25, seed=3)
-    selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
+    selector = greedy_selector(kernel="rbf", loss=loss, inner_reg=RHO)
     stored = selector.select(data, 12, outer=outer, **ON_CPU.keywords)
     monkeypatch.setattr("bicore.kernels.building.SMALLEST_BLOCK", 7)
     for module in ("building", "operators"):
@@ -139,7 +140,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
 @pytest.mark.parametrize("with_outer", [False, True])
 def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeypatch):
     monkeypatch.setattr("bicore.bilevel.engines.ridge.LARGEST", 0)
-    selector = BilevelSelector("rbf", inner_reg=RHO, rule=rule, strategy=strategy)
+    selector = greedy_selector("rbf", inner_reg=RHO, rule=rule, strategy=strategy)
     outer = blobs(90, seed=3) if with_outer else None
     formed = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
     monkeypatch.setattr("bicore.bilevel.problem.POINTS_A_MOMENT", 0)
@@ -150,7 +151,7 @@ def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeyp
 
 def test_blocked_operator_equals_the_stored_one():
     data = blobs(23)
-    kernel = BilevelSelector(kernel="rbf").kernel
+    kernel = greedy_selector(kernel="rbf").kernel
     from bicore.methods.names import as_kernel
 
     fitted = as_kernel(kernel).fitted(data.x)
@@ -173,7 +174,7 @@ def test_blocked_operator_equals_the_stored_one():
 def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
     """Brute force over all subsets bounds greedy's loss from below, and greedy comes close."""
     data = blobs(12, classes=2)
-    selector = BilevelSelector(kernel="rbf", loss=loss, rule=rule, inner_reg=0.1)
+    selector = greedy_selector(kernel="rbf", loss=loss, rule=rule, inner_reg=0.1)
     greedy = selector.select(data, 3)
     values = [
         state_of(selector, data, list(subset), [1.0] * 3).objective
@@ -191,7 +192,7 @@ def test_per_point_regulariser_is_the_mean_form():
     data = blobs()
     lam = 0.05
     points = [3, 8, 20, 33]
-    grown = BilevelSelector(kernel="rbf", inner_reg=PerPoint(lam)).select(data, 4, initial=points)
-    constant = BilevelSelector(kernel="rbf", inner_reg=lam * 4).select(data, 4, initial=points)
+    grown = greedy_selector(kernel="rbf", inner_reg=PerPoint(lam)).select(data, 4, initial=points)
+    constant = greedy_selector(kernel="rbf", inner_reg=lam * 4).select(data, 4, initial=points)
     assert grown.objective == pytest.approx(constant.objective, rel=1e-9)
     assert grown.objectives[0] != pytest.approx(constant.objectives[0], rel=1e-3)

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime, select
+from bicore import Dataset, InputError, Runtime, select
 from bicore.bilevel import PerPoint
 from bicore.kernels import RBF
 from bicore.methods import Exchange, Uniform, quality_curve
 from bicore.methods.quality_curve import select_smallest
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
 from tests.helpers import blobs, line
@@ -22,12 +23,12 @@ def data(n=120):
 def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
     given = data()
     kernel = RBF(0.3)
-    curve = quality_curve(BilevelSelector(kernel=kernel, inner_reg=0.1), given, 20)
+    curve = quality_curve(greedy_selector(kernel=kernel, inner_reg=0.1), given, 20)
     assert curve.held_out == 24
     assert len(curve.coreset) == 20
     # Written out: ridge on the prefix, one-hot targets centred by the training part, on the
     # held-out points.
-    whole = quality_curve(BilevelSelector(kernel=kernel, inner_reg=0.1), given)
+    whole = quality_curve(greedy_selector(kernel=kernel, inner_reg=0.1), given)
     order = whole.coreset.ids
     assert order[:20].tolist() == curve.coreset.ids.tolist()
     judges = np.setdiff1d(np.arange(120), order)
@@ -53,7 +54,7 @@ def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
 )
 def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options):
     given = data(90)
-    selector = BilevelSelector(kernel=RBF(0.3), **options)
+    selector = greedy_selector(kernel=RBF(0.3), **options)
     curve = quality_curve(selector, given, 30)
     assert curve.sizes[:3].tolist() == [1, 2, 3]
     assert curve.sizes[-1] == 30
@@ -70,7 +71,7 @@ def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options)
 @pytest.mark.slow
 def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolerance():
     given = blobs(300, classes=3, features=3, seed=2)
-    selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
+    selector = greedy_selector(kernel=RBF(0.05), inner_reg=0.1)
     curve = quality_curve(selector, given)
     size = curve.smallest(0.1)
     assert 10 < size < 100
@@ -95,7 +96,7 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
 def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
     given = data()
     plain, coreset = (
-        select_smallest(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, weighting=kind), given, 0.2)
+        select_smallest(greedy_selector(kernel=RBF(0.3), inner_reg=0.1, weighting=kind), given, 0.2)
         for kind in ("uniform", "learned")
     )
     assert coreset.details["auto_size"] == plain.details["auto_size"]
@@ -105,10 +106,10 @@ def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
 def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     given = data()
     weights = np.where(np.arange(120) < 40, 1.0, 0.0)
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
     curve = quality_curve(selector, Dataset(given.x, given.y, weights))
     assert curve.held_out + len(curve.coreset) == 40
-    capped = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, quotas={0: 1, 1: 1, 2: 1})
+    capped = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, quotas={0: 1, 1: 1, 2: 1})
     with pytest.raises(InputError, match="allow 3 points, and no size"):
         select_smallest(capped, given, 0.01)
 
@@ -130,7 +131,7 @@ def test_a_run_that_is_cut_short_says_so():
     runtime = Context(runtime=Runtime(max_seconds=1e-9))
     with pytest.raises(InputError, match="size='auto' was stopped by max_seconds"):
         select_smallest(
-            BilevelSelector(kernel=RBF(0.05), inner_reg=0.1),
+            greedy_selector(kernel=RBF(0.05), inner_reg=0.1),
             blobs(300, classes=3, features=3, seed=2),
             1e-3,
             runtime=runtime.runtime,
@@ -140,17 +141,17 @@ def test_a_run_that_is_cut_short_says_so():
 def test_row_order_plays_no_part_and_regression_works():
     given = data(80)
     order = np.random.default_rng(0).permutation(80)
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
     shuffled = Dataset(given.x[order], given.y[order], ids=order)
     np.testing.assert_allclose(
         quality_curve(selector, given, 9).losses, quality_curve(selector, shuffled, 9).losses
     )
-    numbers = quality_curve(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1), line(60), 12)
+    numbers = quality_curve(greedy_selector(kernel=RBF(0.3), inner_reg=0.1), line(60), 12)
     assert numbers.losses[-1] < numbers.empty
 
 
 def test_bad_input_is_refused():
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
     with pytest.raises(InputError, match="size='auto'"):
         Uniform().select(data(), "auto")
     with pytest.raises(InputError, match="held_out"):
@@ -158,7 +159,7 @@ def test_bad_input_is_refused():
     with pytest.raises(InputError, match="needs labels"):
         quality_curve(selector, Dataset(data().x))
     with pytest.raises(InputError, match="cannot be split"):
-        quality_curve(BilevelSelector(kernel="precomputed"), Dataset(np.eye(4), np.arange(4) % 2))
+        quality_curve(greedy_selector(kernel="precomputed"), Dataset(np.eye(4), np.arange(4) % 2))
     with pytest.raises(InputError, match="leaves one part empty"):
         quality_curve(selector, Dataset(np.zeros((3, 1)), [0, 1, 1]), held_out=0.01)
     with pytest.raises(InputError, match="tolerance"):
@@ -170,7 +171,7 @@ def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():
     # Of all that the data holds, the outer set asks for one corner alone.
     corner = np.argsort(given.x[:, 0])[:40]
     outer = Dataset(given.x[corner] + 0.01, given.y[corner])
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
     curve = quality_curve(selector, given, outer=outer)
     assert curve.held_out == 40
     assert sorted(curve.coreset.indices.tolist()) == list(range(200))

@@ -6,11 +6,12 @@ import torch
 from torch import nn
 from torch.func import grad
 
-from bicore import BilevelSelector, Dataset, InputError, NumericalError
+from bicore import Dataset, InputError, NumericalError
 from bicore.bilevel import Adam
 from bicore.kernels import Linear
 from bicore.methods import NetworkSelector
 from bicore.methods.network import CRITERIA, _Fitted
+from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, NeumannSeries, QuasiNewton, Stochastic, Training
 from bicore.networks.problem import FlatModule, NetworkProblem, Rows
 from bicore.networks.solvers import InverseHessian
@@ -136,7 +137,7 @@ def test_a_linear_module_chooses_what_the_kernel_engine_chooses(loss):
     direct = NetworkSelector(criterion=loss, inner_reg=RHO).select(
         given, 7, initial=[5], model=module
     )
-    kernel = BilevelSelector(kernel=Linear(), loss=loss, inner_reg=RHO).select(
+    kernel = greedy_selector(kernel=Linear(), loss=loss, inner_reg=RHO).select(
         given, 7, initial=[5]
     )
     assert direct.indices.tolist() == kernel.indices.tolist()

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, Runtime
+from bicore import Dataset, Runtime
 from bicore.bilevel import posterior as foresight
 from bicore.bilevel.engines import ridge as dense_ridge
 from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 from tests.marks import diagonal
 
 ROWS, SIZE = 300, 30
@@ -31,7 +32,7 @@ def data(rows=ROWS, seed=0):
 def chosen(memory=None, **options):
     Counted.pairs = 0
     outer = options.pop("outer", None)
-    selector = BilevelSelector(kernel=Counted(0.1), inner_reg=0.05, **options)
+    selector = greedy_selector(kernel=Counted(0.1), inner_reg=0.05, **options)
     runtime = Runtime(device="cpu", memory=memory)
     return selector.select(data(), SIZE, outer=outer, runtime=runtime)
 

@@ -7,9 +7,10 @@ import functools
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset
+from bicore import Dataset
 from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, PerPoint, Ridge
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
+from bicore.methods.registry import greedy_selector
 from tests.helpers import HUBER, blobs, gradients, line, softmax_loss, state_of
 
 SUPPORT = [3, 11, 0, 7, 20]
@@ -85,7 +86,7 @@ def slope_by_differences(selector, data, outer, k):
 def exact_slope(loss, k):
     """The difference of refits to 1e-13: the same for every solver that is held against it."""
     built, make = LOSSES[loss]
-    exact = BilevelSelector(
+    exact = greedy_selector(
         kernel="rbf", loss=built, inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13)
     )
     return slope_by_differences(exact, weighted(make()), None, k)
@@ -95,7 +96,7 @@ def exact_slope(loss, k):
 def test_gradient_of_every_combination(loss, inner, linear):
     built, make = LOSSES[loss]
     data = weighted(make())
-    selector = BilevelSelector(
+    selector = greedy_selector(
         kernel="rbf", loss=built, inner_reg=0.3, inner=INNER[inner](), linear=LINEAR[linear]
     )
     scores = gradients(state_of(selector, data, SUPPORT, WEIGHTS))
@@ -111,7 +112,7 @@ def test_gradient_with_a_separate_weighted_outer_set(loss, linear):
     data = make()
     outer = weighted(make())[np.arange(5, 35)]
     inner = Newton(Cholesky(), tolerance=1e-13)
-    selector = BilevelSelector(
+    selector = greedy_selector(
         kernel="laplace", loss=built, inner_reg=0.2, inner=inner, linear=LINEAR[linear]
     )
     state = state_of(selector, data, SUPPORT, WEIGHTS, outer)
@@ -125,7 +126,7 @@ def test_gradient_with_a_separate_weighted_outer_set(loss, linear):
 
 def test_gradient_when_outer_and_inner_loss_differ():
     data = blobs()
-    selector = BilevelSelector(
+    selector = greedy_selector(
         kernel="rbf",
         loss="squared",
         outer_loss="cross-entropy",
@@ -149,7 +150,7 @@ def test_derivative_in_the_regulariser(loss, form):
 
     def value(reg):
         return state_of(
-            BilevelSelector(kernel="rbf", loss=built, inner_reg=form(reg), inner=inner),
+            greedy_selector(kernel="rbf", loss=built, inner_reg=form(reg), inner=inner),
             data,
             SUPPORT,
             WEIGHTS,
@@ -164,7 +165,7 @@ def test_derivative_in_the_regulariser(loss, form):
 def test_scores_of_a_sample_of_candidates_are_those_of_all():
     data = blobs()
     state = state_of(
-        BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.3), data, SUPPORT, WEIGHTS
+        greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=0.3), data, SUPPORT, WEIGHTS
     )
     import torch
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, Runtime
+from bicore import Dataset, Runtime
 from bicore.bilevel import Adam, Learned, PerPoint, ProjectedGradient
 from bicore.bilevel.solvers import weights as solver
 from bicore.bilevel.solvers.weights import WeightOptimiser
@@ -11,6 +11,7 @@ from bicore.coreset import Status
 from bicore.errors import InputError
 from bicore.kernels import RBF
 from bicore.methods import Batches
+from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import digits
 from tests.helpers import blobs, state_of
@@ -64,7 +65,7 @@ def drawn(seed):
 def objectives(seed, **more):
     options, data, outer, size = drawn(seed)
     return [
-        BilevelSelector(**options, **more, weighting=mode).select(data, size, outer=outer).objective
+        greedy_selector(**options, **more, weighting=mode).select(data, size, outer=outer).objective
         for mode in ("uniform", "final", "learned")
     ]
 
@@ -100,7 +101,7 @@ def test_the_first_points_do_not_drive_the_weights_to_zero(monkeypatch):
     x, y = (part[:300] for part in digits())
     options = {"kernel": "rbf", "inner_reg": 0.1}
     final, learnt = (
-        BilevelSelector(**options, weighting=mode).select(Dataset(x, y), 12)
+        greedy_selector(**options, weighting=mode).select(Dataset(x, y), 12)
         for mode in ("final", "learned")
     )
     assert len(np.unique(y[learnt.indices])) > 6
@@ -131,9 +132,9 @@ class Scripted(WeightOptimiser):
 def scripted(size=5, runtime=None, **script):
     options = {"kernel": "rbf", "inner_reg": 0.1}
     data = blobs(40)
-    chooser = BilevelSelector(**options, weighting="learned", optimiser=Scripted(**script))
+    chooser = greedy_selector(**options, weighting="learned", optimiser=Scripted(**script))
     context = None if runtime is None else Context(runtime=runtime)
-    return BilevelSelector(**options).select(data, size), chooser.select(
+    return greedy_selector(**options).select(data, size), chooser.select(
         data, size, **({} if context is None else context.keywords)
     )
 
@@ -200,7 +201,7 @@ def test_the_promise_holds_beside_other_options(more, given):
     options = {"kernel": RBF(0.3), "inner_reg": 0.3} | more
     first = [3, 20] if given else []
     found = [
-        BilevelSelector(**options, weighting=mode).select(data, 12, initial=first)
+        greedy_selector(**options, weighting=mode).select(data, 12, initial=first)
         for mode in ("uniform", "final", "learned")
     ]
     binary, final, learnt = (coreset.objective for coreset in found)
@@ -208,14 +209,14 @@ def test_the_promise_holds_beside_other_options(more, given):
     assert final <= binary * (1 + SHARE)
     for coreset in found[1:]:
         refit = state_of(
-            BilevelSelector(**options), data, coreset.indices.tolist(), coreset.weights.tolist()
+            greedy_selector(**options), data, coreset.indices.tolist(), coreset.weights.tolist()
         )
         assert coreset.objective == pytest.approx(refit.objective, rel=1e-7)
 
 
 def test_either_path_may_be_kept_so_that_prefixes_mean_nothing():
-    assert not BilevelSelector(weighting="learned").ordered
-    assert BilevelSelector(weighting="final").ordered
+    assert not greedy_selector(weighting="learned").ordered
+    assert greedy_selector(weighting="final").ordered
 
 
 @pytest.mark.parametrize("more", few([{"weighting": "learned"}, {"weighting": "final"}]), ids=str)
@@ -223,7 +224,7 @@ def test_weights_do_not_follow_the_last_digit(more):
     """A change of 1e-14 in the regulariser moved learnt weights by a third."""
     x, y = (part[:100] for part in digits())
     one, other = (
-        BilevelSelector(kernel=RBF(0.02), inner_reg=rho, **more).select(Dataset(x, y), 12)
+        greedy_selector(kernel=RBF(0.02), inner_reg=rho, **more).select(Dataset(x, y), 12)
         for rho in (1e-3, 1e-3 * (1 + 1e-14))
     )
     assert one.indices.tolist() == other.indices.tolist()
@@ -231,7 +232,7 @@ def test_weights_do_not_follow_the_last_digit(more):
 
 
 def test_weights_keep_within_reach_while_points_join_and_those_outside_may_stay():
-    chooser = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    chooser = greedy_selector(kernel="rbf", inner_reg=0.1)
     state = state_of(chooser, blobs(50), [0, 7, 13, 30], [1.0, 1e-3, 50.0, 0.5])
     for _ in range(5):
         ProjectedGradient().optimise(state)
@@ -247,7 +248,7 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
     """G(cw, cρ) = G(w, ρ), so that Σ w ∂G/∂w + ρ ∂G/∂ρ = 0; weights learned with it are no worse."""
     data = blobs(60)
     given = {"kernel": "rbf", "loss": loss}
-    chooser = BilevelSelector(inner_reg=Learned(0.3), weighting="final", **given)
+    chooser = greedy_selector(inner_reg=Learned(0.3), weighting="final", **given)
     state = solver.optimised(state_of(chooser, data, [0, 7, 13, 30], [1.0, 0.2, 3.0, 0.5]))
     assert float(state.weights @ state.weight_gradient()) == pytest.approx(0, abs=1e-6)
     step = np.zeros(5)
@@ -258,13 +259,13 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
         state.reweigh(start + sign * start.new_tensor(step))
         values.append(state.objective)
     assert (values[0] - values[1]) / 2e-4 == pytest.approx(slope, rel=1e-3)
-    fixed = BilevelSelector(inner_reg=30.0, weighting="final", **given).select(data, 6)
-    learned = BilevelSelector(inner_reg=Learned(30.0), weighting="final", **given).select(data, 6)
+    fixed = greedy_selector(inner_reg=30.0, weighting="final", **given).select(data, 6)
+    learned = greedy_selector(inner_reg=Learned(30.0), weighting="final", **given).select(data, 6)
     assert learned.objective < fixed.objective
     assert learned.provenance.inner_reg < 30
     assert learned.status is not Status.UNVERIFIED
     with pytest.raises(InputError, match="inner_reg"):
-        BilevelSelector(inner_reg="learned")
+        greedy_selector(inner_reg="learned")
 
 
 def misled(regulariser):
@@ -273,7 +274,7 @@ def misled(regulariser):
     y = (x[:, 0] > 3.5).astype(int)
     wrong = y.copy()
     wrong[[1, 6]] = 1 - wrong[[1, 6]]
-    chooser = BilevelSelector(kernel=RBF(1.0), inner_reg=regulariser)
+    chooser = greedy_selector(kernel=RBF(1.0), inner_reg=regulariser)
     return chooser, Dataset(x, wrong), Dataset(x, y)
 
 
@@ -299,7 +300,7 @@ def test_a_regulariser_by_the_point_counts_points_that_have_weight(start):
 @pytest.mark.parametrize("mode", ["learned", "final"])
 def test_selections_by_the_point_report_the_points_they_return(mode):
     chooser, data, outer = misled(PerPoint(0.05))
-    found = BilevelSelector(kernel=RBF(1.0), inner_reg=PerPoint(0.05), weighting=mode).select(
+    found = greedy_selector(kernel=RBF(1.0), inner_reg=PerPoint(0.05), weighting=mode).select(
         data, 8, outer=outer
     )
     assert len(found) < 8

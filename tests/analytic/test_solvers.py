@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, ConvergenceError, InputError, NumericalError, Runtime
+from bicore import ConvergenceError, InputError, NumericalError, Runtime
 from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, PerPoint, Ridge
 from bicore.bilevel.solvers import softmax
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import Adaptive, NewtonSystem
 from bicore.losses import Blocks, CrossEntropy, Isotropic, Softmax
+from bicore.methods.registry import greedy_selector
 from bicore.numerics.linear_algebra import ConjugateIteration, conjugate_gradients
 from tests.helpers import blobs, problem_of
 from tests.marks import few
@@ -124,7 +125,7 @@ def test_solvers_say_when_they_do_not_converge():
 
 def inner_problem(loss=None, rho: float = 0.1) -> InnerProblem:
     problem = problem_of(
-        BilevelSelector(kernel="rbf", loss=loss or CrossEntropy(), inner_reg=rho), blobs()
+        greedy_selector(kernel="rbf", loss=loss or CrossEntropy(), inner_reg=rho), blobs()
     )
     points = torch.arange(0, 40, 3)
     gram = problem.train.columns(points)[points]
@@ -176,11 +177,11 @@ def test_the_papers_recipe_is_a_combination_of_these():
         "candidates": 30,
     }
 
-    recipe = BilevelSelector(
+    recipe = greedy_selector(
         **options, inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, euclidean=True)
     )
     told = recipe.select(data, 10, random_state=3, runtime=Runtime(device="cpu", dtype="float32"))
-    exact = BilevelSelector(**options).select(data, 10, random_state=3)
+    exact = greedy_selector(**options).select(data, 10, random_state=3)
     assert told.objective == pytest.approx(exact.objective, rel=0.15)
     assert told.details["effort"]["inner_iterations"] > 10
     assert np.intersect1d(told.indices, exact.indices).size >= 6

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime
+from bicore import Dataset, InputError, Runtime
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity, Turn
 from bicore.bilevel.engines.ridge import RidgeEngine
@@ -18,6 +18,7 @@ from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex
+from bicore.methods.registry import greedy_selector
 from bicore.numerics.descent import capped
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
@@ -34,7 +35,7 @@ def data(n=24, seed=0):
 
 
 def problem_of(given, outer=None, kernel=None):
-    selector = BilevelSelector(kernel=kernel or RBF(0.3), inner_reg=RHO)
+    selector = greedy_selector(kernel=kernel or RBF(0.3), inner_reg=RHO)
     return prepared_of(selector, given, outer).problem
 
 
@@ -159,7 +160,7 @@ def test_of_equal_points_the_lowest_ids_are_exchanged_and_come_first(monkeypatch
     monkeypatch.setattr(refining, "SHORTLIST", 4)
     plain = data(20)
     twice = [np.concatenate([part, part]) for part in (plain.x, plain.y, plain.weights)]
-    chooser = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
+    chooser = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
     found = chooser.select(Dataset(*twice), 5)
     order = np.random.default_rng(1).permutation(40)
     mixed = Dataset(*(part[order] for part in twice), ids=order)
@@ -176,7 +177,7 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
     for seed in range(4):
         given = data(20, seed)
         greedy, exchanged = (
-            BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=strategy).select(given, 4)
+            greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy=strategy).select(given, 4)
             for strategy in ("greedy", "exchange")
         )
         problem = problem_of(given)
@@ -211,10 +212,10 @@ def test_exchanges_in_single_precision_make_the_gains_they_report():
     context = Context(runtime=Runtime("cpu", "float32", threads=1))
     options = {"kernel": "linear", "inner_reg": 0.01}
     greedy, exchanged = (
-        BilevelSelector(**options, strategy=strategy).select(given, 90, **context.keywords)
+        greedy_selector(**options, strategy=strategy).select(given, 90, **context.keywords)
         for strategy in ("greedy", "exchange")
     )
-    problem = prepared_of(BilevelSelector(**options), given).problem
+    problem = prepared_of(greedy_selector(**options), given).problem
     before, after = (
         Chosen(problem, coreset.indices.tolist()).objective for coreset in (greedy, exchanged)
     )
@@ -234,13 +235,13 @@ def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
         tried.append((self.points[place], self.points[row]))
         return plain(self, place, row)
 
-    chooser = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
+    chooser = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
     honest = chooser.select(given, 5)
     again = chooser.select(given, 5, initial=honest.indices[:1].tolist())
     monkeypatch.setattr(Removals, "_block", lambda self, some: 1 + some.back)
     monkeypatch.setattr(Pool, "swap", swap)
     found = chooser.select(given, 5, initial=honest.indices[:1].tolist())
-    greedy = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).select(
+    greedy = greedy_selector(kernel=RBF(0.3), inner_reg=RHO).select(
         given, 5, initial=honest.indices[:1].tolist()
     )
     assert again.provenance.notes[-1].startswith("exchanges: ")
@@ -258,8 +259,8 @@ def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
 def test_removals_stay_exact_where_the_kernel_has_fewer_features_than_points(rho, monkeypatch):
     """Steps that removals add up give the points that fits give, next to a tiny ρ too."""
     given = digits_of(110)
-    problem = prepared_of(BilevelSelector(kernel="linear", inner_reg=rho), given).problem
-    selector = BilevelSelector(kernel="linear", inner_reg=rho, strategy=Elimination(math.inf))
+    problem = prepared_of(greedy_selector(kernel="linear", inner_reg=rho), given).problem
+    selector = greedy_selector(kernel="linear", inner_reg=rho, strategy=Elimination(math.inf))
     objectives = []
     for check in (exact.DRIFT, 0.0):  # steps as far as they hold, and a fit after every removal
         monkeypatch.setattr(exact, "DRIFT", check)
@@ -271,7 +272,7 @@ def test_removals_stay_exact_where_the_kernel_has_fewer_features_than_points(rho
 def test_elimination_lets_the_cheapest_go():
     given = data(16)
     problem = problem_of(given)
-    coreset = BilevelSelector(
+    coreset = greedy_selector(
         kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(float("inf"))
     ).select(given, 5)
     left = list(range(16))
@@ -282,7 +283,7 @@ def test_elimination_lets_the_cheapest_go():
     assert sorted(coreset.indices.tolist()) == left
     assert coreset.objectives[-1] == pytest.approx(refitted(problem, left), rel=1e-9)
     assert coreset.details["eliminated"] == 11
-    half = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(
+    half = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(
         given, 4, initial=[3, 7]
     )
     assert half.indices[:2].tolist() == [3, 7]
@@ -292,7 +293,7 @@ def test_elimination_lets_the_cheapest_go():
 @pytest.mark.parametrize("loss", ["squared", pytest.param("cross-entropy", marks=pytest.mark.slow)])
 def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
     given = data(16)
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
     for largest in (1.0, float("inf")):
         state = state_of(selector, given, list(range(16)), [1.0] * 16)
         weighing = SparseWeights(state, 8, 2, largest)
@@ -319,7 +320,7 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         assert weighing.ranked()[:2] == [0, 1]
         if largest == 1:
             np.testing.assert_allclose(state.weights, 1, atol=1e-6)
-    coreset = BilevelSelector(
+    coreset = greedy_selector(
         kernel=RBF(0.3), inner_reg=RHO, loss=loss, strategy=Simplex(float("inf"), steps=10)
     ).select(given, 8, initial=[0, 1])
     assert coreset.indices[:2].tolist() == [0, 1]
@@ -329,7 +330,7 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
 
 def test_the_penalised_gradient_is_that_of_differences():
     given = data(20)
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO)
+    selector = greedy_selector(kernel=RBF(0.3), inner_reg=RHO)
     state = state_of(selector, given, list(range(20)), [1.0] * 20)
     weighing = SparseWeights(state, 6, 1, 1.0)
     weighing.beta = 0.3
@@ -351,7 +352,7 @@ def test_the_simplex_never_ends_above_greedy_and_is_often_below():
     better = 0
     for seed in range(5):
         greedy, found = (
-            BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=name).select(
+            greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy=name).select(
                 data(80, seed), 12
             )
             for name in ("greedy", "simplex")
@@ -367,13 +368,13 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     given = data(80)
     options = {"kernel": RBF(0.3), "loss": loss, "inner_reg": RHO}
     greedy, one = (
-        BilevelSelector(**options, strategy=strategy).select(given, 8)
+        greedy_selector(**options, strategy=strategy).select(given, 8)
         for strategy in ("greedy", Batches(1))
     )
     assert one.indices.tolist() == greedy.indices.tolist()
     start = list(range(40))
     many, fewer = (
-        BilevelSelector(**options, strategy=Batches(4)).select(given, size, initial=start)
+        greedy_selector(**options, strategy=Batches(4)).select(given, size, initial=start)
         for size in (50, 46)
     )
     assert many.indices[:46].tolist() == fewer.indices.tolist()
@@ -382,24 +383,24 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     if loss == "cross-entropy":
         assert many.details["effort"]["fits"] == 40 + 3  # 4 + 4 + 2
         assert many.objectives[40] == many.objectives[43]
-    learnt = BilevelSelector(**options, weighting="learned", strategy=Batches(5)).select(given, 10)
+    learnt = greedy_selector(**options, weighting="learned", strategy=Batches(5)).select(given, 10)
     assert 0 < len(learnt) <= 10
 
 
 @pytest.mark.usefixtures("long_grace")
 def test_strategies_work_with_final_weights_streams_and_limits():
     given = data(40)
-    final = BilevelSelector(
+    final = greedy_selector(
         kernel=RBF(0.3), inner_reg=RHO, strategy="exchange", weighting="final"
     ).select(given, 5)
-    plain = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
+    plain = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
     assert final.objectives[-1] <= plain.objectives[-1]
-    slow = BilevelSelector(kernel=RBF(0.3), strategy="exchange").select(given, 5)
+    slow = greedy_selector(kernel=RBF(0.3), strategy="exchange").select(given, 5)
     # of the whole: finding a regulariser takes longer than putting five points in order
     assert slow.provenance.selection_seconds > 0
-    assert not BilevelSelector(strategy="exchange").ordered
-    assert BilevelSelector(strategy="batches").ordered
-    short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
+    assert not greedy_selector(strategy="exchange").ordered
+    assert greedy_selector(strategy="batches").ordered
+    short = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
         given, 5, runtime=Runtime(max_seconds=1e-9)
     )
     assert short.message == "stopped by max_seconds after 1 of 5 points"
@@ -408,7 +409,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
         if step.done == 7:
             raise KeyboardInterrupt
 
-    cut = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="elimination").select(
+    cut = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="elimination").select(
         given, 5, runtime=Runtime(progress=interrupt)
     )
     assert len(cut) == 5
@@ -418,9 +419,9 @@ def test_strategies_work_with_final_weights_streams_and_limits():
 def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
     given = data(40)
     options = {"kernel": RBF(0.3), "inner_reg": RHO, "loss": "cross-entropy"}
-    grown = BilevelSelector(**options, strategy=Simplex(1.5)).select(given, 6, **ON_CPU.keywords)
+    grown = greedy_selector(**options, strategy=Simplex(1.5)).select(given, 6, **ON_CPU.keywords)
     assert grown.details["effort"]["fits"] == 9  # of the run that chose, not of putting in order
-    exchange = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
+    exchange = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
     whole = exchange.select(data(60, 1), 8, **ON_CPU.keywords)
     assert whole.details["exchanges"] > 1
     plain = Pool.best_swap
@@ -450,7 +451,7 @@ def test_bad_strategies_are_refused():
         ({"strategy": "simplex", "quotas": "balanced"}, "quotas"),
     ):
         with pytest.raises(InputError, match=words):
-            BilevelSelector(**options)
+            greedy_selector(**options)
     for kind, options in (
         (Batches, {"count": 0}),
         (Exchange, {"rounds": -1}),
@@ -464,7 +465,7 @@ def test_bad_strategies_are_refused():
         ((name, value),) = options.items()
         with pytest.raises(InputError, match=f"{name}.*{value}"):
             kind(**options)
-    assert BilevelSelector().strategy == Greedy()
+    assert greedy_selector().strategy == Greedy()
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.3), "linear"])
@@ -504,7 +505,7 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
         assert pick == pool[scores.argmin()]
         state.extend([pick], [1.0])
     greedy, batches = (
-        BilevelSelector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(
+        greedy_selector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(
             data(400), 40
         )
         for strategy in ("greedy", Batches(8))
@@ -516,11 +517,11 @@ def test_passes_end_exchanges_where_they_stand():
     x, y = digits()
     given = Dataset(x[:300], y[:300])
     found = {
-        passes: BilevelSelector(RBF(0.3), inner_reg=RHO, strategy=Exchange(passes=passes)).select(
+        passes: greedy_selector(RBF(0.3), inner_reg=RHO, strategy=Exchange(passes=passes)).select(
             given, 20
         )
         for passes in (0, 1, None)
     }
-    greedy = BilevelSelector(RBF(0.3), inner_reg=RHO).select(given, 20)
+    greedy = greedy_selector(RBF(0.3), inner_reg=RHO).select(given, 20)
     assert sorted(found[0].indices) == sorted(greedy.indices)
     assert found[None].objective < found[1].objective < found[0].objective

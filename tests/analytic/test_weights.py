@@ -4,10 +4,11 @@ case known in closed form."""
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Coreset, Dataset, InputError, reweight, select
+from bicore import Coreset, Dataset, InputError, reweight, select
 from bicore.bilevel import Adam, ProjectedGradient
 from bicore.coreset import Status
 from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs, line, state_of
 from tests.marks import diagonal, few
 
@@ -32,7 +33,7 @@ def test_reweighting_never_ends_worse(optimiser, loss, seed):
     )
     assert learnt.objective <= learnt.details["start_objective"] + 1e-12
     again = state_of(
-        BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1),
+        greedy_selector(kernel="rbf", loss=loss, inner_reg=0.1),
         data,
         learnt.indices.tolist(),
         learnt.weights,
@@ -46,7 +47,7 @@ def test_a_search_that_finds_nothing_puts_the_weights_back(optimiser, monkeypatc
     """With the gradient's sign turned every step goes uphill: the state must end exactly where it
     began."""
     state = state_of(
-        BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(50), [0, 7, 13], [1.0, 0.5, 2.0]
+        greedy_selector(kernel="rbf", inner_reg=0.1), blobs(50), [0, 7, 13], [1.0, 0.5, 2.0]
     )
     begin = state.objective
     slope = state.weight_gradient
@@ -67,7 +68,7 @@ def test_projected_gradient_reaches_a_stationary_point():
         intercept=0,
         optimiser=ProjectedGradient(final_steps=2000),
     )
-    selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    selector = greedy_selector(kernel="rbf", inner_reg=0.1)
     state = state_of(
         selector,
         data,

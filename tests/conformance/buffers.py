@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bicore
-from bicore import BilevelSelector
 from bicore.bilevel.solvers.weights import ProjectedGradient
 from bicore.kernels import RBF
 from bicore.methods import Herding, KCenter
+from bicore.methods.registry import greedy_selector
 from bicore.moments.features import RandomReLU
 from bicore.streaming import (
     ClassBalancedReservoir,
@@ -26,8 +26,8 @@ from bicore.streaming import (
 from bicore.streaming.buffer import Buffer
 
 RELU = RandomReLU(width=64)
-BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
-LEARNT = BilevelSelector(
+BILEVEL = greedy_selector(kernel=RBF(0.2), inner_reg=0.1)
+LEARNT = greedy_selector(
     kernel=RBF(0.2), inner_reg=0.1, weighting="final", optimiser=ProjectedGradient(final_steps=5)
 )
 

@@ -37,52 +37,53 @@ from bicore.methods import (
     Uniform,
     VDesign,
 )
+from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, QuasiNewton
 
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are
 #: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.
 CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     BilevelSelector: {
-        "squared": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1),
-        "squared gain": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="gain"),
-        "squared, features": BilevelSelector(kernel="linear", inner_reg=0.1),
-        "squared, automatic": BilevelSelector(kernel="ntk"),
-        "squared, automatic kernel": BilevelSelector(kernel="auto"),
-        "squared, per point": BilevelSelector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
-        "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weighting="learned"),
-        "squared, exchange": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
-        "squared, elimination": BilevelSelector(
+        "squared": greedy_selector(kernel=RBF(0.2), inner_reg=0.1),
+        "squared gain": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, rule="gain"),
+        "squared, features": greedy_selector(kernel="linear", inner_reg=0.1),
+        "squared, automatic": greedy_selector(kernel="ntk"),
+        "squared, automatic kernel": greedy_selector(kernel="auto"),
+        "squared, per point": greedy_selector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
+        "squared, learnt": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, weighting="learned"),
+        "squared, exchange": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
+        "squared, elimination": greedy_selector(
             kernel="linear", inner_reg=0.1, strategy="elimination"
         ),
-        "squared, simplex": BilevelSelector(
+        "squared, simplex": greedy_selector(
             kernel=RBF(0.2), inner_reg=0.1, strategy=Simplex(steps=2)
         ),
-        "squared, batches": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy=Batches(4)),
-        "cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
-        "cross-entropy, final": BilevelSelector(
+        "squared, batches": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, strategy=Batches(4)),
+        "cross-entropy": greedy_selector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
+        "cross-entropy, final": greedy_selector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weighting="final"
         ),
-        "cross-entropy, candidates": BilevelSelector(
+        "cross-entropy, candidates": greedy_selector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
         ),
-        "squared, drawn": BilevelSelector(
+        "squared, drawn": greedy_selector(
             kernel=RBF(0.2), inner_reg=0.1, candidates=5, first="random", quotas="balanced"
         ),
-        "squared, landmarks": BilevelSelector(kernel=Nystrom(RBF(0.2), 8), inner_reg=0.1),
-        "glister": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="first-order"),
-        "glister, cross-entropy": BilevelSelector(
+        "squared, landmarks": greedy_selector(kernel=Nystrom(RBF(0.2), 8), inner_reg=0.1),
+        "glister": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, rule="first-order"),
+        "glister, cross-entropy": greedy_selector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="first-order"
         ),
-        "reducible": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="reducible"),
-        "reducible, cross-entropy": BilevelSelector(
+        "reducible": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, rule="reducible"),
+        "reducible, cross-entropy": greedy_selector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"
         ),
     },
     JointSelector: {
         "joint": JointSelector(
             [
-                BilevelSelector(kernel=RBF(0.2), inner_reg=0.1),
-                BilevelSelector(kernel="linear", loss="cross-entropy", inner_reg=0.05),
+                greedy_selector(kernel=RBF(0.2), inner_reg=0.1),
+                greedy_selector(kernel="linear", loss="cross-entropy", inner_reg=0.05),
             ]
         ),
     },

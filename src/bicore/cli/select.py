@@ -246,7 +246,7 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     """The arguments of :func:`bicore.select` that the command gives; wrong ones are refused."""
     from bicore.api import options_for_model, refuse_tolerance
     from bicore.coreset import Coreset
-    from bicore.methods.registry import as_selector
+    from bicore.methods.registry import build_selector
 
     check_method(method.method)
     given = {**vars(method), **vars(advanced)}
@@ -269,7 +269,7 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
         options["initial"] = Coreset.load(advanced.initial)
     # unknown names and values are refused before anything is read
     own = options_for_model(method.model or "any", method.method, _of_method(options))
-    as_selector(method.method, **own)
+    build_selector(method.method, **own)
     return options
 
 
@@ -312,7 +312,7 @@ def _make_appraiser(
     """A function from chosen rows to their appraisal; None if the page must do without it."""
     from bicore.api import options_for_model
     from bicore.evaluate.worth import Appraisal
-    from bicore.methods.registry import as_selector
+    from bicore.methods.registry import build_selector
 
     method, size = arguments["method"], arguments["size"]
     own = options_for_model(arguments.get("model", "any"), method, _of_method(arguments))
@@ -322,7 +322,7 @@ def _make_appraiser(
         source,
         test=None if test is None else test.data,
         runtime=runtime,
-        method=as_selector(method, **own),
+        method=build_selector(method, **own),
         task=own.get("task", "auto"),
         exact=arguments.get("exact", False),
     )

@@ -177,7 +177,7 @@ def check_buffer(name: str) -> None:
 
 def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     """A buffer by its name with the options given; those that are None were not."""
-    from bicore.methods.registry import as_selector
+    from bicore.methods.registry import build_selector
     from bicore.moments.features.registry import FEATURES
     from bicore.streaming.registry import as_buffer
 
@@ -199,7 +199,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
         own = {option: options.pop(option) for option in of_method if option in options}
         if options.get("weighting") == "learned":
             own["weighting"] = "final"
-        options["selector"] = as_selector(method, **own)
+        options["selector"] = build_selector(method, **own)
     return as_buffer(name, capacity, seed, **options)
 
 

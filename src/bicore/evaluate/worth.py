@@ -39,7 +39,7 @@ from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import as_selector, build_selector
 from bicore.picking import Relative, as_size, as_start
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
@@ -717,7 +717,7 @@ class Appraisal:
         self.runtime = runtime or Runtime()
         self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
-        self.selector = as_selector(method, **options)
+        self.selector = build_selector(method, **options)
         self.exact = exact
         self.coreset = _given_coreset(chosen, data, self.has_test, self.selector)
         self.size = _size_of(chosen, len(data)) if self.coreset is None else len(chosen)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bicore._deprecated import warn
 from bicore.errors import InputError
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import build_selector
 
 #: Parameters of samplers in version 0.2 that are now those of their selector.
 _OPTIONS = (
@@ -37,7 +37,7 @@ def accept_old_options(init: Callable[..., None]) -> Callable[..., None]:
         if old:
             words = ", ".join(f"{name}=" for name in old)
             warn(f"{words} of {type(self).__name__}", "selector=BilevelSelector(...)")
-            given["selector"] = as_selector(given.get("selector", "bilevel"), **old)
+            given["selector"] = build_selector(given.get("selector", "bilevel"), **old)
         init(self, *args, **given)
 
     return call

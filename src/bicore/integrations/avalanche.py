@@ -15,7 +15,7 @@ from bicore.errors import InputError
 from bicore.integrations.torch import Sight
 from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import build_selector
 from bicore.methods.variants import Reconstruction
 from bicore.networks.loading import BATCH, open_data
 from bicore.runtime.clock import Clock
@@ -90,7 +90,7 @@ class CoresetSelection:
     ) -> None:
         _host()
         self.size = size
-        self.selector = as_selector(method, **options).for_memory()
+        self.selector = build_selector(method, **options).for_memory()
         self.random_state = random_state
         self._rows = _Rows(model, layer, batch_size)
 

@@ -113,7 +113,8 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
 
     def _select(self, x: Array, y: Array, pool: Array, count: int) -> tuple[Array, Any]:
         """Places in the pool, and a function that computes the utilities of the pool."""
-        selector = self.selector or BilevelSelector()
+        selector = self.selector or BilevelSelector("ntk", intercept=0.0, exact=True)
+        selector = selector.fill_as_paper()
         seed = int(self.random_state_.randint(2**31 - 1))
         regression = selector.task is Task.REGRESSION
         # missing labels make floats of integers, so classes are given by codes

@@ -252,8 +252,8 @@ class Sight:
 
 
 def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
-    whole: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
-    return Dataset(x, **whole)
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return Dataset(x, whole.get("y"), whole.get("weight"))
 
 
 class _Vectors(torch.nn.Module):

@@ -107,7 +107,7 @@ class BilevelSelector(Selector):
     kernel : str, Kernel or callable
         The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images,
         "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix; or any k(a, b).
-        "auto" for the exponential kernel on columns as given or standardised, by how well random
+        "auto" is the exponential kernel on columns as given or standardised, by how well random
         subsets of the requested size predict the rest: see :mod:`bicore.bilevel.kernel_choice`.
     loss : str, Loss or callable
         Of the inner problem, and of the outer one unless ``outer_loss`` is given; or a function of
@@ -122,14 +122,14 @@ class BilevelSelector(Selector):
         Weights of 1; weights optimised once, when all points are chosen; or after every point.
         "learned" never ends above the other two: if points chosen with weights of 1 end lower, they
         are kept, and the coreset's notes say so.
-    rule : "gradient", "gain", "first-order", "reducible" or Rule
+    rule : "auto", "gradient", "gain", "first-order", "reducible" or Rule
         Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
         objective; by the gradient with the identity in place of the inverse Hessian (GLISTER); or
         take the point whose loss under the coreset's model exceeds most its loss under the model of
         all data (reducible loss, CSReL).
     candidates : int, optional
         Score a random sample of this many points at each step instead of all.
-    strategy : "greedy", "batches", "exchange", "elimination", "simplex" or Strategy
+    strategy : "auto", "greedy", "batches", "exchange", "elimination", "simplex" or Strategy
         One point at a time; several at a time; greedy and then exact exchanges; too many points, of
         which the cheapest are removed; too many points, thinned by weights under an L½ penalty.
         Exchange and elimination are for the squared error; these two and the simplex need a
@@ -157,8 +157,8 @@ class BilevelSelector(Selector):
     prior : "data" or "equal"
         Whether classes count in the objective by their frequency, or equally.
     intercept : float or "auto"
-        Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto", which
-        :func:`bicore.select` uses, is 1 for the squared error, whose labels are centred, and 0 for
+        Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto" is 1
+        for the squared error, whose labels are centred, and 0 for
         network kernels and other losses.
     exact : bool
         Whether all rows are candidates and measure the objective, however many there are. If
@@ -166,18 +166,19 @@ class BilevelSelector(Selector):
 
     Notes
     -----
-    ``kernel``, ``rule``, ``strategy`` and ``smooth_labels`` may be "auto", the default of
-    :func:`bicore.select` and the command. They are then resolved by the data, as was best on many
-    data sets (``docs/choosing.md``). The defaults here are those of the paper. Memories resolve
-    them by :meth:`for_memory`; an unset strategy without quotas then takes one point of every class
-    per round.
+    The defaults are those of :func:`bicore.select`. "auto" for ``kernel``, ``rule``, ``strategy``
+    and ``smooth_labels`` is resolved by the data, as was best on many data sets
+    (``docs/choosing.md``). Memories resolve it by :meth:`for_memory`; an unset strategy without
+    quotas then takes one point of every class per round. ``as_selector("paper")`` has the setting
+    of the paper's experiments, ``as_selector("bilevel-ntk")`` its greedy algorithm with the squared
+    error.
 
     Examples
     --------
     >>> from bicore import BilevelSelector, Dataset
     >>> x = np.arange(12.0)[:, None]
     >>> BilevelSelector(kernel="rbf", inner_reg=0.1).select(Dataset(x, x[:, 0] > 5), 2).indices
-    array([1, 8])
+    array([3, 8])
     """
 
     kernel: Kernel
@@ -205,14 +206,14 @@ class BilevelSelector(Selector):
     @renamed_keywords(VALUES, **SELECTOR)
     def __init__(
         self,
-        kernel: str | Kernel | Callable[..., Any] = "ntk",
+        kernel: str | Kernel | Callable[..., Any] = "auto",
         loss: str | Loss | Callable[..., Any] = "squared",
         outer_loss: str | Loss | Callable[..., Any] | None = None,
         inner_reg: str | float | Regulariser = "auto",
         weighting: str = "uniform",
-        rule: str | Rule = "gradient",
+        rule: str | Rule = "auto",
         candidates: int | None = None,
-        strategy: str | Strategy = "greedy",
+        strategy: str | Strategy = "auto",
         first: str = "best",
         quotas: str | Mapping[Any, int] | QuotaRule | None = None,
         task: str = "auto",
@@ -220,10 +221,10 @@ class BilevelSelector(Selector):
         inner: InnerSolver | None = None,
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
-        smooth_labels: bool | str | Aims = False,
+        smooth_labels: bool | str | Aims = "auto",
         prior: str | Prior = "data",
-        intercept: str | float | None = 0.0,
-        exact: bool = True,
+        intercept: str | float | None = "auto",
+        exact: bool = False,
     ) -> None:
         if candidates is not None:
             check_integer("candidates", candidates, fix="or None for all points")
@@ -344,6 +345,16 @@ class BilevelSelector(Selector):
                     found = replace(found, **{name: PAPER[name]})
         return found
 
+    def fill_as_paper(self) -> BilevelSelector:
+        """Resolve unset targets, strategy and rule as the paper does.
+
+        Returns
+        -------
+        BilevelSelector
+            With the same kernel.
+        """
+        return self._fill_unset(PAPER)
+
     def for_memory(self) -> BilevelSelector:
         found = self
         if is_open(found.kernel):
@@ -351,7 +362,7 @@ class BilevelSelector(Selector):
             found = replace(found, kernel=in_part(found.kernel))
         if found.strategy.open and found.quotas is None:
             found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
-        return found._fill_unset(PAPER)
+        return found.fill_as_paper()
 
     def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
         if self.task is Task.REGRESSION or self.classes is not None:
@@ -921,7 +932,7 @@ def trusted(
     data : Dataset
         With class labels.
     selector : BilevelSelector, optional
-        Kernel, loss and regulariser of the proxy.
+        Kernel, loss and regulariser of the proxy; by default the NTK with the squared error.
     folds : int
         Number of folds.
     random_state : int, numpy.random.Generator or None
@@ -948,8 +959,9 @@ def trusted(
     >>> np.flatnonzero(kept.weights == 0).tolist()
     [3]
     """
-    chooser = selector or BilevelSelector()
+    chooser = selector or BilevelSelector("ntk", intercept=0.0)
     check_type("selector", chooser, BilevelSelector, "a BilevelSelector")
+    chooser = chooser.fill_as_paper()
     if chooser.kernel.precomputed:
         raise InputError("a precomputed matrix cannot be split into folds; give x and a kernel.")
     known = None if chooser.classes is None else np.asarray(chooser.classes)

@@ -24,18 +24,17 @@ from bicore.methods.baselines.simple import (
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Clusters, Reconstruction
 
-#: Defaults of all entry points: these choices are resolved by the data (docs/choosing.md).
-OPEN = {
-    "kernel": "auto",
-    "rule": "auto",
-    "strategy": "auto",
-    "smooth_labels": "auto",
-    "intercept": "auto",
-    "exact": False,
+#: The paper's algorithm: nothing is left to the data.
+GREEDY = {
+    "kernel": "ntk",
+    "rule": "gradient",
+    "strategy": "greedy",
+    "smooth_labels": False,
+    "intercept": 0.0,
+    "exact": True,
 }
 #: The paper's experiments: the best of 200 random candidates, a random first point and a ρ = λ|S|.
-PAPER = {
-    "kernel": "ntk",
+PAPER = GREEDY | {
     "loss": "cross-entropy",
     "inner_reg": PerPoint(1e-3),
     "candidates": 200,
@@ -43,10 +42,10 @@ PAPER = {
 }
 #: In the order of tables: bilevel, random, then by what they need.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
-    "bilevel": (BilevelSelector, OPEN),
-    "bilevel-cross-entropy": (BilevelSelector, OPEN | {"loss": "cross-entropy"}),
-    "bilevel-weighted": (BilevelSelector, OPEN | {"weighting": "final"}),
-    "bilevel-ntk": (BilevelSelector, {}),
+    "bilevel": (BilevelSelector, {}),
+    "bilevel-cross-entropy": (BilevelSelector, {"loss": "cross-entropy"}),
+    "bilevel-weighted": (BilevelSelector, {"weighting": "final"}),
+    "bilevel-ntk": (BilevelSelector, GREEDY),
     "paper": (BilevelSelector, PAPER),
     "paper-weighted": (BilevelSelector, PAPER | {"weighting": "learned", "optimiser": Adam()}),
     "uniform": (Uniform, {}),
@@ -63,8 +62,8 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
         FacilityLocation,
         {"over": "features", "per_class": "proportional"},
     ),
-    "glister": (BilevelSelector, {"rule": "first-order"}),
-    "reducible-loss": (BilevelSelector, {"rule": "reducible"}),
+    "glister": (BilevelSelector, GREEDY | {"rule": "first-order"}),
+    "reducible-loss": (BilevelSelector, GREEDY | {"rule": "reducible"}),
     "k-means-embedding": (KMeansPlusPlus, {"over": "embedding"}),
     "k-means-gradients": (KMeansPlusPlus, {"over": "gradients"}),
     "k-center-embedding": (KCenter, {"over": "embedding"}),
@@ -88,15 +87,13 @@ def parameters_of(method: str) -> list[str]:
     return [field.name for field in fields(build) if field.init]
 
 
-def as_selector(method: Any, **options: Any) -> Selector:
-    """Build a selector from its name.
+def as_selector(method: str | Selector) -> Selector:
+    """Build a selector from its name; ``set_params`` changes its parameters.
 
     Parameters
     ----------
     method : str or Selector
         A name of ``METHODS``; a selector is returned unchanged.
-    **options
-        Parameters that replace the method's defaults.
 
     Returns
     -------
@@ -106,13 +103,25 @@ def as_selector(method: Any, **options: Any) -> Selector:
     Raises
     ------
     InputError
-        If the name or an option is unknown.
+        If the name is unknown.
 
     Examples
     --------
     >>> as_selector("facility-location").name
     'facility location over features'
+    >>> as_selector("paper").set_params(candidates=50).candidates
+    50
     """
+    return build_selector(method)
+
+
+def greedy_selector(kernel: Any = "ntk", **options: Any) -> BilevelSelector:
+    """Build a bilevel selector with the paper's algorithm, for tests and experiments."""
+    return BilevelSelector(**{**GREEDY, "kernel": kernel, **options})
+
+
+def build_selector(method: Any, **options: Any) -> Selector:
+    """Build a selector from its name, with parameters that replace the method's defaults."""
     if isinstance(method, Selector):
         if options:
             raise InputError(f"method is a selector; leave {', '.join(options)} out.")

@@ -60,7 +60,7 @@ class JointSelector(Selector):
     >>> x = np.arange(12.0)[:, None]
     >>> models = [BilevelSelector(kernel=kernel, inner_reg=0.1) for kernel in ("rbf", "ntk")]
     >>> JointSelector(models).select(Dataset(x, x[:, 0] > 5), 3).indices.tolist()
-    [11, 3, 6]
+    [11, 2, 6]
     """
 
     selectors: Sequence[BilevelSelector]
@@ -74,7 +74,8 @@ class JointSelector(Selector):
         several = isinstance(given, Sequence) and bool(given)
         if not several or not all(isinstance(one, BilevelSelector) for one in given):
             raise InputError(f"selectors must be a sequence of BilevelSelector; got {given!r}.")
-        object.__setattr__(self, "selectors", tuple(given))
+        given = tuple(one.fill_as_paper() for one in given)
+        object.__setattr__(self, "selectors", given)
         for share in self._shares:
             check_number("shares", share, least=0)
         if len(self._shares) != len(given) or not sum(self._shares):
@@ -233,8 +234,11 @@ class Reconstruction(Selector):
             kernel=self.kernel,
             inner_reg=self.inner_reg,
             weighting=self.weighting,
+            rule="gradient",
             candidates=self.candidates,
             strategy=self.strategy,
+            smooth_labels=False,
+            intercept=0.0,
             task="regression",
             exact=self.exact,
         )
@@ -321,15 +325,7 @@ class Clusters(Selector):
         with request.clock.running():
             rows = directions(data)
             labels = _cluster(rows, data, request.size, request.seed)
-        chooser = BilevelSelector(
-            kernel=self.kernel,
-            inner_reg=self.inner_reg,
-            rule="auto",
-            strategy="auto",
-            smooth_labels="auto",
-            intercept="auto",
-            exact=self.exact,
-        )
+        chooser = BilevelSelector(self.kernel, inner_reg=self.inner_reg, exact=self.exact)
         coreset = chooser.select(
             Dataset(rows, labels, data.sample_weight, data.ids),
             request.size,

@@ -25,7 +25,7 @@ from bicore.evaluate.records import Entry, Records, digest, finite
 from bicore.evaluate.samples import measure_by
 from bicore.methods.names import as_kernel
 from bicore.methods.registry import METHODS as KNOWN
-from bicore.methods.registry import as_selector, parameters_of
+from bicore.methods.registry import build_selector, parameters_of
 from bicore.report.figures import draw_curves
 from bicore.report.page_of_comparison import comparison_page
 from bicore.runtime.clock import Clock, ProgressLine
@@ -233,9 +233,9 @@ def _make_method(name: str, kernel: str, stream: Stream | None) -> Any:
     own = {} if kernel == "auto" else {"kernel": kernel}
     if stream is None:
         bilevel = "bilevel" in name and "kernel" in parameters_of(name)
-        return as_selector(name, **(own if bilevel else {}))
+        return build_selector(name, **(own if bilevel else {}))
     merging = own and name == "merge-reduce"
-    options = {"selector": as_selector("bilevel", **own)} if merging else {}
+    options = {"selector": build_selector("bilevel", **own)} if merging else {}
     return lambda seed: as_buffer(name, stream.capacity, seed, **options)
 
 
