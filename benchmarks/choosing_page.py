@@ -21,7 +21,7 @@ TITLES = {
 }
 #: Markers and greys, told apart without colour.
 SHOWN = {"default": ("o", "black"), "paper": ("s", "0.45"), "facility location": ("^", "0.7")}
-#: Kernels that are asked for, beside what is taken where nothing is said.
+#: Kernels that are asked for, beside what is default kernel.
 KERNELS = ("linear", "laplace", "ntk")
 
 Record = dict[str, Any]
@@ -47,7 +47,7 @@ def time_table(record: Record) -> str:
             ]
         )
     heads = [f'`kernel="{name}"`' for name in KERNELS]
-    return table(["rows × features", "taken where nothing is said", "takes", *heads], lines)
+    return table(["rows × features", "default kernel", "takes", *heads], lines)
 
 
 def _way(way: Record | None) -> str:

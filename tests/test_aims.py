@@ -121,7 +121,7 @@ def test_wrong_labels_are_not_chosen_and_said():
     y[wrong] = 1 - y[wrong]
     chooser = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     coreset = chooser.select(Dataset(x, y), 30)
-    denied = set(np.flatnonzero(prepared(x, y, True).denied).tolist())
+    denied = set(np.flatnonzero(prepared(x, y, True).contradicted).tolist())
     # all but one that lies alone, and no right label
     assert set(wrong.tolist()) - denied == {119}
     assert denied < set(wrong.tolist())
@@ -140,7 +140,7 @@ def test_denied_labels_stay_candidates_if_held_out_points_need_them():
     x = np.r_[rng.normal(-3, 0.3, (140, 2)), rng.normal(3, 0.3, (110, 2))]
     y = np.r_[np.zeros(100), np.ones(150)].astype(int)  # two of seven on the left are of class 1
     found = prepared(x, y, True)
-    assert not found.denied.any()
+    assert not found.contradicted.any()
     assert "stay candidates" in found.notes[0]
     # the order of the rows changes nothing
     order = rng.permutation(250)
@@ -149,9 +149,9 @@ def test_denied_labels_stay_candidates_if_held_out_points_need_them():
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     data = Dataset(x[order], wrong[order], ids=order)
     other = prepare(selector.proxy, data, None, Room(5), 0, QUIET)
-    expected = prepared(x, wrong, True).denied
+    expected = prepared(x, wrong, True).contradicted
     assert expected.any()
-    assert other.denied.tolist() == expected[order].tolist()
+    assert other.contradicted.tolist() == expected[order].tolist()
 
 
 def test_a_class_that_the_proxy_does_not_see_is_kept():
@@ -160,7 +160,7 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
     y = np.zeros(100, dtype=int)
     y[:6] = 1  # anywhere among the others
     coreset = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True, rule="gain")
-    assert prepared(x, y, Smoothed()).denied[:6].sum() == 0
+    assert prepared(x, y, Smoothed()).contradicted[:6].sum() == 0
     assert len(coreset.select(Dataset(x, y), 10)) == 10
 
 

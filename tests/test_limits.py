@@ -157,7 +157,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
         if part.status is Status.OUT_OF_TIME:
             assert part.message == f"stopped by max_seconds after {len(part)} of {SIZE} points"
         elif part.status is not whole.status:
-            assert part.status is Status.LESS_REFINED
+            assert part.status is Status.NOT_REFINED
             assert "max_seconds" in part.message
         unweighted = "gradient-matching" not in name and "learned" not in name
         if selector.ordered and unweighted:
@@ -181,9 +181,9 @@ def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
 
     monkeypatch.setattr(Pool, "remove", late)
     part = bilevel(strategy="elimination").select(data, SIZE)
-    assert part.status is Status.LESS_REFINED
+    assert part.status is Status.NOT_REFINED
     assert part.message == (
-        "stopped by max_seconds while the points were refined: all points, less refined"
+        "stopped by max_seconds while the points were refined: all points, not refined"
     )
     assert sorted(part.indices) == sorted(greedy.indices)
 
@@ -194,7 +194,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
     data = blobs(60)
     greedy = bilevel().select(data, SIZE)
     for failure, status, how in (
-        (TimeOver, Status.LESS_REFINED, "stopped by max_seconds"),
+        (TimeOver, Status.NOT_REFINED, "stopped by max_seconds"),
         (KeyboardInterrupt, Status.INTERRUPTED, "interrupted"),
     ):
 
@@ -205,7 +205,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
         limited = Context(runtime=Runtime(max_seconds=1e6))
         part = bilevel(strategy="exchange").select(data, SIZE, **limited.keywords)
         assert part.status is status
-        assert part.message == f"{how} before the points were refined: all points, less refined"
+        assert part.message == f"{how} before the points were refined: all points, not refined"
         assert part.indices.tolist() == greedy.indices.tolist()
         assert part.provenance.notes == ()
         assert "exchanges" not in part.details

@@ -273,7 +273,7 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
 
 
 def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
-    whole = Coreset(np.arange(3), status=Status.LESS_REFINED)
+    whole = Coreset(np.arange(3), status=Status.NOT_REFINED)
     assert require_complete(whole) is whole
     part = Coreset(
         np.arange(2),

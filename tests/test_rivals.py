@@ -756,7 +756,7 @@ def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_
     """A memory takes the first, as it has all its points, and passes the user's interrupt on."""
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
     late = InducingPoints("features").select(data, 5, **LIMITED.keywords)
-    assert (len(late), late.status) == (5, Status.LESS_REFINED)
+    assert (len(late), late.status) == (5, Status.NOT_REFINED)
     assert require_complete(late) is late
     stopped = InducingPoints("features").select(data, 5, **STOPPED.keywords)
     assert stopped.status is Status.INTERRUPTED

@@ -102,9 +102,9 @@ def test_a_sample_keeps_rare_classes_and_the_weights_of_all():
     assert (y[sample.candidates] == 1).sum() >= min(sampling.FEWEST_PER_CLASS, (y == 1).sum())
     assert {17, 4321, 5999} <= set(sample.candidates.tolist())
     for label in (0, 1, 2):
-        own = y[sample.judges] == label
-        assert sample.judge_weights[own].sum() == pytest.approx(weights[y == label].sum())
-    assert len(np.unique(sample.judges)) == len(sample.judges)
+        own = y[sample.objective_rows] == label
+        assert sample.objective_weights[own].sum() == pytest.approx(weights[y == label].sum())
+    assert len(np.unique(sample.objective_rows)) == len(sample.objective_rows)
 
 
 def test_a_sampled_selection_does_not_depend_on_the_order_of_rows(few_exact):

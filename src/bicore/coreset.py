@@ -32,7 +32,7 @@ class Status(StrEnum):
     --------
     >>> Status.COMPLETE == "complete"
     True
-    >>> Status.LESS_REFINED.whole, Status.OUT_OF_TIME.whole
+    >>> Status.NOT_REFINED.whole, Status.OUT_OF_TIME.whole
     (True, False)
     """
 
@@ -41,13 +41,18 @@ class Status(StrEnum):
     #: Fewer points than asked for: no other one may join, or none would have a weight above zero.
     FEWER = "fewer"
     #: All points are there; the time limit ended what was to improve them.
-    LESS_REFINED = "less refined"
+    NOT_REFINED = "not refined"
     #: All points are there; a second fit did not confirm the objective (see the notes).
     UNVERIFIED = "unverified"
     #: The time limit ended it before all points were there.
     OUT_OF_TIME = "out of time"
     #: The user ended it; what was done until then is there.
     INTERRUPTED = "interrupted"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Status | None:
+        """Read the word of files of version 0.2."""
+        return cls.NOT_REFINED if value == "less refined" else None
 
     @property
     def whole(self) -> bool:
@@ -72,7 +77,7 @@ class Provenance:
     fingerprint : str, optional
         Of the data; see :meth:`bicore.Dataset.fingerprint`.
     configuration : str, optional
-        A digest of all that decides the objective beside the data.
+        A digest of everything except the data that determines the objective.
     empty_objective : float, optional
         The outer objective of a model of no points.
     task, loss, kernel : str, optional
@@ -292,7 +297,7 @@ class Coreset:
     def prefix(self, size: int) -> Coreset:
         """The first points, in order, with unit weights.
 
-        Learnt weights belong to the set they were learnt on, and so do its objectives.
+        Learned weights belong to the set they were learned on, and so do its objectives.
 
         Parameters
         ----------
@@ -326,7 +331,7 @@ class Coreset:
         )
 
     def normalised(self) -> Coreset:
-        """The same points with weights of mean 1, as learnt weights enter a mean loss.
+        """The same points with weights of mean 1, as learned weights enter a mean loss.
 
         Returns
         -------
@@ -535,7 +540,7 @@ class Coreset:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write an ``.npz`` that plain NumPy opens without pickle.
 
-        It is written beside and renamed, so that a crash loses nothing.
+        It is written to a new file and renamed, so that a crash loses nothing.
 
         Parameters
         ----------

@@ -522,7 +522,7 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
     for position, value in enumerate(array.ravel()):
         if first is None or _label_type(value) is not first:
             raise InputError(
-                f"{name}[{position}] = {value!r} cannot be a {role} beside {array.flat[0]!r}; "
+                f"{name}[{position}] = {value!r} cannot be a {role} next to {array.flat[0]!r}; "
                 "give one kind of value, and no missing ones."
             )
     return array.astype(first)

@@ -18,7 +18,7 @@ Option = TypeVar("Option", bound=StrEnum)
 
 
 class LargeDataWarning(UserWarning):
-    """An approximation stands in for what would take too long, or what was asked for takes long.
+    """An approximation replaces what would take too long, or the request takes long.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Files: atomic replacement, locks, state files without pickle, and fingerprints of values.
 
 A folder may be shared: someone can place a link where a file is about to be written, and two
-processes can write the same file. New files are therefore made under a name that nobody can guess,
-files that are continued are opened without following links, and a process that works on one holds
-its lock. A state file is an ``.npz`` of a JSON head and plain arrays.
+processes can write the same file. New files are therefore created under a name that cannot be
+guessed, files that are continued are opened without following links, and a process that works on
+one holds its lock. A state file is an ``.npz`` of a JSON head and plain arrays.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Array = np.ndarray[Any, Any]
 def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
     """Yield a new file next to ``path`` to write to, and rename it if the block succeeds.
 
-    Nobody can guess its name. Without ``overwrite`` a file that exists by then is an error.
+    Its name cannot be guessed. Without ``overwrite`` a file that exists by then is an error.
     """
     target = Path(path)
     name = f".{target.stem[:MOST_STEM]}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}"
@@ -81,7 +81,7 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _name_new(finished: Path, target: Path) -> None:
-    """Give a finished file the name ``target``, which nobody else may have taken meanwhile."""
+    """Give a finished file the name ``target``, if no other process has taken it meanwhile."""
     try:
         os.link(finished, target)
     except FileExistsError as error:

@@ -137,7 +137,7 @@ def as_start(
     """Row numbers and weights of the points given.
 
     What ``continues`` a coreset needs the very data it was made from; what only looks at its rows
-    may have other weights or labels beside them.
+    may have other weights or labels.
     """
     n = len(data)
     coreset = continued(initial)

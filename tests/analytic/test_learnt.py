@@ -156,7 +156,7 @@ def test_a_time_limit_among_learnt_weights_leaves_all_points():
 
     binary, kept = scripted(after=spend, runtime=Runtime(max_seconds=1000))
     assert kept.indices.tolist() == binary.indices.tolist()
-    assert kept.status is Status.LESS_REFINED
+    assert kept.status is Status.NOT_REFINED
     assert "max_seconds" in kept.message
 
 

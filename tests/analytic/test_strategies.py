@@ -413,7 +413,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
         given, 5, runtime=Runtime(progress=interrupt)
     )
     assert len(cut) == 5
-    assert cut.message == "interrupted before the points were refined: all points, less refined"
+    assert cut.message == "interrupted before the points were refined: all points, not refined"
 
 
 def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):

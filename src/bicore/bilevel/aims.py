@@ -1,11 +1,11 @@
-"""What the outer objective compares with: the labels as they are, or what the points say together.
+"""Targets of the outer objective: the labels as given, or smoothed by the other points.
 
-A label is what one point says; what a model of all other points says of it (leave one out) has less
-noise. ``Smoothed`` aims at the mean of both, so that a coreset is judged by what can be learnt. It
-chooses no point whose label the others deny, if small subsets without such points predict held-out
-points better. Targets of a regression need more: a few extreme ones fit the proxy best and serve no
-other model. There, the coreset has to predict the leading components of the inputs as well, which
-only points from everywhere can.
+The leave-one-out prediction of a point has less noise than its label. ``Smoothed`` uses the mean of
+both, so that a coreset is evaluated by what can be learned. It excludes points whose label
+contradicts that prediction, if small subsets without such points predict held-out points better.
+Targets of a regression need more: a few extreme ones fit the proxy best and serve no other model.
+There, the coreset has to predict the leading components of the inputs as well, which only points
+from everywhere can.
 
 1. Take at most ``REFERENCE`` points, drawn by id. 2. One eigendecomposition of their kernel matrix
    gives ridge regression under every ρ of a decade grid, with exact leave-one-out predictions; the
@@ -38,26 +38,26 @@ REFERENCE = 600
 COMPONENTS, POINTS_A_COMPONENT = 50, 4
 #: Eigenvalues below this share of the largest are rounding.
 CUTOFF = 1e-10
-#: By how much more than of a point's own class the others must speak of another to deny it. Right
-#: labels that are hard lie below: of clean MNIST a fiftieth is denied, of wrong labels nine tenths.
-DENIAL = 0.3
-#: A class of which more than this share is denied is one that the proxy does not see: it is kept.
-MOST_DENIED = 0.5
-#: Points of a subset that is compared with and without denied points, the number of such subsets in
-#: each half of the points, and the fewest points that can be compared.
+#: A label is contradicted if the prediction of another class is larger by this. Correct labels of
+#: hard points lie below: of clean MNIST a fiftieth is contradicted, of wrong labels nine tenths.
+CONTRADICTION = 0.3
+#: A class is kept if more than this share of it is contradicted: the proxy does not recognise it.
+MOST_CONTRADICTED = 0.5
+#: Points of a subset that is compared with and without contradicted points, the number of such
+#: subsets in each half of the points, and the fewest points that can be compared.
 SUBSET, SUBSETS, FEWEST = 50, 10, 2
 #: Columns of the kernel matrix that are held at a time.
 WIDTH = 128
-#: A share of denied labels from which it is worth a word.
-WORTH_A_WORD = 0.01
+#: A note is written from this share of contradicted labels on.
+LEAST_NOTED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class Aimed:
-    """A problem with other targets, and the points whose label is denied by the others."""
+    """A problem with other targets, and the points whose label the others contradict."""
 
     problem: Problem
-    denied: Array
+    contradicted: Array
     notes: tuple[str, ...] = ()
 
 
@@ -71,7 +71,7 @@ class Aims(ABC):
     """
 
     name: ClassVar[str]
-    #: Whether it is decided when the data are seen.
+    #: Whether it is chosen when the data are known.
     open: ClassVar[bool] = False
     #: Whether the labels are taken as they are, which any loss allows.
     plain: ClassVar[bool] = False
@@ -134,7 +134,7 @@ class Given(Aims):
 
 @dataclass(frozen=True)
 class Open(Given):
-    """Decided when the data are seen; until then the labels as they are.
+    """Chosen when the data are known; until then the labels as given.
 
     Examples
     --------
@@ -148,21 +148,21 @@ class Open(Given):
 
 @dataclass(frozen=True)
 class Smoothed(Aims):
-    """The mean of a label and of what the other points say of it; for the squared error.
+    """The mean of a label and its leave-one-out prediction; for the squared error.
 
     A separate outer set keeps its labels by default.
 
     Parameters
     ----------
     share : float
-        How much of it the others say, from 0 to 1.
+        Share of the leave-one-out prediction, from 0 to 1.
     inputs : float, optional
-        The standard deviation of the components of the inputs that are predicted beside the
-        targets, all together and beside that of the targets; by default 1 for a regression and 0
-        (none) for classes.
+        The standard deviation of the components of the inputs that are predicted in addition to
+        the targets, all together and relative to the targets; by default 1 for a regression and
+        0 (none) for classes.
     doubt : bool
-        Whether points whose label the others deny are left out, if that helps on held-out points;
-        never more than half a class.
+        Whether points whose label contradicts the others are excluded, if that helps on held-out
+        points; never more than half a class.
     smooth_outer : bool
         Whether the targets of a separate outer set are smoothed too, because it is a sample of the
         same data.
@@ -213,30 +213,32 @@ class Smoothed(Aims):
             return Aimed(aimed, none)
         labels = problem.inner_targets.double()
         mean = (encoded(targets, problem.inner_targets) - problem.inner_targets)[:1].double()
-        denied = none.copy()
-        denied[eligible] = find_denied((guesses + mean)[eligible], targets.values[eligible])
-        if not denied.any():
+        contradicted = none.copy()
+        contradicted[eligible] = find_contradicted(
+            (guesses + mean)[eligible], targets.values[eligible]
+        )
+        if not contradicted.any():
             return Aimed(aimed, none)
-        helps = reference.is_better_without_denied(labels, mean, targets.values, seed)
-        notes = _explain_denied(int(denied.sum()), len(eligible), helps)
-        return Aimed(aimed, denied if helps else none, notes)
+        helps = reference.exclusion_helps(labels, mean, targets.values, seed)
+        notes = _explain_contradicted(int(contradicted.sum()), len(eligible), helps)
+        return Aimed(aimed, contradicted if helps else none, notes)
 
 
-def find_denied(shares: Tensor, codes: Array) -> Array:
+def find_contradicted(shares: Tensor, codes: Array) -> Array:
     """Mark the points whose label contradicts the prediction by others, and clearly.
 
     If most of a class is contradicted, the model does not see that class, and none of it is.
     """
     found = shares.cpu().numpy()
-    denied: Array = found.max(1) - found[np.arange(len(found)), codes] > DENIAL
+    contradicted: Array = found.max(1) - found[np.arange(len(found)), codes] > CONTRADICTION
     for code in np.unique(codes):
-        if denied[codes == code].mean() > MOST_DENIED:
-            denied[codes == code] = False
-    return denied
+        if contradicted[codes == code].mean() > MOST_CONTRADICTED:
+            contradicted[codes == code] = False
+    return contradicted
 
 
-def _explain_denied(found: int, count: int, helps: bool) -> tuple[str, ...]:
-    if found < WORTH_A_WORD * count:
+def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...]:
+    if found < LEAST_NOTED * count:
         return ()
     said = f"labels: {found} of {count} ({found / count:.1%}) contradict the prediction by others"
     if not helps:
@@ -312,8 +314,8 @@ class _Reference:
         alpha, _, mean, _ = self._fit(aims)
         return self._applied(operator, alpha) + mean
 
-    def is_better_without_denied(self, aims: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
-        """Whether small subsets predict held-out points better without denied points.
+    def exclusion_helps(self, aims: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
+        """Whether small subsets predict held-out points better without contradicted points.
 
         Subsets of one half of the points predict the other half. ``mean`` makes shares of centred
         aims.
@@ -324,13 +326,15 @@ class _Reference:
         rho = self._fit(aims)[3]
         totals = torch.zeros(2, len(EXPONENTS), dtype=own.dtype, device=own.device)
         for half, rest in ((drawn[::2], drawn[1::2]), (drawn[1::2], drawn[::2])):
-            denied = find_denied(self._leave_one_out(half, own, rho) + mean, labels[half])
+            contradicted = find_contradicted(
+                self._leave_one_out(half, own, rho) + mean, labels[half]
+            )
             orders = [rng.permutation(len(half)) for _ in range(SUBSETS)]
-            size = min(SUBSET, int((~denied).sum()) // 2)
+            size = min(SUBSET, int((~contradicted).sum()) // 2)
             if size < FEWEST:
                 return False
             subsets = [half[order[:size]] for order in orders]
-            without = [half[order[~denied[order]][:size]] for order in orders]
+            without = [half[order[~contradicted[order]][:size]] for order in orders]
             for place, some in enumerate((subsets, without)):
                 totals[place] += self._held_out_errors(np.stack(some), rest, own)
         every, clean = totals.amin(1).tolist()
@@ -382,7 +386,7 @@ class _Reference:
     def joined(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float
     ) -> tuple[Tensor, Tensor]:
-        """Targets with the leading components of the inputs beside them."""
+        """Targets and the leading components of the inputs."""
         count = min(COMPONENTS, len(self.points) // POINTS_A_COMPONENT)
         count = min(count, int((self.values > CUTOFF * self.values[-1]).sum()))
         if not count:

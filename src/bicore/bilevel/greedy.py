@@ -293,8 +293,8 @@ class Run:
         if len(self.indices) < self.plan.size:
             return self._ended(Status.OUT_OF_TIME)
         return Ending(
-            Status.LESS_REFINED,
-            "stopped by max_seconds while the weights were optimised: all points, less refined",
+            Status.NOT_REFINED,
+            "stopped by max_seconds while the weights were optimised: all points, not refined",
         )
 
     def _ended(self, status: Status) -> Ending:

@@ -139,7 +139,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Room:
-    """What an engine needs beside the kernel matrix."""
+    """Memory of an engine in addition to the kernel matrix."""
 
     #: Points it holds.
     capacity: int
@@ -164,7 +164,7 @@ class Prepared:
     data: Dataset
     outer: Dataset | None
     #: Points that count and are not to be chosen.
-    denied: Array
+    contradicted: Array
     #: What its making has to say.
     notes: tuple[str, ...] = ()
 
@@ -181,7 +181,7 @@ class Prepared:
 
     def choosable(self, size: int) -> Array:
         """A mask of the points that may be chosen; all that count where fewer would be too few."""
-        left: Array = self.counted & ~self.denied
+        left: Array = self.counted & ~self.contradicted
         return left if left.sum() >= size else self.counted
 
     @property
@@ -278,7 +278,7 @@ def prepare(
         own = _judged_by_some(own, by_id, seed)
     settled = proxy.regulariser.settled(own, eligible, solvers, seed)
     problem = replace(aimed.problem, regulariser=settled)
-    return Prepared(problem, kernel, targets, solvers, data, outer, aimed.denied, aimed.notes)
+    return Prepared(problem, kernel, targets, solvers, data, outer, aimed.contradicted, aimed.notes)
 
 
 def _of_equal_classes(weights: Tensor, targets: Targets) -> Tensor:

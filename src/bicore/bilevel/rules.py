@@ -28,7 +28,7 @@ class Rule(ABC):
     quantity: ClassVar[Quantity]
     #: Whether it compares with a model of all data.
     compares: ClassVar[bool] = False
-    #: Whether it is decided when the data are seen.
+    #: Whether it is chosen when the data are known.
     open: ClassVar[bool] = False
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Gradient(Rule):
 
 @dataclass(frozen=True)
 class OpenRule(Gradient):
-    """Decided when the data are seen; until then the gradient.
+    """Chosen when the data are known; until then the gradient.
 
     Examples
     --------

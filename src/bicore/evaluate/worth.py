@@ -798,7 +798,7 @@ class Appraisal:
             The answer.
         """
         expected = len(self.splits) * (2 + len(self.baselines) * TYPICAL_SIZES)
-        with ProgressLine(self.runtime.progress, Clock(), expected, "judging") as self.line:
+        with ProgressLine(self.runtime.progress, Clock(), expected, "evaluating") as self.line:
             chosen = np.array([self._chosen_score(split) for split in self.splits])
             simple = self._compare_simple(chosen) if self.compares_simple else None
             baselines = tuple(self._equivalent(name, chosen) for name in self.baselines)

@@ -55,7 +55,7 @@ PSD_ROWS = 2000
 
 @dataclass(frozen=True)
 class Reserve:
-    """Bytes the engine will allocate beside a matrix, stored or blocked, and beside features."""
+    """Bytes that the engine allocates in addition to a matrix (stored or blocked) or features."""
 
     beside_matrix: int
     beside_features: int
@@ -75,7 +75,7 @@ class Held(StrEnum):
 class OperatorPlan:
     """How the matrices of a call would be held, the side of a block, and bytes.
 
-    ``needed`` is what that takes with what the engine needs beside it, ``stored`` what the matrices
+    ``needed`` is what that takes including what the engine needs, ``stored`` what the matrices
     alone would take, ``limit`` what is allowed.
     """
 
@@ -95,7 +95,7 @@ def plan_operators(
 ) -> OperatorPlan:
     """How :func:`build_operators` would hold the matrices of these points and of ``rows`` more.
 
-    Features or stored matrices while they fit the limit beside what the engine itself needs,
+    Features or stored matrices while they fit the limit with what the engine itself needs,
     otherwise blocked products, otherwise an error that names the number.
     """
     if is_sparse(x) and not kernel.takes_sparse:
@@ -129,7 +129,7 @@ def plan_operators(
     if blocked <= limit:
         return OperatorPlan(Held.BLOCKED, block, blocked, stored, limit, crowded=crowded)
     raise MemoryLimitError(
-        f"selecting from {n} points needs at least {human_bytes(blocked)} beside the "
+        f"selecting from {n} points needs at least {human_bytes(blocked)} in addition to the "
         f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
         f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer points, or use float32."
     )
@@ -228,8 +228,8 @@ def _precomputed(
     if needed > (limit := _limit(needed, runtime)):
         raise MemoryLimitError(
             f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
-            f"beside it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), ask for "
-            "fewer points, or use float32."
+            f"in addition to it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), "
+            "ask for fewer points, or use float32."
         )
     check_gram(x)
     own = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)

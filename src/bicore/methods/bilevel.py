@@ -380,7 +380,7 @@ class BilevelSelector(Selector):
     def draw_candidates(
         self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
     ) -> Sample | None:
-        """Draw the candidates and judging rows of large data; None if all rows are used.
+        """Draw the candidates and objective rows of large data; None if all rows are used.
 
         Parameters
         ----------
@@ -415,12 +415,12 @@ class BilevelSelector(Selector):
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
     def _within(self, request: Request, sample: Sample) -> tuple[BilevelSelector, Request]:
-        """Restrict a request to the candidates and judging rows of a sample."""
+        """Restrict a request to the candidates and objective rows of a sample."""
         data, start = request.data, request.start
         part = replace(
             request,
             data=data[sample.candidates],
-            outer=sample.judging(data) if request.outer is None else request.outer,
+            outer=sample.objective_data(data) if request.outer is None else request.outer,
             start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
         )
         chooser = self
@@ -529,10 +529,10 @@ class BilevelSelector(Selector):
         problem, left = prepared.problem, torch.zeros(())
         used = np.zeros(len(rows), dtype=bool)
         for _ in range(count):
-            if (prepared.counted & ~prepared.denied & ~used).sum() < LEFT * request.size:
+            if (prepared.counted & ~prepared.contradicted & ~used).sum() < LEFT * request.size:
                 used[:] = False  # few rows, such as those of one class, would be no choice
             aimed = replace(problem, outer_targets=problem.outer_targets + left)
-            one = replace(prepared, problem=aimed, denied=prepared.denied | used)
+            one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
             picked = chooser._with_two_classes(chooser._search(request, one), request).indices
             used[picked] = True
             found.append(rows[picked])

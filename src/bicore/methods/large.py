@@ -147,7 +147,7 @@ def _bilevel_cost(
     sample = chooser.draw_candidates(data, size, 0)
     if sample is not None:
         words = sample.note(len(data))
-        outer = sample.judging(data) if outer is None else outer
+        outer = sample.objective_data(data) if outer is None else outer
         data = data[sample.candidates]
     grown = chooser.strategy.grown(size, int((data.weights > 0).sum()))
     plan = planned(chooser.proxy, data, outer, chooser.room(grown, len(data)), runtime)

@@ -86,7 +86,7 @@ class NetworkSelector(PlainSelector):
     inner_term, outer_term : callable, optional
         Terms that are added to the inner and the outer objective: functions of the parameters (one
         vector) and of the weights of all points, in the order of their ids, that return a number.
-        Their direct dependence on the weights is the ∂g/∂w of the paper's equation 3. A price of
+        Their direct dependence on the weights is the ∂g/∂w of the paper's equation 3. A cost of
         points is ``outer_term=lambda theta, w: prices @ w``.
 
     Examples

@@ -25,7 +25,7 @@ EQUAL = 1e-7
 _FALLBACK = "while weights were learned after every point: those of the end alone, all points"
 #: Outcomes if only the path of unit weights was completed.
 ONLY_FINAL = {
-    Status.OUT_OF_TIME: Ending(Status.LESS_REFINED, f"stopped by max_seconds {_FALLBACK}"),
+    Status.OUT_OF_TIME: Ending(Status.NOT_REFINED, f"stopped by max_seconds {_FALLBACK}"),
     Status.INTERRUPTED: Ending(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
 }
 
@@ -43,7 +43,7 @@ def optimise_weights(assembly: Assembly, ending: Ending, optimiser: WeightOptimi
     except KeyboardInterrupt:
         return Ending(Status.INTERRUPTED, f"interrupted {kept}")
     except TimeOver:
-        late = Ending(Status.LESS_REFINED, f"stopped by max_seconds {kept}")
+        late = Ending(Status.NOT_REFINED, f"stopped by max_seconds {kept}")
         return late if complete else ending
     indices, run.weights = positive_weights(engine)
     run.objectives = [*run.objectives[: len(indices) - 1], engine.objective]
@@ -66,8 +66,8 @@ def weights_outcome(left: int, size: int, clock: Clock) -> Ending:
     if not clock.over:
         return Ending()
     return Ending(
-        Status.LESS_REFINED,
-        "stopped by max_seconds while the weights were optimised: all points, less refined",
+        Status.NOT_REFINED,
+        "stopped by max_seconds while the weights were optimised: all points, not refined",
     )
 
 

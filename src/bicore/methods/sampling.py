@@ -1,8 +1,8 @@
 """Stratified draws: points per class, and the sample that replaces large data.
 
 A kernel without finite features needs a matrix of all pairs. Beyond ``EXACT_ROWS`` rows that matrix
-has ``candidates × judges`` entries instead: points are chosen among a stratified sample, and the
-objective is measured on a larger one. Both depend on the rows, their labels and the seed alone.
+has ``candidates × objective rows`` entries instead: points are chosen among a stratified sample,
+and the objective is measured on a larger one. Both depend only on the rows, labels and seed.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ QUANTILES = 20
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Row numbers of candidates and judging rows, and the weights of the latter."""
+    """Row numbers of candidates and objective rows, and the weights of the latter."""
 
     candidates: Array
-    judges: Array
-    judge_weights: Array
+    objective_rows: Array
+    objective_weights: Array
 
     def note(self, rows: int) -> str:
         """State in one line how the sample was used."""
         return (
             f"large data: {len(self.candidates)} of {rows} rows are candidates, and the objective "
-            f"is measured on {len(self.judges)} (exact=True uses all rows)"
+            f"is measured on {len(self.objective_rows)} (exact=True uses all rows)"
         )
 
-    def judging(self, data: Dataset) -> Dataset:
+    def objective_data(self, data: Dataset) -> Dataset:
         """Return the rows that measure the objective, weighted like all rows."""
-        return data[self.judges].with_columns(sample_weight=self.judge_weights)
+        return data[self.objective_rows].with_columns(sample_weight=self.objective_weights)
 
 
 def draw_sample(
     data: Dataset, targets: Targets, size: int, seed: int, keep: Array | None = None
 ) -> Sample:
-    """Draw candidates and judging rows, stratified by class or by quantile of the target.
+    """Draw candidates and objective rows, stratified by class or by quantile of the target.
 
     ``keep`` are rows that must be candidates.
     """
@@ -64,17 +64,17 @@ def draw_sample(
     chosen = allocate(counts, wanted, FEWEST_PER_CLASS)
     judged = np.maximum(allocate(counts, min(JUDGES_PER_CANDIDATE * wanted, len(eligible))), 1)
     rng = np.random.default_rng((seed, len(data)))
-    candidates, judges, judge_weights = [np.zeros(0, int) if keep is None else keep], [], []
+    candidates, drawn, objective_weights = [np.zeros(0, int) if keep is None else keep], [], []
     for stratum in np.flatnonzero(counts):
         order = rng.permutation(eligible[strata == stratum])
         candidates.append(order[: chosen[stratum]])
         some = order[: judged[stratum]]
-        judges.append(some)
-        judge_weights.append(weights[some] * (weights[order].sum() / weights[some].sum()))
-    rows = np.concatenate(judges)
+        drawn.append(some)
+        objective_weights.append(weights[some] * (weights[order].sum() / weights[some].sum()))
+    rows = np.concatenate(drawn)
     order = np.argsort(rows)
     return Sample(
-        np.unique(np.concatenate(candidates)), rows[order], np.concatenate(judge_weights)[order]
+        np.unique(np.concatenate(candidates)), rows[order], np.concatenate(objective_weights)[order]
     )
 
 

@@ -194,7 +194,7 @@ class UpdatedFactor:
         return cls(factor.mul_(sums.weight**0.5), sums.mean, alpha)
 
     def with_rows(self, features: Any, weights: Array) -> UpdatedFactor | None:
-        """Add rows; None once there are so many that another factorisation is cheaper."""
+        """Add rows; None if another factorisation is cheaper."""
         rows = torch.as_tensor(features).to(self.lower)
         if sum(one.shape[1] for one in self.later) + len(rows) > len(self.lower) // LATER:
             return None

@@ -72,7 +72,7 @@ class QuasiNewton(Training):
     Parameters
     ----------
     iterations : int, optional
-        At most so many after every point.
+        Most steps after every point.
     tolerance : float, optional
         It ends earlier where no entry of the gradient is larger.
 
@@ -219,7 +219,7 @@ class ConjugateGradients(InverseHessian):
     Parameters
     ----------
     steps : int, optional
-        At most so many products a solve.
+        Most products of a solve.
     damping : float, optional
         Added to the Hessian's diagonal, for one that is not positive.
     tolerance : float, optional

@@ -1,1 +1,1 @@
-"""Iterations that know nothing of coresets: each formula once, for whoever needs it."""
+"""Linear algebra and iterations that do not depend on coresets."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore.bilevel.aims import find_denied
+from bicore.bilevel.aims import find_contradicted
 from bicore.data import Array, Dataset, Targets
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import finite, half_width
@@ -145,7 +145,7 @@ def find_suspect_labels(data: Dataset, targets: Targets, seed: int = 0) -> tuple
     else:
         labels = targets.values.reshape(-1)[examined]
         margins = predicted.max(1) - predicted[np.arange(len(labels)), labels]
-        suspect = find_denied(torch.from_numpy(predicted), labels)
+        suspect = find_contradicted(torch.from_numpy(predicted), labels)
     places = np.flatnonzero(suspect)
     places = places[np.argsort(-margins[places], kind="stable")]
     return len(examined), examined[places], predicted[places]

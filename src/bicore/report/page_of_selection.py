@@ -164,7 +164,7 @@ def _parameters(coreset: Coreset) -> list[list[str]]:
         "kernel": known.kernel,
         "loss": known.loss,
         "regulariser": regulariser,
-        "weights": "1 each" if coreset.binary else "learnt",
+        "weights": "1 each" if coreset.binary else "learned",
         "objective": None if coreset.objective is None else f"{coreset.objective:.6g}",
         "seed": known.seed,
         "seconds": f"{known.seconds:.2f}",

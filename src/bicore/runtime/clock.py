@@ -154,7 +154,7 @@ class Clock:
         Raises
         ------
         TimeLimitError
-            Where the time is over and nobody inside had anything to return.
+            If the time is over and there is nothing to return.
 
         Examples
         --------

@@ -40,7 +40,7 @@ class Step:
     seconds : float
         Since the selection began.
     left : float, optional
-        Seconds that are left, where whoever works knows better than a straight line.
+        Seconds that are left, if the worker has a better estimate than a straight line.
 
     Examples
     --------

@@ -99,7 +99,7 @@ def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: f
     """Do the parts of something large, each on one thread, as many at a time as the call has.
 
     Threads that split every operation wait at the end of each for the slowest of them; a part is a
-    matter of one thread, and whoever is free takes the next.
+    matter of one thread, and a free thread takes the next.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: f
         try:
             for part in parts:
                 waiting.append(pool.submit(work, part))
-                if len(waiting) > threads:  # one lies ready for whoever is free
+                if len(waiting) > threads:  # one is ready for a free thread
                     waiting.popleft().result()
             while waiting:
                 waiting.popleft().result()

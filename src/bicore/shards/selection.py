@@ -235,7 +235,7 @@ class Selection:
         if not late:
             return Status.INTERRUPTED, f"{words}it was interrupted"
         whole = count == self.request.size
-        return Status.LESS_REFINED if whole else Status.OUT_OF_TIME, f"{words}the time was over"
+        return Status.NOT_REFINED if whole else Status.OUT_OF_TIME, f"{words}the time was over"
 
     @property
     def _positions(self) -> Array:

@@ -129,8 +129,8 @@ class MomentMemory(MergingBuffer):
     Notes
     -----
     If the rows of a stream are independent draws, later rows replace earlier ones that are as good:
-    most rows kept are recent. Nothing is lost by that, because the choice is judged by the moments
-    of the whole stream, and a recent row of such a stream says as much as an early one.
+    most rows kept are recent. Nothing is lost by that, because the choice is evaluated by the
+    moments of the whole stream, and a recent row of such a stream says as much as an early one.
 
     Examples
     --------

@@ -264,9 +264,9 @@ class ReplayMemory(SelectingMemory, TaskMemory):
 class JointReplay(TaskMemory):
     """The rows of all tasks from which a model learns most about all of them.
 
-    A memory with a share per task shrinks each by choosing again among its rows, and judges a task
-    by itself. Here a row stays for what it says about everything seen, whichever task it came with
-    (:class:`MomentMemory`); a task may end with more rows than another.
+    A memory with a share per task shrinks each by choosing again among its rows, and evaluates a
+    task by itself. Here a row stays for what it says about everything seen, whichever task it came
+    with (:class:`MomentMemory`); a task may end with more rows than another.
 
     Parameters
     ----------

@@ -199,7 +199,7 @@ class GradientSampling(Buffer):
         integer program): of the kept rows and the batch together, drop the row whose cosines to the
         others sum highest, until the memory holds the rest.
     compared : int
-        How many kept rows, drawn for every so many new ones, a new row is compared with.
+        Number of kept rows, drawn once for this many new rows, that a new row is compared with.
 
     Raises
     ------

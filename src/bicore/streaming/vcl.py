@@ -490,7 +490,7 @@ class VariationalLearner:
             (copies, rows, classes).
         """
         if not 0 <= task < max(self.tasks, 1):
-            raise InputError(f"task={task} must be a task that was learnt: 0 to {self.tasks - 1}.")
+            raise InputError(f"task={task} must be a task that was learned: 0 to {self.tasks - 1}.")
         network = self.refined(task)
         head = task if self.multi_head else 0
         found = []

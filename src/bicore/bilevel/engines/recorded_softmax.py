@@ -289,7 +289,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         return objectives
 
     def _hand_over(self) -> ImplicitEngine:
-        """The engine without fixed numbers of iterations, with the points settled so far."""
+        """The engine without fixed numbers of iterations, with the points confirmed so far."""
         if self._successor is None:
             successor = self._general()
             if self._chosen:
@@ -298,7 +298,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         return self._successor
 
     def recover(self) -> bool:
-        """Go back to the points settled so far and allow a step more iterations; False where that
+        """Go back to the points confirmed so far and allow a step more iterations; False where that
         was done often enough."""
         m = len(self._chosen)
         fit = self.fit

@@ -76,7 +76,7 @@ class InnerProblem:
         honestly achieve.
 
         Where a fit all but interpolates, the two terms of r are differences of nearly equal
-        numbers, and r can be no smaller beside them than rounding is beside the targets.
+        numbers, and r can be no smaller relative to them than rounding is relative to the targets.
         """
         r, relative = self.residual(alpha, predictions)
         zeros = torch.zeros_like(alpha)

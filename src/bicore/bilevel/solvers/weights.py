@@ -110,7 +110,7 @@ class ProjectedGradient(WeightOptimiser):
     Parameters
     ----------
     steps, final_steps : int
-        At most so many after each point, and when all points are there.
+        Most steps after each point, and after the last one.
     largest : float
         The bound of the weights. The open cone has no minimum: a common factor on the weights is a
         smaller regulariser.
@@ -170,7 +170,7 @@ class Adam(WeightOptimiser):
     rate : float
         The step.
     steps, final_steps : int
-        So many after each point, and when all points are there.
+        Steps after each point, and after the last one.
     decay, second_decay, epsilon : float
         Adam's own.
 

@@ -136,7 +136,7 @@ class Strategy(ABC):
     ordered = True
     #: Points taken between two looks at the scores.
     together = 1
-    #: Whether it is decided when the data are seen.
+    #: Whether it is chosen when the data are known.
     open = False
 
     def grown(self, size: int, available: int) -> int:
@@ -157,7 +157,7 @@ class Strategy(ABC):
         return size
 
     def effort(self, taken: int, points: int, outer: int) -> Effort:
-        """What refining takes beside growing.
+        """The cost of refining in addition to growing.
 
         Parameters
         ----------
@@ -213,12 +213,12 @@ class Refining(Strategy):
         except KeyboardInterrupt:
             ending = Ending(
                 Status.INTERRUPTED,
-                "interrupted while the points were refined: all points, less refined",
+                "interrupted while the points were refined: all points, not refined",
             )
         except TimeOver:
             ending = Ending(
-                Status.LESS_REFINED,
-                "stopped by max_seconds while the points were refined: all points, less refined",
+                Status.NOT_REFINED,
+                "stopped by max_seconds while the points were refined: all points, not refined",
             )
         status = assembly.ordered(points[: assembly.size], self.exact)
         if status is Status.COMPLETE:
@@ -279,9 +279,9 @@ def _cut(assembly: Assembly, status: Status) -> Ending:
         return Ending(status, ended(status, taken, size))
     how = "interrupted"
     if status is Status.OUT_OF_TIME:
-        status = Status.LESS_REFINED
+        status = Status.NOT_REFINED
         how = "stopped by max_seconds"
-    return Ending(status, f"{how} before the points were refined: all points, less refined")
+    return Ending(status, f"{how} before the points were refined: all points, not refined")
 
 
 def unit_objective(engine: ReweighableEngine, points: Array | list[int]) -> float:
@@ -308,7 +308,7 @@ class Greedy(Strategy):
 
 @dataclass(frozen=True)
 class OpenStrategy(Greedy):
-    """Decided when the data are seen; until then one point at a time.
+    """Chosen when the data are known; until then one point at a time.
 
     Examples
     --------
@@ -323,7 +323,7 @@ class OpenStrategy(Greedy):
 
 @dataclass(frozen=True)
 class Batches(Strategy):
-    """Several points at a time, for large coresets and dear fits.
+    """Several points at a time, for large coresets and expensive fits.
 
     With the squared error they are chosen greedily and exactly among the four times as many best
     scores and taken at once: one block product in place of a pass over the kernel matrix for each.

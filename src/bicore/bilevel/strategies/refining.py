@@ -29,11 +29,11 @@ ATTEMPTS, FACTOR = 12, 4.0
 #: A step that promises less than this share of the penalised objective is none.
 FLAT = 1e-9
 STOPPED = Ending(
-    Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
+    Status.NOT_REFINED, "stopped by max_seconds during the exchanges: all points, not refined"
 )
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
 BROKEN_PROMISES = 5
-#: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
+#: At least this many other points are exchanged with, after every pass over all pairs.
 SHORTLIST = 64
 #: … as many as there are chosen, and one of so many points.
 SHARE = 50
@@ -47,7 +47,7 @@ FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
 READS_A_PAIR = 72
 SPARSE = Ending(
-    Status.LESS_REFINED,
+    Status.NOT_REFINED,
     "stopped by max_seconds while the weights grew sparse: the largest were taken",
 )
 IMPRECISE = (

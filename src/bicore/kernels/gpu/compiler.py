@@ -124,7 +124,7 @@ def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0)
 
 @functools.cache
 def source_of(file: str) -> str:
-    """The text of a file beside this one.
+    """The text of a file in this folder.
 
     Parameters
     ----------

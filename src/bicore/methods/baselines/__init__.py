@@ -1,1 +1,1 @@
-"""The rivals: selectors made of one rule, without an inner problem."""
+"""Baselines: selectors with one rule and without an inner problem."""

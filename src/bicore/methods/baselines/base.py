@@ -1,4 +1,4 @@
-"""Baselines: selectors made of one rule, without an inner problem.
+"""Baselines: selectors with one rule and without an inner problem.
 
 A rule sees a :class:`Job`, whose rows have positive weight and are sorted by id, so that neither
 the order of rows nor rows of weight zero change its answer. It passes its picks one by one to a
@@ -138,7 +138,7 @@ class Growth:
         if len(self.order) < self.size:
             self.end(Status.OUT_OF_TIME)
         else:
-            self.end(Status.LESS_REFINED, "stopped by max_seconds after the last point")
+            self.end(Status.NOT_REFINED, "stopped by max_seconds after the last point")
 
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
@@ -166,7 +166,7 @@ def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
 
 
 class PlainSelector(Selector):
-    """A selector made of one rule."""
+    """A selector with one rule."""
 
     #: Whether its objective may be measured on other rows than those it chooses from.
     takes_outer = False

@@ -658,9 +658,9 @@ class InducingPoints(OverSpace):
             self._refine(inducing, growth, rng)
         except TimeOver:
             growth.end(
-                Status.LESS_REFINED,
+                Status.NOT_REFINED,
                 f"stopped by max_seconds after {growth.details['proposals']} of {self.proposals} "
-                "proposals: all points, less refined",
+                "proposals: all points, not refined",
             )
 
     def _refine(self, inducing: Inducing, growth: Growth, rng: np.random.Generator) -> None:
