@@ -129,8 +129,21 @@ def unseen() -> str:
 
 
 def tables() -> str:
-    helpers = (standing_table, below, large_table, wrong_label_table)
+    helpers = (standing_table, below, large_table, wrong_label_table, hard_table)
     return render("tables/battery.md", **{one.__name__: one for one in helpers})
+
+
+def hard_table() -> str:
+    """Show mean and worst scores of hard problems, by the way their rows were chosen."""
+    ways = ("uniform", "earlier", "default", "model")
+    body = [
+        [row["problem"], row["judge"], str(row["size"])]
+        + [f"{np.mean(row[way]):.3f} ({min(row[way]):.3f})" for way in ways]
+        for row in read_record("hard")["rows"]
+    ]
+    return table(
+        ["problem", "model", "points", "uniform", "earlier", "default", "for the model"], body
+    )
 
 
 def large_table() -> str:

@@ -54,7 +54,7 @@ class Heads:
 
     def _plain(self, sample: Sample, test: Sample) -> float:
         points, rows = apart(sample, self.tuning)
-        x, targets = points.x.double().numpy(), goals(points, CLASSES)
+        x, targets = points.x.double().numpy(), goals(points, CLASSES).numpy()
         gram = x @ x.T
         scale = float(gram.diagonal().mean())
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from bicore.methods.search import fit_engine
 from torch.func import grad
 
 from benchmarks.common import report
 from bicore import Dataset, Runtime
 from bicore.bilevel.prepare import Room, prepare
 from bicore.methods.network import CRITERIA
+from bicore.methods.outcome import fit_engine
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients
 from bicore.networks.problem import FlatModule, NetworkProblem, Rows

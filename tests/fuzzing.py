@@ -8,6 +8,7 @@ import io
 import json
 import pickle
 import struct
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class Case:
     content: Callable[[], bytes]
     words: tuple[str, ...]
     beside: Callable[[], dict[str, bytes]] = dict
+    method: tuple[str, ...] = ("--method", "uniform")
 
 
 def csv_text() -> bytes:
@@ -141,8 +143,19 @@ def zstd(content: bytes) -> bytes:
     return pyarrow.Codec("zstd").compress(content, asbytes=True)
 
 
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("t.csv", csv_text())
+    return file.getvalue()
+
+
 def table(name: str, content: Callable[[], bytes]) -> Case:
     return Case(name, content, (name, *TABLE))
+
+
+def parquet(file: io.BytesIO) -> None:
+    pyarrow.parquet.write_table(typed(), file)
 
 
 CASES = {
@@ -153,7 +166,14 @@ CASES = {
     "csv.bz2": table("t.csv.bz2", lambda: bz2.compress(csv_text())),
     "csv.zst": table("t.csv.zst", lambda: zstd(csv_text())),
     "jsonl": table("t.jsonl", json_text),
-    "parquet": table("t.parquet", written(lambda file: pyarrow.parquet.write_table(typed(), file))),
+    "parquet": table("t.parquet", written(parquet)),
+    "json": table(
+        "t.json", lambda: json.dumps(list(map(json.loads, json_text().splitlines()))).encode()
+    ),
+    "csv.zip": table("t.csv.zip", zipped),
+    "parquet in parts": Case(
+        "t.parquet", written(parquet), ("t.parquet", "--target", "y"), method=("--passes",)
+    ),
     "feather": table(
         "t.feather", written(lambda file: pyarrow.feather.write_feather(typed(), file))
     ),

@@ -1,12 +1,11 @@
 """The battery: which sets are held out, and how methods are compared."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import battery, battery_page
+from benchmarks import battery_page
 from benchmarks.battery.memories import BUFFERS, replay, stream
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
@@ -55,28 +54,6 @@ def test_methods_are_compared_by_paired_differences():
     assert {line["rank"] for line in battery_page.standing(same, False)} == {2}  # ties share ranks
     turned = rows({"class-balanced": above, "default": chance})
     assert battery_page.losses(turned, False) == ["wine, 5 points, knn (-0.103)"]
-
-
-@pytest.mark.slow
-def test_a_job_gives_a_row_for_each_method_and_for_all_data(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(80, 3))
-    np.savez(tmp_path / "wine.npz", x=x, y=np.where(x[:, 0] > 0, "up", "down"))
-    protocol = PROTOCOLS["variants"]
-    small = SimpleNamespace(**{**vars(protocol), "sets": ("wine",), "seeds": 1, "fixed": {}})
-    small.sizes = lambda classes, pool: [4]
-    small.methods = {name: protocol.methods[name] for name in ("uniform", "default")}
-    job = ("variants", "wine", 0, 0.0, str(tmp_path), "cpu", (*small.methods, "all data"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PROTOCOLS, "variants", small)
-        from benchmarks.battery.work import _rows
-
-        found = _rows(job)
-    assert [row["method"] for row in found] == ["uniform", "default", "all data"]
-    assert set(found[1]["scores"]) == {"logistic", "forest", "knn"}
-    assert found[1]["classes"] == 2
-    assert all(0 <= value <= 1 for row in found for own in row["scores"].values() for value in own)
-    assert callable(battery.run)
 
 
 def five_classes():

@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import pickle
 import re
-import struct
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,24 +24,12 @@ from benchmarks.battery.sets import LARGE
 from benchmarks.busy import Problem
 from benchmarks.comparison_embedding import PARTS
 from benchmarks.comparison_images import PROTOCOL
+from benchmarks.hard import PROBLEMS
+from tests.fuzzing import idx
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(0)
-
-
-def write_idx(path, array):
-    head = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape)
-    path.write_bytes(gzip.compress(head + array.tobytes()))
-
-
-def write_mnist(folder):
-    for part, count in (("train", 600), ("t10k", 100)):
-        y = np.arange(count) % 10
-        x = RNG.integers(0, 90, (count, 28, 28))
-        x[np.arange(count), 2 * y] += 150
-        write_idx(folder / f"{part}-images-idx3-ubyte.gz", x.astype(np.uint8))
-        write_idx(folder / f"{part}-labels-idx1-ubyte.gz", y.astype(np.uint8))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +38,13 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     for name in ("MNIST/raw", "cifar-10-batches-py", "cifar10-embedding", "banking77-embedding"):
         (folder / name).mkdir(parents=True)
-    write_mnist(folder / "MNIST" / "raw")
+    for part, count in (("train", 600), ("t10k", 100)):
+        y = np.arange(count) % 10
+        x = RNG.integers(0, 90, (count, 28, 28))
+        x[np.arange(count), 2 * y] += 150
+        for kind, values in (("images-idx3", x), ("labels-idx1", y)):
+            packed = gzip.compress(idx(values.astype(np.uint8)))
+            (folder / "MNIST" / "raw" / f"{part}-{kind}-ubyte.gz").write_bytes(packed)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
         y = (np.arange(40) % 10).tolist()
         pixels = RNG.integers(0, 255, (40, 3072), dtype=np.uint8)
@@ -68,33 +62,15 @@ def data(tmp_path_factory):
     return folder
 
 
-class Here:
-    """A pool of processes that does its work in this one."""
-
-    def __init__(self, *options):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def imap_unordered(self, work, jobs):
-        return map(work, jobs)
-
-    def starmap(self, work, jobs, chunksize=1):
-        return [work(*job) for job in jobs]
-
-
 def in_this_process(patch, module):
-    usual, here = multiprocessing.get_context, SimpleNamespace(Pool=Here)
+    """Threads instead of processes, so that the small constants hold there too."""
+    usual, threads = multiprocessing.get_context, SimpleNamespace(Pool=ThreadPool)
     patch.setattr(
-        multiprocessing, "get_context", lambda kind=None: here if kind == "spawn" else usual(kind)
+        multiprocessing, "get_context", lambda way=None: threads if way == "spawn" else usual(way)
     )
     if hasattr(module, "ProcessPoolExecutor"):
         patch.setattr(module, "ProcessPoolExecutor", lambda count, context: ThreadPoolExecutor(1))
-        patch.setattr(module, "get_context", lambda kind: None)
+        patch.setattr(module, "get_context", lambda way: None)
 
 
 def tabpfn(folder, device, x, y, test_x, classes, with_test):
@@ -102,6 +78,13 @@ def tabpfn(folder, device, x, y, test_x, classes, with_test):
     return np.full((len(test_x), classes), 1 / classes)
 
 
+def two_classes(sources):
+    """Stands for a table of a package."""
+    x = RNG.normal(size=(300, 5))
+    return x, (x[:, 0] > 0).astype(int)
+
+
+HARD = tuple(replace(one, read=two_classes, size=8) for one in PROBLEMS[1:])
 BUSY = (Problem("small", "mnist(100)", "select(data, size=3, runtime=runtime)"),)
 PART = {"pool": 60, "sizes": {4: 1}}
 BATTERY = PROTOCOLS | {"aside": replace(PROTOCOLS["kept"], sets=("wine",), seeds=1)}
@@ -153,7 +136,7 @@ SMALL = {
     "peers_scale": ([], {"COUNTS": (300,), "SHARES": (0.02,), "TEST_ROWS": 100, "LIMIT": 60}),
     "workers": (["--pool", "600"], {"SIZE": 5, "WIDTH": 8, "PARTS": 2}),
     "collapse": ([], {"SHARES": (0.3,), "SIZES": (2, 5), "ROWS": 100, "DIGITS": 200}),
-    "hard": (["--cache", "packages"], {}),
+    "hard": (["--cache", "packages"], {"PROBLEMS": HARD}),
     "large": ([], {"LARGE": dict(list(LARGE.items())[:1]), "SIZES": (5,), "LARGEST": 10}),
     "learner": ([], {
         "CASES": (("SplitMNIST", "patches", 16, True), ("CIFAR-10 embedding", "rows", 0, True)),
@@ -171,17 +154,6 @@ SMALL = {
 NEEDED = {"doors": "datasets", "workers": "distributed"}
 
 
-def hard_packages(folder):
-    """The problems are read from packages; here they are made."""
-    from benchmarks import hard
-
-    def read(sources):
-        x = RNG.normal(size=(300, 5))
-        return x, (x[:, 0] > 0).astype(int)
-
-    return tuple(replace(one, read=read, size=8) for one in hard.PROBLEMS[1:])
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_a_benchmark_runs_to_its_end(name, data, tmp_path, monkeypatch, capsys):
     if name == "gpu" and not torch.cuda.is_available():
@@ -194,8 +166,6 @@ def test_a_benchmark_runs_to_its_end(name, data, tmp_path, monkeypatch, capsys):
     for constant, value in constants.items():
         where = constant if "." in constant else f"benchmarks.{name}.{constant}"
         monkeypatch.setattr(where, value)
-    if name == "hard":
-        monkeypatch.setattr(module, "PROBLEMS", hard_packages(tmp_path))
     if name == "text":
         data = data / "banking77-embedding"
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,8 @@ MEMORY = 100_000_000
 ROOM = 300_000_000
 EACH = 110
 TEXTS = 180
-WORDS = ("--method", "uniform", "--size", "1", "--json", "--quiet", "--memory", str(MEMORY))
+WORDS = ("--size", "1", "--json", "--quiet", "--memory", str(MEMORY))
+UNIFORM = ("--method", "uniform")
 
 blows: st.SearchStrategy[list[Blow]] = st.lists(
     st.tuples(
@@ -49,8 +50,8 @@ def held(process):
     return process("--version").peak
 
 
-def check(run, words, folder, held=0, **options) -> int:
-    result = run("select", *words, *WORDS, cwd=folder, **options)
+def check(run, words, folder, held=0, method=UNIFORM, **options) -> int:
+    result = run("select", *words, *method, *WORDS, cwd=folder, **options)
     said = f"{result.returncode}: {result.stderr}"
     assert result.returncode in (0, 1, 2), said
     if result.returncode:
@@ -78,13 +79,15 @@ def laid_out(folder: Path, name: str) -> Path:
 def test_spoilt_files_end_in_a_result_or_one_line(process, held, tmp_path, name):
     path = laid_out(tmp_path, name)
     content = path.read_bytes()
-    assert check(process, CASES[name].words, tmp_path, held, seconds=HANG) == 0
+    case = CASES[name]
+    options = {"held": held, "method": case.method, "seconds": HANG}
+    assert check(process, case.words, tmp_path, **options) == 0
 
     @fuzzed(EACH)
     @given(blows)
     def spoil(made):
         path.write_bytes(spoilt(content, made))
-        check(process, CASES[name].words, tmp_path, held, seconds=HANG)
+        check(process, case.words, tmp_path, **options)
 
     spoil()
 

@@ -63,9 +63,9 @@ class Table:
         metadata={
             "info": typer.Argument(
                 metavar="SOURCE",
-                help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.jsonl|.parquet|"
-                ".feather|.arrow (text also .gz|.bz2|.zst), a folder of images, or - (CSV on "
-                "standard input); for select and estimate also a folder or 'pattern' of "
+                help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.json|.jsonl|"
+                ".parquet|.feather|.arrow (text also .gz|.bz2|.zst|.zip), a folder of images, or - "
+                "(CSV on standard input); for select and estimate also a folder or 'pattern' of "
                 ".npy|.npz|.parquet shards.",
             )
         }
