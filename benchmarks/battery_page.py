@@ -153,13 +153,17 @@ def large_table() -> str:
     for name, size in sorted({(row["table"], row["size"]) for row in rows}):
         own = where(rows, table=name, size=size)
         cells = [f"{name} ({own[0]['rows']:,} rows)", str(size)]
-        for pool in ("uniform", 5000, 0):
+        for pool in ("uniform", 5000, 20_000, 50_000, 0):
             scored = np.array([row["scores"] for row in where(own, pool=pool)])
+            if not len(scored):  # the table is smaller, or the size was not selected there
+                cells.append("")
+                continue
             means = " ".join(f"{mean:.3f}" for mean in scored.mean(0))
             cells.append(f"{means} ({scored.mean(1).min():.3f})")
         seconds = np.median([row["seconds"] for row in where(own, pool=0)])
         lines.append([*cells, f"{seconds:.0f}"])
-    heads = ["table", "points", "uniform", "default, 5,000 rows", "default, all rows", "seconds"]
+    pools = ("5,000 rows", "20,000 rows", "50,000 rows", "all rows")
+    heads = ["table", "points", "uniform", *(f"default, {pool}" for pool in pools), "seconds"]
     return table(heads, lines)
 
 
@@ -171,10 +175,10 @@ def large_verdict(pool: str | int) -> str:
         cell[row["seed"]] = float(np.mean(row["scores"]))
     found = []
     for cell, own in scored[0].items():
-        seeds = own.keys() & scored[pool][cell].keys()
-        found.append(
-            verdict(*({seed: one[seed] for seed in seeds} for one in (own, scored[pool][cell])))
-        )
+        other = scored[pool].get(cell, {})
+        seeds = own.keys() & other.keys()
+        if len(seeds) > 1:
+            found.append(verdict(*({seed: one[seed] for seed in seeds} for one in (own, other))))
     better, worse = (sum(sign == side for sign, _ in found) for side in (1, -1))
     lead = float(np.mean([mean for _, mean in found]))
     counts = f"better in {better} and worse in {worse} of {len(found)} tables and sizes"

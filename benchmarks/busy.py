@@ -104,7 +104,9 @@ PROBLEMS = (
         "exchange, 100 of 1000", "mnist(1000)", _select(100, f"{CONSTANT}strategy='exchange', ")
     ),
     Problem(
-        "learnt weights, 30 of 1000", "mnist(1000)", _select(30, f"{CONSTANT}weights='learnt', ")
+        "learned weights, 30 of 1000",
+        "mnist(1000)",
+        _select(30, f"{CONSTANT}weighting='learned', "),
     ),
     Problem("reweight, 100 of 1000, cross-entropy", "mnist(1000)", f"reweight({POINTS})"),
     Problem("influence, 100 of 1000, cross-entropy", "mnist(1000)", f"influence({POINTS})"),

@@ -1,4 +1,4 @@
-"""Whether learnt weights help a moment memory: heads on its rows, alike and with weights.
+"""Whether learned weights help a moment memory: heads on its rows, alike and with weights.
 
     python -m benchmarks moment_weights --data DIR --seeds 3 --record
 

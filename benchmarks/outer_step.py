@@ -1,4 +1,4 @@
-"""One outer step of learnt weights: in the parameters of a ResNet-18, and in the proxy.
+"""One outer step of learned weights: in the parameters of a ResNet-18, and in the proxy.
 
     python -m benchmarks outer_step --device cuda --json
 

@@ -1,5 +1,5 @@
 """Streams: points a second, whether an update grows dearer with the stream, and equal against
-learnt weights in the slots.
+learned weights in the slots.
 
     python -m benchmarks stream --data DIR --json
 

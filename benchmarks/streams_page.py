@@ -136,7 +136,7 @@ def buffer_table(rows: Rows, head: str) -> str:
 
 
 def moment_weight_rows(record: Row) -> list[Row]:
-    """Objectives and gains of learnt weights, for each data set and capacity."""
+    """Objectives and gains of learned weights, for each data set and capacity."""
     found = []
     for data, capacity in dict.fromkeys((row["data"], row["capacity"]) for row in record["rows"]):
         rows = where(record["rows"], data=data, capacity=capacity)
