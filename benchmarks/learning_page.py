@@ -57,6 +57,7 @@ class Point:
     bytes: int
     shown: bool
     seconds: float | None = None
+    mark: str = ""
 
 
 def heads() -> Iterator[Point]:
@@ -77,6 +78,7 @@ def heads() -> Iterator[Point]:
                 same[0]["bytes"],
                 width in SHOWN[case],
                 seconds,
+                " †" if same[0]["device"] == "cpu" else "",
             )
 
 

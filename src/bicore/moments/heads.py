@@ -32,7 +32,7 @@ from bicore.moments.features.maps import Rows
 from bicore.moments.features.registry import AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import narrow, wide
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
@@ -393,7 +393,8 @@ class Head(BaseEstimator):  # type: ignore[misc]
         constant = constant_of(features)
         if factor is not None:
             self.alpha_ = factor.alpha
-            model, shift = factor.solve(moments, constant)
+            with narrow(), wide(float(moments.cross.size) * moments.width):
+                model, shift = factor.solve(moments, constant)
         else:
             whole = centre(moments, self.prior, constant)
             if self.alpha == "auto":

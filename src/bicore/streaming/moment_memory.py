@@ -616,7 +616,7 @@ class MomentMemory(MergingBuffer):
         return make_head(
             moments,
             self.feature_map_,
-            held=self.held_out,
+            held=self.held_out if factor is None else None,
             alpha=alpha,
             prior=prior,
             choose_width=choose_width,
