@@ -51,50 +51,7 @@ def query(
     random_state: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
-    """Select the points of a pool to label next.
-
-    Parameters
-    ----------
-    x_labelled, y_labelled : array
-        The labelled points, at least one of each of two classes.
-    x_pool : array
-        The points without labels.
-    batch_size : int
-        Number of points to label next.
-    pseudo_labels : array or callable, optional
-        A label for each point of the pool, or a function of ``x_pool`` that returns them
-        (``model.predict``). Default: predictions of a kernel model fitted on the labelled points.
-    selector : BilevelSelector, optional
-        Kernel, loss and regularisation; by default the NTK with the squared error. An unset
-        strategy is greedy.
-    landmarks : int, optional
-        Number of points for Nyström features of the kernel: for pools of more than some ten
-        thousand points.
-    augmentations : sequence of callable
-        Transformations of a point, such as ``bicore.kernels.shifts(1)``; the kernel is averaged
-        over them.
-    random_state : int
-        Seed for all random draws.
-    runtime : Runtime, optional
-        Device and limits.
-
-    Returns
-    -------
-    Coreset
-        Its ``indices`` are rows of ``x_pool`` in the order of selection.
-
-    Raises
-    ------
-    InputError
-        If the arrays do not match, or only one class is labelled.
-
-    Examples
-    --------
-    >>> x = np.random.default_rng(0).normal(size=(60, 2))
-    >>> y = (x[:, 0] > 0).astype(int)
-    >>> query(x[:6], y[:6], x[6:], 3, selector=BilevelSelector("rbf", inner_reg=0.1)).indices.shape
-    (3,)
-    """
+    """Select the points of a pool to label next."""
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
     chooser = selector or BilevelSelector("ntk", intercept=0.0, exact=True)
@@ -131,38 +88,6 @@ def query_by_variance(
     It is V-design on rows that are centred and scaled to length 1, as suits embeddings. Each row
     counts by one minus the margin of a logistic regression on the labelled points; with targets,
     all rows count the same.
-
-    Parameters
-    ----------
-    x_labelled, y_labelled : array
-        The labelled points, at least one of each of two classes; or targets.
-    x_pool : array
-        The points without labels.
-    batch_size : int
-        Number of points to label next.
-    classes : sequence, optional
-        The labels that annotators may give; others are refused.
-    random_state : int
-        Seed for all random draws: of more than 5,000 points, a sample is used.
-    runtime : Runtime, optional
-        Device and limits.
-
-    Returns
-    -------
-    Coreset
-        Its ``indices`` are rows of ``x_pool`` in the order of selection.
-
-    Raises
-    ------
-    InputError
-        If the arrays do not match, only one class is labelled, or a label is not in ``classes``.
-
-    Examples
-    --------
-    >>> x = np.random.default_rng(0).normal(size=(60, 2))
-    >>> y = (x[:, 0] > 0).astype(int)
-    >>> query_by_variance(x[:6], y[:6], x[6:], 3).indices.shape
-    (3,)
     """
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))

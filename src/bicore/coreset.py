@@ -26,15 +26,7 @@ SHOWN = 10
 
 
 class Status(StrEnum):
-    """How a selection ended; ``Coreset.message`` has the sentence that goes with it.
-
-    Examples
-    --------
-    >>> Status.COMPLETE == "complete"
-    True
-    >>> Status.NOT_REFINED.whole, Status.OUT_OF_TIME.whole
-    (True, False)
-    """
+    """How a selection ended; ``Coreset.message`` has the sentence that goes with it."""
 
     #: Every point asked for is there.
     COMPLETE = "complete"
@@ -62,35 +54,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Provenance:
-    """What produced a coreset, typed: the part of its story that code may rely on.
-
-    Parameters
-    ----------
-    method : str
-        The selector in words.
-    rows : int, optional
-        How many rows the data had.
-    seed : int, optional
-        Of whatever was drawn.
-    seconds, preparation_seconds : float
-        The whole selection, and what passed before its first point.
-    fingerprint : str, optional
-        Of the data; see :meth:`bicore.Dataset.fingerprint`.
-    configuration : str, optional
-        A digest of everything except the data that determines the objective.
-    empty_objective : float, optional
-        The outer objective of a model of no points.
-    task, loss, kernel : str, optional
-        Of a bilevel problem.
-    inner_reg : float, optional
-        The regulariser; with ``per_point`` it is multiplied by the coreset's size.
-    per_point, automatic : bool
-        The form of the regulariser, and whether the data chose it.
-    classes : tuple, optional
-        The labels, in the order of the model's outputs.
-    notes : tuple of str
-        Sentences worth telling a person.
-    """
+    """What produced a coreset, typed: the part of its story that code may rely on."""
 
     method: str = ""
     rows: int | None = None
@@ -118,16 +82,6 @@ class Provenance:
         """Whether two coresets have the kernel, losses, regulariser and outer set in common.
 
         On the same data their objectives can then be compared.
-
-        Parameters
-        ----------
-        other : Provenance
-            Of the other coreset.
-
-        Returns
-        -------
-        bool
-            False also where one of them has no configuration that is known.
         """
         return self.configuration is not None and self.configuration == other.configuration
 

@@ -21,13 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Task(StrEnum):
-    """How labels are read.
-
-    Examples
-    --------
-    >>> read_targets(np.array([0.5, 1.5])).task
-    <Task.REGRESSION: 'regression'>
-    """
+    """How labels are read."""
 
     #: Integers, strings and booleans are classes, floats are targets.
     AUTO = "auto"
@@ -170,29 +164,7 @@ class Dataset:
 
 
 def joined(first: Dataset, second: Dataset) -> Dataset:
-    """The rows of both data sets.
-
-    Parameters
-    ----------
-    first, second : Dataset
-        Their columns must be of the same kind, and their ids must differ.
-
-    Returns
-    -------
-    Dataset
-        First then second; ids are kept.
-
-    Raises
-    ------
-    InputError
-        Where rows, labels or extra columns of the two are not of one kind.
-
-    Examples
-    --------
-    >>> both = joined(Dataset([[0.0]], ids=[7]), Dataset([[1.0]], ids=[3]))
-    >>> both.ids.tolist()
-    [7, 3]
-    """
+    """The rows of both data sets."""
     if first.x.shape[1:] != second.x.shape[1:]:
         shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
         raise InputError(f"x has rows of shape {shapes}; they must match.")
@@ -242,23 +214,7 @@ def _concatenate(name: str, first: Array, second: Array, alike: dict[str, str]) 
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels or targets as the losses read them.
-
-    Parameters
-    ----------
-    task : "classification" or "regression"
-        Which of the two they are.
-    values : array
-        Codes 0 … C−1 (n,), or a matrix of floats (n, targets).
-    classes : array, optional
-        The labels that the codes stand for.
-
-    Examples
-    --------
-    >>> targets = read_targets(np.array(["cat", "dog", "cat"]))
-    >>> targets.values.tolist(), targets.outputs
-    ([0, 1, 0], 2)
-    """
+    """Labels or targets as the losses read them."""
 
     task: Task
     values: Array
@@ -271,34 +227,7 @@ class Targets:
 
 
 def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> Targets:
-    """Decide what ``y`` is and encode it.
-
-    Parameters
-    ----------
-    y : array
-        Labels or targets, row by row.
-    task : "auto", "classification" or "regression"
-        ``"auto"``: integers, strings and booleans are classes, floats are targets.
-    classes : array, optional
-        Fixes the set of classes, for a part of the data that may lack some of them.
-
-    Returns
-    -------
-    Targets
-        Codes and classes, or a matrix of floats.
-
-    Raises
-    ------
-    InputError
-        Where ``y`` cannot be what ``task`` says, or holds a class that is not among ``classes``.
-
-    Examples
-    --------
-    >>> read_targets(np.array([0.5, 2.0])).values.tolist()
-    [[0.5], [2.0]]
-    >>> read_targets(np.array([1, 1]), classes=np.array([0, 1, 2])).outputs
-    3
-    """
+    """Decide what ``y`` is and encode it."""
     kind = as_option("task", task, Task)
     if kind is Task.AUTO:
         kind = Task.REGRESSION if y.dtype.kind == "f" else Task.CLASSIFICATION

@@ -164,13 +164,7 @@ def taken(table: Any, rows: Any) -> Any:
 
 
 def with_column(table: Any, name: str, values: Array) -> Any:
-    """The table with another column.
-
-    Raises
-    ------
-    InputError
-        If it is no table that is known, or has such a column already.
-    """
+    """The table with another column."""
     names = getattr(table, "column_names", getattr(table, "columns", None))
     library = _library(table)
     if library not in ("datasets", "pandas", "polars", "pyarrow") or names is None:

@@ -28,89 +28,31 @@ CURVATURE_TOLERANCE = 1e-7
 
 
 class Curvature(ABC):
-    """Symmetric positive semi-definite C×C blocks A_i, one a row.
-
-    Examples
-    --------
-    >>> from bicore.losses import SquaredError
-    >>> curvature = SquaredError().curvature(torch.zeros(2, 3), torch.zeros(2, 3))
-    >>> curvature.scaled(torch.tensor([1.0, 0.5])).apply(torch.ones(2, 3)).tolist()
-    [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
-    """
+    """Symmetric positive semi-definite C×C blocks A_i, one a row."""
 
     #: Rows up to which direct factors beat iterations, relative to C + 1 factors of that size.
     direct_share: ClassVar[float] = 1.0
 
     @abstractmethod
     def scaled(self, weights: Tensor) -> Curvature:
-        """The blocks w_i A_i.
-
-        Parameters
-        ----------
-        weights : Tensor
-            One number a row.
-
-        Returns
-        -------
-        Curvature
-            Of the same kind.
-        """
+        """The blocks w_i A_i."""
 
     @abstractmethod
     def apply(self, rows: Tensor) -> Tensor:
-        """A_i times row i, for every i.
-
-        Parameters
-        ----------
-        rows : Tensor
-            Of shape (m, C).
-
-        Returns
-        -------
-        Tensor
-            Of the same shape.
-        """
+        """A_i times row i, for every i."""
 
     @abstractmethod
     def typical(self) -> Tensor:
-        """The mean eigenvalue of each block on the space it acts on, for preconditioning.
-
-        Returns
-        -------
-        Tensor
-            One number a row.
-        """
+        """The mean eigenvalue of each block on the space it acts on, for preconditioning."""
 
     @abstractmethod
     def blocks(self, outputs: int) -> Tensor:
-        """The blocks written out.
-
-        Parameters
-        ----------
-        outputs : int
-            C.
-
-        Returns
-        -------
-        Tensor
-            Of shape (m, C, C).
-        """
+        """The blocks written out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Isotropic(Curvature):
-    """A_i = a_i I.
-
-    Parameters
-    ----------
-    scale : Tensor
-        The numbers a_i.
-
-    Examples
-    --------
-    >>> Isotropic(torch.tensor([2.0])).blocks(2).tolist()
-    [[[2.0, 0.0], [0.0, 2.0]]]
-    """
+    """A_i = a_i I."""
 
     scale: Tensor
     direct_share = math.inf  # one factor serves all outputs
@@ -131,21 +73,7 @@ class Isotropic(Curvature):
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Curvature):
-    """A_i = w_i (diag p_i − p_i p_iᵀ).
-
-    Parameters
-    ----------
-    probabilities : Tensor
-        The rows p_i.
-    weighted : Tensor
-        The rows w_i p_i.
-
-    Examples
-    --------
-    >>> half = torch.tensor([[0.5, 0.5]])
-    >>> Softmax(half, half).blocks(2).tolist()
-    [[[0.25, -0.25], [-0.25, 0.25]]]
-    """
+    """A_i = w_i (diag p_i − p_i p_iᵀ)."""
 
     probabilities: Tensor
     weighted: Tensor
@@ -169,18 +97,7 @@ class Softmax(Curvature):
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Curvature):
-    """Any blocks, stored.
-
-    Parameters
-    ----------
-    values : Tensor
-        Of shape (m, C, C).
-
-    Examples
-    --------
-    >>> Blocks(torch.tensor([[[3.0, 1.0], [1.0, 1.0]]])).typical().tolist()
-    [2.0]
-    """
+    """Any blocks, stored."""
 
     values: Tensor
     direct_share = 0.25  # one factor of size m·C costs more than C + 1 of size m
@@ -358,27 +275,7 @@ def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> i
 
 
 def encoded(targets: Targets, like: Tensor) -> Tensor:
-    """One-hot rows for labels, the numbers themselves for regression.
-
-    Parameters
-    ----------
-    targets : Targets
-        Labels or targets.
-    like : Tensor
-        Of the dtype and on the device that is wanted.
-
-    Returns
-    -------
-    Tensor
-        One row a point.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.data import read_targets
-    >>> encoded(read_targets(np.array(["b", "a"])), torch.empty(0)).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
+    """One-hot rows for labels, the numbers themselves for regression."""
     values = torch.from_numpy(targets.values)
     if targets.classes is not None:
         values = F.one_hot(values, len(targets.classes))

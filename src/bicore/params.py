@@ -14,12 +14,6 @@ class Parameters:
 
     Every parameter of the constructor must be an attribute of the same name, and the constructor
     must accept the attribute.
-
-    Examples
-    --------
-    >>> from bicore import BilevelSelector
-    >>> BilevelSelector("rbf").set_params(candidates=50)
-    BilevelSelector(kernel=RBF(gamma=None), candidates=50)
     """
 
     def __init_subclass__(cls, **more: Any) -> None:

@@ -23,13 +23,7 @@ _KINDS = "biuf"
 
 
 class DenseNeeded(InputError, AttributeError):
-    """Sparse rows were given to what looks at dense ones.
-
-    Examples
-    --------
-    >>> issubclass(DenseNeeded, InputError)
-    True
-    """
+    """Sparse rows were given to what looks at dense ones."""
 
 
 def dense_needed(what: str = "this kernel or method") -> DenseNeeded:
@@ -95,20 +89,7 @@ class _Sparse:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows(_Sparse):
-    """The rows of a data set, most of whose numbers are zero.
-
-    Parameters
-    ----------
-    matrix : scipy.sparse.csr_array or csr_matrix
-        Checked by :func:`sparse_rows`.
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> rows = sparse_rows(csr_array([[0.0, 2.0], [1.0, 0.0]]), "x")
-    >>> rows[[1]].shape
-    (1, 2)
-    """
+    """The rows of a data set, most of whose numbers are zero."""
 
     matrix: Any
     ndim = 2
@@ -140,24 +121,7 @@ class SparseRows(_Sparse):
 
 @dataclass(frozen=True, eq=False)
 class SparsePoints(_Sparse):
-    """Sparse rows where kernels have tensors of points: sliced alike, multiplied by one another.
-
-    Parameters
-    ----------
-    matrix : scipy.sparse.csr_array or csr_matrix
-        One row a point.
-    dtype : torch.dtype
-        Of the results.
-    device : torch.device
-        Of the results; the products themselves are SciPy's.
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> points = sparse_rows(csr_array([[0.0, 2.0], [1.0, 0.0]]), "x").points()
-    >>> points.products(points).tolist()
-    [[4.0, 0.0], [0.0, 1.0]]
-    """
+    """Sparse rows where kernels have tensors of points: sliced alike, multiplied by one another."""
 
     matrix: Any
     dtype: torch.dtype

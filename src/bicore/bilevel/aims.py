@@ -62,13 +62,7 @@ class Aimed:
 
 
 class Aims(ABC):
-    """What the outer objective compares with.
-
-    Examples
-    --------
-    >>> Smoothed().share
-    0.5
-    """
+    """What the outer objective compares with."""
 
     name: ClassVar[str]
     #: Whether it is chosen when the data are known.
@@ -78,52 +72,16 @@ class Aims(ABC):
 
     @abstractmethod
     def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
-        """The problem with its aims.
-
-        Parameters
-        ----------
-        problem : Problem
-            As the labels have it.
-        targets : Targets
-            The labels themselves.
-        eligible : array of int
-            The points that count, in the order of their ids.
-        seed : int
-            Of what is drawn.
-
-        Returns
-        -------
-        Aimed
-            Of the same points.
-        """
+        """The problem with its aims."""
 
     def outputs(self, outputs: int, regression: bool) -> int:
-        """How many numbers a point's targets become, for the memory they take.
-
-        Parameters
-        ----------
-        outputs : int
-            How many they are.
-        regression : bool
-            Whether they are no classes.
-
-        Returns
-        -------
-        int
-            At least as many.
-        """
+        """How many numbers a point's targets become, for the memory they take."""
         return outputs
 
 
 @dataclass(frozen=True)
 class Given(Aims):
-    """The labels and targets as they are: the paper's objective, for any loss.
-
-    Examples
-    --------
-    >>> Given().name
-    'given'
-    """
+    """The labels and targets as they are: the paper's objective, for any loss."""
 
     name = "given"
     plain = True
@@ -134,13 +92,7 @@ class Given(Aims):
 
 @dataclass(frozen=True)
 class Open(Given):
-    """Chosen when the data are known; until then the labels as given.
-
-    Examples
-    --------
-    >>> Open().name
-    'auto'
-    """
+    """Chosen when the data are known; until then the labels as given."""
 
     name = "auto"
     open = True
@@ -151,26 +103,6 @@ class Smoothed(Aims):
     """The mean of a label and its leave-one-out prediction; for the squared error.
 
     A separate outer set keeps its labels by default.
-
-    Parameters
-    ----------
-    share : float
-        Share of the leave-one-out prediction, from 0 to 1.
-    inputs : float, optional
-        The standard deviation of the components of the inputs that are predicted in addition to
-        the targets, all together and relative to the targets; by default 1 for a regression and
-        0 (none) for classes.
-    doubt : bool
-        Whether points whose label contradicts the others are excluded, if that helps on held-out
-        points; never more than half a class.
-    smooth_outer : bool
-        Whether the targets of a separate outer set are smoothed too, because it is a sample of the
-        same data.
-
-    Examples
-    --------
-    >>> Smoothed(share=1.0).name
-    'smoothed'
     """
 
     share: float = 0.5

@@ -83,20 +83,7 @@ BEGIN = 3
 
 @dataclass(frozen=True)
 class Trial:
-    """The held-out error of one candidate.
-
-    Parameters
-    ----------
-    name : str
-        Name of the candidate.
-    error : float
-        Squared error on the held-out points, as a share of the variance there.
-
-    Examples
-    --------
-    >>> Trial("exponential", 0.505).name
-    'exponential'
-    """
+    """The held-out error of one candidate."""
 
     name: str
     error: float
@@ -104,24 +91,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen kernel, and the kernels it was compared with.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    size, held_out : int
-        Points of a subset, and held-out points.
-    trials : tuple of Trial
-        The best first; empty if nothing was compared.
-    untried : str
-        The reason if nothing was compared.
-
-    Examples
-    --------
-    >>> Choice("exponential", 20, 100, (Trial("exponential", 0.5),)).note
-    'kernel: exponential, with a held-out error of 0.5 after 20 points'
-    """
+    """The chosen kernel, and the kernels it was compared with."""
 
     name: str
     size: int = 0
@@ -142,13 +112,7 @@ class Choice:
         )
 
     def record(self) -> dict[str, Any]:
-        """The choice as numbers and words.
-
-        Returns
-        -------
-        dict
-            For the details of a coreset.
-        """
+        """The choice as numbers and words."""
         found = asdict(self)
         found["trials"] = list(found["trials"])
         if self.trials:
@@ -161,20 +125,6 @@ class AutomaticKernel(Kernel):
     """The kernel under which random subsets of the requested size predict held-out points best.
 
     It needs labels, so it is resolved when a selection begins and cannot be evaluated itself.
-
-    Parameters
-    ----------
-    in_part : bool
-        Whether the data are a part of the problem, such as a task or a chunk of a stream; nothing
-        is compared then.
-    model : "any", "linear", "trees", "neighbours" or "network"
-        The kind of model that will be trained on the points.
-
-    Examples
-    --------
-    >>> from bicore import BilevelSelector
-    >>> BilevelSelector(kernel="auto").kernel.name
-    'auto'
     """
 
     in_part: bool = False
@@ -188,20 +138,7 @@ class AutomaticKernel(Kernel):
             raise unknown_name("model", self.model, MODELS)
 
     def candidates(self, classes: bool, columns: int) -> list[str]:
-        """Return the names of the kernels to compare.
-
-        Parameters
-        ----------
-        classes : bool
-            Whether labels are predicted, not targets.
-        columns : int
-            Number of columns of a row.
-
-        Returns
-        -------
-        list of str
-            The first is used if nothing can be compared.
-        """
+        """Return the names of the kernels to compare."""
         wide = columns >= WIDE
         base = MODELS[self.model]
         if base is None:
@@ -229,21 +166,7 @@ class AutomaticKernel(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class Chosen(Wrapper):
-    """A kernel together with the reason for its choice.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The chosen kernel.
-    choice : Choice
-        The comparison that led to it.
-
-    Examples
-    --------
-    >>> from bicore.kernels import Linear
-    >>> Chosen(Linear(), Choice("linear")).name
-    'linear'
-    """
+    """A kernel together with the reason for its choice."""
 
     choice: Choice
 

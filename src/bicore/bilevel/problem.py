@@ -92,18 +92,7 @@ class Known(Regulariser):
 
 @dataclass(frozen=True)
 class Constant(Known):
-    """The same ρ for every coreset size: the plain sum of the paper.
-
-    Parameters
-    ----------
-    value : float
-        The number ρ, above 0.
-
-    Examples
-    --------
-    >>> Constant(0.1).rho(50)
-    0.1
-    """
+    """The same ρ for every coreset size: the plain sum of the paper."""
 
     value: float
 

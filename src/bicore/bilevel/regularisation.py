@@ -38,14 +38,7 @@ SLACK = 0.01
 
 @dataclass(frozen=True)
 class Automatic(Regulariser):
-    """The ρ under which small random subsets of the training data predict the rest best.
-
-    Examples
-    --------
-    >>> from bicore import BilevelSelector
-    >>> BilevelSelector().inner_reg
-    Automatic()
-    """
+    """The ρ under which small random subsets of the training data predict the rest best."""
 
     automatic = True
 

@@ -13,13 +13,7 @@ from bicore.bilevel.contract import Engine, Quantity
 
 
 class Rule(ABC):
-    """Scores every point from what an engine offers; the lowest score is taken.
-
-    Examples
-    --------
-    >>> RULES["gain"]().quantity
-    <Quantity.GAIN: 2>
-    """
+    """Scores every point from what an engine offers; the lowest score is taken."""
 
     name: ClassVar[str]
     #: What selection by this rule is called in tables.
@@ -33,46 +27,16 @@ class Rule(ABC):
 
     @abstractmethod
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
-        """One for every training point, or for ``columns``.
-
-        Parameters
-        ----------
-        engine : Engine
-            The coreset so far.
-        columns : Tensor, optional
-            Numbers of the points that need a score.
-
-        Returns
-        -------
-        Tensor
-            The lowest is the point to take.
-        """
+        """One for every training point, or for ``columns``."""
 
     def against(self, losses: Callable[[], Tensor]) -> Rule:
-        """The rule for one problem.
-
-        Parameters
-        ----------
-        losses : callable
-            Gives every point's loss under the model of all data, which takes a fit.
-
-        Returns
-        -------
-        Rule
-            Itself, where it compares with nothing.
-        """
+        """The rule for one problem."""
         return self
 
 
 @dataclass(frozen=True)
 class Gradient(Rule):
-    """By the implicit gradient ∂G/∂w_k: the paper's rule, for any loss.
-
-    Examples
-    --------
-    >>> Gradient().name
-    'gradient'
-    """
+    """By the implicit gradient ∂G/∂w_k: the paper's rule, for any loss."""
 
     name = "gradient"
     quantity = Quantity.GRADIENT
@@ -83,13 +47,7 @@ class Gradient(Rule):
 
 @dataclass(frozen=True)
 class OpenRule(Gradient):
-    """Chosen when the data are known; until then the gradient.
-
-    Examples
-    --------
-    >>> OpenRule().name
-    'auto'
-    """
+    """Chosen when the data are known; until then the gradient."""
 
     name = "auto"
     open = True
@@ -97,13 +55,7 @@ class OpenRule(Gradient):
 
 @dataclass(frozen=True)
 class Gain(Rule):
-    """By the exact decrease of the objective; for the squared error with weights of 1.
-
-    Examples
-    --------
-    >>> Gain().name
-    'gain'
-    """
+    """By the exact decrease of the objective; for the squared error with weights of 1."""
 
     name = "gain"
     quantity = Quantity.GAIN
@@ -117,11 +69,6 @@ class FirstOrder(Rule):
     """By the gradient with the identity in place of the inverse Hessian.
 
     This is GLISTER (Killamsetty et al. 2021).
-
-    Examples
-    --------
-    >>> FirstOrder().method
-    'glister'
     """
 
     name = "first-order"
@@ -137,16 +84,6 @@ class ReducibleLoss(Rule):
     """By how much a point's loss exceeds its loss under the model of all data.
 
     This is CSReL (Tong et al. 2025): what no model could learn is not taken.
-
-    Parameters
-    ----------
-    reference : Tensor, optional
-        Every point's loss under the model of all data; filled in by :meth:`against`.
-
-    Examples
-    --------
-    >>> ReducibleLoss().method
-    'reducible loss'
     """
 
     reference: Tensor | None = field(default=None, compare=False, repr=False)

@@ -38,36 +38,14 @@ Picked = tuple[str, Coreset, float]
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a comparison: every method at every size for every seed.
-
-    Parameters
-    ----------
-    methods : mapping
-        Selectors, or functions from a seed to a buffer, by their names in tables.
-    sizes : sequence of int
-        Numbers of selected points; for a stream, numbers of rows seen.
-    seeds : sequence of int
-        Repetitions, each with its own pool and training.
-
-    Examples
-    --------
-    >>> from bicore.methods import ClassBalanced, Uniform
-    >>> Grid({"uniform": Uniform(), "balanced": ClassBalanced()}, [5, 10], range(3)).cells()
-    12
-    """
+    """The cells of a comparison: every method at every size for every seed."""
 
     methods: Mapping[str, Any]
     sizes: Sequence[int]
     seeds: Sequence[int]
 
     def cells(self) -> int:
-        """The number of rows of a complete comparison.
-
-        Returns
-        -------
-        int
-            Methods times sizes times seeds.
-        """
+        """The number of rows of a complete comparison."""
         return len(self.methods) * len(self.sizes) * len(self.seeds)
 
 
@@ -96,28 +74,11 @@ class BaseComparison:
     seconds_of: ClassVar[str] = "one selection, largest size"
 
     def facts(self) -> dict[str, Any]:
-        """The settings of this kind of comparison.
-
-        Returns
-        -------
-        dict
-            By name, for JSON.
-        """
+        """The settings of this kind of comparison."""
         return {"pool": self.pools.size}
 
     def row_to_json(self, row: Row) -> dict[str, Any]:
-        """A row for JSON.
-
-        Parameters
-        ----------
-        row : Row
-            One of :meth:`rows`.
-
-        Returns
-        -------
-        dict
-            By name, without recalls and picks.
-        """
+        """A row for JSON."""
         skipped = ("classes", "picks", "weights")
         return {name: value for name, value in vars(row).items() if name not in skipped}
 
@@ -144,13 +105,7 @@ class BaseComparison:
         return (self.judge, *self.others)
 
     def rows(self) -> list[Row]:
-        """The rows of the grid that are there.
-
-        Returns
-        -------
-        list of Row
-            At most :meth:`Grid.cells`.
-        """
+        """The rows of the grid that are there."""
         grid = self.grid
         return [
             row
@@ -159,23 +114,11 @@ class BaseComparison:
         ]
 
     def done(self) -> int:
-        """The number of cells that have a row.
-
-        Returns
-        -------
-        int
-            At most :meth:`Grid.cells`.
-        """
+        """The number of cells that have a row."""
         return len(self.rows())
 
     def say(self, words: str) -> None:
-        """Report progress.
-
-        Parameters
-        ----------
-        words : str
-            The current step.
-        """
+        """Report progress."""
         if self.tell is not None:
             self.tell(self.done(), words)
 
@@ -222,17 +165,6 @@ class Stage:
     """One seed of a comparison: its pool, test and tuning rows, and the model some methods need.
 
     The model is trained on the whole pool at the first use.
-
-    Parameters
-    ----------
-    comparison : Comparison or StreamComparison
-        The comparison it belongs to.
-    seed : int
-        Seed of the pool and of all trainings.
-
-    Examples
-    --------
-    See :class:`Comparison`, which makes one for each seed.
     """
 
     def __init__(self, comparison: BaseComparison, seed: int) -> None:
@@ -245,34 +177,11 @@ class Stage:
         self.observed: Observed | None = None
 
     def sample(self, data: Dataset) -> Sample:
-        """Rows as an evaluation model sees them.
-
-        Parameters
-        ----------
-        data : Dataset
-            Rows of the pool or of the test data.
-
-        Returns
-        -------
-        Sample
-            On the device of the run.
-        """
+        """Rows as an evaluation model sees them."""
         return self.comparison.pools.sample(data, self.comparison.runtime.torch_device)
 
     def chosen(self, coreset: Coreset) -> dict[str, list[Any]]:
-        """The picks and weights of a selection that its row keeps.
-
-        Parameters
-        ----------
-        coreset : Coreset
-            Selected from the pool.
-
-        Returns
-        -------
-        dict
-            In rows of the source; empty after the first seed, the one that pages show. The picks of
-            all seeds would make the records several times as long.
-        """
+        """The picks and weights of a selection that its row keeps."""
         run = self.comparison
         if self.seed != run.grid.seeds[0]:
             return {}
@@ -280,19 +189,7 @@ class Stage:
         return {"picks": rows, "weights": [] if coreset.binary else coreset.weights.tolist()}
 
     def context(self, selector: Selector) -> Context:
-        """The context of a selection.
-
-        Parameters
-        ----------
-        selector : Selector
-            The method.
-
-        Returns
-        -------
-        Context
-            The runtime, and for methods that need it the model: the module itself if the method
-            trains it or samples from it, else its outputs on the pool.
-        """
+        """The context of a selection."""
         quiet = replace(self.comparison.runtime, progress=False)
         if not _needs_model(selector):
             return Context(runtime=quiet)
@@ -319,46 +216,7 @@ def _needs_model(selector: Selector) -> bool:
 
 @dataclass
 class Comparison(BaseComparison):
-    """One comparison of selection methods.
-
-    Parameters
-    ----------
-    pools : Pools
-        Pools to select from, and test data.
-    grid : Grid
-        The cells to fill.
-    judge : Judge
-        The evaluation model trained on each selection; its main metric is a row's score.
-    records : Records
-        The rows; those that are there already are kept.
-    runtime : Runtime
-        Device and limits of the selections.
-    whole : bool
-        Whether the models are also trained on each whole pool.
-    tell : callable, optional
-        Receives the number of finished rows and the current step.
-    failed : dict
-        Why a method was left out, by method; methods in it from the start are left out.
-    others : sequence of Judge
-        Further evaluation models of the same selections; their metrics are in the rows too.
-    majority : bool
-        Whether the majority class or the mean of each pool is tested too.
-    model_steps : int
-        Training steps of the model that some methods need, if no evaluation model is a network.
-
-    Examples
-    --------
-    >>> from bicore.evaluate import RidgeJudge
-    >>> from bicore.evaluate.pools import make_pools
-    >>> from bicore.methods import KCenter, Uniform
-    >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
-    >>> grid = Grid({"uniform": Uniform(), "k-center": KCenter()}, sizes=[10], seeds=range(2))
-    >>> run = Comparison(pools, grid, RidgeJudge(), Records(), Runtime(device="cpu"))
-    >>> run.run()
-    >>> run.done(), run.failed
-    (4, {})
-    """
+    """One comparison of selection methods."""
 
     model_steps: int = 1000
     keeps_picks: ClassVar[bool] = True
@@ -421,13 +279,7 @@ class Comparison(BaseComparison):
 
 
 class Order(StrEnum):
-    """The order of a stream's rows.
-
-    Examples
-    --------
-    >>> Order("sorted") is Order.SORTED
-    True
-    """
+    """The order of a stream's rows."""
 
     #: The order of the source.
     GIVEN = "given"
@@ -439,29 +291,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Stream:
-    """How memories are fed in a comparison, and how often they are evaluated.
-
-    Parameters
-    ----------
-    capacity : int
-        Rows that the memories keep.
-    order : {"given", "random", "sorted"}
-        The order of the rows.
-    batch : int
-        Rows per update.
-    points : int
-        Number of evaluations along the stream.
-
-    Raises
-    ------
-    InputError
-        If a value is invalid.
-
-    Examples
-    --------
-    >>> Stream(batch=125).positions(1000)
-    [250, 500, 625, 875, 1000]
-    """
+    """How memories are fed in a comparison, and how often they are evaluated."""
 
     capacity: int = 50
     order: str = "given"
@@ -474,18 +304,7 @@ class Stream:
         as_option("order", self.order, Order)
 
     def positions(self, rows: int) -> list[int]:
-        """The numbers of rows after which memories are evaluated.
-
-        Parameters
-        ----------
-        rows : int
-            Rows of the whole stream, the last position.
-
-        Returns
-        -------
-        list of int
-            Evenly spaced ends of batches; fewer than ``points`` if there are fewer batches.
-        """
+        """The numbers of rows after which memories are evaluated."""
         wanted = [rows * number / self.points for number in range(1, self.points + 1)]
         return sorted({min(rows, int(-(-place // self.batch)) * self.batch) for place in wanted})
 
@@ -498,32 +317,6 @@ class StreamComparison(BaseComparison):
     models are trained on the snapshot of a buffer, with its weights. The test data stay the same,
     so classes that have not come yet are tested too. The size of a row is the number of stream
     rows seen, its seconds are those of all updates until then.
-
-    Parameters
-    ----------
-    pools : Pools
-        The rows of the streams, and test data.
-    grid : Grid
-        Functions from a seed to a buffer, and the numbers of rows after which they are evaluated.
-    judge, records, runtime, whole, tell, failed, others, majority : object
-        As for :class:`Comparison`.
-    stream : Stream
-        Order, batches, and the rows that the buffers keep.
-
-    Examples
-    --------
-    >>> from bicore.evaluate.models import RidgeJudge
-    >>> from bicore.evaluate.pools import make_pools
-    >>> from bicore.streaming import Reservoir
-    >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
-    >>> grid = Grid({"reservoir": lambda seed: Reservoir(10, seed)}, [50, 100], seeds=range(2))
-    >>> run = StreamComparison(
-    ...     pools, grid, RidgeJudge(), Records(), Runtime(device="cpu"), stream=Stream(10, batch=25)
-    ... )
-    >>> run.run()
-    >>> run.done(), run.failed
-    (4, {})
     """
 
     stream: Stream = Stream()

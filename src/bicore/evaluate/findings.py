@@ -13,28 +13,7 @@ from bicore.evaluate.worth import Equivalent, worth_of_rows
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The results of one evaluation model by one metric.
-
-    Parameters
-    ----------
-    judge : Judge
-        The evaluation model.
-    measure : Measure
-        The metric.
-    summary : Summary
-        Of all methods and sizes.
-    majority, whole : dict
-        Entries by the keys of all metrics: of the majority class or the mean of the pool, and of
-        the model trained on the whole pool. Empty without such rows.
-    note : str
-        A warning if the model is worse than the majority class; else empty.
-    worth : dict
-        By method and size the uniform rows with the same score; empty without a curve of them.
-
-    Examples
-    --------
-    See :func:`findings_of`.
-    """
+    """The results of one evaluation model by one metric."""
 
     judge: Judge
     measure: Measure
@@ -46,40 +25,7 @@ class Findings:
 
 
 def findings_of(run: BaseComparison, measure: Measure) -> list[Findings]:
-    """Summarise a comparison for each evaluation model.
-
-    Parameters
-    ----------
-    run : Comparison or StreamComparison
-        A comparison, complete or not.
-    measure : Measure
-        The metric.
-
-    Returns
-    -------
-    list of Findings
-        One per model, in their order.
-
-    Examples
-    --------
-    >>> from bicore import Runtime
-    >>> from bicore.evaluate.comparison import Comparison, Grid
-    >>> from bicore.evaluate.records import Records
-    >>> from bicore.evaluate import RidgeJudge
-    >>> from bicore.evaluate.pools import make_pools
-    >>> from bicore.methods import Uniform
-    >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits", limit=200), pool=100, test_size=50)
-    >>> grid = Grid({"uniform": Uniform()}, sizes=[10], seeds=range(2))
-    >>> run = Comparison(
-    ...     pools, grid, RidgeJudge(), Records(), Runtime(device="cpu"), whole=True, majority=True
-    ... )
-    >>> run.run()
-    >>> (found,) = findings_of(run, measures_of(classification=True)[0])
-    >>> scores = [found.majority["accuracy"], found.summary.of("uniform", 10)]
-    >>> scores[0].mean < scores[1].mean < found.whole["accuracy"].mean
-    True
-    """
+    """Summarise a comparison for each evaluation model."""
     return [_of_judge(run, judge, measure) for judge in run.judges]
 
 

@@ -236,57 +236,14 @@ STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
 
 
 def perceptron(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The paper's fully connected network: two hidden layers of 100, dropout 0.2.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        The shape of one point.
-    outputs : int
-        The number of classes or targets.
-
-    Returns
-    -------
-    torch.nn.Module
-        With new weights from torch's global generator.
-
-    Examples
-    --------
-    >>> import torch
-    >>> perceptron((1, 8, 8), 10)(torch.zeros(3, 1, 8, 8)).shape
-    torch.Size([3, 10])
-    """
+    """The paper's fully connected network: two hidden layers of 100, dropout 0.2."""
     first = [nn.Linear(int(np.prod(shape)), 100), nn.ReLU(), nn.Dropout(0.2)]
     second = [nn.Linear(100, 100), nn.ReLU(), nn.Dropout(0.2)]
     return nn.Sequential(nn.Flatten(), *first, *second, nn.Linear(100, outputs))
 
 
 def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and pooling, then 128 units.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Channels, height and width of one image.
-    outputs : int
-        The number of classes or targets.
-
-    Returns
-    -------
-    torch.nn.Module
-        With new weights from torch's global generator.
-
-    Raises
-    ------
-    InputError
-        If points are not images of at least 16×16.
-
-    Examples
-    --------
-    >>> import torch
-    >>> convolutional((1, 28, 28), 10)(torch.zeros(3, 1, 28, 28)).shape
-    torch.Size([3, 10])
-    """
+    """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and pooling, then 128 units."""
     if len(shape) != 3 or min(shape[1:]) < 16:
         raise InputError(
             "judge='cnn' needs images (channels, height, width) of at least 16×16; got points of "
@@ -473,14 +430,7 @@ BOTH_SCALINGS = (FeatureScaling.COLUMNS, FeatureScaling.TOGETHER)
 
 @dataclass(frozen=True)
 class MajorityJudge(Judge):
-    """The majority class of a selection, or the mean of its targets, for every point.
-
-    Examples
-    --------
-    >>> points = Sample(torch.zeros(4, 1), torch.tensor([0, 1, 1, 1]), torch.ones(4))
-    >>> MajorityJudge().scores([points], points, outputs=2, seed=0)
-    [0.75]
-    """
+    """The majority class of a selection, or the mean of its targets, for every point."""
 
     name = "majority"
 
@@ -496,17 +446,7 @@ class MajorityJudge(Judge):
 
 @dataclass(frozen=True)
 class TunedJudge(Judge):
-    """A model with a setting chosen by the squared error on rows of the pool.
-
-    Parameters
-    ----------
-    rows : Sample, optional
-        Rows of the pool that choose the setting and scale columns.
-
-    Examples
-    --------
-    See :class:`RidgeJudge`.
-    """
+    """A model with a setting chosen by the squared error on rows of the pool."""
 
     rows: Sample | None = field(default=None, compare=False, repr=False, kw_only=True)
 
@@ -634,17 +574,6 @@ class NearestJudge(TunedJudge):
     """Nearest neighbours; a point of weight w counts as w neighbours, in fractions too.
 
     Rows of the pool choose the number of neighbours and the scaling of columns.
-
-    Parameters
-    ----------
-    rows : Sample, optional
-        Rows of the pool that choose the setting and scale columns.
-
-    Examples
-    --------
-    >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
-    >>> NearestJudge().scores([points], points, outputs=2, seed=0)
-    [1.0]
     """
 
     name = "knn"
@@ -689,39 +618,14 @@ def _mean_of_nearest(near: Tensor, targets: Tensor, weight: Tensor, count: int) 
 
 @dataclass(frozen=True)
 class TableJudge(TunedJudge):
-    """A scikit-learn estimator trained on rows of numbers.
-
-    Parameters
-    ----------
-    rows : Sample, optional
-        Rows of the pool that choose the setting and scale columns.
-
-    Examples
-    --------
-    See :class:`TreesJudge`, which only names its estimators.
-    """
+    """A scikit-learn estimator trained on rows of numbers."""
 
     #: A scaling, and a number that the estimator reads; the default first.
     settings: ClassVar[tuple[tuple[FeatureScaling, float], ...]] = ((FeatureScaling.NONE, 0.0),)
 
     @abstractmethod
     def estimator(self, classification: bool, number: float, seed: int) -> Any:
-        """An estimator that accepts weights, not yet fitted.
-
-        Parameters
-        ----------
-        classification : bool
-            Whether it predicts classes, or one target.
-        number : float
-            The number of the setting.
-        seed : int
-            Seed of the training.
-
-        Returns
-        -------
-        object
-            With fit and predict; for classes also predict_proba and ``classes_``.
-        """
+        """An estimator that accepts weights, not yet fitted."""
 
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
@@ -760,17 +664,6 @@ class LogisticJudge(TableJudge):
     """Multinomial logistic regression; for targets ridge regression.
 
     Rows of the pool choose the penalty and the scaling of columns.
-
-    Parameters
-    ----------
-    rows : Sample, optional
-        Rows of the pool that choose the setting and scale columns.
-
-    Examples
-    --------
-    >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
-    >>> LogisticJudge().scores([points], points, outputs=2, seed=0)
-    [1.0]
     """
 
     name = "logistic"
@@ -789,21 +682,7 @@ class LogisticJudge(TableJudge):
 
 @dataclass(frozen=True)
 class TreesJudge(TableJudge):
-    """A random forest of 100 trees, or gradient boosting: 100 small trees on halves of the rows.
-
-    Parameters
-    ----------
-    name : {"forest", "boosting"}
-        The kind.
-    rows : Sample, optional
-        Rows of the pool; trees have no settings to choose.
-
-    Examples
-    --------
-    >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
-    >>> TreesJudge("forest").scores([points], points, outputs=2, seed=0)
-    [1.0]
-    """
+    """A random forest of 100 trees, or gradient boosting: 100 small trees on halves of the rows."""
 
     name: str = "forest"
 
@@ -828,31 +707,7 @@ JUDGES: dict[str, Callable[[int], Judge]] = {
 
 
 def as_judge(name: str, steps: int) -> Judge:
-    """An evaluation model by name.
-
-    Parameters
-    ----------
-    name : {"ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn"}
-        Kernel ridge regression, logistic regression (ridge regression for targets), a random
-        forest, boosted trees, nearest neighbours, or one of the paper's networks.
-    steps : int
-        Training steps of a network.
-
-    Returns
-    -------
-    Judge
-        The model.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown.
-
-    Examples
-    --------
-    >>> as_judge("mlp", steps=500).name
-    'mlp'
-    """
+    """An evaluation model by name."""
     if name not in JUDGES:
         raise unknown_name("judge", name, JUDGES)
     return JUDGES[name](steps)

@@ -56,31 +56,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """All the data, and how pools and test data are drawn from it; see :func:`make_pools`.
-
-    Parameters
-    ----------
-    source : Source
-        The data.
-    size : int
-        The number of points in a pool.
-    test : Dataset, optional
-        A separate test set, its labels as codes.
-    test_size : int
-        The number of test points.
-    standardise : bool
-        Whether features are scaled by the mean and variance of each pool.
-    targets : Targets
-        The labels or targets of all the data.
-
-    Examples
-    --------
-    >>> from bicore.sources.opening import open_source
-    >>> pools = make_pools(open_source("digits"), pool=100, test_size=50)
-    >>> pool, test = pools.of(seed=0)
-    >>> len(pool), len(test), pools.outputs
-    (100, 50, 10)
-    """
+    """All the data, and how pools and test data are drawn from it; see :func:`make_pools`."""
 
     source: Source
     size: int
@@ -100,20 +76,7 @@ class Pools:
         return self.targets.classes is not None
 
     def rows(self, seed: int, in_order: bool = False) -> Array:
-        """The rows of the source that form the pool of one seed.
-
-        Parameters
-        ----------
-        seed : int
-            Seed of the draw.
-        in_order : bool
-            Whether the pool keeps the order of the source instead of the order of the draw.
-
-        Returns
-        -------
-        array of int
-            For each place in the pool the row of the source.
-        """
+        """The rows of the source that form the pool of one seed."""
         first = 0 if self.test is not None else self.test_size
         drawn = self._order(seed)[first : first + self.size]
         return np.sort(drawn) if in_order else drawn
@@ -123,22 +86,7 @@ class Pools:
         return np.random.default_rng((seed, 0)).permutation(len(self.source.data))
 
     def split(self, seed: int, in_order: bool = False, resample: bool = False) -> Split:
-        """The rows of one seed, not yet copied.
-
-        Parameters
-        ----------
-        seed : int
-            Seed of the draw.
-        in_order : bool
-            Whether the pool keeps the order of the source instead of the order of the draw.
-        resample : bool
-            Whether the rows of a separate test set are drawn with replacement.
-
-        Returns
-        -------
-        Split
-            Pool and test rows; labels are codes, and scaling is fitted on the pool alone.
-        """
+        """The rows of one seed, not yet copied."""
         data = self.source.data.with_columns(y=self.targets.values)
         pool = self.rows(seed, in_order)
         scale = cache(lambda: scaling(data.x[pool], self.source.keep)) if self.standardise else None
@@ -151,38 +99,12 @@ class Pools:
         return Split(seed, Rows(data, pool, scale), test)
 
     def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
-        """The pool and the test data of one seed.
-
-        Parameters
-        ----------
-        seed : int
-            Seed of the draw.
-        in_order : bool
-            Whether the pool keeps the order of the source instead of the order of the draw.
-
-        Returns
-        -------
-        pool, test : Dataset
-            They share no row; labels are codes 0 … C−1, and scaling is fitted on the pool alone.
-        """
+        """The pool and the test data of one seed."""
         split = self.split(seed, in_order)
         return split.pool[:], split.test[:]
 
     def sample(self, data: Dataset, device: torch.device) -> Sample:
-        """Rows as an evaluation model sees them.
-
-        Parameters
-        ----------
-        data : Dataset
-            Rows of a pool or of the test data.
-        device : torch.device
-            Device of the tensors.
-
-        Returns
-        -------
-        Sample
-            The same rows.
-        """
+        """Rows as an evaluation model sees them."""
         labels = labels_of(data, self.classification)
         return as_sample(data.x, labels, data.weights, device, self.classification)
 
@@ -190,32 +112,7 @@ class Pools:
 def as_source(
     x: Any, y: Any = None, sample_weight: Any = None, runtime: Runtime | None = None, **opening: Any
 ) -> Source:
-    """Read rows as :func:`bicore.select` takes them, and files and names of the command.
-
-    Parameters
-    ----------
-    x, y, sample_weight : array
-        Rows; or a Dataset, a Source, a path, a pattern, a built-in name or a Dask collection as x.
-    runtime : Runtime, optional
-        The memory limit.
-    **opening
-        Columns and labels of a file: features, target and labels.
-
-    Returns
-    -------
-    Source
-        The rows; standardising is left to each pool.
-
-    Raises
-    ------
-    InputError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> as_source([[0.0], [1.0]], [0, 1]).name
-    'data'
-    """
+    """Read rows as :func:`bicore.select` takes them, and files and names of the command."""
     refuse_unread(x)
     given = {name: value for name, value in opening.items() if value is not None}
     memory = None if runtime is None else runtime.memory
@@ -245,39 +142,7 @@ def make_pools(
     most: int = MOST_POOL,
     test_size: int | None = None,
 ) -> Pools:
-    """Check the numbers asked for and make the pools of a source.
-
-    Parameters
-    ----------
-    source : Source
-        The data.
-    test : Dataset, optional
-        A separate test set.
-    task : {"auto", "classification", "regression"}
-        How labels are read.
-    pool : int, optional
-        The number of points in a pool; by default all that are not tested on, at most ``most``.
-    most : int
-        See ``pool``.
-    test_size : int, optional
-        The number of test points; by default a quarter, or all of the separate test set.
-
-    Returns
-    -------
-    Pools
-        From which every seed draws its own.
-
-    Raises
-    ------
-    InputError
-        If the source has no labels or a single class, or a number is out of range.
-
-    Examples
-    --------
-    >>> from bicore.sources.opening import open_source
-    >>> make_pools(open_source("digits", limit=200)).size
-    150
-    """
+    """Check the numbers asked for and make the pools of a source."""
     targets = _read_labels(source, task)
     rows = len(source.data)
     own = None if test is None else _read_test(test, source.data, targets)

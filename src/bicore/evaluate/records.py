@@ -25,36 +25,7 @@ HEAD = b'{"settings": {'
 
 @dataclass(frozen=True)
 class Row:
-    """One selection with its scores.
-
-    Parameters
-    ----------
-    method : str
-        The name of the method.
-    size, seed : int
-        The number of points requested, and the seed of the repetition.
-    accuracy : float
-        The main metric of the first evaluation model: R² for regression.
-    selection_seconds : float
-        Time of the selection.
-    model_seconds : float
-        Training time of the model that the method needs.
-    measures : dict
-        By evaluation model, all metrics by their keys; empty in rows of older files.
-    classes : dict
-        By evaluation model, the recall of each class in the order of their codes (None without
-        test rows); empty for targets and in rows of older files.
-    picks : sequence of int
-        The selected rows of the source, in order; only for the first seed of a comparison of
-        selections.
-    weights : sequence of float
-        The weights of the picks; empty if all are 1.
-
-    Examples
-    --------
-    >>> Row("uniform", 10, 0, accuracy=0.81, selection_seconds=0.01).cell
-    ('uniform', 10, 0)
-    """
+    """One selection with its scores."""
 
     method: str
     size: int
@@ -74,50 +45,12 @@ class Row:
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Eight characters that identify settings.
-
-    Parameters
-    ----------
-    settings : mapping
-        Names and values for JSON.
-
-    Returns
-    -------
-    str
-        The same for the same settings in any order.
-
-    Examples
-    --------
-    >>> digest({"judge": "ridge", "pool": 50}) == digest({"pool": 50, "judge": "ridge"})
-    True
-    """
+    """Eight characters that identify settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class Records:
-    """Rows of a comparison, in memory or in a file of JSON lines that starts with the settings.
-
-    Parameters
-    ----------
-    path : Path, optional
-        The file; an existing one is read and extended. By default rows are kept in memory.
-    settings : mapping
-        The settings that determine a row's value.
-
-    Raises
-    ------
-    InputError
-        If the file holds rows of other settings, or is no such file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "rows.jsonl"
-    ...     Records(path, {"judge": "ridge"}).add(Row("uniform", 10, 0, 0.81, 0.01))
-    ...     list(Records(path, {"judge": "ridge"}).rows)
-    [('uniform', 10, 0)]
-    """
+    """Rows of a comparison, in memory or in a file of JSON lines that starts with the settings."""
 
     def __init__(self, path: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self.path, self.settings = path, dict(settings or {})
@@ -133,13 +66,7 @@ class Records:
             self._rewrite(path, head)
 
     def add(self, row: Row) -> None:
-        """Keep one row, and write it to the disk.
-
-        Parameters
-        ----------
-        row : Row
-            Replaces the row of the same cell.
-        """
+        """Keep one row, and write it to the disk."""
         self.rows[row.cell] = row
         if self.path is not None:
             with open(self.path, "a") as file:
@@ -215,35 +142,7 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Entry:
-    """One method at one size.
-
-    Parameters
-    ----------
-    method : str
-        The name of the method.
-    size, seeds : int
-        The number of points requested, and the number of seeds.
-    mean, error : float
-        The mean score over seeds, and its standard error (nan for one seed).
-    seconds, model_seconds : float
-        Mean time of one selection, and of training the model that the method needs.
-    gap : float
-        How much worse the mean is than that of the best method, over the seeds both have.
-    interval : float
-        Half the width of the gap's 95% interval.
-    best, tied : bool
-        Whether it has the best mean, and if not, whether there is no significant difference to
-        the best (the gap's 95% interval includes zero).
-    complete : bool
-        Whether it has all seeds that others have; otherwise it is neither best nor tied.
-
-    Examples
-    --------
-    >>> rows = [Row("a", 10, seed, 0.8 + seed / 100, 0.1) for seed in range(3)]
-    >>> entry = summarise(rows, ["a"], [10]).of("a", 10)
-    >>> round(entry.mean, 2), round(entry.error, 4), entry.best
-    (0.81, 0.0058, True)
-    """
+    """One method at one size."""
 
     method: str
     size: int
@@ -259,13 +158,7 @@ class Entry:
     complete: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """The fields for a JSON file, which has neither nan nor infinity.
-
-        Returns
-        -------
-        dict
-            By name; None for a number that is not finite.
-        """
+        """The fields for a JSON file, which has neither nan nor infinity."""
         numbers = ("mean", "error", "seconds", "model_seconds", "gap", "interval")
         values = vars(self)
         return {**values, **{name: finite(values[name]) for name in numbers}}
@@ -273,40 +166,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Summary:
-    """Entries of all sizes, and the smallest detectable differences.
-
-    Parameters
-    ----------
-    entries : tuple of Entry
-        By size, then in the order of the methods.
-    detectable : dict
-        For each size the smallest difference that the seeds could detect (nan with fewer than two).
-
-    Examples
-    --------
-    >>> rows = [Row("a", 10, seed, 0.8, 0.1) for seed in range(3)]
-    >>> summarise(rows, ["a"], [10]).of("b", 10) is None
-    True
-    """
+    """Entries of all sizes, and the smallest detectable differences."""
 
     entries: tuple[Entry, ...]
     detectable: dict[int, float]
 
     def of(self, method: str, size: int) -> Entry | None:
-        """The entry of a method at a size.
-
-        Parameters
-        ----------
-        method : str
-            The name of the method.
-        size : int
-            The number of points requested.
-
-        Returns
-        -------
-        Entry or None
-            None if there is no row.
-        """
+        """The entry of a method at a size."""
         return next(
             (entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None
         )
@@ -318,34 +184,6 @@ def summarise(
     """Means, errors and differences, paired by seed.
 
     Methods are compared within seeds, for which pools and trainings are the same.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Rows of other methods and sizes are ignored.
-    methods : sequence of str
-        The methods, in the order of the entries.
-    sizes : sequence of int
-        The sizes.
-    larger : bool
-        Whether larger scores are better.
-
-    Returns
-    -------
-    Summary
-        An entry for every method and size that has a row.
-
-    Examples
-    --------
-    >>> scores = {"ours": [0.90, 0.85, 0.88], "uniform": [0.80, 0.76, 0.77]}
-    >>> rows = [
-    ...     Row(method, 10, seed, score, 0.1)
-    ...     for method, series in scores.items()
-    ...     for seed, score in enumerate(series)
-    ... ]
-    >>> summary = summarise(rows, list(scores), [10])
-    >>> summary.of("ours", 10).best, summary.of("uniform", 10).tied
-    (True, False)
     """
     table: dict[tuple[str, int], dict[int, Row]] = {}
     for row in rows:
@@ -407,27 +245,7 @@ def half_width(differences: Sequence[float] | Array) -> float:
 
 
 def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
-    """First minus second, over the seeds that both have.
-
-    Parameters
-    ----------
-    first, second : dict
-        Rows by seed.
-
-    Returns
-    -------
-    mean, half_width, spread : float
-        The mean of the differences, half the width of its 95% interval, and their standard
-        deviation.
-
-    Examples
-    --------
-    >>> first = {seed: Row("a", 10, seed, 0.8 + seed / 10, 0.1) for seed in range(2)}
-    >>> second = {seed: Row("b", 10, seed, 0.7, 0.1) for seed in range(2)}
-    >>> mean, half_width, spread = paired_difference(first, second)
-    >>> round(mean, 3), round(spread, 4)
-    (0.15, 0.0707)
-    """
+    """First minus second, over the seeds that both have."""
     common = sorted(set(first) & set(second))
     differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
     mean = float(differences.mean()) if common else float("nan")
@@ -436,25 +254,7 @@ def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[fl
 
 
 def smallest_detectable(spread: float, seeds: int) -> float:
-    """The paired difference that a number of seeds detects with a probability of about 80%.
-
-    Parameters
-    ----------
-    spread : float
-        The standard deviation of the differences.
-    seeds : int
-        The number of seeds.
-
-    Returns
-    -------
-    float
-        The difference at 95% confidence; nan with fewer than two seeds.
-
-    Examples
-    --------
-    >>> round(smallest_detectable(0.03, 10), 4)
-    0.0298
-    """
+    """The paired difference that a number of seeds detects with a probability of about 80%."""
     if seeds < 2:
         return float("nan")
     # the mean must exceed the interval's bound in most experiments
@@ -463,26 +263,7 @@ def smallest_detectable(spread: float, seeds: int) -> float:
 
 
 def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
-    """The rows with another model's or another metric's number as their score.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Rows without that number are left out.
-    judge, measure : str
-        The model's name and the metric's key.
-
-    Returns
-    -------
-    list of Row
-        Copies.
-
-    Examples
-    --------
-    >>> row = Row("a", 10, 0, 0.8, 0.1, measures={"knn": {"balanced_accuracy": 0.7}})
-    >>> [one.accuracy for one in scored([row], "knn", "balanced_accuracy")]
-    [0.7]
-    """
+    """The rows with another model's or another metric's number as their score."""
     return [
         replace(row, accuracy=row.measures[judge][measure])
         for row in rows

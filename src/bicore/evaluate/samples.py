@@ -31,22 +31,7 @@ FLAT = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Points as an evaluation model sees them.
-
-    Parameters
-    ----------
-    x : Tensor (n, …)
-        Features.
-    y : Tensor (n,) or (n, outputs)
-        Class codes, or targets.
-    weight : Tensor (n,)
-        Weights of mean 1.
-
-    Examples
-    --------
-    >>> Sample(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]), torch.ones(4)).classification
-    True
-    """
+    """Points as an evaluation model sees them."""
 
     x: Tensor
     y: Tensor
@@ -61,50 +46,14 @@ class Sample:
         return self.y.dim() == 1
 
     def take(self, rows: Tensor) -> Sample:
-        """Some of the points.
-
-        Parameters
-        ----------
-        rows : Tensor
-            Row numbers, or a mask.
-
-        Returns
-        -------
-        Sample
-            In the order of ``rows``.
-        """
+        """Some of the points."""
         return Sample(self.x[rows], self.y[rows], self.weight[rows])
 
 
 def as_sample(
     x: Array, y: Array, weight: Array, device: torch.device, classification: bool
 ) -> Sample:
-    """Convert arrays to tensors: float32 features, weights scaled to mean 1.
-
-    Parameters
-    ----------
-    x : array (n, …)
-        Features.
-    y : array (n,) or (n, outputs)
-        Class codes, or targets.
-    weight : array (n,)
-        Weights of any scale.
-    device : torch.device
-        Device of the tensors.
-    classification : bool
-        Whether y holds classes.
-
-    Returns
-    -------
-    Sample
-        The same points.
-
-    Examples
-    --------
-    >>> cpu = torch.device("cpu")
-    >>> as_sample(np.eye(2), np.array([0, 1]), np.array([1.0, 3.0]), cpu, True).weight.tolist()
-    [0.5, 1.5]
-    """
+    """Convert arrays to tensors: float32 features, weights scaled to mean 1."""
     arrays = (x, y, of_mean_one(weight))
     types = (torch.float32, torch.int64 if classification else torch.float32, torch.float32)
     pairs = zip(arrays, types, strict=True)
@@ -112,23 +61,7 @@ def as_sample(
 
 
 def as_table(sample: Sample) -> Sample:
-    """The points of positive weight as rows of float64 on the CPU.
-
-    Parameters
-    ----------
-    sample : Sample
-        The points.
-
-    Returns
-    -------
-    Sample
-        Without points of weight 0.
-
-    Raises
-    ------
-    NumericalError
-        If a feature is not finite in float32, the precision of trees.
-    """
+    """The points of positive weight as rows of float64 on the CPU."""
     rows = sample.x.double().flatten(1).cpu()
     if not torch.isfinite(rows.float()).all():
         raise NumericalError(
@@ -152,27 +85,7 @@ class FeatureScaling(Enum):
 
 
 def fit_scaling(by: Sample, how: FeatureScaling) -> Callable[[Tensor], Tensor]:
-    """Fit a scaling of features.
-
-    Parameters
-    ----------
-    by : Sample
-        Rows of numbers, with their weights.
-    how : FeatureScaling
-        By column, all together, or not at all.
-
-    Returns
-    -------
-    callable
-        From rows to rows.
-
-    Examples
-    --------
-    >>> rows = Sample(torch.tensor([[0.0, 5.0], [2.0, 5.0]]), torch.zeros(2).long(), torch.ones(2))
-    >>> scale = fit_scaling(as_table(rows), FeatureScaling.COLUMNS)
-    >>> scale(torch.tensor([[4.0, 6.0]]).double()).tolist()
-    [[3.0, 1.0]]
-    """
+    """Fit a scaling of features."""
     if how is FeatureScaling.NONE:
         return lambda rows: rows
     share = by.weight / by.weight.sum()
@@ -185,53 +98,13 @@ def fit_scaling(by: Sample, how: FeatureScaling) -> Callable[[Tensor], Tensor]:
 
 
 def draw_tuning_rows(count: int, seed: int) -> Array:
-    """Draw the rows of a pool that tune models: the same for all selections of a seed.
-
-    Parameters
-    ----------
-    count : int
-        Rows of the pool.
-    seed : int
-        Seed of the draw.
-
-    Returns
-    -------
-    array of int
-        At most 300 of them, in order.
-
-    Examples
-    --------
-    >>> len(draw_tuning_rows(1000, seed=0)), len(draw_tuning_rows(20, seed=0))
-    (300, 20)
-    """
+    """Draw the rows of a pool that tune models: the same for all selections of a seed."""
     rng = np.random.default_rng((seed, TUNING_ROWS))
     return np.sort(rng.choice(count, min(count, TUNING_ROWS), replace=False))
 
 
 def separate(sample: Sample, rows: Sample) -> tuple[Sample, Sample]:
-    """Training and validation points for a setting, without a row in common.
-
-    Parameters
-    ----------
-    sample : Sample
-        The selection.
-    rows : Sample
-        Rows of the pool; some may belong to the selection.
-
-    Returns
-    -------
-    tuple of Sample
-        The selection and the rows outside it. If the selection holds most of the rows: the
-        selection without them, and all the rows.
-
-    Examples
-    --------
-    >>> points = Sample(torch.arange(6.0)[:, None], torch.zeros(6).long(), torch.ones(6))
-    >>> [len(part) for part in separate(points.take(slice(1)), points)]
-    [1, 5]
-    >>> [len(part) for part in separate(points, points.take(slice(4)))]
-    [2, 4]
-    """
+    """Training and validation points for a setting, without a row in common."""
     outside = _rows_outside(rows, sample)
     if 2 * int(outside.sum()) >= len(rows):
         return sample, rows.take(outside)
@@ -256,31 +129,7 @@ def choose_setting(
     outputs: int,
     predict: Callable[[Setting], Tensor | Array],
 ) -> Setting:
-    """The setting with the smallest squared error on rows of the pool; the first of equals.
-
-    Parameters
-    ----------
-    settings : sequence
-        The candidates.
-    rows : Sample
-        Rows of the pool.
-    outputs : int
-        The number of classes or targets.
-    predict : callable
-        Predictions (n, outputs) for these rows by a model with a setting.
-
-    Returns
-    -------
-    object
-        One of the settings.
-
-    Examples
-    --------
-    >>> rows = Sample(torch.zeros(3, 1), torch.tensor([0, 1, 1]), torch.ones(3))
-    >>> predict = lambda share: torch.tensor([[1 - share, share]] * 3)
-    >>> choose_setting([0.0, 0.7, 1.0], rows, 2, predict)
-    0.7
-    """
+    """The setting with the smallest squared error on rows of the pool; the first of equals."""
     targets, weight = targets_of(rows, outputs), rows.weight.double()
     misses = (torch.as_tensor(predict(one)) - targets for one in settings)
     errors = [float(weight @ miss.square().sum(1)) for miss in misses]
@@ -289,24 +138,7 @@ def choose_setting(
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric.
-
-    Parameters
-    ----------
-    key : str
-        Its name in records and JSON.
-    word : str
-        Its name on the command line.
-    title : str
-        Its name in tables.
-    larger : bool
-        Whether larger is better.
-
-    Examples
-    --------
-    >>> measure_by("mae", classification=False).larger
-    False
-    """
+    """One metric."""
 
     key: str
     word: str
@@ -326,22 +158,7 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Measures:
-    """All metrics of one trained model.
-
-    Parameters
-    ----------
-    values : dict
-        Numbers by the metrics' keys, the main one first: accuracy and balanced accuracy for
-        classes, R² and the mean absolute error for targets.
-    by_class : tuple of float or None
-        The recall of each class, in the order of their codes; None for a class without test rows.
-        Empty for targets.
-
-    Examples
-    --------
-    >>> Measures({"accuracy": 0.9, "balanced_accuracy": 0.8}).main
-    0.9
-    """
+    """All metrics of one trained model."""
 
     values: dict[str, float]
     by_class: tuple[float | None, ...] = ()
@@ -353,46 +170,12 @@ class Measures:
 
 
 def measures_of(classification: bool) -> tuple[Measure, ...]:
-    """The metrics of a task, the main one first.
-
-    Parameters
-    ----------
-    classification : bool
-        Whether labels are classes.
-
-    Returns
-    -------
-    tuple of Measure
-        See :class:`Measures`.
-    """
+    """The metrics of a task, the main one first."""
     return CLASSES if classification else TARGETS
 
 
 def measure_by(word: str | None, classification: bool) -> Measure:
-    """A metric of a task by its name on the command line.
-
-    Parameters
-    ----------
-    word : str, optional
-        One of accuracy, balanced, r2 and mae; by default the main one.
-    classification : bool
-        Whether labels are classes.
-
-    Returns
-    -------
-    Measure
-        The metric.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown, or belongs to the other task.
-
-    Examples
-    --------
-    >>> measure_by("balanced", classification=True).title
-    'balanced accuracy'
-    """
+    """A metric of a task by its name on the command line."""
     own = {one.word: one for one in measures_of(classification)}
     if word is None:
         return next(iter(own.values()))
@@ -407,32 +190,7 @@ def measure_by(word: str | None, classification: bool) -> Measure:
 
 
 def measured(predicted: Tensor, test: Sample) -> Measures:
-    """Compute all metrics of a task.
-
-    Parameters
-    ----------
-    predicted : Tensor (n, outputs)
-        A number for each class, of which the largest counts, or targets.
-    test : Sample
-        The test points.
-
-    Returns
-    -------
-    Measures
-        All metrics of the task.
-
-    Raises
-    ------
-    NumericalError
-        If predictions are not finite, or the test targets are all equal.
-
-    Examples
-    --------
-    >>> test = Sample(torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]), torch.ones(4))
-    >>> found = measured(torch.tensor([[1.0, 0.0]]).expand(4, 2), test)
-    >>> found.values, found.by_class
-    ({'accuracy': 0.75, 'balanced_accuracy': 0.5}, (1.0, 0.0))
-    """
+    """Compute all metrics of a task."""
     from sklearn.metrics import accuracy_score, mean_absolute_error, recall_score
 
     if not torch.isfinite(predicted).all():

@@ -63,13 +63,7 @@ SMALLEST = 0.25
 
 
 class Verdict(StrEnum):
-    """Where the interval lies relative to the number of chosen rows.
-
-    Examples
-    --------
-    >>> Verdict.ENOUGH.value
-    'random is enough here'
-    """
+    """Where the interval lies relative to the number of chosen rows."""
 
     #: The interval includes the size.
     ENOUGH = "random is enough here"
@@ -81,32 +75,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Equivalent:
-    """The rows of one baseline that score as much as the chosen ones.
-
-    Parameters
-    ----------
-    baseline : str
-        How the rows are drawn: "uniform" or "class-balanced", or the name of a method.
-    size : int
-        The number of chosen rows.
-    rows : float
-        The number of random rows with the same mean score; ``inf`` if the chosen ones score more
-        than the largest random sample, 0 if they score less than the smallest.
-    low, high : float
-        The 95% interval, with the same meaning of ``inf`` and 0.
-    sizes : tuple of int
-        The sizes of the random samples that were evaluated.
-    means, spreads : tuple of float
-        Their mean scores over seeds, and the standard deviations.
-
-    Examples
-    --------
-    >>> found = Equivalent("uniform", 50, 480, 410, 560, (50, 800), (0.8, 0.95), (0.02, 0.01))
-    >>> found.verdict
-    <Verdict.MORE: 'worth more than random'>
-    >>> print(found)
-    480 random ones (410–560)
-    """
+    """The rows of one baseline that score as much as the chosen ones."""
 
     baseline: str
     size: int
@@ -140,13 +109,7 @@ class Equivalent:
         return f"{rows} {kind} ({self._interval()})"
 
     def short(self) -> str:
-        """The rows for a cell of a table.
-
-        Returns
-        -------
-        str
-            A number, or that it is above the largest or below the smallest size evaluated.
-        """
+        """The rows for a cell of a table."""
         return self._describe(self.rows, ">{}", "<{}")
 
     def _describe(self, rows: float, above: str = "{} or more", below: str = "{} or fewer") -> str:
@@ -161,46 +124,19 @@ class Equivalent:
         return ("–" if self.low and math.isfinite(self.high) else " to ").join(ends)
 
     def ends(self) -> dict[str, Any]:
-        """The rows, their interval and the verdict for a JSON file, which has no infinity.
-
-        Returns
-        -------
-        dict
-            By name; None for more than the largest of ``sizes``, 0 for fewer than the smallest.
-        """
+        """The rows, their interval and the verdict for a JSON file, which has no infinity."""
         numbers = {name: finite(getattr(self, name)) for name in ("rows", "low", "high")}
         return {**numbers, "verdict": self.verdict.value}
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields for a JSON file.
-
-        Returns
-        -------
-        dict
-            The entries of :meth:`ends`, and the curve.
-        """
+        """All fields for a JSON file."""
         curve = {name: list(getattr(self, name)) for name in ("sizes", "means", "spreads")}
         return {"baseline": self.baseline, **self.ends(), **curve}
 
 
 @dataclass(frozen=True)
 class Simple:
-    """A simple method at the same size, compared with the chosen rows.
-
-    Parameters
-    ----------
-    method : str
-        The name of the method.
-    score, spread : float
-        Its mean score over seeds, and the standard deviation.
-    low, high : float
-        The 95% interval of the difference, chosen rows minus simple method.
-
-    Examples
-    --------
-    >>> Simple("facility-location-per-class", 0.91, 0.01, -0.01, 0.02).enough
-    True
-    """
+    """A simple method at the same size, compared with the chosen rows."""
 
     method: str
     score: float
@@ -357,43 +293,14 @@ class Worth:
 
 @dataclass
 class Curve:
-    """Random scores at some sizes, paired by seed with those of the chosen rows.
-
-    Parameters
-    ----------
-    chosen : array (seeds,)
-        Scores of the chosen rows.
-    one : bool
-        Whether the chosen rows are the same in every seed. One set of rows is compared with one
-        random sample, whose scores scatter; a set per seed by its mean with the mean of as many.
-    scores : dict
-        For each size an array (seeds,) of random scores.
-
-    Examples
-    --------
-    >>> chosen = np.array([0.9, 0.92, 0.91])
-    >>> curve = Curve(chosen, scores={50: chosen - 0.1, 100: chosen, 200: chosen + 0.05})
-    >>> curve.crossings()
-    (100.0, 100.0, 100.0)
-    """
+    """Random scores at some sizes, paired by seed with those of the chosen rows."""
 
     chosen: Array
     one: bool = False
     scores: dict[int, Array] = field(default_factory=dict)
 
     def lines(self, size: int) -> tuple[float, float, float]:
-        """The mean difference to the chosen rows between the ends of its 95% interval.
-
-        Parameters
-        ----------
-        size : int
-            One of ``scores``.
-
-        Returns
-        -------
-        low, mean, high : float
-            Chosen minus random.
-        """
+        """The mean difference to the chosen rows between the ends of its 95% interval."""
         differences = self.chosen - self.scores[size]
         # an interval for one more random sample instead of the mean
         width = half_width(differences) * (math.sqrt(len(differences) + 1) if self.one else 1)
@@ -401,13 +308,7 @@ class Curve:
         return mean - width, mean, mean + width
 
     def crossings(self) -> tuple[float, float, float]:
-        """The sizes at which the lines, made monotone, cross zero.
-
-        Returns
-        -------
-        low, rows, high : float
-            Sizes; 0 if a line is below zero from the start, ``inf`` if it stays above.
-        """
+        """The sizes at which the lines, made monotone, cross zero."""
         from sklearn.isotonic import isotonic_regression
 
         sizes = sorted(self.scores)
@@ -420,20 +321,7 @@ class Curve:
         return _crossing(sizes, low, "left"), middle, _crossing(sizes, high, "right")
 
     def equivalent(self, baseline: str, size: int) -> Equivalent:
-        """The number of random rows that the curve gives.
-
-        Parameters
-        ----------
-        baseline : str
-            How the random rows were drawn.
-        size : int
-            The number of chosen rows.
-
-        Returns
-        -------
-        Equivalent
-            In whole rows.
-        """
+        """The number of random rows that the curve gives."""
         sizes = sorted(self.scores)
         low, rows, high = (
             round(value) if math.isfinite(value) else value for value in self.crossings()
@@ -458,25 +346,7 @@ def _crossing(sizes: Sequence[int], line: Array, side: Literal["left", "right"])
 
 
 def random_sizes(size: int, most: int) -> list[int]:
-    """Possible sizes of random samples: a geometric series through the number of chosen rows.
-
-    Parameters
-    ----------
-    size : int
-        The number of chosen rows.
-    most : int
-        The largest random sample.
-
-    Returns
-    -------
-    list of int
-        From a quarter of the size to ``most``.
-
-    Examples
-    --------
-    >>> random_sizes(8, 40)
-    [2, 3, 4, 6, 8, 11, 16, 23, 32, 40]
-    """
+    """Possible sizes of random samples: a geometric series through the number of chosen rows."""
     down = math.ceil(math.log(1 / SMALLEST, RATIO) - 1e-9)
     up = math.ceil(math.log(most / size, RATIO))
     found = {most} | {max(1, round(size / RATIO**step)) for step in range(1 - up, down + 1)}
@@ -496,33 +366,6 @@ def search(
 
     The search starts at the size itself and steps until random samples clearly score more (and
     less). It then fills in sizes between the steps wherever one of the three crossings lies.
-
-    Parameters
-    ----------
-    size : int
-        The number of chosen rows.
-    most : int
-        The largest random sample.
-    chosen : array (seeds,)
-        Scores of the chosen rows.
-    random : callable
-        Gives the scores (seeds,) of random samples of a size.
-    baseline : str
-        How they are drawn.
-    one : bool
-        Whether the chosen rows are the same in every seed; see :class:`Curve`.
-
-    Returns
-    -------
-    Equivalent
-        With the sizes that were evaluated.
-
-    Examples
-    --------
-    >>> noise = np.random.default_rng(0).normal(scale=0.005, size=10)
-    >>> chosen = 0.9 + noise  # the score of 100 random rows
-    >>> search(25, 2000, chosen, lambda rows: 1 - 1 / np.sqrt(rows) + noise).rows
-    100
     """
     sizes = random_sizes(size, most)
     curve = Curve(chosen, one)
@@ -560,34 +403,6 @@ def worth_of_rows(
 
     Nothing is evaluated again: the curve has the sizes compared, so a worth beyond the largest is
     only known to be so.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Rows of a comparison that includes the baseline.
-    methods : sequence of str
-        The methods.
-    sizes : sequence of int
-        The sizes.
-    baseline : str
-        The method that draws at random.
-
-    Returns
-    -------
-    dict
-        By method and size, if the method and the baseline share at least two seeds; empty if the
-        baseline was not compared, or at one size only.
-
-    Examples
-    --------
-    >>> scores = {("uniform", 10): 0.6, ("uniform", 40): 0.8, ("ours", 10): 0.7}
-    >>> rows = [
-    ...     Row(method, size, seed, score + seed / 100, 0.1)
-    ...     for (method, size), score in scores.items()
-    ...     for seed in range(3)
-    ... ]
-    >>> worth_of_rows(rows, ["ours"], [10, 40])["ours", 10].rows
-    20
     """
     table: dict[tuple[str, int], dict[int, float]] = {}
     for row in rows:
@@ -623,20 +438,7 @@ TYPICAL_SIZES, TYPICAL_FACTOR = 5, 4
 
 @dataclass(frozen=True)
 class Cost:
-    """The expected cost of finding a worth.
-
-    Parameters
-    ----------
-    fits, selections : int
-        The numbers of trainings of the evaluation model, and of selections.
-    seconds : float
-        Time of all of them.
-
-    Examples
-    --------
-    >>> print(Cost(fits=150, selections=10, seconds=12.3))
-    about 150 fits and 10 selections, some 12 s
-    """
+    """The expected cost of finding a worth."""
 
     fits: int
     selections: int

@@ -37,16 +37,7 @@ class Activation(Layer):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """The rectifier: Σ ← √(v v') κ1/2, Θ ← Θ κ0/2.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Dense
-    >>> from bicore.kernels.activations import ReLU
-    >>> from bicore.kernels import TangentKernel
-    >>> TangentKernel([Dense(), ReLU(), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
-    [[2.0, 0.0], [0.0, 0.5]]
-    """
+    """The rectifier: Σ ← √(v v') κ1/2, Θ ← Θ κ0/2."""
 
     def variance(self, state: State, norms: list[Tensor]) -> State:
         norms.append(state.nngp.sqrt())
@@ -73,19 +64,6 @@ class LeakyReLU(Activation):
 
     It is a ReLU scaled by 1 − s, plus s times its input, so that E φφ' = (1 − s)² κ + s c and
     E φ'φ' = (1 − s)² κ' + s, with κ and κ' of the ReLU and c the covariance of the input.
-
-    Parameters
-    ----------
-    slope : float
-        For negative values.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Dense
-    >>> from bicore.kernels.activations import LeakyReLU
-    >>> from bicore.kernels import TangentKernel
-    >>> TangentKernel([Dense(), LeakyReLU(1.0), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
-    [[4.0, -2.0], [-2.0, 1.0]]
     """
 
     slope: float = 0.01
@@ -145,17 +123,7 @@ class _Smooth(Activation):
 
 @dataclass(frozen=True)
 class Erf(_Smooth):
-    """The error function: Σ ← 2/π · arcsin(2Σ/√((1+2v)(1+2v'))), Θ ← Θ times its derivative in Σ.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Dense
-    >>> from bicore.kernels.activations import Erf
-    >>> from bicore.kernels import TangentKernel
-    >>> kernel = TangentKernel([Dense(), Erf(), Dense()], kind="nngp")
-    >>> kernel([[1.0], [-1.0]]).round(4).tolist()
-    [[0.4646, -0.4646], [-0.4646, 0.4646]]
-    """
+    """Error function: Σ ← 2/π · arcsin(2Σ/√((1+2v)(1+2v'))), Θ ← Θ times its derivative in Σ."""
 
     def _maps(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         room = (1 + 2 * a) * (1 + 2 * b)
@@ -166,17 +134,7 @@ class Erf(_Smooth):
 
 @dataclass(frozen=True)
 class GELU(_Smooth):
-    """The Gaussian error linear unit, uΦ(u), in its exact form.
-
-    Examples
-    --------
-    >>> from bicore.kernels.activations import GELU
-    >>> from bicore.kernels.architecture import Dense
-    >>> from bicore.kernels import TangentKernel
-    >>> kernel = TangentKernel([Dense(), GELU(), Dense()], kind="nngp")
-    >>> kernel([[1.0], [0.0]]).round(4).tolist()
-    [[0.4252, 0.0], [0.0, 0.0]]
-    """
+    """The Gaussian error linear unit, uΦ(u), in its exact form."""
 
     def _maps(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         both = (1 + a) * (1 + b)

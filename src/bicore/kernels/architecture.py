@@ -51,14 +51,7 @@ class State:
 
 
 class Layer(ABC):
-    """One step of a network: how it maps covariances at infinite width.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Conv, Dense
-    >>> [(layer.spatial, layer.stride) for layer in (Conv(3, stride=2), Dense())]
-    [(True, 2), (False, 1)]
-    """
+    """One step of a network: how it maps covariances at infinite width."""
 
     @property
     def spatial(self) -> bool:
@@ -77,37 +70,11 @@ class Layer(ABC):
 
     @abstractmethod
     def variance(self, state: State, norms: list[Tensor]) -> State:
-        """Map (v, θ) of single images.
-
-        Parameters
-        ----------
-        state : State
-            The variances before the layer.
-        norms : list of Tensor
-            An activation appends √v.
-
-        Returns
-        -------
-        State
-            The variances after it.
-        """
+        """Map (v, θ) of single images."""
 
     @abstractmethod
     def covariance(self, state: State, norms: NormPairs) -> State:
-        """Map (Σ, Θ) of pairs of images.
-
-        Parameters
-        ----------
-        state : State
-            The covariances before the layer; they may be overwritten.
-        norms : iterator of pairs of Tensor
-            An activation takes the next two √v.
-
-        Returns
-        -------
-        State
-            The covariances after it.
-        """
+        """Map (Σ, Θ) of pairs of images."""
 
 
 class _LinearMap(Layer):
@@ -156,22 +123,7 @@ class Weighted(_LinearMap):
 
 @dataclass(frozen=True)
 class Dense(Weighted):
-    """A fully connected layer: Σ ← σ_w² Σ + σ_b², Θ ← Σ_new + σ_w² Θ.
-
-    Parameters
-    ----------
-    sigma_w, sigma_b : float
-        Weights have variance σ_w²/fan-in, biases σ_b².
-    trained : bool
-        Whether its weights move in training; if not, the tangent kernel passes through.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Dense
-    >>> from bicore.kernels import TangentKernel
-    >>> TangentKernel([Dense(sigma_w=2.0)])([[1.0], [3.0]]).tolist()
-    [[4.0, 12.0], [12.0, 36.0]]
-    """
+    """A fully connected layer: Σ ← σ_w² Σ + σ_b², Θ ← Σ_new + σ_w² Θ."""
 
     sigma_w: float = 1.0
     sigma_b: float = 0.0
@@ -180,31 +132,7 @@ class Dense(Weighted):
 
 @dataclass(frozen=True)
 class Conv(Weighted):
-    """A convolution with a square window.
-
-    Parameters
-    ----------
-    window, stride : int
-        The side of the window, and how far it moves.
-    padding : "same", "valid" or int
-        "same" as XLA pads (at stride 2 unevenly), "valid", or a number of zeros on both sides as in
-        torch.
-    sigma_w, sigma_b : float
-        Weights have variance σ_w²/fan-in, biases σ_b².
-    trained : bool
-        Whether its weights move in training; if not, the tangent kernel passes through.
-
-    Raises
-    ------
-    InputError
-        For a window or stride below 1, and a padding that is none of these.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Conv
-    >>> Conv(window=3, stride=2).extent(8), Conv(window=3, padding="valid").extent(8)
-    ((4, 0), (6, 0))
-    """
+    """A convolution with a square window."""
 
     window: int = 3
     stride: int = 1
@@ -226,23 +154,7 @@ class Conv(Weighted):
         return self._window_sum(rows, 1, abs(shift[1])).mul_(1 / self.window**2)
 
     def extent(self, size: int) -> tuple[int, int]:
-        """What becomes of one side of an image.
-
-        Parameters
-        ----------
-        size : int
-            Positions along that side.
-
-        Returns
-        -------
-        tuple of int
-            Length of the output, and the zeros before the first position.
-
-        Raises
-        ------
-        InputError
-            Where the window does not fit in.
-        """
+        """What becomes of one side of an image."""
         if self.padding == "same":
             length = -(-size // self.stride)
             total = max((length - 1) * self.stride + self.window - size, 0)
@@ -279,16 +191,7 @@ class Conv(Weighted):
 
 @dataclass(frozen=True)
 class Flatten(_LinearMap):
-    """The read-out that keeps positions apart: the mean of the covariances at equal positions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.kernels.architecture import Conv, Dense, Flatten
-    >>> from bicore.kernels import TangentKernel
-    >>> TangentKernel([Conv(1), Flatten(), Dense()], kind="nngp")(np.ones((1, 2, 2))).tolist()
-    [[1.0]]
-    """
+    """The read-out that keeps positions apart: the mean of the covariances at equal positions."""
 
     spatial = True
 
@@ -302,15 +205,6 @@ class GlobalAverage(_LinearMap):
 
     A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the
     displacements up.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.kernels.architecture import Conv, Dense, GlobalAverage
-    >>> from bicore.kernels import TangentKernel
-    >>> image = np.array([[[1.0, -1.0], [1.0, -1.0]]])
-    >>> TangentKernel([Conv(1), GlobalAverage(), Dense()], kind="nngp")(image).tolist()
-    [[0.0]]
     """
 
     spatial = True
@@ -324,20 +218,7 @@ class GlobalAverage(_LinearMap):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """The sum of two branches with independent weights; an empty branch is the identity.
-
-    Parameters
-    ----------
-    body, shortcut : tuple of Layer
-        The layers of the two branches.
-
-    Examples
-    --------
-    >>> from bicore.kernels.architecture import Dense, Residual
-    >>> from bicore.kernels.activations import ReLU
-    >>> Residual((ReLU(), Dense(), ReLU(), Dense())).activations
-    2
-    """
+    """The sum of two branches with independent weights; an empty branch is the identity."""
 
     body: tuple[Layer, ...]
     shortcut: tuple[Layer, ...] = ()

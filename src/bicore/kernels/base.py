@@ -402,22 +402,6 @@ class Intercept(Wrapper):
 
     Labels are centred for the squared error. Without an intercept a linear model then treats
     (x, t) and (−x, −t) alike, and greedy selection can take all its points from one class.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel that gets the constant.
-    share : float
-        The constant, as a share of the mean of k(x, x) over the data.
-    constant : float, optional
-        The constant itself; by default it is computed from the data.
-
-    Examples
-    --------
-    >>> from bicore.kernels.base import Intercept
-    >>> from bicore.kernels import Linear
-    >>> Intercept(Linear(), share=0.5)([[1.0], [-1.0]]).tolist()
-    [[1.5, -0.5], [-0.5, 1.5]]
     """
 
     share: float = 0.3
@@ -477,17 +461,6 @@ class CallableKernel(Kernel):
 
     Before it is used on data, it is tried on a few rows: shape, finiteness, symmetry and sign are
     checked before anything relies on them.
-
-    Parameters
-    ----------
-    function : callable
-        Takes two tensors of rows and returns a matrix with a row and a column for each.
-
-    Examples
-    --------
-    >>> from bicore.kernels.base import CallableKernel
-    >>> CallableKernel(lambda a, b: (a @ b.T) ** 2)([[1.0], [3.0]]).tolist()
-    [[1.0, 9.0], [9.0, 81.0]]
     """
 
     function: Callable[[Any, Any], Any]

@@ -334,26 +334,7 @@ class Laplace(_Stationary):
 
 @dataclass(frozen=True)
 class Exponential(RBF):
-    """The exponential kernel, exp(−γ‖a − b‖): the Matérn kernel with ν = ½.
-
-    Parameters
-    ----------
-    gamma : float, optional
-        Default: the median heuristic, γ = sharpness/median of the distances.
-    sharpness : float
-        Factor of the median heuristic; not used if gamma is given.
-
-    Raises
-    ------
-    InputError
-        If gamma is not positive, or is missing and there are no data to compute it from.
-
-    Examples
-    --------
-    >>> from bicore.kernels.classical import Exponential
-    >>> Exponential(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
-    [[1.0, 0.3679], [0.3679, 1.0]]
-    """
+    """The exponential kernel, exp(−γ‖a − b‖): the Matérn kernel with ν = ½."""
 
     sharpness: float = field(default=1.0, repr=False)
 

@@ -29,26 +29,7 @@ Transformation = Callable[[Tensor], Tensor]
 
 
 def check_scale(mean: float, rows: Any, single: bool = False) -> None:
-    """Refuse rows whose squares vanish or overflow; rows of zeros are allowed.
-
-    Parameters
-    ----------
-    mean : float
-        The mean of k(x, x), or of ‖φ‖².
-    rows : array
-        The rows; they are read if the mean is 0.
-    single : bool
-        Whether products are computed in float32.
-
-    Raises
-    ------
-    InputError
-        If the mean is outside the range of the precision.
-
-    Examples
-    --------
-    >>> check_scale(1.0, np.ones(3))
-    """
+    """Refuse rows whose squares vanish or overflow; rows of zeros are allowed."""
     least, most = SINGLE_RANGE if single else DOUBLE_RANGE
     if least <= mean <= most:
         return
@@ -218,44 +199,14 @@ class UnitRows(_Through):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Columns:
-    """Mean and standard deviation of every column; 1 for the deviation of a constant one.
-
-    Parameters
-    ----------
-    mean, deviation : array
-        In the shape of a point.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.kernels.scaling import Columns
-    >>> columns = Columns.of(np.array([[0.0, 7.0], [2.0, 7.0]]))
-    >>> columns.mean.tolist(), columns.deviation.tolist()
-    ([1.0, 7.0], [1.0, 1.0])
-    """
+    """Mean and standard deviation of every column; 1 for the deviation of a constant one."""
 
     mean: Array
     deviation: Array
 
     @classmethod
     def of(cls, x: Any) -> Columns:
-        """Those of these rows, some rows at a time.
-
-        Parameters
-        ----------
-        x : array
-            Points, rows first.
-
-        Returns
-        -------
-        Columns
-            Of all of them.
-
-        Raises
-        ------
-        InputError
-            Where the numbers are so large that their squares are not finite.
-        """
+        """Those of these rows, some rows at a time."""
         rows = x if hasattr(x, "shape") else np.asarray(x)
         step = max(1, AT_ONCE // max(1, int(np.prod(rows.shape[1:]))))
         mean = np.zeros(rows.shape[1:])
@@ -277,23 +228,7 @@ class Columns:
         return cls(mean, np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0))
 
     def standardised(self, a: Tensor) -> Tensor:
-        """Points less the mean, over the deviation.
-
-        Parameters
-        ----------
-        a : Tensor
-            Points, rows first.
-
-        Returns
-        -------
-        Tensor
-            Of the same shape.
-
-        Raises
-        ------
-        InputError
-            Where points have another shape than those measured.
-        """
+        """Points less the mean, over the deviation."""
         if tuple(a.shape[1:]) != self.mean.shape:
             shapes = f"{tuple(a.shape[1:])} and the columns were measured on {self.mean.shape}"
             raise InputError(f"x has rows of shape {shapes}; they must match.")

@@ -52,28 +52,7 @@ FIRST_ROWS = 2000
 
 @dataclass(frozen=True)
 class Estimate:
-    """The expected cost of a selection.
-
-    Parameters
-    ----------
-    seconds : float or None
-        On this machine, within a factor of two or so; None if the method has no estimate.
-    bytes : int or None
-        In addition to the data, as the memory limit counts them.
-    operator : str or None
-        How the kernel matrix is held: "gram", "features" or "blocked".
-    approximation : str or None
-        What replaces the exact computation, as a sentence; None if nothing does.
-    passes : ShardEstimate or None
-        The details of a selection by passes over files; None for others.
-
-    Examples
-    --------
-    >>> import bicore
-    >>> x = np.random.default_rng(0).normal(size=(50, 3))
-    >>> bicore.estimate(x, x[:, 0] > 0, 5, kernel="rbf").operator
-    'gram'
-    """
+    """The expected cost of a selection."""
 
     seconds: float | None = None
     bytes: int | None = None
@@ -249,23 +228,7 @@ def _time(evaluate: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) ->
 
 
 def human_seconds(seconds: float) -> str:
-    """Format a duration for people.
-
-    Parameters
-    ----------
-    seconds : float
-        The duration.
-
-    Returns
-    -------
-    str
-        Two digits and a unit.
-
-    Examples
-    --------
-    >>> human_seconds(50400), human_seconds(90), human_seconds(2.345)
-    ('14 h', '1.5 min', '2.3 s')
-    """
+    """Format a duration for people."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= length:
             return f"{seconds / length:.2g} {unit}"

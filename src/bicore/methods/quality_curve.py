@@ -34,25 +34,7 @@ UNKNOWN_SIZE = 100
 
 @dataclass(frozen=True, eq=False)
 class QualityCurve:
-    """Loss of the proxy on points that could not be selected, along one run.
-
-    Parameters
-    ----------
-    sizes, losses : array
-        The loss at each of these sizes.
-    empty, full : float
-        The loss of the model of no points, and of all points.
-    held_out : int
-        Number of held-out or outer points on which the loss is measured.
-    coreset : Coreset
-        The run.
-
-    Examples
-    --------
-    >>> curve = QualityCurve(np.arange(1, 4), np.array([3.0, 1.0, 1.0]), 4.0, 1.0, 10, None)
-    >>> curve.smallest(0.02)
-    2
-    """
+    """Loss of the proxy on points that could not be selected, along one run."""
 
     sizes: Array
     losses: Array
@@ -65,16 +47,6 @@ class QualityCurve:
         """Return the smallest size from which on the loss stays near the full model's loss.
 
         A single small loss may be chance, if there are few held-out points.
-
-        Parameters
-        ----------
-        tolerance : float
-            Largest distance, as a share of the full model's loss.
-
-        Returns
-        -------
-        int or None
-            None if there is no such size.
         """
         beyond = np.flatnonzero(self.losses > (1 + tolerance) * self.full)
         first = 0 if not len(beyond) else int(beyond[-1]) + 1

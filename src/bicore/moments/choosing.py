@@ -77,20 +77,7 @@ def as_way(strategy: str) -> str:
 
 
 def improve(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:
-    """Exchange the best row outside for the one with the smallest loss, while that helps.
-
-    Parameters
-    ----------
-    rows : RidgeRows
-        Changed in place.
-    may_leave : callable, optional
-        Which rows may leave, from the rows that are in; by default all of them.
-
-    Returns
-    -------
-    int
-        How many exchanges helped.
-    """
+    """Exchange the best row outside for the one with the smallest loss, while that helps."""
     for made in range(len(rows.inside)):
         before = rows.objective
         comes = _first_largest(rows.gains())

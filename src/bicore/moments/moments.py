@@ -53,25 +53,7 @@ _VALUES = ("width", "constant", "apart", "half_life", "map")
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """An objective of linear models: means of moments under some class prior.
-
-    Parameters
-    ----------
-    second : array (p, p)
-        A up to the factor ``share``; only the lower triangle is read. Fortran order.
-    cross : array (p, C)
-        B = Σ v φyᵀ/N.
-    constant : float
-        The loss of the empty model, c = Σ v‖y‖²/N.
-    share : float
-        A is ``share * second``: a matrix of p² numbers is not copied to be divided.
-
-    Examples
-    --------
-    >>> outer = Moments.empty(1, classes=("a",)).with_rows([[2.0], [0.0]], ["a", "a"]).outer()
-    >>> outer.loss(np.array([[0.5]]))
-    0.5
-    """
+    """An objective of linear models: means of moments under some class prior."""
 
     second: Array
     cross: Array
@@ -84,50 +66,17 @@ class Outer:
         return self.share * float(np.trace(self.second))
 
     def means(self, constant: float) -> tuple[Array, Array]:
-        """Return the means of the features and of the targets, if the last feature is a constant.
-
-        Parameters
-        ----------
-        constant : float
-            The value of that feature.
-
-        Returns
-        -------
-        tuple of array (p,), (C,)
-            Both means.
-        """
+        """Return the means of features and targets, if the last feature is a constant."""
         # The last row of a lower triangle is complete.
         return self.share * self.second[-1] / constant, self.cross[-1] / constant
 
     def centred(self, features: Array, targets: Array) -> Outer:
-        """Return the same objective for targets less their mean.
-
-        Parameters
-        ----------
-        features, targets : array (p,), (C,)
-            The means of both.
-
-        Returns
-        -------
-        Outer
-            It shares the second moments.
-        """
+        """Return the same objective for targets less their mean."""
         cross = self.cross - np.multiply.outer(features, targets)
         return replace(self, cross=cross, constant=self.constant - float(targets @ targets))
 
     def times(self, features: Array) -> Array:
-        """Multiply features by A.
-
-        Parameters
-        ----------
-        features : array (n, p)
-            Rows.
-
-        Returns
-        -------
-        array (n, p)
-            ΦA.
-        """
+        """Multiply features by A."""
         from scipy.linalg import blas  # imported late: it takes time
 
         with wide(float(len(features)) * self.second.size):
@@ -135,18 +84,7 @@ class Outer:
         return product.T
 
     def loss(self, model: Array) -> float:
-        """Compute the mean loss of a linear model on everything that was counted.
-
-        Parameters
-        ----------
-        model : array (p, C)
-            Its weights.
-
-        Returns
-        -------
-        float
-            It is tr WᵀAW − 2 tr WᵀB + c.
-        """
+        """Compute the mean loss of a linear model on everything that was counted."""
         quadratic = float(np.vdot(self.times(np.ascontiguousarray(model.T)).T, model))
         return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
 
@@ -158,37 +96,6 @@ class Moments:
     A value: adding rows or other moments makes another one. Sums are in float64 for rows of any
     precision; order and split do not matter beyond rounding. With a half-life rows fade by those
     that follow them in ``with_rows``, and a sum is that of two streams that end at the same time.
-
-    Parameters
-    ----------
-    width : int
-        Features of a row, p.
-    second : tuple of array (p, p)
-        Σ v φφᵀ (its lower triangle), once, or for every class apart.
-    cross : array (p, C)
-        Σ v φyᵀ; a column for each class or target.
-    counts : array (C,) or (1,)
-        Weight counted of every class; of all rows if y holds targets.
-    constant : float
-        Σ v‖y‖².
-    classes : tuple, optional
-        The labels of the columns, in the order they came; None for targets.
-    apart : bool
-        Whether second moments are kept for each class, which allows any class prior.
-    half_life : float, optional
-        Half-life of a row's weight, in rows.
-    map : str
-        Name of the feature map; moments of different maps do not add.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> x, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50)
-    >>> nothing = Moments.empty(3, classes=(0, 1))
-    >>> whole = nothing.with_rows(x, y)
-    >>> parts = nothing.with_rows(x[20:], y[20:]) + nothing.with_rows(x[:20], y[:20])
-    >>> bool(np.allclose(whole.outer().second, parts.outer().second))
-    True
     """
 
     width: int
@@ -213,36 +120,7 @@ class Moments:
         map: str = "",
         device: Any = None,
     ) -> Moments:
-        """Make moments of no rows.
-
-        Parameters
-        ----------
-        width : int
-            Features of a row.
-        classes : sequence, optional
-            Labels known beforehand; others join as they come. None: rows have targets, or nothing.
-        targets : int
-            How many targets a row has, with ``classes=None``.
-        apart : bool
-            Keep second moments for each class.
-        half_life : float, optional
-            Half-life of a row's weight, in rows.
-        map : str
-            Name of the feature map.
-        device : torch.device or str, optional
-            Where second moments are kept and added to; by default they are arrays. Rows must be
-            tensors on that device.
-
-        Returns
-        -------
-        Moments
-            To be added to.
-
-        Raises
-        ------
-        InputError
-            If an argument is invalid.
-        """
+        """Make moments of no rows."""
         width = check_integer("width", width, 0)
         columns = check_integer("targets", targets, 0)
         if apart and classes is None:
@@ -275,51 +153,11 @@ class Moments:
 
     @staticmethod
     def room(width: int, outputs: int = 1, apart: bool = False) -> int:
-        """Count the bytes that moments take; twice that while rows are added.
-
-        Parameters
-        ----------
-        width, outputs : int
-            Features, and classes or targets.
-        apart : bool
-            Whether each class has second moments.
-
-        Returns
-        -------
-        int
-            Bytes.
-
-        Examples
-        --------
-        >>> Moments.room(1024, 10)
-        8470528
-        """
+        """Count the bytes that moments take; twice that while rows are added."""
         return NUMBER * width * (width * (outputs if apart else 1) + outputs)
 
     def with_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
-        """Add rows.
-
-        Parameters
-        ----------
-        features : array or Tensor (n, p)
-            Rows after the feature map; products of a tensor are computed on its device.
-        y : array (n,) or (n, C), optional
-            Labels; or targets (also one-hot, soft or logits), as many as the moments were made for.
-        sample_weight : array (n,), optional
-            How much each row counts; by default 1.
-
-        Returns
-        -------
-        Moments
-            A new value; this one is left as it is.
-
-        Raises
-        ------
-        InputError
-            If rows do not fit.
-        NumericalError
-            If features or targets are not finite, or too large to be summed.
-        """
+        """Add rows."""
         rows = self._check_rows(features)
         if not len(rows):
             return self
@@ -329,29 +167,7 @@ class Moments:
         return self.with_weighted(rows, y, *aged(weights, self.half_life))
 
     def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
-        """Multiply every sum by a factor, then add rows with weights that have faded already.
-
-        Parameters
-        ----------
-        rows : array or Tensor (n, p)
-            Finite rows after the feature map.
-        y : array
-            As in :meth:`with_rows`.
-        faded : float
-            The factor of what was counted before.
-        weights : array (n,)
-            How much each row counts.
-
-        Returns
-        -------
-        Moments
-            A new value.
-
-        Raises
-        ------
-        NumericalError
-            If rows or targets are too large to be summed.
-        """
+        """Multiply every sum by a factor, then add rows with weights that have faded already."""
         with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused
             found = (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
             traces = (float(one.trace()) for one in found.second)
@@ -431,18 +247,7 @@ class Moments:
         return wider, columns[np.searchsorted(names, labels)]
 
     def with_classes(self, labels: Sequence[Any]) -> Moments:
-        """Add a column for each of these labels.
-
-        Parameters
-        ----------
-        labels : sequence
-            Labels; known ones change nothing.
-
-        Returns
-        -------
-        Moments
-            With the unknown ones behind the others.
-        """
+        """Add a column for each of these labels."""
         assert self.classes is not None
         known = set(self.classes)
         fresh = [label for label in dict.fromkeys(labels) if label not in known]
@@ -461,18 +266,7 @@ class Moments:
         )
 
     def scaled(self, factor: float) -> Moments:
-        """Multiply every sum by a number: how the past is forgotten.
-
-        Parameters
-        ----------
-        factor : float
-            Positive.
-
-        Returns
-        -------
-        Moments
-            A new value.
-        """
+        """Multiply every sum by a number: how the past is forgotten."""
         return replace(
             self,
             second=tuple(factor * one for one in self.second),
@@ -501,25 +295,7 @@ class Moments:
         return self + other.scaled(-1.0)
 
     def without_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
-        """Subtract rows that were counted: the result is as if they had never come.
-
-        Parameters
-        ----------
-        features, y, sample_weight : array
-            The rows, as they were given to :meth:`with_rows`.
-
-        Returns
-        -------
-        Moments
-            A new value.
-
-        Raises
-        ------
-        InputError
-            If a label was never counted, counts would fall below 0, or sums would not be those of
-            any rows: these rows cannot all have been counted. With a half-life, the weight that is
-            left of a row is not known.
-        """
+        """Subtract rows that were counted: the result is as if they had never come."""
         if self.half_life is not None:
             raise InputError(
                 f"half_life={self.half_life}: the weight that is left of a row is not known, so "
@@ -541,23 +317,7 @@ class Moments:
         return replace(found, counts=np.where(gone, 0.0, found.counts))
 
     def without_class(self, label: Any) -> Moments:
-        """Remove a class and all its rows.
-
-        Parameters
-        ----------
-        label : object
-            One of ``classes``.
-
-        Returns
-        -------
-        Moments
-            A new value.
-
-        Raises
-        ------
-        InputError
-            If the label was never counted, or the moments are not kept for each class.
-        """
+        """Remove a class and all its rows."""
         classes = self.classes or ()
         if plain(label) not in classes:
             raise InputError(f"label={label!r} was never counted; the labels are {list(classes)}.")
@@ -570,18 +330,7 @@ class Moments:
         return replace(left, constant=float(left.counts.sum()))
 
     def restricted(self, features: Array) -> Moments:
-        """Return the moments of some of the features.
-
-        Parameters
-        ----------
-        features : array of int
-            Their places, in ascending order.
-
-        Returns
-        -------
-        Moments
-            A new value.
-        """
+        """Return the moments of some of the features."""
         return replace(
             self,
             width=len(features),
@@ -590,13 +339,7 @@ class Moments:
         )
 
     def on_host(self) -> Moments:
-        """Return the same with second moments as arrays.
-
-        Returns
-        -------
-        Moments
-            The value itself if they are arrays already.
-        """
+        """Return the same with second moments as arrays."""
         if not self._on_device:
             return self
         return replace(
@@ -633,24 +376,7 @@ class Moments:
         )
 
     def outer(self, prior: Prior = "data") -> Outer:
-        """Return the mean loss over all rows, or over classes in other shares.
-
-        Parameters
-        ----------
-        prior : {"data", "equal"} or mapping
-            Rows count as they came; classes count the same; or shares by label. Other priors than
-            "data" need ``apart``.
-
-        Returns
-        -------
-        Outer
-            The objective.
-
-        Raises
-        ------
-        InputError
-            If nothing was counted, or the moments do not allow the prior.
-        """
+        """Return the mean loss over all rows, or over classes in other shares."""
         if not self.weight > 0:
             raise InputError("these moments have counted no rows yet.")
         if prior == "data":
@@ -668,25 +394,7 @@ class Moments:
         return Outer(second, self.cross * each, float(each @ self.counts))
 
     def shares(self, prior: Prior = "data", *, pooled: bool = False) -> Array:
-        """Return how much each class counts; 0 for classes that never came or have faded away.
-
-        Parameters
-        ----------
-        prior : {"data", "equal"} or mapping
-            As in :meth:`outer`.
-        pooled : bool
-            Allow any prior although second moments are not kept for each class.
-
-        Returns
-        -------
-        array (C,)
-            Their sum is 1.
-
-        Raises
-        ------
-        InputError
-            If there are no classes, or the moments do not allow the prior.
-        """
+        """Return how much each class counts; 0 for classes that never came or have faded away."""
         if prior == "data" and self.classes is not None:
             return np.asarray(self.counts / self.weight)
         if not (self.apart or pooled) or self.classes is None:
@@ -703,40 +411,13 @@ class Moments:
         return np.asarray(shares / shares.sum())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments to an ``.npz`` without pickle; a reader never sees half a file.
-
-        Parameters
-        ----------
-        path : path
-            Where to.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
+        """Write the moments to an ``.npz`` without pickle; a reader never sees half a file."""
         values, arrays = self.on_host().stored()
         return write_state(path, {"format": FORMAT, "moments": values}, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Moments:
-        """Read a file written by :meth:`save`; never unpickles.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-
-        Returns
-        -------
-        Moments
-            As they were saved.
-
-        Raises
-        ------
-        InputError
-            If the file is of another kind, or damaged.
-        """
+        """Read a file written by :meth:`save`; never unpickles."""
         head, arrays = read_state(path, "Moments.save")
         try:
             return cls.restored(head["moments"], arrays)
@@ -744,15 +425,7 @@ class Moments:
             raise damaged(path, "Moments.save", repr(error)) from error
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return the content of a state file.
-
-        Returns
-        -------
-        values : dict
-            For JSON.
-        arrays : dict
-            The rest.
-        """
+        """Return the content of a state file."""
         values = {name: getattr(self, name) for name in _VALUES}
         values["classes"] = None if self.classes is None else list(self.classes)
         values["groups"] = len(self.second)
@@ -761,18 +434,7 @@ class Moments:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Moments:
-        """Rebuild moments from the content of a state file.
-
-        Parameters
-        ----------
-        values, arrays : mapping
-            As :meth:`stored` returned them.
-
-        Returns
-        -------
-        Moments
-            The same.
-        """
+        """Rebuild moments from the content of a state file."""
         width = int(values["width"])
         stored = [arrays[f"second{place}"] for place in range(values["groups"])]
         second = tuple(_unpack(one, width) for one in stored)

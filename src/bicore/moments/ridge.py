@@ -94,20 +94,7 @@ class Step(NamedTuple):
 
 
 class RidgeRows(ABC):
-    """Rows of which some are in a coreset, with exact costs of every addition and removal.
-
-    Parameters
-    ----------
-    targets : array (N, C)
-        Of the rows.
-    inside : array of bool (N,), optional
-        Which rows are in at the start; by default none.
-
-    Examples
-    --------
-    >>> issubclass(Candidates, RidgeRows), issubclass(FeatureRows, RidgeRows)
-    (True, True)
-    """
+    """Rows of which some are in a coreset, with exact costs of every addition and removal."""
 
     objective: float
     #: t and q of every row; residuals and h side by side.
@@ -134,13 +121,7 @@ class RidgeRows(ABC):
         return self.both[:, : self.targets.shape[1]]
 
     def gradients(self) -> Array:
-        """Compute the slope of the objective in the weight of every row, downwards.
-
-        Returns
-        -------
-        array (N,)
-            −∂G/∂w.
-        """
+        """Compute the slope of the objective in the weight of every row, downwards."""
         found: Array = to_host(self._slopes())
         return found
 
@@ -148,23 +129,11 @@ class RidgeRows(ABC):
         return row_products(self.both[:, self.targets.shape[1] :], self.residuals)
 
     def gains(self) -> Array:
-        """Compute by how much the objective falls if a row joins.
-
-        Returns
-        -------
-        array (N,)
-            −∞ for rows that are in.
-        """
+        """Compute by how much the objective falls if a row joins."""
         return np.where(self.inside, -np.inf, self._falls(1.0))
 
     def losses(self) -> Array:
-        """Compute by how much the objective rises if a row leaves.
-
-        Returns
-        -------
-        array (N,)
-            ∞ for rows that are out.
-        """
+        """Compute by how much the objective rises if a row leaves."""
         return np.where(self.inside, -self._falls(-1.0), np.inf)
 
     def _falls(self, sign: float) -> Array:
@@ -173,13 +142,7 @@ class RidgeRows(ABC):
         return found
 
     def change(self, row: int) -> None:
-        """Let a row join, or leave if it is in.
-
-        Parameters
-        ----------
-        row : int
-            Which.
-        """
+        """Let a row join, or leave if it is in."""
         sign = -1.0 if self.inside[row] else 1.0
         self.inside[row] = sign > 0
         found = self._step(row, sign)
@@ -198,28 +161,7 @@ class RidgeRows(ABC):
 
 
 class FeatureState:
-    """The ridge regression of a coreset of any size, in p features.
-
-    Parameters
-    ----------
-    outer : Outer
-        The objective.
-    ridge : float
-        The regulariser ρ.
-    device : torch.device, optional
-        Where its matrices are; by default they are arrays.
-
-    Examples
-    --------
-    >>> from bicore.moments.moments import Moments
-    >>> rng = np.random.default_rng(0)
-    >>> x, y = rng.normal(size=(40, 5)), np.eye(2)[rng.integers(0, 2, 40)]
-    >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
-    >>> state = FeatureState(outer, 0.1)
-    >>> _ = state.change(x[0], y[0])
-    >>> bool(np.isclose(state.objective, state.refit(x[:1], y[:1]).objective))
-    True
-    """
+    """The ridge regression of a coreset of any size, in p features."""
 
     def __init__(self, outer: Outer, ridge: float, device: torch.device | None = None) -> None:
         self.outer, self.ridge, self.device = outer, ridge, device
@@ -235,18 +177,7 @@ class FeatureState:
         self.objective = outer.constant
 
     def refit(self, features: Array, targets: Array) -> FeatureState:
-        """Fit another state on some points.
-
-        Parameters
-        ----------
-        features, targets : array (m, p), (m, C)
-            The points.
-
-        Returns
-        -------
-        FeatureState
-            With these points in.
-        """
+        """Fit another state on some points."""
         found = self.copy()
         system = features.T @ features
         system[np.diag_indices(len(system))] += self.ridge
@@ -260,38 +191,14 @@ class FeatureState:
         return found
 
     def copy(self) -> FeatureState:
-        """Copy the state; changes of the copy leave this one as it is.
-
-        Returns
-        -------
-        FeatureState
-            The same.
-        """
+        """Copy the state; changes of the copy leave this one as it is."""
         found = object.__new__(FeatureState)
         found.__dict__.update(vars(self))
         found.inverse, found.both = 1.0 * self.inverse, 1.0 * self.both
         return found
 
     def change(self, row: Any, target: Any, sign: float = 1.0) -> tuple[Step, Any, Any]:
-        """Let a point join, or leave with ``sign=-1``.
-
-        Parameters
-        ----------
-        row, target : array (p,), (C,)
-            The point.
-        sign : float
-            1 or −1.
-
-        Returns
-        -------
-        tuple
-            The step, Σφ and ΣAΣφ before it.
-
-        Raises
-        ------
-        NumericalError
-            If the change of the objective is not finite.
-        """
+        """Let a point join, or leave with ``sign=-1``."""
         row, target = to_device(row, self.device), to_device(target, self.device)
         reach = self.inverse @ row
         turned = self.inverse @ (self.second @ reach)
@@ -315,20 +222,6 @@ class FeatureState:
 
         A slope is ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. It grows by at most
         ‖φ‖·max_c‖ΔM(e_c − π)‖ + ‖φ‖²·‖Δ(MWᵀ)‖ in the Frobenius norm.
-
-        Parameters
-        ----------
-        before : array
-            A copy of ``both`` when the rows were scored.
-        longest : float
-            The largest ‖φ‖².
-        shares : array (C,), optional
-            What is subtracted from one-hot labels; None if y holds targets.
-
-        Returns
-        -------
-        float
-            For classes; the bound for targets is infinite once a point has joined.
         """
         moved = self.both - before
         if not bool((moved != 0).any()):
@@ -351,29 +244,7 @@ class FeatureState:
 
 
 class FeatureRows(RidgeRows):
-    """Rows whose costs follow a :class:`FeatureState`; a change costs each of them p products.
-
-    Parameters
-    ----------
-    state : FeatureState
-        Of the coreset, changed in place.
-    features, targets : array (N, p), (N, C)
-        The rows.
-    inside : array of bool (N,), optional
-        Which rows are in the coreset; by default none.
-
-    Examples
-    --------
-    >>> from bicore.moments.moments import Moments
-    >>> rng = np.random.default_rng(0)
-    >>> x, y = rng.normal(size=(40, 5)), np.eye(2)[rng.integers(0, 2, 40)]
-    >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
-    >>> rows = FeatureRows(FeatureState(outer, 0.1), x, y)
-    >>> gain, before = rows.gains()[3], rows.objective
-    >>> rows.change(3)
-    >>> bool(np.isclose(before - gain, rows.objective))
-    True
-    """
+    """Rows whose costs follow a :class:`FeatureState`; a change costs each of them p products."""
 
     def __init__(
         self, state: FeatureState, features: Array, targets: Array, inside: Array | None = None
@@ -413,33 +284,6 @@ class Candidates(RidgeRows):
 
     A change is a term of rank one in T and of rank two in V. These terms are held back and applied
     to a column when it is needed: a change costs some N·t numbers after t changes, never N².
-
-    Parameters
-    ----------
-    outer : Outer
-        The objective.
-    features : array (N, p)
-        Of all candidates.
-    targets : array (N, C)
-        Of all candidates.
-    ridge : float
-        The regulariser ρ.
-    inside : array of bool (N,), optional
-        Which rows are in at the start; by default none.
-    known : tuple of array (k, k), optional
-        ΦΦᵀ and ΦAΦᵀ of the first rows, if they are known already.
-
-    Examples
-    --------
-    >>> from bicore.moments.moments import Moments
-    >>> rng = np.random.default_rng(0)
-    >>> x, y = rng.normal(size=(40, 5)), rng.integers(0, 2, 40)
-    >>> outer = Moments.empty(5).with_rows(x, y).outer()
-    >>> rows = Candidates(outer, x[:10], np.eye(2)[y[:10]], 0.1)
-    >>> gain, before = rows.gains().max(), rows.objective
-    >>> rows.change(int(rows.gains().argmax()))
-    >>> bool(np.isclose(before - gain, rows.objective))
-    True
     """
 
     def __init__(
@@ -506,13 +350,7 @@ class Candidates(RidgeRows):
         return float(np.vdot(weights, pulled - 2.0 * linear)) + self.outer.constant
 
     def refit(self) -> float:
-        """Compute the objective of the rows that are in from a new fit.
-
-        Returns
-        -------
-        float
-            To compare with ``objective``, which is the sum of all changes.
-        """
+        """Compute the objective of the rows that are in from a new fit."""
         own = np.flatnonzero(self.inside)
         square = np.ix_(own, own)
         weights = _invert(self.gram[square], self.ridge) @ self.targets[own]

@@ -35,44 +35,14 @@ def is_loader(thing: Any) -> bool:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of an item that are features, labels and weights.
-
-    Parameters
-    ----------
-    x, y, weight : str or int, optional
-        A key of items that are dicts, a place in items that are tuples. By default the first two
-        of a tuple, and in a dict the usual names; weights are read only if they are named.
-
-    Raises
-    ------
-    InputError
-        If an item does not have a field that is named.
-
-    Examples
-    --------
-    >>> Fields().of({"image": 3.5, "label": 1, "path": "a.png"})
-    {'x': 3.5, 'y': 1}
-    >>> Fields(y=2).of((3.5, "a.png", 1))
-    {'x': 3.5, 'y': 1}
-    """
+    """The fields of an item that are features, labels and weights."""
 
     x: str | int | None = None
     y: str | int | None = None
     weight: str | int | None = None
 
     def of(self, item: Any) -> dict[str, Any]:
-        """Return features, labels and weights of an item, or of a batch of them.
-
-        Parameters
-        ----------
-        item : dict, tuple, list or anything
-            An item of a data set or a batch of a loader; anything else is features.
-
-        Returns
-        -------
-        dict
-            ``"x"``, and ``"y"`` and ``"weight"`` if they exist.
-        """
+        """Return features, labels and weights of an item, or of a batch of them."""
         found = {}
         for name, field in vars(self).items():
             key = _default_key(name, item) if field is None else field
@@ -146,26 +116,7 @@ class _Collate:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A data set that is read once from its first row to its last.
-
-    Parameters
-    ----------
-    loader : torch.utils.data.DataLoader
-        Gives tuples of the columns, in the order of the data set.
-    rows : int
-        The number of rows.
-    columns : tuple of str
-        ``"x"``, and ``"y"`` and ``"weight"`` if they exist.
-    seed : int
-        Seed for random draws of the data set while it is read; the caller's generator is left
-        unchanged.
-
-    Examples
-    --------
-    >>> reading = open_data(torch.utils.data.TensorDataset(torch.ones(3, 2), torch.arange(3)))
-    >>> [sorted(batch) for batch in reading]
-    [['x', 'y']]
-    """
+    """A data set that is read once from its first row to its last."""
 
     loader: Any
     rows: int
@@ -204,32 +155,7 @@ def open_data(
     transform: Any = None,
     seed: int = 0,
 ) -> Reading:
-    """Prepare to read a data set once, in batches and in the order of its rows.
-
-    Parameters
-    ----------
-    data : torch.utils.data.Dataset, DataLoader, or anything with ``len`` and places
-        Of a loader, its data set is read in order, with its batches, workers and collate function.
-    fields : Fields, optional
-        The fields of an item.
-    batch_size, workers : int, optional
-        Items that are read together, and processes that read; default: the loader's, else 256 and
-        none.
-    transform : callable, optional
-        Makes a tensor of the features of one item.
-    seed : int
-        Seed for random draws of the data set.
-
-    Returns
-    -------
-    Reading
-        Only the first item is read yet.
-
-    Raises
-    ------
-    InputError
-        If rows have no places in the data set, or the first item is no tensors.
-    """
+    """Prepare to read a data set once, in batches and in the order of its rows."""
     given = data if is_loader(data) else None
     source = data if given is None else given.dataset
     _check_places(source)

@@ -30,33 +30,6 @@ class Observed:
     """One pass of a module over n points; :func:`observe` makes one.
 
     Pass it as ``Context(model=…)`` to every selector that needs the model.
-
-    Parameters
-    ----------
-    embedding : Tensor
-        The input of the last Linear layer, or the output of the layer named.
-    last : Tensor, optional
-        That input in any case.
-    outputs : Tensor
-        What the module returned.
-    bias : bool
-        Whether its last Linear layer has one.
-    layer : str, optional
-        The layer named.
-    direct : bool
-        Whether what the module returned is what that layer gave (or its log softmax): only then are
-        last-layer gradients known.
-    classes : tuple, optional
-        The labels of the outputs in order.
-    present : tuple, optional
-        Those that the data shows.
-
-    Examples
-    --------
-    >>> from bicore.networks import observe
-    >>> seen = observe(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)), np.eye(3))
-    >>> len(seen), seen[[2, 0]].embedding.shape
-    (3, torch.Size([2, 5]))
     """
 
     embedding: Tensor
@@ -79,34 +52,11 @@ class Observed:
         )
 
     def log_probabilities(self) -> Tensor:
-        """Log softmax of the outputs.
-
-        Returns
-        -------
-        Tensor
-            Of shape (n, outputs), in float64.
-        """
+        """Log softmax of the outputs."""
         return torch.log_softmax(self.outputs.double(), 1)
 
     def residuals(self, y: Array) -> Tensor:
-        """The gradient of the loss in the outputs.
-
-        Parameters
-        ----------
-        y : array
-            Labels or targets of the points.
-
-        Returns
-        -------
-        Tensor
-            In float64: p − e_y of the cross-entropy for labels, 2(h − y) of the squared error for
-            targets.
-
-        Raises
-        ------
-        InputError
-            Where outputs and ``y`` do not match.
-        """
+        """The gradient of the loss in the outputs."""
         targets = read_targets(y)
         if targets.classes is None:
             goal = torch.from_numpy(targets.values).to(self.outputs.device)
@@ -120,43 +70,11 @@ class Observed:
         return residual
 
     def columns(self, y: Array) -> Array:
-        """Return the output that belongs to each label.
-
-        Parameters
-        ----------
-        y : array
-            Labels.
-
-        Returns
-        -------
-        array of int
-            Places among the outputs.
-
-        Raises
-        ------
-        InputError
-            If a label has no output.
-        """
+        """Return the output that belongs to each label."""
         return output_columns(y, self.outputs.shape[1], self.classes, self.present)
 
     def gradient_factors(self, y: Array) -> tuple[Tensor, Tensor]:
-        """The loss gradients in the last layer's weights (and bias), in factors.
-
-        Parameters
-        ----------
-        y : array
-            Labels or targets of the points.
-
-        Returns
-        -------
-        tuple of Tensor
-            A and B such that the gradient of point i is the outer product a_i b_iᵀ.
-
-        Raises
-        ------
-        InputError
-            Where the module does not end with a Linear layer over vectors.
-        """
+        """The loss gradients in the last layer's weights (and bias), in factors."""
         if self.last is None or self.last.dim() != 2 or not self.direct:
             raise InputError(
                 "last-layer gradients need a module that returns the output of its last Linear "
@@ -408,28 +326,7 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
 
 
 class Embedder(nn.Module):
-    """A network up to a layer, as a module that gives one vector per row.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        A classifier or an encoder; it is not copied, and not changed.
-    layer : str, optional
-        The layer whose output is taken, by its name in ``model.named_modules()``; "" is the model
-        itself. By default the input of the last Linear layer, if the model returns the output of
-        that layer (a classifier); else the output of the model (an encoder).
-
-    Raises
-    ------
-    InputError
-        If it is no module, there is no such layer, or its output is no vector per row.
-
-    Examples
-    --------
-    >>> classifier = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> [Embedder(classifier, layer)(torch.zeros(2, 4)).shape[1] for layer in (None, "0", "")]
-    [8, 8, 3]
-    """
+    """A network up to a layer, as a module that gives one vector per row."""
 
     def __init__(self, model: Any, layer: str | None = None) -> None:
         super().__init__()
@@ -437,28 +334,11 @@ class Embedder(nn.Module):
         self.layer = layer
 
     def extra_repr(self) -> str:
-        """Return the text that torch prints next to the model.
-
-        Returns
-        -------
-        str
-            The layer.
-        """
+        """Return the text that torch prints next to the model."""
         return f"layer={self.layer!r}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the embeddings of a batch.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows as the model takes them; they are moved to its device and precision.
-
-        Returns
-        -------
-        Tensor
-            (rows, columns).
-        """
+        """Compute the embeddings of a batch."""
         like = floats_of(self.model)
         given = x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
         with watching(self.model, self.layer) as watched:
@@ -489,36 +369,6 @@ def dropout_probabilities(
     """Compute class probabilities under random dropout masks.
 
     Within a draw every point sees the same mask; everything but dropout runs in eval mode.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        With a Dropout layer; it returns logits.
-    x : array
-        The points.
-    draws : int
-        The number of draws.
-    seed : int
-        Seed for the masks.
-    batch : int
-        Points that pass through together.
-
-    Returns
-    -------
-    Tensor
-        Of shape (draws, n, classes), in float64.
-
-    Raises
-    ------
-    InputError
-        If the model has no dropout, cannot read the points, or returns anything but logits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> network = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-    >>> dropout_probabilities(network, np.zeros((4, 3)), draws=5, seed=0).shape
-    torch.Size([5, 4, 2])
     """
     module = as_module(model)
     thinned = [

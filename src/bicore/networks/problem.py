@@ -44,26 +44,7 @@ def _second_fixed(term: Term, weights: Tensor, theta: Tensor) -> Tensor:
 
 
 class FlatModule:
-    """A module as a function of one vector of all its parameters that can be trained.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network; its own parameters are read once and never written.
-
-    Raises
-    ------
-    InputError
-        If no parameter can be trained.
-
-    Examples
-    --------
-    >>> flat = FlatModule(nn.Linear(3, 2))
-    >>> flat.start.shape
-    torch.Size([8])
-    >>> flat(torch.zeros(8), torch.ones(4, 3)).shape
-    torch.Size([4, 2])
-    """
+    """A module as a function of one vector of all its parameters that can be trained."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -86,19 +67,7 @@ class FlatModule:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Inputs, targets and weights of some points.
-
-    Parameters
-    ----------
-    x, y, weight : torch.Tensor
-        With a row, and a number, for each point.
-
-    Examples
-    --------
-    >>> rows = Rows(torch.eye(5), torch.arange(5), torch.ones(5))
-    >>> [len(part) for part in rows.batches(2)]
-    [2, 2, 1]
-    """
+    """Inputs, targets and weights of some points."""
 
     x: Tensor
     y: Tensor
@@ -111,18 +80,7 @@ class Rows:
         return Rows(self.x[rows], self.y[rows], self.weight[rows])
 
     def batches(self, size: int = BATCH) -> Iterator[Rows]:
-        """All points in order, some at a time.
-
-        Parameters
-        ----------
-        size : int, optional
-            Points of a batch.
-
-        Yields
-        ------
-        Rows
-            At most ``size`` points.
-        """
+        """All points in order, some at a time."""
         for start in range(0, len(self), size):
             checkpoint(start / len(self))
             part = slice(start, start + size)
@@ -170,35 +128,7 @@ class Loaded:
 
 @dataclass(frozen=True, eq=False)
 class NetworkProblem:
-    """A network with a loss and the regulariser ρ: the inner and the outer problem in θ.
-
-    Parameters
-    ----------
-    module : FlatModule
-        The network as a function of θ.
-    criterion : callable
-        Takes outputs and targets, returns one loss a row.
-    rho : float
-        The regulariser ρ > 0 of Σ w ℓ + ρ‖θ‖².
-    gauss_newton : bool, optional
-        Leave out of the Hessian what the network's own curvature adds: the rest is never negative,
-        also where the inner problem is not solved to the end.
-    inner_term, outer_term : callable, optional
-        The f₁ and g₁ of the module: functions of θ and the weights of all points.
-    weights : torch.Tensor, optional
-        The weights at which they are taken, one for each point.
-
-    Examples
-    --------
-    >>> network = nn.Linear(2, 1, bias=False)
-    >>> squared = lambda outputs, y: (outputs - y).square().sum(1)
-    >>> problem = NetworkProblem(FlatModule(network), squared, 0.5)
-    >>> rows = Rows(torch.eye(2), torch.tensor([[1.0], [2.0]]), torch.ones(2))
-    >>> problem.outer_value(torch.zeros(2), rows)
-    5.0
-    >>> problem.hessian_product(torch.zeros(2), rows, torch.tensor([1.0, 0.0])).tolist()
-    [3.0, 0.0]
-    """
+    """A network with a loss and the regulariser ρ: the inner and the outer problem in θ."""
 
     module: FlatModule
     criterion: Criterion
@@ -209,91 +139,23 @@ class NetworkProblem:
     weights: Tensor = field(default_factory=partial(torch.zeros, 0))
 
     def losses(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The loss of each row, not weighted.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Rows
-            Points that fit into memory together.
-
-        Returns
-        -------
-        torch.Tensor
-            One loss a row.
-        """
+        """The loss of each row, not weighted."""
         return self.criterion(self.module(theta, rows.x), rows.y)
 
     def weighted(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The weighted sum of the losses.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Rows
-            Points that fit into memory together.
-
-        Returns
-        -------
-        torch.Tensor
-            A number that can be differentiated.
-        """
+        """The weighted sum of the losses."""
         return self.losses(theta, rows) @ rows.weight
 
     def inner(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The inner objective Σ w ℓ + ρ‖θ‖² + f₁.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Rows
-            The coreset.
-
-        Returns
-        -------
-        torch.Tensor
-            A number that can be differentiated.
-        """
+        """The inner objective Σ w ℓ + ρ‖θ‖² + f₁."""
         return self.weighted(theta, rows) + self.penalty(theta)
 
     def penalty(self, theta: Tensor) -> Tensor:
-        """The part of the inner objective that no row has: ρ‖θ‖² + f₁.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-
-        Returns
-        -------
-        torch.Tensor
-            A number that can be differentiated.
-        """
+        """The part of the inner objective that no row has: ρ‖θ‖² + f₁."""
         return self.rho * theta.square().sum() + self.inner_term(theta, self.weights)
 
     def outer_value(self, theta: Tensor, rows: Pool) -> float:
-        """The outer objective, the weighted sum of the losses of all data.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Pool
-            All data, in batches.
-
-        Returns
-        -------
-        float
-            The sum.
-
-        Raises
-        ------
-        NumericalError
-            If it is not finite.
-        """
+        """The outer objective, the weighted sum of the losses of all data."""
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
             value += float(self.outer_term(theta, self.weights))
@@ -305,42 +167,14 @@ class NetworkProblem:
         return value
 
     def outer_gradient(self, theta: Tensor, rows: Pool) -> Tensor:
-        """The gradient of the outer objective in θ.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Pool
-            All data, in batches.
-
-        Returns
-        -------
-        torch.Tensor
-            As long as θ.
-        """
+        """The gradient of the outer objective in θ."""
         total: Tensor = grad(self.outer_term)(theta, self.weights)
         for part in rows.batches():
             total += grad(self.weighted)(theta, part)
         return total
 
     def hessian_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
-        """The inner problem's Hessian, or its Gauss–Newton part, times a direction.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Rows
-            The coreset, or a mini-batch of it.
-        direction : torch.Tensor
-            As long as θ.
-
-        Returns
-        -------
-        torch.Tensor
-            As long as θ.
-        """
+        """The inner problem's Hessian, or its Gauss–Newton part, times a direction."""
         product = self._gauss_newton_product if self.gauss_newton else self._full_product
         total: Tensor = jvp(grad(self.penalty), (theta,), (direction,))[1]
         for part in rows.batches():
@@ -366,22 +200,7 @@ class NetworkProblem:
         return product
 
     def along(self, theta: Tensor, rows: Pool, direction: Tensor) -> Tensor:
-        """⟨∇ℓ_k, direction⟩ of every row.
-
-        Parameters
-        ----------
-        theta : torch.Tensor
-            The parameters, flat.
-        rows : Pool
-            Points, in batches.
-        direction : torch.Tensor
-            As long as θ.
-
-        Returns
-        -------
-        torch.Tensor
-            A number for each row.
-        """
+        """⟨∇ℓ_k, direction⟩ of every row."""
         found = []
         for part in rows.batches():
             # the derivative of every loss along the direction, in one pass with tangents
@@ -390,18 +209,7 @@ class NetworkProblem:
         return torch.cat(found)
 
     def term_slopes(self, theta: Tensor, direction: Tensor) -> Tensor:
-        """∂g₁/∂w_k − ⟨∂²f₁/∂w_k∂θ, direction⟩ of every point.
-
-        Parameters
-        ----------
-        theta, direction : torch.Tensor
-            The parameters and the direction u, flat.
-
-        Returns
-        -------
-        torch.Tensor
-            A number for each point.
-        """
+        """∂g₁/∂w_k − ⟨∂²f₁/∂w_k∂θ, direction⟩ of every point."""
 
         def along(weights: Tensor) -> Tensor:
             term = partial(_second_fixed, self.inner_term, weights)

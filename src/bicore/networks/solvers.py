@@ -170,18 +170,7 @@ def _finite(theta: Tensor) -> Tensor:
 
 
 class InverseHessian(ABC):
-    """How (∇²inner + damping) u = g is solved.
-
-    Examples
-    --------
-    The identity in its place: scores become products of gradients, without an inverse.
-
-    >>> class Identity(InverseHessian):
-    ...     def solve(self, product, gradient):
-    ...         return gradient
-    >>> Identity().mini_batch is None
-    True
-    """
+    """How (∇²inner + damping) u = g is solved."""
 
     @property
     def mini_batch(self) -> int | None:

@@ -31,23 +31,7 @@ COLOURS = 10
 
 
 def new_figure() -> Any:
-    """Make an empty figure that needs no display.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        With its own canvas.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed.
-
-    Examples
-    --------
-    >>> len(new_figure().axes)
-    0
-    """
+    """Make an empty figure that needs no display."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -171,43 +155,7 @@ def draw_curves(
     path: str | os.PathLike[str] | None = None,
     along: str = "points selected",
 ) -> Any:
-    """Draw scores against size, or along a stream, with bands of one standard error.
-
-    Parameters
-    ----------
-    summary : Summary
-        The entries to draw.
-    methods : sequence of str
-        The methods; the first has the thickest line.
-    title, score : str
-        Title of the figure, and of its vertical axis.
-    path : path, optional
-        A PNG, PDF or SVG file, by its ending.
-    along : str
-        Meaning of the sizes.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from bicore.evaluate.records import Row
-    >>> from bicore.evaluate.records import summarise
-    >>> rows = [Row("uniform", size, seed, 0.8, 0.1) for size in (5, 10) for seed in range(3)]
-    >>> summary = summarise(rows, ["uniform"], [5, 10])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     figure = draw_curves(summary, ["uniform"], "digits", "accuracy", folder + "/curves.png")
-    ...     [file.name for file in Path(folder).iterdir()]
-    ['curves.png']
-    """
+    """Draw scores against size, or along a stream, with bands of one standard error."""
     figure, axis = _axes(9.5, 5.8, title, along, score)
     for number, method in enumerate(methods):
         entries = [entry for entry in summary.entries if entry.method == method]
@@ -229,32 +177,7 @@ def _curve(axis: Any, number: int, entries: list[Entry]) -> None:
 
 
 def draw_worth(worth: Worth, title: str, path: Path) -> None:
-    """Draw curves of random scores, and an arrow from the chosen rows to their equivalent.
-
-    Parameters
-    ----------
-    worth : Worth
-        The worth.
-    title : str
-        Title of the figure, before the sentence.
-    path : Path
-        A PNG, PDF or SVG file, by its ending.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> random = Equivalent("uniform", 50, 480, 410, 560, (50, 800), (0.8, 0.95), (0.02, 0.01))
-    >>> found = Worth(50, (random,), 0.93, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     draw_worth(found, "digits", Path(folder) / "worth.png")
-    ...     [file.name for file in Path(folder).iterdir()]
-    ['worth.png']
-    """
+    """Draw curves of random scores, and an arrow from the chosen rows to their equivalent."""
     figure, axis = _axes(7.5, 5.0, f"{title}\n{worth}", "rows", worth.metric)
     axis.set_xscale("log")
     for number, baseline in enumerate(worth.baselines):

@@ -46,30 +46,6 @@ def comparison_page(
     It begins with the best method and its worth. A slider over the size and a choice of the method
     control the scores, the picks of the first seed, their balance, a map of its pool, and scores by
     class. It ends with how to repeat the comparison. Streams have no picks.
-
-    Parameters
-    ----------
-    run : Comparison or StreamComparison
-        A comparison, complete or not.
-    findings : sequence of Findings
-        Results by evaluation model; see :func:`bicore.evaluate.findings.findings_of`.
-    path : path
-        The file.
-    command : str
-        The command that repeats the comparison.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Examples
-    --------
-    >>> import tempfile, bicore
-    >>> found = bicore.compare("digits", sizes=[10, 20], methods=["uniform"], seeds=2)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     comparison_page(found.run, found.findings, folder + "/page.html").name
-    'page.html'
     """
     pools, known = run.pools, _known_selections(run)
     facts: dict[str, Any] = {

@@ -38,28 +38,11 @@ class TimeOver(BaseException):
 
     It is no ``Exception``, just as an interrupt is none: a kernel or a loss of the user's that
     catches what goes wrong inside it must not take the end of the time for that.
-
-    Examples
-    --------
-    >>> issubclass(TimeOver, Exception)
-    False
     """
 
 
 class Clock:
-    """Seconds since it was made, and whether the time limit is over.
-
-    Parameters
-    ----------
-    max_seconds : float, optional
-        The limit; default: none.
-
-    Examples
-    --------
-    >>> clock = Clock(max_seconds=3600)
-    >>> clock.seconds >= 0, clock.over
-    (True, False)
-    """
+    """Seconds since it was made, and whether the time limit is over."""
 
     def __init__(self, max_seconds: float | None = None) -> None:
         self.start = self.now()
@@ -73,13 +56,7 @@ class Clock:
 
     @staticmethod
     def now() -> float:
-        """Seconds on a clock that never goes back.
-
-        Returns
-        -------
-        float
-            Since some moment.
-        """
+        """Seconds on a clock that never goes back."""
         return time.perf_counter()
 
     @property
@@ -93,33 +70,11 @@ class Clock:
         return self.max_seconds is not None and self.seconds >= self.max_seconds
 
     def secure(self) -> None:
-        """Say that there is something whole to return: the limit holds to the letter from now on.
-
-        Examples
-        --------
-        >>> clock = Clock(max_seconds=1e-9)
-        >>> clock.look()  # nothing to return yet: a first point is waited for
-        >>> clock.secure()
-        >>> clock.over
-        True
-        """
+        """Say that there is an answer to return: the limit is strict from now on."""
         self._secured = True
 
     def look(self, share: float | None = None, needs: float = 0.0) -> None:
-        """End the work at hand where the limit is over.
-
-        Parameters
-        ----------
-        share : float, optional
-            How much of a pass over the data is done; a smaller one than the last begins another.
-        needs : float, optional
-            Seconds that one call which cannot be interrupted is about to take.
-
-        Raises
-        ------
-        TimeOver
-            Then, and a little later while there is nothing to return yet.
-        """
+        """End the work at hand where the limit is over."""
         if self.listener is not None:
             self.listener(share)
         if self.max_seconds is None:
@@ -144,23 +99,7 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[Clock]:
-        """Look at this clock in every :func:`checkpoint` inside.
-
-        Yields
-        ------
-        Clock
-            Itself.
-
-        Raises
-        ------
-        TimeLimitError
-            If the time is over and there is nothing to return.
-
-        Examples
-        --------
-        >>> with Clock(max_seconds=60).running():
-        ...     checkpoint()
-        """
+        """Look at this clock in every :func:`checkpoint` inside."""
         before = _RUNNING.set(self)
         try:
             yield self
@@ -170,13 +109,7 @@ class Clock:
             _RUNNING.reset(before)
 
     def closing(self) -> Clock:
-        """A clock for what makes an answer whole after the work itself: what is left, and a grace.
-
-        Returns
-        -------
-        Clock
-            Without a limit where this one has none.
-        """
+        """A clock for completing an answer after the work: the seconds left, and a grace."""
         if self.max_seconds is None:
             return Clock()
         left = Clock(max(self.max_seconds - self.seconds, 0.0) + self.grace)
@@ -200,24 +133,7 @@ _RUNNING: ContextVar[Clock | None] = ContextVar("clock", default=None)
 
 
 def checkpoint(share: float | None = None, needs: float = 0.0) -> None:
-    """Look at the clock of the running call; long loops do so between two tiles of their work.
-
-    Parameters
-    ----------
-    share : float, optional
-        How much of a pass over the data is done.
-    needs : float, optional
-        Seconds that one call which cannot be interrupted is about to take.
-
-    Raises
-    ------
-    TimeOver
-        Where the time is over.
-
-    Examples
-    --------
-    >>> checkpoint()  # no call is running
-    """
+    """Look at the clock of the running call; long loops do so between two tiles of their work."""
     clock = _RUNNING.get()
     if clock is not None:
         clock.look(share, needs)
@@ -225,20 +141,7 @@ def checkpoint(share: float | None = None, needs: float = 0.0) -> None:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """No look at any clock inside: for a small piece of work that must be done as a whole.
-
-    Yields
-    ------
-    None
-        Until it is done.
-
-    Examples
-    --------
-    >>> with Clock(max_seconds=1e-9).running() as clock:
-    ...     clock.secure()
-    ...     with unhurried():
-    ...         checkpoint()
-    """
+    """No look at any clock inside: for a small piece of work that must be done as a whole."""
     before = _RUNNING.set(None)
     try:
         yield
@@ -248,24 +151,7 @@ def unhurried() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Step:
-    """What a progress callback receives after each selected point.
-
-    Parameters
-    ----------
-    done, total : int
-        Points so far, and how many there will be.
-    objective : float
-        The outer objective with them.
-    seconds : float
-        Since the selection began.
-    left : float, optional
-        Seconds that are left, if they are known better than by a straight line.
-
-    Examples
-    --------
-    >>> Step(done=20, total=100, objective=0.3, seconds=5.0).seconds_left
-    20.0
-    """
+    """What a progress callback receives after each selected point."""
 
     done: int
     total: int
@@ -291,23 +177,7 @@ def _line_width() -> int:
 
 
 class Ticker:
-    """Words on standard error now and then: one rewritten line, or below each other in a log.
-
-    Parameters
-    ----------
-    live : bool
-        Whether the line is rewritten; only a terminal shows that.
-    after : float
-        Seconds before the first.
-    clock : Clock
-        Of the work.
-
-    Examples
-    --------
-    >>> ticker = Ticker(live=False, after=60.0, clock=Clock())
-    >>> ticker.due()
-    False
-    """
+    """Words on standard error now and then: one rewritten line, or below each other in a log."""
 
     def __init__(self, live: bool, after: float, clock: Clock) -> None:
         self.live = live
@@ -317,26 +187,14 @@ class Ticker:
         self.written = False
 
     def due(self) -> bool:
-        """Whether it is time for new words.
-
-        Returns
-        -------
-        bool
-            True at most once in a while.
-        """
+        """Whether it is time for new words."""
         if self.clock.seconds < self.next:
             return False
         self.next = self.clock.seconds + self.every
         return True
 
     def write(self, text: str) -> None:
-        """Show words.
-
-        Parameters
-        ----------
-        text : str
-            A line without its end.
-        """
+        """Show words."""
         self.written = True
         if self.live:
             width = _line_width()
@@ -353,30 +211,7 @@ class Ticker:
 
 
 class ProgressLine:
-    """Progress on standard error: a rewritten line on a terminal, elsewhere lines if asked for.
-
-    Parameters
-    ----------
-    choice : bool or callable, optional
-        :attr:`Runtime.progress`: a callable receives every step instead, True writes wherever
-        standard error goes (in a file: a line every few seconds and at the end), or draws a bar in
-        a notebook, False never.
-    clock : Clock
-        Of the work.
-    total : int
-        How many points are to be selected; 0 if unknown.
-    label : str
-        The first words of the line.
-
-    Examples
-    --------
-    >>> seen = []
-    >>> line = ProgressLine(seen.append, Clock(), total=4, label="selecting")
-    >>> line.update(1, objective=0.5)
-    >>> line.close()
-    >>> seen[0].done, seen[0].total
-    (1, 4)
-    """
+    """Progress on standard error: a rewritten line on a terminal, elsewhere lines if asked for."""
 
     def __init__(self, choice: Progress, clock: Clock, total: int, label: str) -> None:
         self.callback = choice if callable(choice) else None
@@ -398,19 +233,7 @@ class ProgressLine:
     def update(
         self, done: int, objective: float = math.nan, left: float | None = None, words: str = ""
     ) -> None:
-        """Tell of a point.
-
-        Parameters
-        ----------
-        done : int
-            Points so far.
-        objective : float
-            The outer objective with them; nan where there is none.
-        left : float, optional
-            Seconds that are left; default: a straight line through the points so far.
-        words : str
-            The current step.
-        """
+        """Tell of a point."""
         step = Step(done, self.total, objective, self.clock.seconds, left)
         if self.clock.listener is not None:  # from here on points are told of
             self.clock.listener = None
@@ -435,13 +258,7 @@ class ProgressLine:
             self.bar.draw(self._share, text)
 
     def prepare(self, share: float | None = None) -> None:
-        """Tell that work goes on before the first point.
-
-        Parameters
-        ----------
-        share : float, optional
-            How much of a pass over the data is done.
-        """
+        """Tell that work goes on before the first point."""
         if self.ticker.due():
             part = "" if share is None else f"  {100 * share:.0f}% of a pass"
             self._write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")

@@ -29,24 +29,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Step:
-    """What a progress callback receives after each selected point.
-
-    Parameters
-    ----------
-    done, total : int
-        Points so far, and how many there will be.
-    objective : float
-        The outer objective with them.
-    seconds : float
-        Since the selection began.
-    left : float, optional
-        Seconds that are left, if the worker has a better estimate than a straight line.
-
-    Examples
-    --------
-    >>> Step(done=20, total=100, objective=0.3, seconds=5.0).seconds_left
-    20.0
-    """
+    """What a progress callback receives after each selected point."""
 
     done: int
     total: int
@@ -190,27 +173,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Context:
-    """What only some selectors need: the current model; and the runtime that all of them use.
-
-    Parameters
-    ----------
-    model : torch.nn.Module or Observed, optional
-        The current model, or what :func:`bicore.networks.observe` saw of it.
-    runtime : Runtime
-        Device, precision and limits.
-    classes : sequence, optional
-        The labels of the model's outputs, in order; they can be left out where labels are 0 … C−1.
-
-    Examples
-    --------
-    >>> from bicore import Dataset, Runtime
-    >>> from bicore.runtime.context import Context
-    >>> from bicore.methods import KCenter
-    >>> context = Context(runtime=Runtime(device="cpu", threads=1))
-    >>> rows = Dataset([[0.0], [1.0]])
-    >>> len(KCenter(over="features").select(rows, 1, **context.keywords))
-    1
-    """
+    """What only some selectors need: the current model; and the runtime that all of them use."""
 
     model: Any = None
     runtime: Runtime = field(default_factory=Runtime)
@@ -223,28 +186,7 @@ class Context:
 
 
 def parse_bytes(value: int | float | str | None) -> int | None:
-    """A size as people write it, in bytes.
-
-    Parameters
-    ----------
-    value : int, float, str or None
-        Bytes, or a string such as ``"4GB"``; None stays None.
-
-    Returns
-    -------
-    int or None
-        Bytes.
-
-    Raises
-    ------
-    InputError
-        If it is not a positive size.
-
-    Examples
-    --------
-    >>> parse_bytes("4GB"), parse_bytes(2_000_000), parse_bytes(None)
-    (4000000000, 2000000, None)
-    """
+    """A size as people write it, in bytes."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -261,21 +203,6 @@ def free_bytes(device: torch.device) -> int:
     """Free memory of a device.
 
     On Linux it is the kernel's own estimate, bounded by the control group's limit.
-
-    Parameters
-    ----------
-    device : torch.device
-        A GPU, or the CPU for the machine's memory.
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Examples
-    --------
-    >>> free_bytes(torch.device("cpu")) > 0
-    True
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -293,23 +220,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def human_bytes(size: float) -> str:
-    """A size as people read it.
-
-    Parameters
-    ----------
-    size : float
-        Bytes.
-
-    Returns
-    -------
-    str
-        Three digits and a unit.
-
-    Examples
-    --------
-    >>> human_bytes(1234567890)
-    '1.23 GB'
-    """
+    """A size as people read it."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
@@ -318,16 +229,5 @@ def human_bytes(size: float) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of bicore and of the libraries that do its arithmetic.
-
-    Returns
-    -------
-    dict of str
-        By name.
-
-    Examples
-    --------
-    >>> sorted(versions())
-    ['bicore', 'numpy', 'torch']
-    """
+    """The versions of bicore and of the libraries that do its arithmetic."""
     return {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__}

@@ -30,25 +30,7 @@ _THREADS: ContextVar[int] = ContextVar("threads", default=0)
 
 @contextmanager
 def narrow(threads: int | None = None) -> Iterator[None]:
-    """One thread for the duration of a call, in torch and in the libraries behind NumPy and SciPy.
-
-    Parameters
-    ----------
-    threads : int, optional
-        How many :func:`wide` products have; default: as many as torch has now, or as an enclosing
-        call was given.
-
-    Yields
-    ------
-    None
-        The old numbers come back at the end.
-
-    Examples
-    --------
-    >>> with narrow(2):
-    ...     torch.get_num_threads()
-    1
-    """
+    """Use one thread during a call, in torch and in the libraries behind NumPy and SciPy."""
     before = torch.get_num_threads()
     libraries = [(library, library.num_threads) for library in _libraries()]
     token = _THREADS.set(threads or _THREADS.get() or before)
@@ -64,25 +46,7 @@ def narrow(threads: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def wide(multiplications: float) -> Iterator[None]:
-    """All threads of the running call for something large.
-
-    Parameters
-    ----------
-    multiplications : float
-        How large it is; below a hundred million nothing changes.
-
-    Yields
-    ------
-    None
-        The number before comes back at the end.
-
-    Examples
-    --------
-    >>> with narrow(2):
-    ...     with wide(1e9):
-    ...         torch.get_num_threads()
-    2
-    """
+    """All threads of the running call for something large."""
     threads = _THREADS.get()
     before = torch.get_num_threads()
     if threads == before or threads <= 1 or multiplications < WIDE:
@@ -100,26 +64,6 @@ def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: f
 
     Threads that split every operation wait at the end of each for the slowest of them; a part is a
     matter of one thread, and a free thread takes the next.
-
-    Parameters
-    ----------
-    work : callable
-        Does one part; it may write where no other part does.
-    parts : iterable
-        Read here, one by one, and no faster than they are done: a look at the clock on the way is
-        not too early.
-    multiplications : float
-        How large all of it is; below a hundred million it is a plain loop.
-
-    Examples
-    --------
-    >>> found = [0] * 3
-    >>> def double(place):
-    ...     found[place] = 2 * place
-    >>> with narrow(2):
-    ...     handed_out(double, range(3), 1e9)
-    >>> found
-    [0, 2, 4]
     """
     threads = _THREADS.get()
     if threads <= 1 or multiplications < WIDE:
@@ -141,16 +85,7 @@ def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: f
 
 
 def on_one_thread() -> None:
-    """One thread for good: of a process that shares the machine with others like it.
-
-    Examples
-    --------
-    >>> before = torch.get_num_threads()
-    >>> on_one_thread()
-    >>> torch.get_num_threads()
-    1
-    >>> torch.set_num_threads(before)
-    """
+    """One thread for good: of a process that shares the machine with others like it."""
     _set(1)
 
 

@@ -25,34 +25,7 @@ UPDATE = 1e-9
 
 @dataclass(frozen=True)
 class ShardEstimate:
-    """The expected cost of a selection in passes.
-
-    Parameters
-    ----------
-    rows, parts, width, outputs, size : int
-        Of the source, the features and the request.
-    passes : int
-        Over all rows, including the first and those that look for exchanges.
-    bytes_read : int
-        In all passes together, as rows are stored in memory.
-    operations : int
-        Multiply-adds of all passes.
-    workers : int
-        Threads that are used under the memory limit.
-    seconds : float
-        Expected on a common machine.
-    bytes : int
-        Memory in addition to the files.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.sources.chunks import ArrayShards
-    >>> x = np.random.default_rng(0).normal(size=(500, 8))
-    >>> found = estimate(ArrayShards(x, x[:, 0] > 0), 10)
-    >>> found.rows, found.passes
-    (500, 14)
-    """
+    """The expected cost of a selection in passes."""
 
     rows: int
     parts: int
@@ -76,43 +49,7 @@ def estimate(
     runtime: Runtime | None = None,
     **options: Any,
 ) -> ShardEstimate:
-    """Estimate the cost of :func:`select_from_shards` with the same arguments, without selecting.
-
-    Parameters
-    ----------
-    source : ShardSource
-        The rows; see :func:`bicore.sources.open_shards`.
-    size : int or float
-        How many points, or a fraction of the rows.
-    feature_map : str, FeatureMap or torch.nn.Module, optional
-        Features in which rows are compared; by default the rows themselves, scaled to length 1.
-    intercept : float or "auto"
-        The constant feature; see :func:`select_from_shards`.
-    runtime : Runtime, optional
-        Memory and threads.
-    **options
-        Of the selection: passes, exchange, prior and so on.
-
-    Returns
-    -------
-    ShardEstimate
-        Passes, bytes, operations and seconds.
-
-    Raises
-    ------
-    InputError
-        If an argument is invalid.
-    MemoryLimitError
-        If moments do not fit the memory limit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.sources.chunks import ArrayShards
-    >>> x = np.random.default_rng(0).normal(size=(500, 8))
-    >>> estimate(ArrayShards(x, x[:, 0] > 0), 10, exact=True).passes
-    11
-    """
+    """Estimate the cost of :func:`select_from_shards` with the same arguments."""
     runtime = runtime or Runtime()
     count = as_size(size, source.rows)
     request = make_request(source, count, feature_map, intercept, runtime, options)

@@ -38,13 +38,7 @@ AHEAD = 6
 
 
 class Executor(ABC):
-    """Maps work over the parts of a source.
-
-    Examples
-    --------
-    >>> issubclass(Threads, Executor), issubclass(Processes, Executor)
-    (True, True)
-    """
+    """Maps work over the parts of a source."""
 
     #: Where the coreset and its candidates are kept; None: on the host.
     device: torch.device | None = None
@@ -78,21 +72,7 @@ class Executor(ABC):
 
 @dataclass
 class Threads(Executor):
-    """Threads of this process.
-
-    Parameters
-    ----------
-    count : int
-        How many parts at a time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.sources.chunks import ArrayShards
-    >>> source = ArrayShards(np.zeros((10, 2)), part_rows=4)
-    >>> list(Threads(2).map(lambda source, part: part.count, source))
-    [4, 4, 2]
-    """
+    """Threads of this process."""
 
     count: int = 1
 
@@ -160,26 +140,6 @@ class Card(Executor):
 
     Rows stay on it in the precision of the source while they fit into ``memory``; other rows are
     read again in every pass, ahead of the work, into pinned memory.
-
-    Parameters
-    ----------
-    name : str
-        A device of torch.
-    memory : int, optional
-        Bytes that rows may take; by default a share of the free memory.
-    readers : int
-        Threads that read parts ahead: reading and checking is slower than the bus.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.shards.selection import select_from_shards
-    >>> from bicore.sources.chunks import ArrayShards
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal(size=(300, 4))
-    >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=100)
-    >>> len(select_from_shards(source, 5, executor=Card("cpu")))
-    5
     """
 
     name: str = "cuda"

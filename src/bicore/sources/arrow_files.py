@@ -335,32 +335,7 @@ def fit_in_parts(table: ArrowTable, reading: Reading, scale: str | None = "none"
 
 
 class ParquetShards(ArrowShards):
-    """Rows in Parquet files; pyarrow reads them (extra ``tables``). A row group is a part.
-
-    Parameters
-    ----------
-    files : path, pattern or list of them
-        A file, a folder, or a pattern such as ``'part-*.parquet'``, in the order of names.
-    columns : str or list of str, optional
-        One column of lists (an embedding), which is read as it is stored; or columns that are
-        encoded, but not scaled. Default: all besides target and weight.
-    target : str, optional
-        The column of labels or targets.
-    sample_weight : str, optional
-        The column of weights.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import pyarrow, pyarrow.parquet
-    >>> table = pyarrow.table({"embedding": [[0.5, 1.0], [1.5, 2.0]], "label": ["cat", "dog"]})
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> pyarrow.parquet.write_table(table, folder / "part-0.parquet")
-    >>> source = ParquetShards(folder, columns="embedding", target="label")
-    >>> source.shape, source.read(source.parts[0]).y.tolist()
-    ((2,), ['cat', 'dog'])
-    """
+    """Rows in Parquet files; pyarrow reads them (extra ``tables``). A row group is a part."""
 
     def __init__(
         self,
@@ -378,26 +353,6 @@ class HuggingFaceShards(ArrowShards):
     """Rows of a ``datasets.Dataset``, such as ``datasets.load_from_disk`` gives.
 
     Its Arrow tables are mapped, never made into Python lists.
-
-    Parameters
-    ----------
-    dataset : datasets.Dataset
-        One split, on disk or in memory; selected or shuffled rows stay so.
-    x : str or list of str, optional
-        One column of lists (an embedding), which is read as it is stored; or columns that are
-        encoded, but not scaled. Default: all besides y and weight.
-    y : str, optional
-        The column of labels or targets.
-    sample_weight : str, optional
-        The column of weights.
-    part_rows : int
-        Rows that are read together.
-
-    Examples
-    --------
-    >>> import datasets  # doctest: +SKIP
-    >>> dataset = datasets.load_from_disk("embedded")  # doctest: +SKIP
-    >>> source = HuggingFaceShards(dataset, x="embedding", y="label")  # doctest: +SKIP
     """
 
     def __init__(

@@ -18,38 +18,7 @@ LARGE = 1e150
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Data read from somewhere.
-
-    Parameters
-    ----------
-    name : str
-        What reports call it.
-    data : Dataset
-        The points.
-    scale : str
-        How they were scaled: "standard", "none", "constants" or "unit".
-    notes : tuple of str
-        What was done to columns and values.
-    images : array, optional
-        What a picture shows, (n, height, width[, 3]) in 0 … 1.
-    table : Table, optional
-        The rows as they were written; of a folder of images, their files and labels.
-    keep : array of bool, optional
-        Columns that standardising leaves alone: indicators.
-    columns : Columns, optional
-        How the columns of a table were encoded.
-    scaling : Scaling, optional
-        How the features were standardised.
-    root : Path, optional
-        The folder of images.
-
-    Examples
-    --------
-    >>> from bicore.sources.opening import open_source
-    >>> source = open_source("digits")
-    >>> source.data.x.shape, source.images.shape
-    ((1797, 64), (1797, 8, 8))
-    """
+    """Data read from somewhere."""
 
     name: str
     data: Dataset
@@ -63,23 +32,7 @@ class Source:
     root: Path | None = None
 
     def encode(self, other: Source) -> Dataset:
-        """Another table in the features of this one.
-
-        Parameters
-        ----------
-        other : Source
-            A table with the same columns.
-
-        Returns
-        -------
-        Dataset
-            Its rows, with its own labels and weights.
-
-        Raises
-        ------
-        InputError
-            If a column is missing or holds other kinds of values.
-        """
+        """Another table in the features of this one."""
         if other.table is None:
             raise MemoryLimitError(
                 f"{other.name} does not fit the memory limit; raise Runtime(memory=…)."
@@ -88,25 +41,7 @@ class Source:
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
     def scaled(self, choice: str | None, later: bool = False) -> Source:
-        """The same source, scaled.
-
-        Parameters
-        ----------
-        choice : "standard", "none" or None
-            None keeps what suits the source.
-        later : bool
-            Leaves standardising to the caller.
-
-        Returns
-        -------
-        Source
-            With a note of what was done.
-
-        Raises
-        ------
-        InputError
-            Where the choice is unknown.
-        """
+        """The same source, scaled."""
         if choice is not None and choice not in SCALES:
             raise unknown_name("scale", choice, SCALES)
         wanted = self.scale if choice is None else choice

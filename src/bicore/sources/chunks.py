@@ -41,28 +41,6 @@ class ArrayShards(ShardSource):
     """Rows of arrays in memory, or mapped from files.
 
     Another process gets a copy of arrays in memory, and maps files anew.
-
-    Parameters
-    ----------
-    x : array (n, …)
-        Features; integers are converted part by part.
-    y : array (n,) or (n, targets), optional
-        Labels or targets.
-    sample_weight : array (n,), optional
-        Weight of each row.
-    part_rows : int
-        Rows that are read together.
-    name : str
-        Name of the source in reports.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> source = ArrayShards(np.zeros((10, 3), dtype=np.float16), np.arange(10), part_rows=4)
-    >>> [part.count for part in source.parts], source.shape
-    ([4, 4, 2], (3,))
-    >>> source.read(source.parts[2]).y.tolist()
-    [8, 9]
     """
 
     def __init__(
@@ -167,24 +145,6 @@ class IterableShards(ShardSource):
 
     A first run counts the rows; later runs must give the same chunks in the same order, which is
     checked. Parts that are read in order are one run.
-
-    Parameters
-    ----------
-    make : iterable, or callable that returns one
-        Gives (x, y) or (x, y, weight), or x alone. An iterable must start anew whenever it is
-        iterated; a generator does not, the function that makes it does.
-    name : str
-        Name of the source in reports.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> def chunks():
-    ...     for number in range(3):
-    ...         yield np.full((4, 2), float(number)), np.full(4, number)
-    >>> source = IterableShards(chunks)
-    >>> source.rows, source.read(source.parts[2]).y.tolist()
-    (12, [2, 2, 2, 2])
     """
 
     def __init__(self, make: Made, name: str = "chunks") -> None:
@@ -240,20 +200,6 @@ class DaskShards(ShardSource):
     """Rows of a Dask array, a Dask dataframe or delayed chunks, a part each.
 
     All chunks are computed once to count their rows, on the current cluster; rows stay there.
-
-    Parameters
-    ----------
-    chunks : sequence of dask.delayed.Delayed
-        Each gives (x, y) or (x, y, weight), or x alone.
-    name : str
-        Name of the source in reports.
-
-    Examples
-    --------
-    >>> import dask  # doctest: +SKIP
-    >>> chunks = [dask.delayed(load)(path) for path in paths]  # doctest: +SKIP
-    >>> DaskShards(chunks).rows  # doctest: +SKIP
-    100000
     """
 
     def __init__(self, chunks: Sequence[Any], name: str = "dask") -> None:

@@ -242,33 +242,7 @@ _Columns = tuple[_Placed, _Placed | None, _Placed | None]
 
 
 class NpyShards(_StoredShards):
-    """Rows in one or several .npy files, with labels and weights in other files.
-
-    Parameters
-    ----------
-    files : path, pattern or list of them
-        Features: a file, a folder, or a pattern such as ``'x-*.npy'``, in the order of names;
-        float16, float32 or float64, and integers, which are converted part by part.
-    labels : path, pattern or list of them, optional
-        As many files in the same order, or one for all rows.
-    sample_weight : path, pattern or list of them, optional
-        As many files in the same order, or one for all rows.
-    part_rows : int
-        Rows that are read together.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for number in range(2):
-    ...     np.save(folder / f"x-{number}.npy", np.full((5, 3), number, dtype=np.float16))
-    ...     np.save(folder / f"y-{number}.npy", np.full(5, number))
-    >>> source = NpyShards(folder / "x-*.npy", labels=folder / "y-*.npy")
-    >>> source.rows, source.read(source.parts[1]).y.tolist()
-    (10, [1, 1, 1, 1, 1])
-    """
+    """Rows in one or several .npy files, with labels and weights in other files."""
 
     def __init__(
         self,
@@ -325,25 +299,6 @@ class NpzShards(_StoredShards):
     """Rows in .npz files: features x, and if they are there labels y and weights.
 
     A file is a part; sizes come from headers.
-
-    Parameters
-    ----------
-    files : path, pattern or list of them
-        A file, a folder, or a pattern such as ``'part-*.npz'``, in the order of names.
-    sample_weight : str
-        The array of weights; files may lack one of the default name.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.savez(folder / "part-0.npz", x=np.zeros((5, 3)), y=np.arange(5))
-    >>> np.savez(folder / "part-1.npz", x=np.ones((2, 3)), y=np.arange(2))
-    >>> source = NpzShards(folder)
-    >>> [part.count for part in source.parts], source.labelled
-    ([5, 2], True)
     """
 
     def __init__(self, files: Files, sample_weight: str = "weight") -> None:

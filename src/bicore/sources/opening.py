@@ -97,50 +97,7 @@ def open_source(
     needs_target: bool = True,
     **options: Any,
 ) -> Source:
-    """Load data by a name or a path, as the command line does.
-
-    Parameters
-    ----------
-    word : str
-        A built-in name (digits, mnist, cifar10), a file (.npz, .npy, or a table: .csv, .tsv, .txt,
-        .json, .jsonl, each also .gz, .bz2, .zst or .zip, .parquet, .feather, .arrow), a folder of
-        images with a subfolder for each class, or ``-`` for CSV on standard input.
-    scale : "standard" or "none", optional
-        Scaling of the features (default: by the kind of source).
-    later : bool
-        Leaves standardising to the caller.
-    memory : int or str, optional
-        Memory limit, in bytes or as in "4GB" (default: half of the free memory).
-    needs_target : bool
-        Whether a table without ``target``, or an .npy without ``labels``, is an error.
-    **options
-        ``limit`` reads only the first rows. Of tables: ``target``, ``sample_weight``, ``columns``
-        (features) and ``drop`` name columns, separated by commas; ``drop_missing_target`` leaves
-        out rows without a target; ``decimal`` is "comma" or "point" if a table does not show it;
-        ``missing`` holds further words for a missing value; ``encoding`` is that of a text file;
-        ``embeddings`` is the .npy file of features that belongs to a table, row by row. ``labels``
-        is the file of labels of an .npy or sparse .npz, ``folder`` that of mnist and cifar10
-        (default: the environment variable BICORE_DATA), and ``resize`` the width and height of
-        images (default: as they are, or 32 if their sizes differ).
-
-    Returns
-    -------
-    Source
-        The data, and notes on how they were encoded.
-
-    Raises
-    ------
-    InputError
-        If there is no such source, it cannot be read, or an option means nothing for it.
-    MemoryLimitError
-        If the data do not fit ``memory``; sizes are checked before memory is taken.
-
-    Examples
-    --------
-    >>> source = open_source("digits", limit=100)
-    >>> len(source.data), source.notes
-    (100, ('features: pixels scaled to 0 … 1',))
-    """
+    """Load data by a name or a path, as the command line does."""
     reading = Reading.of(options, allowance=Allowance.of(memory), needs_target=needs_target)
     source = _load(word, reading)
     limit = reading.limit

@@ -42,24 +42,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of a source that are read together.
-
-    Parameters
-    ----------
-    number : int
-        Its place among the parts.
-    start, count : int
-        Position of its first row in the source, and its number of rows.
-    place : str
-        Where it lies, for errors: a file, a row group.
-    offset : int
-        Row of that file with which it begins.
-
-    Examples
-    --------
-    >>> Part(1, 1000, 500, "part-1.npy").stop
-    1500
-    """
+    """Consecutive rows of a source that are read together."""
 
     number: int
     start: int
@@ -75,23 +58,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """The rows of a part.
-
-    Parameters
-    ----------
-    x : array (n, …)
-        Features as they are stored: float16, float32 or float64, not checked.
-    y : array (n,) or (n, targets), optional
-        Labels or targets.
-    weight : array (n,), optional
-        Weight of each row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> len(Chunk(np.zeros((3, 2))))
-    3
-    """
+    """The rows of a part."""
 
     x: Array
     y: Array | None = None
@@ -103,34 +70,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Shard:
-    """A file, row group or chunk before its rows are read.
-
-    Parameters
-    ----------
-    place : str
-        Where it lies, for errors.
-    rows : int
-        Number of rows; a shard without rows is skipped.
-    shape : tuple of int
-        The shape of a row.
-    kind : str
-        What its features are, in a word.
-    label : tuple, optional
-        What its labels are, in a word, and the shape of one; None without labels.
-    path : Path, optional
-        Its file.
-    offset : int
-        Row of the file with which it begins.
-    number : int
-        Its place in the file, or among the chunks.
-    digest : str
-        Digest of a sample of its rows, if they may change.
-
-    Examples
-    --------
-    >>> Shard("part-1.npy", 500, (3,), "floats").rows
-    500
-    """
+    """A file, row group or chunk before its rows are read."""
 
     place: str
     rows: int
@@ -385,35 +325,7 @@ _EXPONENT16 = 0x7C00
 
 
 def checked(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, int]:
-    """Check that every value is finite, every label there and every weight >= 0.
-
-    Parameters
-    ----------
-    chunk : Chunk
-        As a source gave it; missing labels are masked.
-    part : Part
-        Where it lies, for errors.
-    skip_bad : bool
-        Whether bad rows stay in their places with zeros and a weight of 0; else they are an error.
-
-    Returns
-    -------
-    tuple of Chunk and int
-        The chunk, and the number of bad rows.
-
-    Raises
-    ------
-    InputError
-        If a row is bad and ``skip_bad`` is false: names the file and the row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> chunk = Chunk(np.array([[1.0], [np.nan], [2.0]]))
-    >>> clean, bad = checked(chunk, Part(0, 0, 3, "a.npy"), skip_bad=True)
-    >>> clean.weight.tolist(), bad
-    ([1.0, 0.0, 1.0], 1)
-    """
+    """Check that every value is finite, every label there and every weight >= 0."""
     bad = np.zeros(len(chunk), dtype=bool)
     for name, column in (("x", chunk.x), ("y", chunk.y), ("weight", chunk.weight)):
         if column is None:

@@ -52,39 +52,7 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for reading a source.
-
-    Parameters
-    ----------
-    target : str, optional
-        The column to predict; several are separated by commas.
-    labels : str, optional
-        The file of labels.
-    sample_weight : str, optional
-        The column, or the array, of weights.
-    folder : str, optional
-        The folder of built-in data sets.
-    limit : int, optional
-        Read only the first ``limit`` rows.
-    allowance : Allowance
-        Memory limit.
-    columns, drop : str or list of str, optional
-        Columns to use as features, and columns to exclude; a string separates them by commas.
-    drop_missing_target : bool
-        Leave out rows without a target.
-    decimal : "comma" or "point", optional
-        Decimal separator, if a table does not show it.
-    missing : str, optional
-        Further words for a missing value, separated by commas.
-    encoding : str, optional
-        Encoding of a text file, if it is not detected.
-    needs_target : bool
-        Refuse a table whose target is not named.
-    resize : int, optional
-        Bring images to this width and height.
-    embeddings : str, optional
-        The .npy file of features that belongs to a table, row by row.
-    """
+    """Options for reading a source."""
 
     target: str | None = None
     labels: str | None = None

@@ -36,20 +36,7 @@ _HEAD = "head"
 
 
 class Memory(Parameters, ABC):
-    """Rows kept within a capacity, with their state and the loss that rehearses them.
-
-    Parameters
-    ----------
-    capacity : int
-        The most rows that are ever kept.
-    random_state : int
-        Seed for all random draws.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of its range.
-    """
+    """Rows kept within a capacity, with their state and the loss that rehearses them."""
 
     #: The name in state files of memories that share the files of another class.
     _file_kind: ClassVar[str] = ""

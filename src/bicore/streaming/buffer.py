@@ -41,27 +41,6 @@ class Buffer(Memory):
     stream each row represents: they sum to the weight seen so far. A batch that is refused changes
     nothing. Rows of weight 0 take a position in the stream and nothing else. Extra columns, such as
     the logits of a model, stay with their rows and do not influence the choice.
-
-    Parameters
-    ----------
-    capacity : int
-        The most rows that are ever kept.
-    random_state : int
-        Seed for all random draws; :meth:`save` also writes the state of the generator.
-
-    Raises
-    ------
-    InputError
-        If ``capacity`` or ``random_state`` is no integer in its range.
-
-    Examples
-    --------
-    >>> from bicore.streaming import Reservoir
-    >>> buffer = Reservoir(capacity=10)
-    >>> for start in range(0, 300, 100):
-    ...     _ = buffer.update(np.arange(start, start + 100.0))
-    >>> buffer
-    Reservoir(10 of 10 rows kept, 300 seen)
     """
 
     #: Whether ``update`` needs labels (of classes, if not targets), or the model in its context.
@@ -368,21 +347,6 @@ class StateFolder:
     A file is named after the rows seen when it was written. Loading takes the newest; a damaged one
     is listed in ``notes`` and the one before it is used. A file of another format or configuration
     is refused.
-
-    Parameters
-    ----------
-    path : path
-        The folder; it is created if it does not exist. Entering it raises an ``InputError`` while
-        another process holds it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from bicore.streaming import Reservoir
-    >>> with tempfile.TemporaryDirectory() as folder, StateFolder(folder) as store:
-    ...     file = store.save(Reservoir(capacity=3).update([[0.0], [1.0]]))
-    ...     file.name, len(store.load(Reservoir.load))
-    ('state-000000000000002.npz', 2)
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -408,33 +372,11 @@ class StateFolder:
             self._lock = None
 
     def files(self) -> list[Path]:
-        """List the state files, newest first.
-
-        Returns
-        -------
-        list of Path
-            At most two, apart from files that were put there by hand.
-        """
+        """List the state files, newest first."""
         return sorted(self.path.glob("state-*.npz"), reverse=True)
 
     def load(self, read: Callable[[Path], B]) -> B | None:
-        """Load the newest state that is not damaged.
-
-        Parameters
-        ----------
-        read : callable
-            Reads a buffer from a file, such as ``Reservoir.load``.
-
-        Returns
-        -------
-        Buffer or None
-            None for an empty folder.
-
-        Raises
-        ------
-        InputError
-            If every file is damaged, or one is of another format or configuration.
-        """
+        """Load the newest state that is not damaged."""
         files = self.files()
         for path in files:
             try:
@@ -449,30 +391,13 @@ class StateFolder:
         return None
 
     def set_aside(self, used: int) -> None:
-        """Rename damaged files, so that they do not get in the way of new ones.
-
-        Parameters
-        ----------
-        used : int
-            Rows seen by the state in use; newer files are renamed.
-        """
+        """Rename damaged files, so that they do not get in the way of new ones."""
         for path in self.files():
             if path.name > f"state-{used:015d}.npz":
                 path.rename(path.with_name(f"damaged-{path.name}"))
 
     def save(self, buffer: Buffer) -> Path:
-        """Write the state atomically, then remove all but the two newest files.
-
-        Parameters
-        ----------
-        buffer : Buffer
-            The buffer to save.
-
-        Returns
-        -------
-        Path
-            The file, on disk.
-        """
+        """Write the state atomically, then remove all but the two newest files."""
         path = buffer.save(self.path / f"state-{buffer.position:015d}.npz")
         sync_folder(self.path)
         for old in self.files()[KEPT_FILES:]:

@@ -41,20 +41,6 @@ class MeanFieldLinear(nn.Module):
     """Copies of a linear layer whose weights and biases are independent Gaussians.
 
     Outputs are sampled by their own Gaussian (local reparameterisation): mean x μ, variance x² σ².
-
-    Parameters
-    ----------
-    inputs, outputs : int
-        The width of a row before and after.
-    copies : int
-        The number of copies.
-    prior : float
-        Standard deviation of the prior, whose mean is 0.
-
-    Examples
-    --------
-    >>> MeanFieldLinear(3, 2)(torch.zeros(1, 5, 3), samples=4).shape
-    torch.Size([4, 1, 5, 2])
     """
 
     def __init__(self, inputs: int, outputs: int, copies: int = 1, prior: float = 1.0) -> None:
@@ -71,22 +57,7 @@ class MeanFieldLinear(nn.Module):
     def forward(
         self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Sample outputs.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows (…, copies, rows, inputs), or (…, 1, rows, inputs) if all copies see the same.
-        samples : int
-            The number of draws, unless x has them in front.
-        generator : torch.Generator, optional
-            Source of the draws.
-
-        Returns
-        -------
-        Tensor
-            (samples, copies, rows, outputs).
-        """
+        """Sample outputs."""
         x = torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
         mean = x @ self.mean
         variance = x.square() @ (2 * self.log_deviation).exp()
@@ -95,13 +66,7 @@ class MeanFieldLinear(nn.Module):
         return mean + variance.clamp_min(1e-16).sqrt() * noise
 
     def divergence(self) -> Tensor:
-        """KL(q ‖ prior) = Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − 1/2.
-
-        Returns
-        -------
-        Tensor
-            One number for each copy.
-        """
+        """KL(q ‖ prior) = Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − 1/2."""
         ratio = 2 * (self.log_deviation - self.prior_log_deviation)
         gap = (self.mean - self.prior_mean).square() / (2 * self.prior_log_deviation).exp()
         return 0.5 * (ratio.exp() + gap - 1 - ratio).sum((1, 2))
@@ -113,24 +78,7 @@ class MeanFieldLinear(nn.Module):
 
 
 class MeanFieldNetwork(nn.Module):
-    """Copies of mean-field layers with ReLU between them, and one or several heads.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Widths, from the inputs to the outputs of a head.
-    copies : int
-        The number of copies.
-    prior : float
-        Standard deviation of the prior.
-
-    Examples
-    --------
-    >>> network = MeanFieldNetwork([6, 8, 2])
-    >>> network.add_head()
-    >>> network(torch.zeros(5, 6), samples=3, head=1).shape
-    torch.Size([3, 1, 5, 2])
-    """
+    """Copies of mean-field layers with ReLU between them, and one or several heads."""
 
     def __init__(self, sizes: Sequence[int], copies: int = 1, prior: float = 1.0) -> None:
         super().__init__()
@@ -150,24 +98,7 @@ class MeanFieldNetwork(nn.Module):
         generator: torch.Generator | None = None,
         head: int = 0,
     ) -> Tensor:
-        """Sample outputs of rows that all copies see.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows (rows, inputs).
-        samples : int
-            The number of draws.
-        generator : torch.Generator, optional
-            Source of the draws.
-        head : int
-            The last layer to use.
-
-        Returns
-        -------
-        Tensor
-            (samples, copies, rows, outputs).
-        """
+        """Sample outputs of rows that all copies see."""
         x = x[None]
         for number in range(self.hidden + 1):
             layer = self.layers[number + head * (number == self.hidden)]
@@ -175,13 +106,7 @@ class MeanFieldNetwork(nn.Module):
         return x
 
     def divergence(self) -> Tensor:
-        """The divergence of all layers from their priors.
-
-        Returns
-        -------
-        Tensor
-            One number for each copy.
-        """
+        """The divergence of all layers from their priors."""
         return torch.stack([layer.divergence() for layer in self._fields]).sum(0)
 
     def absorb(self) -> None:
@@ -239,31 +164,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class VariationalFit:
-    """One fit of a posterior to rows.
-
-    Parameters
-    ----------
-    network : MeanFieldNetwork
-        The network whose parameters are changed.
-    x, y : Tensor
-        Rows and targets.
-    training : VariationalTraining
-        Steps of Adam.
-    generator : torch.Generator
-        Source of all draws.
-    losses : callable
-        Losses of rows, from outputs and targets.
-    bound : bool
-        Whether the evidence bound is maximised, or the likelihood by the means alone.
-    head : int
-        The head of the network.
-
-    Examples
-    --------
-    >>> x, y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.long)
-    >>> how, generator = VariationalTraining(epochs=1), torch.Generator()
-    >>> VariationalFit(MeanFieldNetwork([3, 2]), x, y, how, generator).run()
-    """
+    """One fit of a posterior to rows."""
 
     network: MeanFieldNetwork
     x: Tensor
@@ -275,34 +176,13 @@ class VariationalFit:
     head: int = 0
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that are fitted.
-
-        Returns
-        -------
-        list of torch.nn.Parameter
-            For an optimiser.
-        """
+        """Return the parameters that are fitted."""
         if self.bound:
             return list(self.network.parameters())
         return [layer.mean for layer in self.network._fields]
 
     def loss(self, rows: Tensor, noise: torch.Generator | None, penalties: Tensor) -> Tensor:
-        """Sum the objectives of the copies, none of which depends on another.
-
-        Parameters
-        ----------
-        rows : Tensor
-            Numbers of the rows of a batch.
-        noise : torch.Generator, optional
-            Source of the draws.
-        penalties : Tensor
-            The weight of the divergence of each copy.
-
-        Returns
-        -------
-        Tensor
-            A number that can be differentiated.
-        """
+        """Sum the objectives of the copies, none of which depends on another."""
         x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
         outputs = self.network(x, self.training.samples, noise, self.head)
         times = outputs.shape[0] * outputs.shape[1]

@@ -339,21 +339,7 @@ def _check(what: str, found: Solved, tolerance: float, lenient: bool) -> Solved:
 
 @dataclass(frozen=True)
 class Adaptive(LinearSolver):
-    """Cholesky while its factors are the cheapest way, preconditioned conjugate gradients beyond.
-
-    Parameters
-    ----------
-    largest : int
-        The size m up to which C + 1 factors beat iterations (measured; isotropic curvature is
-        always direct).
-    direct, iterative : LinearSolver
-        The two ways.
-
-    Examples
-    --------
-    >>> Adaptive(largest=100).direct
-    Cholesky()
-    """
+    """Cholesky while it is the cheapest way, preconditioned conjugate gradients beyond."""
 
     adaptive = True
 

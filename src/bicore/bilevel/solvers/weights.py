@@ -65,13 +65,7 @@ def optimised(engine: ReweighableEngine) -> Reweighable:
 
 
 class WeightMode(StrEnum):
-    """What the weights of a coreset are.
-
-    Examples
-    --------
-    >>> WeightMode("final") is WeightMode.FINAL
-    True
-    """
+    """What the weights of a coreset are."""
 
     #: 1 for every point.
     UNIFORM = "uniform"

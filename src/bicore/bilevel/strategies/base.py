@@ -116,15 +116,7 @@ class Assembly:
 
 
 class Strategy(ABC):
-    """How points are put together into a coreset.
-
-    Examples
-    --------
-    >>> from bicore import BilevelSelector
-    >>> from bicore.methods import Exchange
-    >>> BilevelSelector(strategy=Exchange(rounds=20)).ordered
-    False
-    """
+    """How points are put together into a coreset."""
 
     name: str
     #: Whether it needs the exact objective of every exchange and removal.
@@ -308,13 +300,7 @@ class Greedy(Strategy):
 
 @dataclass(frozen=True)
 class OpenStrategy(Greedy):
-    """Chosen when the data are known; until then one point at a time.
-
-    Examples
-    --------
-    >>> OpenStrategy().name
-    'auto'
-    """
+    """Chosen when the data are known; until then one point at a time."""
 
     name = "auto"
     open = True

@@ -29,53 +29,18 @@ Argument = Tensor | int | float
 
 
 class CompilerError(BicoreError):
-    """The run-time compiler is missing, or refused a source.
-
-    Examples
-    --------
-    >>> from bicore import BicoreError
-    >>> issubclass(CompilerError, BicoreError)
-    True
-    """
+    """The run-time compiler is missing, or refused a source."""
 
 
 class Function:
-    """A compiled kernel; :func:`function` makes one.
-
-    Parameters
-    ----------
-    handle : ctypes.c_void_p
-        The driver's.
-    shared : int
-        Dynamic shared memory of a launch in bytes.
-
-    Examples
-    --------
-    >>> if torch.cuda.is_available():
-    ...     values = torch.zeros(4, device="cuda")
-    ...     text = 'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = VALUE; }'
-    ...     function(text, "fill", {"VALUE": 2}).launch(1, 4, [values])
-    """
+    """A compiled kernel; :func:`function` makes one."""
 
     def __init__(self, handle: ctypes.c_void_p, shared: int) -> None:
         self.handle = handle
         self.shared = shared
 
     def launch(self, blocks: int, threads: int, arguments: Sequence[Argument]) -> None:
-        """Enqueue on torch's current stream.
-
-        Parameters
-        ----------
-        blocks, threads : int
-            The grid, and the threads of a block.
-        arguments : sequence of Tensor, int or float
-            Tensors become pointers, ints 32 bits, floats 32 bits.
-
-        Raises
-        ------
-        CompilerError
-            Where the driver refuses.
-        """
+        """Enqueue on torch's current stream."""
         values = [_argument(value) for value in arguments]
         pointers = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
@@ -91,32 +56,6 @@ def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0)
     """A kernel of a source, compiled for the current device.
 
     That happens once a process, device and set of macros.
-
-    Parameters
-    ----------
-    source : str
-        CUDA C++.
-    name : str
-        Of the kernel in it; it must be ``extern "C"``.
-    macros : mapping
-        Names and values that the source is compiled with.
-    shared : int
-        Dynamic shared memory of a launch in bytes.
-
-    Returns
-    -------
-    Function
-        Ready to launch.
-
-    Raises
-    ------
-    CompilerError
-        Where there is no compiler, or it refuses the source; the text is the compiler's own.
-
-    Examples
-    --------
-    >>> if torch.cuda.is_available():
-    ...     nothing = function('extern "C" __global__ void nothing() {}', "nothing", {})
     """
     given = tuple(f"-D{key}={value}" for key, value in macros.items())
     return _compiled(source, name, given, torch.cuda.current_device(), shared)
@@ -124,23 +63,7 @@ def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0)
 
 @functools.cache
 def source_of(file: str) -> str:
-    """The text of a file in this folder.
-
-    Parameters
-    ----------
-    file : str
-        Its name.
-
-    Returns
-    -------
-    str
-        As it is.
-
-    Examples
-    --------
-    >>> "__global__" in source_of("flat.cu")
-    True
-    """
+    """The text of a file in this folder."""
     return Path(__file__).with_name(file).read_text()
 
 

@@ -34,23 +34,7 @@ DISTANCE_SHARE_SINGLE = 1e-3
 
 
 class Space(ABC):
-    """Inner products between points, for the argument ``over`` of a rule.
-
-    Examples
-    --------
-    A space that ignores the sign of a feature:
-
-    >>> from bicore import Dataset
-    >>> from bicore.methods import KCenter
-    >>> class Absolute(Space):
-    ...     name = "absolute values"
-    ...     def operator(self, job, normalise=False, centre=False):
-    ...         rows = as_tensor(job.data.x).abs()
-    ...         return Features(rows, rows)
-    >>> data = Dataset([[-9.0], [1.0], [9.0], [2.0]])
-    >>> KCenter(Absolute(), first="central").select(data, 2).indices.tolist()
-    [3, 0]
-    """
+    """Inner products between points, for the argument ``over`` of a rule."""
 
     @property
     @abstractmethod
@@ -69,37 +53,12 @@ class Space(ABC):
 
     @abstractmethod
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        """Return the inner products of a job's rows.
-
-        Parameters
-        ----------
-        job : Job
-            The rows, sorted by id, and the current model.
-        normalise : bool, optional
-            Scale every point to length 1 first.
-        centre : bool, optional
-            Allow the mean of all points to be subtracted. Rules that use distances only then lose
-            no precision far from the origin.
-
-        Returns
-        -------
-        KernelOperator
-            A square matrix, stored or not.
-        """
+        """Return the inner products of a job's rows."""
 
 
 @dataclass(frozen=True)
 class RawFeatures(Space):
-    """The rows of x themselves, flattened; ``over="features"`` is this space.
-
-    Examples
-    --------
-    >>> from bicore import Dataset
-    >>> from bicore.methods import KCenter
-    >>> data = Dataset([[0.0], [4.0], [5.0], [11.0]])
-    >>> KCenter(RawFeatures(), first="central").select(data, 2).indices.tolist()
-    [2, 3]
-    """
+    """The rows of x themselves, flattened; ``over="features"`` is this space."""
 
     name = "features"
 
@@ -113,20 +72,6 @@ class Embedding(Space):
 
     ``over="embedding"`` is this space without a layer name. Use it if distances between rows of x
     say little about similarity, as for images.
-
-    Parameters
-    ----------
-    layer : str, optional
-        A name of ``module.named_modules()``.
-
-    Examples
-    --------
-    >>> from bicore import Dataset
-    >>> from bicore.methods import KCenter
-    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
-    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> len(KCenter(Embedding("0")).select(data, 2, model=network))
-    2
     """
 
     layer: str | None = None
@@ -140,17 +85,7 @@ class Embedding(Space):
 
 @dataclass(frozen=True)
 class Predictions(Space):
-    """The class probabilities the module predicts; ``over="predictions"`` is this space.
-
-    Examples
-    --------
-    >>> from bicore import Dataset
-    >>> from bicore.methods import FacilityLocation
-    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> network = torch.nn.Linear(2, 3)
-    >>> len(FacilityLocation(Predictions()).select(data, 2, model=network))
-    2
-    """
+    """The class probabilities the module predicts; ``over="predictions"`` is this space."""
 
     name = "predictions"
     needs_model = True
@@ -166,15 +101,6 @@ class LastLayerGradients(Space):
 
     It is the outer product of the residual p − e_y and the layer's input. Gradients are never
     formed, so ``centre`` has no effect.
-
-    Examples
-    --------
-    >>> from bicore import Dataset
-    >>> from bicore.methods import KCenter
-    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])
-    >>> network = torch.nn.Linear(2, 2)
-    >>> len(KCenter(LastLayerGradients()).select(data, 2, model=network))
-    2
     """
 
     name = "gradients"
@@ -192,22 +118,7 @@ class LastLayerGradients(Space):
 
 @dataclass(frozen=True)
 class KernelSpace(Space):
-    """The feature space of any kernel; ``over=kernel`` is this space.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Its data-dependent parameters are fitted to the rows.
-
-    Examples
-    --------
-    >>> from bicore.kernels import RBF
-    >>> from bicore import Dataset
-    >>> from bicore.methods import KCenter
-    >>> data = Dataset([[0.0], [0.1], [0.2], [5.0]])
-    >>> KCenter(KernelSpace(RBF(1.0)), first="central").select(data, 2).indices.tolist()
-    [1, 3]
-    """
+    """The feature space of any kernel; ``over=kernel`` is this space."""
 
     kernel: Kernel
 

@@ -219,21 +219,6 @@ class UnitRows(FeatureMap):
 
     A rule that follows the gradient rewards long rows; under this map all are equally long. A row
     of zeros stays one.
-
-    Parameters
-    ----------
-    map : FeatureMap
-        The map whose features are scaled.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import Rows
-    >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    >>> Rows().fit(x.numpy()).unit()(x).tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
 
     map: FeatureMap
@@ -268,33 +253,6 @@ class WithConstant(FeatureMap):
 
     The squared error has centred labels. Without an intercept a linear model then treats (φ, t) and
     (−φ, −t) alike, and greedy selection can take all its points from one class.
-
-    Parameters
-    ----------
-    map : FeatureMap
-        The features before the constant. They are normalised first, if at all.
-    share : float
-        The square of the constant, as a share of the mean of ‖φ‖² over the first rows.
-    value : float, optional
-        The constant itself; by default it is computed from the first rows.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-
-    Raises
-    ------
-    InputError
-        If ``share`` is not positive and finite.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import Rows
-    >>> from bicore.moments.features.base import WithConstant
-    >>> x = torch.tensor([[3.0, 4.0], [0.0, 5.0]])
-    >>> WithConstant(Rows()).fit(x.numpy())(x).tolist()
-    [[3.0, 4.0, 5.0], [0.0, 5.0, 5.0]]
-    >>> WithConstant(Rows()).unit().fit(x.numpy()).value
-    1.0
     """
 
     map: FeatureMap

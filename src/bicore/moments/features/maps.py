@@ -45,25 +45,7 @@ _FOURIER_KERNELS: dict[str, type[RBF] | type[Laplace]] = {"rbf": RBF, "laplace":
 
 @dataclass(frozen=True, eq=False)
 class Rows(ShapedMap):
-    """The rows themselves, each as one vector: for embeddings, which are features already.
-
-    Parameters
-    ----------
-    constant : bool
-        Whether a column of ones is appended.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-    shape : tuple of int, optional
-        The shape of a row; set by ``fit``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import Rows
-    >>> x = torch.tensor([[1.0, 2.0]])
-    >>> Rows(constant=True).fit(x.numpy())(x).tolist()
-    [[1.0, 2.0, 1.0]]
-    """
+    """The rows themselves, each as one vector: for embeddings, which are features already."""
 
     constant: bool = False
 
@@ -92,32 +74,6 @@ class Standardised(ShapedMap):
     A column that is constant there loses its mean and keeps its units. The first rows may be few
     and all of one kind: a later value can be hundreds of deviations away, and its row can outweigh
     all others in a sum of squares; ``beyond`` softens that.
-
-    Parameters
-    ----------
-    map : FeatureMap
-        The map that is fitted to the standardised rows.
-    columns : Columns, optional
-        Mean and deviation of each column; by default those of the first rows.
-    beyond : float, optional
-        The number of deviations from which values grow only like their logarithm (default: none).
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-    shape : tuple of int, optional
-        The shape of a row; set by ``fit``.
-
-    Raises
-    ------
-    InputError
-        If a column's squares are not finite, or ``beyond`` is not positive.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import Rows, Standardised
-    >>> x = torch.tensor([[0.0, 1000.0], [2.0, 3000.0]])
-    >>> Standardised(Rows()).fit(x.numpy())(x).tolist()
-    [[-1.0, -1.0], [1.0, 1.0]]
     """
 
     map: FeatureMap
@@ -160,32 +116,6 @@ class Embedded(ShapedMap):
     The map holds a copy of the module, in evaluation mode: features stay the same when the module
     is trained further. Rows are converted to the precision of the weights (half precision is
     widened to float32); a GPU's convolutions round as the caller's settings say.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Takes rows and returns a tensor with a row for each.
-    batch : int
-        The number of rows per forward pass.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-    shape : tuple of int, optional
-        The shape of a row; set by ``fit``.
-    digest, outputs : str and int, optional
-        The fingerprint of the weights, and the number of features; internal.
-
-    Raises
-    ------
-    InputError
-        If it is no module, cannot be copied, or cannot read the rows.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import Embedded
-    >>> x = torch.ones(2, 3)
-    >>> Embedded(torch.nn.Linear(3, 5)).fit(x.numpy())(x).shape
-    torch.Size([2, 5])
     """
 
     module: nn.Module = field(compare=False, repr=False)
@@ -346,42 +276,6 @@ class RandomConvolutions(_ImageMap):
     Filters stay within the image. They have variance 1/(their numbers), and the shifts the size of
     a typical entry of the first rows, as in :class:`RandomReLU`. With two layers the filters slide
     over the answers of ``hidden`` other filters, averaged over 2 × 2 places.
-
-    Parameters
-    ----------
-    width : int
-        The number of features of a row: a multiple of pool²; width/pool² is the number of filters.
-    kernel : int
-        The side of a filter.
-    pool : int
-        The parts of an image along a side.
-    bias : float
-        The standard deviation of the shifts, in units of a typical entry of the first rows.
-    random_state : int
-        Seed for filters and shifts.
-    layers : {1, 2}
-        The number of layers of filters.
-    hidden : int
-        The number of filters of the first of two layers.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-    shape : tuple of int, optional
-        The shape of a row, (channels, height, width) or (height, width); set by ``fit``.
-    scale : float, optional
-        A typical entry of the rows; by default the root mean square of the first rows.
-
-    Raises
-    ------
-    InputError
-        If a number is out of its bounds, or rows are no images or too small.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import RandomConvolutions
-    >>> x = torch.ones(2, 3, 8, 8)
-    >>> RandomConvolutions(width=64, pool=2).fit(x.numpy())(x).shape
-    torch.Size([2, 64])
     """
 
     width: int = 1024
@@ -450,36 +344,6 @@ class WhitenedPatches(_ImageMap):
     A patch is centred, divided by its contrast, and whitened; a filter is such a patch of the first
     images. Filters are as good if these images are all of one class, as at the begin of a stream
     that is sorted by class.
-
-    Parameters
-    ----------
-    width : int
-        The number of features of a row: a multiple of pool²; width/pool² is the number of filters.
-    kernel : int
-        The side of a patch.
-    pool : int
-        The parts of an image along a side.
-    random_state : int
-        Seed for the choice of patches.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-    shape : tuple of int, optional
-        The shape of a row, (channels, height, width) or (height, width); set by ``fit``.
-    filters : array, optional
-        A filter per row, its shift, and the contrast of noise; set by ``fit``.
-
-    Raises
-    ------
-    InputError
-        If a number is out of its bounds, or rows are no images or too small.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import WhitenedPatches
-    >>> x = torch.rand(5, 3, 16, 16)
-    >>> WhitenedPatches(width=64).fit(x.numpy())(x).shape
-    torch.Size([5, 64])
     """
 
     width: int = 1024
@@ -559,38 +423,6 @@ class RandomPooled(_ImageMap):
     The wider its layers, the closer are products of features to the pooled kernel at initialisation
     (:func:`bicore.kernels.pooled_cntk` with ``kind="nngp"``). Most of such a feature is the same in
     all images: the mean over the first 128 is subtracted, unless ``centred`` is False.
-
-    Parameters
-    ----------
-    width : int
-        The number of features of a row: filters of the last layer.
-    layers : int
-        The number of convolutions.
-    hidden : int
-        Filters of each of the other layers.
-    centred : bool
-        Whether the mean over the first rows is subtracted.
-    random_state : int
-        Seed for the filters.
-    reason : str, optional
-        Why this map was chosen, if it was chosen automatically.
-    shape : tuple of int, optional
-        The shape of a row, (channels, height, width) or (height, width); set by ``fit``.
-    mean : array, optional
-        The mean that is subtracted; set by ``fit``.
-
-    Raises
-    ------
-    InputError
-        If a number is out of its bounds, or rows are no images.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bicore.moments.features.maps import RandomPooled
-    >>> x = torch.ones(2, 3, 8, 8)
-    >>> RandomPooled(width=16, hidden=8).fit(x.numpy())(x).shape
-    torch.Size([2, 16])
     """
 
     width: int = 1024

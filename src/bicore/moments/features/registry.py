@@ -66,23 +66,6 @@ class AutomaticFeatures(FeatureMap):
     are if many columns share one scale (pixels in a row), else with standardised columns that are
     softened beyond three deviations (a table). ``reason`` of the fitted map is "image",
     "embedding", "pixels" or "table".
-
-    Parameters
-    ----------
-    random_state : int
-        Seed for all random draws.
-    reason : str, optional
-        Of the fitted map only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bicore.moments.features.registry import AutomaticFeatures
-    >>> rows = np.random.default_rng(0).standard_normal((20, 64))
-    >>> AutomaticFeatures().fit(rows).reason
-    'embedding'
-    >>> AutomaticFeatures().fit(rows[:, :5]).reason
-    'table'
     """
 
     random_state: int = 0
@@ -103,18 +86,7 @@ class AutomaticFeatures(FeatureMap):
         return self.candidates(x)[0].fit(as_features(x, "x"))
 
     def candidates(self, x: Array) -> list[FeatureMap]:
-        """Return the maps that may suit some rows, the default first.
-
-        Parameters
-        ----------
-        x : array (n, …)
-            Rows.
-
-        Returns
-        -------
-        list of FeatureMap
-            Not fitted yet.
-        """
+        """Return the maps that may suit some rows, the default first."""
         seed = self.random_state
         relu = RandomReLU(random_state=seed)
         maps: dict[str, tuple[FeatureMap, ...]] = {
@@ -207,32 +179,7 @@ WITH_WIDTH = (
 
 
 def as_feature_map(value: Any, random_state: int = 0) -> FeatureMap:
-    """Make a feature map from its name or from a module.
-
-    Parameters
-    ----------
-    value : str, FeatureMap or torch.nn.Module
-        A name of ``FEATURES``, also with a width behind it ("relu:512"); a map; or a module whose
-        embedding is used.
-    random_state : int
-        Seed for the random draws of a map made here.
-
-    Returns
-    -------
-    FeatureMap
-        Not fitted yet if it was made here.
-
-    Raises
-    ------
-    InputError
-        If it is none of these.
-
-    Examples
-    --------
-    >>> from bicore.moments.features.registry import as_feature_map
-    >>> as_feature_map("relu", random_state=3).random_state, as_feature_map("relu:512").width
-    (3, 512)
-    """
+    """Make a feature map from its name or from a module."""
     if isinstance(value, FeatureMap):
         return value
     if isinstance(value, nn.Module):

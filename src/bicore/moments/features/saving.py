@@ -46,33 +46,7 @@ _CUSTOM, _OMITTED = "own", {"kind": "left"}
 
 
 def map_to_state(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Encode a map as values for JSON and arrays.
-
-    Parameters
-    ----------
-    features : FeatureMap
-        Fitted or not.
-
-    Returns
-    -------
-    values : dict
-        Its kind and fields, its identity, and a sample of NumPy's random numbers.
-    arrays : dict of array
-        Landmarks and measured columns; a map that is drawn has none.
-
-    Raises
-    ------
-    InputError
-        If a part is a function or a custom class, which a state file cannot hold.
-
-    Examples
-    --------
-    >>> from bicore.moments.features import RandomReLU
-    >>> from bicore.moments.features.saving import map_from_state, map_to_state
-    >>> values, arrays = map_to_state(RandomReLU(width=64, random_state=7))
-    >>> map_from_state(values, arrays).random_state, arrays
-    (7, {})
-    """
+    """Encode a map as values for JSON and arrays."""
     arrays: dict[str, Array] = {}
     values = _encode(features, "features", arrays)
     return {"map": values, "identity": features.identity, "draws": _sample_draws()}, arrays
@@ -81,34 +55,7 @@ def map_to_state(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]
 def map_from_state(
     values: Mapping[str, Any], arrays: Mapping[str, Array], given: FeatureMap | None = None
 ) -> FeatureMap:
-    """Decode a map that :func:`map_to_state` encoded.
-
-    Parameters
-    ----------
-    values : mapping
-        As they were encoded.
-    arrays : mapping of array
-        As they were encoded.
-    given : FeatureMap, optional
-        The map that the state was made with, if it holds a network or is of a custom class.
-
-    Returns
-    -------
-    FeatureMap
-        With the same features, bit for bit.
-
-    Raises
-    ------
-    InputError
-        If the given map is missing or another one, or the state is of another version.
-
-    Examples
-    --------
-    >>> from bicore.moments.features.maps import Rows
-    >>> from bicore.moments.features.saving import map_from_state, map_to_state
-    >>> map_from_state(*map_to_state(Rows(constant=True))) == Rows(constant=True)
-    True
-    """
+    """Decode a map that :func:`map_to_state` encoded."""
     if values["draws"] != _sample_draws():
         raise InputError(
             "this NumPy draws other random numbers from a seed than the one that the features were "
