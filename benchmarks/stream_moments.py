@@ -157,9 +157,9 @@ def _watched(spent: dict[str, float]) -> Iterator[None]:
         return watched
 
     places: list[tuple[Any, str, str]] = [
-        (MomentMemory, "_features_of", "features"),
-        (MomentMemory, "_counted", "moments"),
-        (MomentMemory, "_followed_by_sums", "products carried along"),
+        (MomentMemory, "_compute_features", "features"),
+        (MomentMemory, "_count", "moments"),
+        (MomentMemory, "_add_to_products", "products carried along"),
         (Candidates, "__init__", "candidates' matrices"),
     ]
     with ExitStack() as patched:
