@@ -21,8 +21,9 @@ from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
 from bicore.sources.flow import PipedFlow, WholeFlow
 from bicore.sources.opening import open_source
-from bicore.streaming import BUFFERS, MergeReduce, MomentMemory, Reservoir, as_buffer
+from bicore.streaming import BUFFERS, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import StateFolder
+from bicore.streaming.registry import build_buffer
 from tests import HANG
 from tests.helpers import blobs
 
@@ -368,18 +369,18 @@ def test_a_state_of_another_buffer_names_it(bicore, folder):
 
 def test_buffers_by_name():
     for name, kind in BUFFERS.items():
-        assert type(as_buffer(name, 5, random_state=3)) is kind
-    assert as_buffer("merge-reduce", 4).slots == 4
-    assert as_buffer("merge-reduce", 40, selector="uniform", slots=2).slots == 2
+        assert type(build_buffer(name, 5, random_state=3)) is kind
+    assert build_buffer("merge-reduce", 4).slots == 4
+    assert build_buffer("merge-reduce", 40, selector="uniform", slots=2).slots == 2
     for name, option, message in (
         ("reservoir", "slots", "option of buffer=.reservoir.=.slots."),
         ("reservoir", "sloths", "option of buffer"),
         ("moments", "feature_mp", "Did you mean 'feature_map'"),
     ):
         with pytest.raises(InputError, match=message):
-            as_buffer(name, 5, **{option: 1})
+            build_buffer(name, 5, **{option: 1})
     with pytest.raises(InputError, match="Did you mean 'moments'"):
-        as_buffer("moment", 5)
+        build_buffer("moment", 5)
 
 
 # Standard input.

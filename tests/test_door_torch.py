@@ -301,10 +301,11 @@ def test_weighted_subset_of_dicts_keeps_their_fields():
 def memories():
     """Every memory, made anew; the selector of a memory is quick."""
     from bicore.methods import KCenter
-    from bicore.streaming import BUFFERS, JointReplay, ReplayMemory, as_buffer
+    from bicore.streaming import BUFFERS, JointReplay, ReplayMemory
+    from bicore.streaming.registry import build_buffer
 
     made = {
-        name: lambda name=name: as_buffer(
+        name: lambda name=name: build_buffer(
             name, 12, **({"selector": KCenter("features")} if name == "merge-reduce" else {})
         )
         for name, kind in BUFFERS.items()

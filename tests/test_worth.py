@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bicore
-from bicore import Coreset, Dataset, InputError
+from bicore import BilevelSelector, Coreset, Dataset, InputError
 from bicore.evaluate.models import Judge, RidgeJudge
 from bicore.evaluate.records import Row
 from bicore.evaluate.worth import (
@@ -279,9 +279,9 @@ def test_the_same_seeds_give_the_same_answer_by_any_name():
 @pytest.mark.slow
 def test_a_price_is_no_part_of_the_answer():
     data = blobs(120)
-    plain = Appraisal(data, 8, seeds=3, kernel="rbf", judge="ridge")
+    plain = Appraisal(data, 8, seeds=3, method=BilevelSelector("rbf"), judge="ridge")
     judge = Spy()
-    priced = Appraisal(data, 8, seeds=3, kernel="rbf", judge=judge)
+    priced = Appraisal(data, 8, seeds=3, method=BilevelSelector("rbf"), judge=judge)
     price = priced.cost()
     assert price.selections == 3
     assert price.fits >= 3
@@ -332,7 +332,9 @@ def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     data = blobs(120)
     stretched = Dataset(data.x * [1, 100, 0.01, 5] + 7, data.y)
     answers = [
-        Appraisal(Source("", one, "standard"), 8, seeds=3, kernel="rbf", judge="ridge").worth()
+        Appraisal(
+            Source("", one, "standard"), 8, seeds=3, method=BilevelSelector("rbf"), judge="ridge"
+        ).worth()
         for one in (data, stretched)
     ]
     assert answers[0] == answers[1]

@@ -179,7 +179,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     """A buffer by its name with the options given; those that are None were not."""
     from bicore.methods.registry import build_selector
     from bicore.moments.features.registry import FEATURES
-    from bicore.streaming.registry import as_buffer
+    from bicore.streaming.registry import build_buffer
 
     check_buffer(name)
     options = {option: value for option, value in given.items() if value is not None}
@@ -200,7 +200,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
         if options.get("weighting") == "learned":
             own["weighting"] = "final"
         options["selector"] = build_selector(method, **own)
-    return as_buffer(name, capacity, seed, **options)
+    return build_buffer(name, capacity, seed, **options)
 
 
 def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:

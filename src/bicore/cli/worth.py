@@ -76,7 +76,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     with starting():
         from bicore.coreset import Coreset
         from bicore.evaluate.worth import Appraisal
-        from bicore.methods.registry import parameters_of
+        from bicore.methods.registry import build_selector, parameters_of
         from bicore.report.figures import draw_worth
     check_output(output.picture, output.force, PICTURES, "--picture")
     size, picks = evaluation.size, evaluation.picks
@@ -100,7 +100,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     named = ("method", "judge", "seeds", "random_state", "most", "task", "reference")
     options = {name: getattr(evaluation, name) for name in named}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
-        options["kernel"] = evaluation.kernel
+        options["method"] = build_selector(evaluation.method, kernel=evaluation.kernel)
     rows = None if test is None else test.data
     appraisal = Appraisal(
         source, chosen, test=rows, runtime=limits.runtime(progress=not output.quiet), **options

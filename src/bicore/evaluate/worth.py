@@ -478,13 +478,13 @@ class Appraisal:
         Use all rows, as in :func:`bicore.select`.
     reference : str or Selector
         "random", or the method in whose rows the worth is counted.
-    **options
-        Parameters of the method.
 
     Examples
     --------
+    >>> from bicore import BilevelSelector
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
-    >>> appraisal = Appraisal(Dataset(x, x[:, 0] > 0), 10, judge="knn", seeds=3, kernel="rbf")
+    >>> method = BilevelSelector("rbf")
+    >>> appraisal = Appraisal(Dataset(x, x[:, 0] > 0), 10, judge="knn", seeds=3, method=method)
     >>> appraisal.cost().selections
     3
     >>> appraisal.worth().size
@@ -506,7 +506,6 @@ class Appraisal:
         method: str | Selector = "bilevel",
         exact: bool = False,
         reference: str | Selector = RANDOM,
-        **options: Any,
     ) -> None:
         check_integer("seeds", seeds, 2)
         check_integer("random_state", random_state, 0)
@@ -519,7 +518,7 @@ class Appraisal:
         self.runtime = runtime or Runtime()
         self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
-        self.selector = build_selector(method, **options)
+        self.selector = as_selector(method)
         self.exact = exact
         self.coreset = _given_coreset(chosen, data, self.has_test, self.selector)
         self.size = _size_of(chosen, len(data)) if self.coreset is None else len(chosen)
@@ -936,8 +935,9 @@ def worth(
         most=most,
         task=task,
         runtime=runtime,
-        method=method,
+        method=build_selector(
+            method, **{name: value for name, value in options.items() if value is not None}
+        ),
         exact=exact,
         reference=reference,
-        **{name: value for name, value in options.items() if value is not None},
     ).worth()

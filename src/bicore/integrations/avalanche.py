@@ -15,7 +15,7 @@ from bicore.errors import InputError
 from bicore.integrations.torch import Sight
 from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.registry import build_selector
+from bicore.methods.registry import as_selector
 from bicore.methods.variants import Reconstruction
 from bicore.networks.loading import BATCH, open_data
 from bicore.runtime.clock import Clock
@@ -63,8 +63,6 @@ class CoresetSelection:
         Rows per batch.
     random_state : int
         Seed for all random draws.
-    **options
-        Parameters of the method.
 
     Raises
     ------
@@ -86,11 +84,10 @@ class CoresetSelection:
         layer: str | None = None,
         batch_size: int = BATCH,
         random_state: int = 0,
-        **options: Any,
     ) -> None:
         _host()
         self.size = size
-        self.selector = build_selector(method, **options).for_memory()
+        self.selector = as_selector(method).for_memory()
         self.random_state = random_state
         self._rows = _Rows(model, layer, batch_size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +15,22 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import WeightedRandomSampler
 
+from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.api import select
+from bicore.bilevel.aims import Aims
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.rules import Rule
+from bicore.bilevel.strategies.base import Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, MemoryLimitError, TimeLimitError
+from bicore.kernels.base import Kernel
+from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observed
-from bicore.picking import as_seed
+from bicore.picking import Relative, as_seed
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.embedding import embedded, embedded_batch, frozen
@@ -34,6 +41,7 @@ __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 WEIGHT = "weight"
 
 
+@renamed_keywords(VALUES, seed="random_state", weight="sample_weight", large="exact", **SELECTOR)
 def select_from(
     data: Any,
     size: int | float | str = 100,
@@ -51,7 +59,24 @@ def select_from(
     random_state: int | np.random.Generator | None = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
-    **options: Any,
+    initial: Coreset | Sequence[int] = (),
+    tolerance: float | None = None,
+    exact: bool = False,
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    loss: str | Loss | Callable[..., Any] = "squared",
+    outer_loss: str | Loss | Callable[..., Any] | None = None,
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    task: str = "auto",
+    classes: Sequence[Any] | None = None,
+    smooth_labels: bool | str | Aims = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    intercept: float | str = "auto",
+    weighting: str = "uniform",
+    rule: str | Rule = "auto",
+    strategy: str | Strategy = "auto",
+    candidates: int | None = None,
+    first: str = "best",
+    quotas: str | Mapping[Any, int] | None = None,
 ) -> Coreset:
     """Select rows of a torch data set by their embeddings.
 
@@ -90,8 +115,12 @@ def select_from(
     method : str or Selector
         As in :func:`bicore.select`. A method that uses a model gets the output of ``model`` from
         the same pass.
-    **options
-        Further options of :func:`bicore.select`.
+    initial, tolerance, exact : optional
+        As in :func:`bicore.select`.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The model for which points are chosen, as in :class:`bicore.BilevelSelector`.
+    weighting, rule, strategy, candidates, first, quotas : optional
+        The search, as in :class:`bicore.BilevelSelector`.
 
     Returns
     -------
@@ -139,7 +168,24 @@ def select_from(
         runtime=sight.remaining(),
         method=method,
         model=seen,
-        **options,
+        initial=initial,
+        tolerance=tolerance,
+        exact=exact,
+        kernel=kernel,
+        loss=loss,
+        outer_loss=outer_loss,
+        inner_reg=inner_reg,
+        task=task,
+        classes=classes,
+        smooth_labels=smooth_labels,
+        prior=prior,
+        intercept=intercept,
+        weighting=weighting,
+        rule=rule,
+        strategy=strategy,
+        candidates=candidates,
+        first=first,
+        quotas=quotas,
     )
     if folder is not None:
         return coreset

@@ -30,7 +30,7 @@ from bicore.report.figures import draw_curves
 from bicore.report.page_of_comparison import comparison_page
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
-from bicore.streaming.registry import BUFFERS, as_buffer
+from bicore.streaming.registry import BUFFERS, build_buffer
 
 #: Methods and memories that need classes.
 FOR_CLASSES = ("class-balanced", "prototypes")
@@ -236,7 +236,7 @@ def _make_method(name: str, kernel: str, stream: Stream | None) -> Any:
         return build_selector(name, **(own if bilevel else {}))
     merging = own and name == "merge-reduce"
     options = {"selector": build_selector("bilevel", **own)} if merging else {}
-    return lambda seed: as_buffer(name, stream.capacity, seed, **options)
+    return lambda seed: build_buffer(name, stream.capacity, seed, **options)
 
 
 def _settings(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from bicore.bilevel.greedy import AtMost
+from bicore.bilevel.greedy import AtMost, QuotaRule
 from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
@@ -26,7 +26,7 @@ from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features.base import WithConstant
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
-from bicore.picking import TIE, as_size, as_start
+from bicore.picking import TIE, Relative, as_size, as_start
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
@@ -34,6 +34,7 @@ from bicore.shards.executors import Card, DaskExecutor, Executor, Threads, Work
 from bicore.shards.request import (
     MOST_EXCHANGED,
     ROUNDS,
+    SHORTLIST,
     ClassLimits,
     Request,
     Shape,
@@ -60,10 +61,17 @@ def select_from_shards(
     initial: Coreset | Sequence[int] = (),
     feature_map: Any = None,
     intercept: float | str = "auto",
+    rule: str = "gain",
+    exact: bool = False,
+    inner_reg: float | str | Relative = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    quotas: str | Mapping[Any, int] | QuotaRule | None = None,
+    exchange: bool = True,
+    skip_bad: bool = False,
+    shortlist: int = SHORTLIST,
     executor: Executor | str | None = None,
     state: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
-    **options: Any,
 ) -> Coreset:
     """Select points from a source of any length, in memory that does not depend on it.
 
@@ -83,6 +91,22 @@ def select_from_shards(
         The square of a constant feature, as a share of the mean of ‖φ‖² over the first rows; "auto"
         is 1. With 0 there is none: points may then all come from one class, and targets are used
         without subtracting their mean.
+    rule : "gain" or "gradient"
+        How points are scored.
+    exact : bool
+        Take one point a pass, the best of all rows.
+    inner_reg : float, Relative or "auto"
+        The regulariser ρ, or a share of the mean of ‖φ‖²; "auto" is "relative:0.1".
+    prior : "data", "equal" or mapping
+        Whether classes count by their frequency, equally, or by shares by label.
+    quotas : "balanced" or mapping, optional
+        One point of every class per round, or the most points of each class by its label.
+    exchange : bool
+        Whether points are exchanged at the end.
+    skip_bad : bool
+        Leave out rows that are not finite.
+    shortlist : int
+        Rows that a pass returns.
     executor : Executor or str, optional
         Works on the parts; by default the runtime's GPU if it has one, else threads of this
         process, as many as the runtime has. The address of a Dask scheduler such as
@@ -91,12 +115,6 @@ def select_from_shards(
         A folder: a selection that was stopped continues from it, to the same points.
     runtime : Runtime, optional
         Memory, threads, time limit, progress (a step after every part of a pass).
-    **options
-        ``rule`` ("gain" or "gradient"), ``exact`` (one point a pass, the best of all rows),
-        ``inner_reg`` (ρ, or a share of the mean of ‖φ‖² as "relative:0.1", the default), ``prior``
-        ("data", "equal" or shares by label), ``quotas`` ("balanced" or the most points by label),
-        ``exchange`` (whether points are exchanged at the end), ``skip_bad`` (leave out rows that
-        are not finite), ``shortlist`` (rows that a pass returns).
 
     Returns
     -------
@@ -124,6 +142,16 @@ def select_from_shards(
     """
     runtime = runtime or Runtime()
     count = as_size(size, source.rows)
+    options = {
+        "rule": rule,
+        "exact": exact,
+        "inner_reg": inner_reg,
+        "prior": prior,
+        "quotas": quotas,
+        "exchange": exchange,
+        "skip_bad": skip_bad,
+        "shortlist": shortlist,
+    }
     request = make_request(source, count, feature_map, intercept, runtime, options)
     workers = as_executor(executor, source, request, runtime)
     # A source has a length and a fingerprint, which points are checked against.

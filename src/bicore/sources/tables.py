@@ -110,7 +110,12 @@ def encode_table(
     *,
     sample_weight: Any = None,
     memory: int | str | None = None,
-    **options: Any,
+    columns: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = None,
+    drop_missing_target: bool = False,
+    decimal: str | None = None,
+    missing: str | None = None,
+    encoding: str | None = None,
 ) -> Source:
     """Encode a data frame as the command encodes the same table in a file.
 
@@ -124,9 +129,16 @@ def encode_table(
         The column of weights, or weights row by row.
     memory : int or str, optional
         Memory limit, in bytes or as in "4GB" (default: half of the free memory).
-    **options
-        ``columns``, ``drop``, ``decimal``, ``missing`` and ``drop_missing_target``, as in
-        :func:`open_source`.
+    columns, drop : str or sequence of str, optional
+        Columns to use as features, and columns to exclude; a string separates them by commas.
+    drop_missing_target : bool
+        Leave out rows without a target.
+    decimal : "comma" or "point", optional
+        Decimal separator, if the table does not show it.
+    missing : str, optional
+        Further words for a missing value, separated by commas.
+    encoding : str, optional
+        Refused: a data frame has no encoding of text.
 
     Returns
     -------
@@ -146,6 +158,15 @@ def encode_table(
     >>> encode_table(frame, [0, 1, 0]).data.x.tolist()
     [[1.5, 0.0, 1.0], [2.0, 1.0, 0.0], [2.5, 0.0, 1.0]]
     """
+    given = {
+        "columns": columns,
+        "drop": drop,
+        "drop_missing_target": drop_missing_target or None,
+        "decimal": decimal,
+        "missing": missing,
+        "encoding": encoding,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
     try:
         arrow("a data frame")
     except InputError:

@@ -29,8 +29,8 @@ BUFFERS: dict[str, type[Buffer]] = {
 }
 
 
-def as_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -> Buffer:
-    """Make a buffer by its name.
+def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
+    """Make a buffer by its name; ``set_params`` changes its parameters.
 
     Parameters
     ----------
@@ -41,9 +41,6 @@ def as_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -
         The most rows that are ever kept.
     random_state : int
         Seed for all random draws.
-    **options
-        Further parameters of that buffer. The selector of merge-reduce may be a name (default:
-        bilevel selection, with ten slots).
 
     Returns
     -------
@@ -53,15 +50,20 @@ def as_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -
     Raises
     ------
     InputError
-        If the name is unknown, or an option is not one of this buffer.
+        If the name is unknown.
 
     Examples
     --------
     >>> as_buffer("reservoir", 20)
     Reservoir(0 of 20 rows kept, 0 seen)
-    >>> as_buffer("moments", 20, half_life=1000.0).half_life
+    >>> as_buffer("moments", 20).set_params(half_life=1000.0).half_life
     1000.0
     """
+    return build_buffer(name, capacity, random_state)
+
+
+def build_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -> Buffer:
+    """Make a buffer by its name and parameters; merge-reduce has ten slots by default."""
     if name not in BUFFERS:
         raise unknown_name("buffer", name, BUFFERS)
     known = inspect.signature(BUFFERS[name]).parameters
