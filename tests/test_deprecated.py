@@ -1,15 +1,19 @@
 """Names of version 0.2 work with a warning, and unknown ones name the nearest."""
 
 import importlib
+import sys
+import warnings
 
 import numpy as np
 import pytest
 
 import bicore
 from bicore import BilevelSelector, Dataset, InputError
-from bicore._deprecated import NAMES
+from bicore._deprecated import MODULES, NAMES
 from bicore.cli.app import rename_options
 from bicore.methods import Uniform
+from bicore.sources import digits
+from tests import version_0_2
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -61,6 +65,27 @@ def test_names_that_moved_are_found_with_a_warning(package):
                 found = getattr(old, name)
             assert found is getattr(importlib.import_module(f"bicore.{home}".rstrip(".")), name)
             assert name not in getattr(old, "__all__", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("readme", ()),
+        ("demo", ("random_state=",)),
+        ("continual", ()),
+        ("streaming", ("bicore.streaming",)),
+        ("guide", ("bicore.kernels.RBF", "bicore.integrations", "sample_weight=", "weighting=")),
+    ],
+)
+def test_code_of_version_0_2_runs(name, words, tmp_path):
+    x, y = digits()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for module in [one for one in sys.modules if one.startswith(tuple(MODULES))]:
+            del sys.modules[module]  # imported under its old name by another test
+        getattr(version_0_2, name)(x[:150], y[:150], tmp_path)
+    told = " ".join(str(one.message) for one in caught if one.category is DeprecationWarning)
+    assert all(word in told for word in words), told
 
 
 def test_options_of_the_command(capsys):
