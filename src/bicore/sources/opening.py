@@ -241,7 +241,11 @@ def open_shards(
     target: str | None = None,
     labels: Any = None,
     sample_weight: Any = None,
-    **table: Any,
+    *,
+    scale: str | None = None,
+    drop: str | Sequence[str] | None = None,
+    decimal: str | None = None,
+    missing: str | None = None,
 ) -> ShardSource:
     """Open rows in parts, which are never loaded all at once.
 
@@ -264,9 +268,8 @@ def open_shards(
     sample_weight : str, path or array, optional
         The column of weights, the array of an .npz, the file next to an .npy, or the weights of an
         array.
-    **table
-        Of Parquet files and Hugging Face data sets: scale, drop, decimal and missing, as in
-        :func:`open_source`.
+    scale, drop, decimal, missing : optional
+        Of Parquet files and Hugging Face data sets, as in :func:`bicore.select`.
 
     Returns
     -------
@@ -289,7 +292,10 @@ def open_shards(
         "target": target,
         "labels": labels,
         "sample_weight": sample_weight,
-        **table,
+        "scale": scale,
+        "drop": drop,
+        "decimal": decimal,
+        "missing": missing,
     }
     asked = {name: value for name, value in given.items() if value is not None}
     if _are_paths(source):

@@ -1,0 +1,116 @@
+"""Writes docs/parameters.md from the signatures: ``python -m tests.parameters``."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from numpydoc.docscrape import NumpyDocString
+
+from tests.architecture.test_docstrings import packages
+
+PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
+HEAD = """# Parameters
+
+Every parameter of the public functions and classes, once, with its meaning and where it applies. Generated from the signatures and
+docstrings by `python -m tests.parameters`. A parameter with several callables means the same in all of them; the last table lists
+the words that do not.
+
+| parameter | meaning | of |
+|---|---|---|
+"""
+SECOND = """
+## Words with a second meaning
+
+| parameter | of | meaning there |
+|---|---|---|
+"""
+#: The callables whose words a page prefers.
+FIRST = ("bicore.select", "bicore.methods.BilevelSelector", "bicore.BilevelSelector")
+#: Parameters that mean something else in some callables, and what they mean there.
+TWO_MEANINGS = {
+    "columns": {"report.page": "the cells of the rows, by column"},
+    "largest": {"methods.quality_curve": "the largest size"},
+    "layers": {"moments.features.RandomReLU": "the number of layers"},
+    "memory": {
+        "integrations.avalanche.CoresetBuffer": "the name of a memory, or a function that makes one",
+        "integrations.avalanche.HeadPlugin": "the memory of the rows",
+        "integrations.mammoth.Buffer": "the name of a memory, or a function that makes one",
+    },
+    "passes": {"methods.Exchange": "the most passes over all points"},
+    "prior": {"streaming.VariationalLearner": "the standard deviation of the prior of weights"},
+    "rows": {
+        "integrations.tabpfn.set_contexts": "the contexts, an array of row numbers each",
+        "integrations.torch.weighted_sampler": "the number of rows of the data set",
+        "moments.features.Nystrom": "the landmarks",
+    },
+    "scale": {
+        "kernels.TangentKernel": "a factor of the kernel",
+        "kernels.from_module": "a factor of the kernel",
+        "kernels.resnet18": "a factor of the kernel",
+        "moments.features.RandomReLU": "a factor of the features",
+    },
+    "score": {"evaluate.Worth": "the score of the chosen rows"},
+}
+
+
+def callables() -> dict[str, object]:
+    """Public functions and classes by the first dotted name."""
+    found: dict[int, tuple[str, object]] = {}
+    for package in packages():
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            skipped = isinstance(thing, type) and issubclass(thing, (Exception, enum.Enum))
+            if callable(thing) and not skipped:
+                found.setdefault(id(thing), (f"{package}.{name}", thing))
+    return dict(found.values())
+
+
+def parameters(thing: object) -> dict[str, inspect.Parameter]:
+    """The parameters of a callable; a leading underscore is for loading."""
+    found = inspect.signature(thing).parameters  # type: ignore[arg-type]
+    return {name: one for name, one in found.items() if not name.startswith("_")}
+
+
+def meanings(thing: object) -> dict[str, str]:
+    """The first sentence on each parameter of a docstring."""
+    text = NumpyDocString(inspect.getdoc(thing) or "")
+    found = {}
+    for names, _, lines in text["Parameters"]:
+        sentence = re.split(r"(?<=[.;:])\s", " ".join(lines).strip())[0].rstrip(";:.")
+        for name in names.split(","):
+            found[name.strip().lstrip("*")] = sentence.replace("|", "\\|")
+    return found
+
+
+def page() -> str:
+    """The text of the page."""
+    public = callables()
+    of = defaultdict(list)
+    said: dict[str, str] = {}
+    for place in sorted(public, key=lambda name: (name not in FIRST, name.count("."), name)):
+        words = meanings(public[place])
+        for name in parameters(public[place]):
+            of[name].append(place.removeprefix("bicore."))
+            known = words.get(name, "")
+            if not said.get(name) or said[name].startswith("As in"):
+                said[name] = known or said.get(name, "")
+    rows = [
+        f"| `{name}` | {said[name]} | {', '.join(f'`{one}`' for one in sorted(of[name]))} |"
+        for name in sorted(of, key=str.lower)
+    ]
+    second = [
+        f"| `{name}` | `{place}` | {words} |"
+        for name, places in TWO_MEANINGS.items()
+        for place, words in places.items()
+    ]
+    return HEAD + "\n".join(rows) + "\n" + SECOND + "\n".join(second) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,47 @@
+"""The page of parameters: generated, complete, and one meaning for each word."""
+
+import re
+from collections import defaultdict
+
+from tests.parameters import PAGE, TWO_MEANINGS, callables, page, parameters
+
+#: Words of version 0.2 that had another meaning elsewhere, or another word for it.
+OLD = {"weight", "targets", "features", "seed", "rng", "large", "dask", "context"}
+#: One meaning in several forms: rows as arrays, names of columns or parts; a path; a network.
+FORMS = {"device", "indices", "model", "module", "outer", "path", "sample_weight", "selector"}
+FORMS |= {"columns", "source", "training", "x", "y"}
+
+
+def kinds(annotation: str) -> set[str]:
+    """The alternatives of a type, without their arguments."""
+    while re.search(r"\[[^\[\]]*\]", annotation):
+        annotation = re.sub(r"\[[^\[\]]*\]", "", annotation)
+    return {one.strip() for one in annotation.split("|")} - {"None", "Any"}
+
+
+def test_the_page_is_that_of_the_signatures():
+    assert PAGE.read_text() == page(), "run python -m tests.parameters"
+
+
+def test_public_callables_have_typed_keywords():
+    for place, thing in callables().items():
+        for name, one in parameters(thing).items():
+            assert one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL), f"{place}: {name}"
+            assert one.annotation is not one.empty, f"{place}: {name}"
+            assert name not in OLD, f"{place}: {name}"
+
+
+def test_a_word_has_one_meaning():
+    """Types of one meaning overlap; words with a second meaning are in the page."""
+    groups = defaultdict(list)
+    for place, thing in callables().items():
+        for name, one in parameters(thing).items():
+            second = place.removeprefix("bicore.") in TWO_MEANINGS.get(name, {})
+            found = kinds(str(one.annotation))
+            if found and name not in FORMS and not second:
+                near = [group for group in groups[name] if group & found]
+                groups[name] = [group for group in groups[name] if group not in near]
+                groups[name].append(found.union(*near))
+    assert not {name: found for name, found in groups.items() if len(found) > 1}
+    names = {place.removeprefix("bicore.") for place in callables()}
+    assert all(names >= places.keys() for places in TWO_MEANINGS.values())
