@@ -22,7 +22,8 @@ from bicore import Dataset
 from bicore.kernels import cnn, fully_connected
 from bicore.methods import NetworkSelector, Selector, Uniform
 from bicore.methods.registry import greedy_selector
-from bicore.networks import ConjugateGradients, NeumannSeries, Stochastic
+from bicore.networks import ConjugateGradients, Stochastic
+from bicore.networks.solvers import NeumannSeries
 from bicore.sources import mnist
 
 POOL = 300

@@ -78,7 +78,7 @@ NAMES: dict[str, dict[str, str]] = {
     "bicore.networks": {
         "networks.observe": "dropout_probabilities Observed",
         "networks.problem": "FlatModule NetworkProblem Rows",
-        "networks.solvers": "InverseHessian",
+        "networks.solvers": "InverseHessian NeumannSeries",
     },
     "bicore.report": {
         "": "compare",

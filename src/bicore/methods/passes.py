@@ -30,7 +30,7 @@ from bicore.shards.estimating import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards
 from bicore.sources.arrow_files import ArrowShards, arrow_table
 from bicore.sources.base import Source
-from bicore.sources.opening import open_shards, open_table, read_in_parts
+from bicore.sources.opening import open_in_parts, open_shards, open_table, read_in_parts
 from bicore.sources.parts import LazyRows, ShardSource, rows_of
 
 #: Options that only a selection in passes has, and those that it shares with others.
@@ -192,7 +192,7 @@ def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: 
         if opening.get("labels") is not None:
             raise InputError("y and labels are the same thing; give one of them.")
         opening["labels"] = y
-    return open_shards(source, sample_weight=sample_weight, **opening)
+    return open_in_parts(source, {"sample_weight": sample_weight, **opening})
 
 
 def translate(

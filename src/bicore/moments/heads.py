@@ -729,7 +729,7 @@ def fit_map(given: FeatureMap, x: Array, y: Array | None) -> FeatureMap:
 
 def make_head(
     moments: Moments,
-    features: FeatureMap | None = None,
+    feature_map: FeatureMap | None = None,
     *,
     held: Moments | None = None,
     alpha: float | str = "auto",
@@ -746,7 +746,7 @@ def make_head(
     ----------
     moments : Moments
         The sums.
-    features : FeatureMap, optional
+    feature_map : FeatureMap, optional
         The fitted map of the rows; by default the head takes rows of features.
     held : Moments, optional
         The moments of some of the rows (they are also counted in ``moments``), by whose loss
@@ -757,7 +757,7 @@ def make_head(
         Class prior. Unless second moments are kept for each class, all classes are assumed to vary
         alike around their means.
     shape : tuple of int, optional
-        The shape of a row, with ``features`` (default: that of the rows they were fitted to).
+        The shape of a row, with ``feature_map`` (default: that of the rows they were fitted to).
     origin, spread : array or float
         What targets were reduced by, and then divided by, before they were counted.
     choose_width : bool
@@ -786,20 +786,20 @@ def make_head(
         raise InputError("a head needs rows, and none is counted; update first.")
     if not moments.cross.shape[1]:
         raise InputError("a head needs labels, and these rows have none; give y with every batch.")
-    if features is None:
+    if feature_map is None:
         shape = (moments.width,)
-        features = Rows(shape=shape)
+        feature_map = Rows(shape=shape)
     kind = HeadRegressor if moments.classes is None else HeadClassifier
-    head = kind(features, alpha, prior)
+    head = kind(feature_map, alpha, prior)
     own = np.arange(moments.width)
     if choose_width:
-        own = _choose_features(moments, held, prior, constant_of(features))
+        own = _choose_features(moments, held, prior, constant_of(feature_map))
         held = None if held is None else held.restricted(own)
     head._set(
         moments.restricted(own) if choose_width else moments,
         held,
-        features,
-        shape or _shape_of(features),
+        feature_map,
+        shape or _shape_of(feature_map),
         factor,
     )
     if choose_width:

@@ -6,7 +6,6 @@ from bicore._deprecated import find_moved
 from bicore.networks.observe import observe
 from bicore.networks.solvers import (
     ConjugateGradients,
-    NeumannSeries,
     QuasiNewton,
     Stochastic,
     Training,
@@ -14,7 +13,6 @@ from bicore.networks.solvers import (
 
 __all__ = [
     "ConjugateGradients",
-    "NeumannSeries",
     "QuasiNewton",
     "Stochastic",
     "Training",

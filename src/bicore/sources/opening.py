@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -244,8 +244,10 @@ def open_shards(
     *,
     scale: str | None = None,
     drop: str | Sequence[str] | None = None,
+    drop_missing_target: bool = False,
     decimal: str | None = None,
     missing: str | None = None,
+    encoding: str | None = None,
 ) -> ShardSource:
     """Open rows in parts, which are never loaded all at once.
 
@@ -268,7 +270,7 @@ def open_shards(
     sample_weight : str, path or array, optional
         The column of weights, the array of an .npz, the file next to an .npy, or the weights of an
         array.
-    scale, drop, decimal, missing : optional
+    scale, drop, drop_missing_target, decimal, missing, encoding : optional
         Of Parquet files and Hugging Face data sets, as in :func:`bicore.select`.
 
     Returns
@@ -294,9 +296,16 @@ def open_shards(
         "sample_weight": sample_weight,
         "scale": scale,
         "drop": drop,
+        "drop_missing_target": drop_missing_target or None,
         "decimal": decimal,
         "missing": missing,
+        "encoding": encoding,
     }
+    return open_in_parts(source, given)
+
+
+def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
+    """Open a source by its options, which a kind of source may refuse."""
     asked = {name: value for name, value in given.items() if value is not None}
     if _are_paths(source):
         thing, names, read, source = _file_reader(source, asked)
