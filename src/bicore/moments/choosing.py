@@ -32,7 +32,7 @@ def eliminate(
         losses = rows.losses()
         least = float(losses.min())
         equal = losses <= least + TIE * max(abs(least), outer.constant)
-        rows.change(int(np.flatnonzero(equal)[-1]))
+        rows.change(int(equal.nonzero()[0][-1]))
     return _verify(rows)
 
 

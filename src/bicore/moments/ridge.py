@@ -40,8 +40,8 @@ LEAST = 1e-9
 
 def fall(sign: float, slopes: Any, t: Any, q: Any, squares: Any) -> Any:
     """Compute by how much the objective falls if rows join (sign 1) or leave (sign −1)."""
-    rate = sign / (1.0 + sign * t)
-    return rate * (slopes - rate * q * squares)
+    scale = sign + t  # one over the rate
+    return (slopes - q * squares / scale) / scale
 
 
 def to_device(array: Any, device: torch.device | None) -> Any:
@@ -90,7 +90,7 @@ class Step(NamedTuple):
         """
         turn = self.slope - (2.0 * self.rate * self.q) * self.residual
         first, second = _join(self.residual, turn), _join(0.0 * turn, self.residual)
-        both -= _stack(scaled, 2.0 * self.rate * v) @ _stack(first, second).T
+        both -= (_stack(first, second) @ _stack(scaled, 2.0 * self.rate * v).T).T
 
 
 class RidgeRows(ABC):
@@ -112,8 +112,8 @@ class RidgeRows(ABC):
         """Compute everything for the rows that are in now."""
 
     @abstractmethod
-    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any] | None:
-        """Change one row; return the step and its t and v, or None if all was computed again."""
+    def change(self, row: int) -> None:
+        """Let a row join, or leave if it is in."""
 
     @property
     def residuals(self) -> Any:
@@ -140,24 +140,6 @@ class RidgeRows(ABC):
         squares = row_products(self.residuals, self.residuals)
         found: Array = to_host(fall(sign, self._slopes(), self.t, self.q, squares))
         return found
-
-    def change(self, row: int) -> None:
-        """Let a row join, or leave if it is in."""
-        sign = -1.0 if self.inside[row] else 1.0
-        self.inside[row] = sign > 0
-        found = self._step(row, sign)
-        if found is None:
-            return
-        step, t, v = found
-        u = v - (0.5 * step.rate * step.q) * t
-        scaled = step.rate * t
-        self.t -= scaled * t
-        self.q -= 2.0 * scaled * u
-        step.apply(self.both, scaled, v)
-        self._hold(step.rate, t, u, scaled)
-
-    def _hold(self, rate: float, t: Any, u: Any, scaled: Any) -> None:  # noqa: B027
-        """Keep the terms of a change, if they are needed later."""
 
 
 class FeatureState:
@@ -268,15 +250,21 @@ class FeatureRows(RidgeRows):
         self.both = rows @ state.both
         self.both[:, : self.targets.shape[1]] += to_device(self.targets, state.device)
 
-    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any] | None:
+    def change(self, row: int) -> None:
+        sign = -1.0 if self.inside[row] else 1.0
+        self.inside[row] = sign > 0
         if sign < 0 and not 1.0 - float(self.t[row]) > LEAST:
             own = self.inside
             self.state = self.state.refit(self.features[own], self.targets[own])
             self._begin()
-            return None
+            return
         step, reach, turned = self.state.change(self.features[row], self.targets[row], sign)
-        both = self._features @ _stack(reach, turned)
-        return step, both[:, 0], both[:, 1]
+        found = self._features @ _stack(reach, turned)
+        t, v = found[:, 0], found[:, 1]
+        scaled = step.rate * t
+        self.t -= scaled * t
+        self.q -= 2.0 * scaled * (v - (0.5 * step.rate * step.q) * t)
+        step.apply(self.both, scaled, v)
 
 
 class Candidates(RidgeRows):
@@ -311,12 +299,17 @@ class Candidates(RidgeRows):
                 f"a fit of {len(own)} rows with ridge={self.ridge:.3g} is not finite; raise "
                 "inner_reg, or scale the features."
             )
-        self._t, self._v = t, v
+        #: T and V side by side.
+        self._matrices = np.hstack([t, v])
+        self.both = np.asfortranarray(self.both)  # sums over outputs run along rows
         self.t, self.q = t.diagonal().copy(), v.diagonal().copy()
         self._late = 0
-        shape = (len(self.inside), LATE)
-        #: t and u of changes that T and V lack, and both times their rates.
-        self._held = [np.empty(shape, order="F") for _ in range(4)]
+        #: t and u of changes that T and V lack, and both times their rates side by side.
+        self._held = (
+            np.empty((LATE, len(t))),
+            np.empty((LATE, len(t))),
+            np.empty((LATE, 2 * len(t))),
+        )
 
     def _with_all(self) -> tuple[Array, Array, Array, float]:
         """With all rows in and P = (K + ρI)⁻¹: T = I − ρP and V = PQP, where nothing cancels."""
@@ -356,39 +349,55 @@ class Candidates(RidgeRows):
         weights = _invert(self.gram[square], self.ridge) @ self.targets[own]
         return self._value(weights, self.quadratic[square] @ weights, self.linear[own])
 
-    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any] | None:
-        t, v = self._columns(row)
-        d = 1.0 + sign * t[row]
-        if not d > LEAST:
-            self._begin()
-            return None
-        own, outputs = self.both[row].copy(), self.targets.shape[1]
-        step = Step(sign / d, float(v[row]), own[:outputs], own[outputs:])
-        self.objective -= step.fall
-        return step, t, v
+    def losses(self) -> Array:
+        outputs = self.targets.shape[1]
+        residuals, slopes = self.both[:, :outputs], self.both[:, outputs:]
+        squares = np.einsum("ij,ij->i", residuals, residuals)
+        falls = fall(-1.0, np.einsum("ij,ij->i", slopes, residuals), self.t, self.q, squares)
+        return np.where(self.inside, -falls, np.inf)
 
-    def _hold(self, rate: float, t: Array, u: Array, scaled: Array) -> None:
-        late = self._late
-        ts, us, t_rates, u_rates = self._held
-        ts[:, late], us[:, late], t_rates[:, late] = t, u, scaled
-        np.multiply(u, rate, out=u_rates[:, late])
+    def change(self, row: int) -> None:
+        # A memory spends most of its time here, on few numbers: every call counts.
+        sign = -1.0 if self.inside[row] else 1.0
+        self.inside[row] = sign > 0
+        late, count, (ts, us, rates) = self._late, len(self.inside), self._held
+        columns = self._matrices[row]
+        if late:  # terms that the matrices lack
+            columns = columns - ts[:late, row] @ rates[:late]
+            columns[count:] -= us[:late, row] @ rates[:late, :count]
+        t, v = columns[:count], columns[count:]
+        scale, q = float(sign + t[row]), float(v[row])
+        if not sign * scale > LEAST:
+            self._begin()
+            return
+        rate, own = 1.0 / scale, self.both[row].copy()
+        residual, slope = own[: len(own) // 2], own[len(own) // 2 :]
+        self.objective -= rate * float(slope @ residual - rate * q * (residual @ residual))
+        scaled, u = rates[late, :count], us[late]
+        np.multiply(t, rate, out=scaled)
+        np.multiply(t, -0.5 * rate * q, out=u)
+        u += v
+        ts[late] = t
+        np.multiply(u, rate, out=rates[late, count:])
+        self.t -= scaled * t
+        self.q -= 2.0 * scaled * u
+        terms = np.zeros((len(own), 2))
+        terms[: len(residual), 0] = terms[len(residual) :, 1] = residual
+        terms[len(residual) :, 0] = slope - 2.0 * rate * q * residual
+        self.both.T[...] -= terms @ np.array([scaled, 2.0 * rate * v])
         self._late += 1
         if self._late == LATE:
-            self._t -= t_rates @ ts.T
-            turned = t_rates @ us.T
-            self._v -= turned + turned.T
-            self._late = 0
+            self._add_late()
 
-    def _columns(self, row: int) -> tuple[Array, Array]:
-        """Return a column of T and of V, with the late terms."""
-        t, v = self._t[row], self._v[row]
-        late = self._late
-        if late:
-            ts, us, t_rates, u_rates = self._held
-            own, rates = ts[row, :late], t_rates[:, :late]
-            t = t - rates @ own
-            v = v - rates @ us[row, :late] - u_rates[:, :late] @ own
-        return t, v
+    def _add_late(self) -> None:
+        """Apply the terms that were held back to the matrices."""
+        ts, us, rates = self._held
+        count = len(self.inside)
+        scaled = rates[:, :count].T
+        self._matrices[:, :count] -= scaled @ ts
+        turned = scaled @ us
+        self._matrices[:, count:] -= turned + turned.T
+        self._late = 0
 
 
 def _pair_products(

@@ -2,7 +2,8 @@
 
 A gain is s/d − q‖r‖²/d² with d = 1 + φᵀΣφ ≥ 1 and q = φᵀΣAΣφ ≥ 0, so it is at most s/d, and at
 most s if that is above 0. A row whose bound is below the gain of another row is done after its
-slope, 2pC multiply-adds, or after d, p² more; only the other rows need q.
+slope, 2pC multiply-adds, or after d; only the other rows need q, p² more. With m points whose
+features are Φ_S and K + ρI = LLᵀ, φᵀΣφ = (‖φ‖² − ‖Rφ‖²)/ρ for R = L⁻¹Φ_S: pm multiply-adds.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Scoring(PartWork[Found]):
     taken: Array
     #: Whether the first pass left rows out; otherwise no row is checked again.
     some_bad: bool = False
-    #: Σ and ΣAΣ if rows are scored by gains, and a gain that some free row is known to have.
-    gains: tuple[Array, Array] | None = None
+    #: R, ρ and ΣAΣ if rows are scored by gains, and a gain that some free row is known to have.
+    gains: tuple[Array, float, Array] | None = None
     floor: float = -np.inf
     #: Classes that may have another point, each with a share of the rows found; None: all.
     open: Array | None = None
@@ -153,14 +154,20 @@ class _Scorer:
             self.form = single(0.5 * (form + form.T))
             self.columns = single((change - (change @ scoring.centre)[:, None]).T.copy())
         else:
-            both = scoring.both
-            self.both = single(both if constant is None else both[:-1])
-            # The constant feature adds the same products to every row.
-            self.added = None if constant is None else single(constant * both[-1])
+            self.both, self.added = self._split(scoring.both)
         self.gains = scoring.gains is not None
         if scoring.gains is not None:
             self.minus_model = single(minus_model)
-            self.inverse, self.turned = map(single, scoring.gains)
+            reach, self.ridge, turned = scoring.gains
+            self.turned = single(turned)
+            self.reach, self.reach_added = self._split(reach.T)
+
+    def _split(self, matrix: Array) -> tuple[Tensor, Tensor | None]:
+        """Return what multiplies the features, and what the constant feature adds."""
+        columns = torch.tensor(matrix, dtype=torch.float32, device=self.centre.device)
+        if self.constant is None:
+            return columns, None
+        return columns[:-1].contiguous(), self.constant * columns[-1]
 
     def score(self, x: Tensor, outputs: Tensor, closed: Tensor, floor: float) -> tuple[Any, float]:
         """Return slopes or gains of rows, −∞ for closed ones, and the best gain so far."""
@@ -186,50 +193,50 @@ class _Scorer:
             rows = block.whole()
             own = (rows * self.columns[block.outputs]).sum(1)
             return own - (rows @ self.form).mul_(rows).sum(1)
-        both = _multiply(block.features, self.both)
-        if block.scale is not None:
-            both *= block.scale[:, None]
-        if self.added is not None:
-            both += self.added
-        minus_predicted, slopes = both.tensor_split(2, 1)
+        minus_predicted, slopes = self._products(block, self.both, self.added).tensor_split(2, 1)
         if not self.classes:
             return _row_products(slopes, block.outputs + minus_predicted)
         own = slopes.gather(1, block.outputs[:, None])[:, 0] - slopes @ self.centre
         return own + _row_products(slopes, minus_predicted)
 
+    def _products(self, block: _Block, matrix: Tensor, added: Tensor | None) -> Tensor:
+        """Multiply the features of rows; the constant feature adds the same to every row."""
+        found = _multiply(block.features, matrix)
+        if block.scale is not None:
+            found *= block.scale[:, None]
+        if added is not None:
+            found += added
+        return found
+
     def _gains(self, block: _Block, slopes: Tensor, floor: float) -> tuple[Tensor, float]:
         """Return gains of the rows that may reach the best so far, and bounds of the others."""
-        values = torch.where(slopes > -torch.inf, slopes.clamp(min=0), slopes)
-        leaders = torch.topk(values, min(LEADERS, len(values))).indices
-        first = block.some(leaders)
-        found = self._gains_of(first, slopes[leaders], self._t(first.whole()))
-        floor = max(floor, float(found.max()))
-        near = torch.nonzero(values > _reach(floor))[:, 0]
-        if not len(near):
-            return values, floor
-        rows = block.some(near)
-        t = self._t(rows.whole())
-        bounds = slopes[near] / (1.0 + t)
-        values[near] = bounds
-        rest = torch.nonzero(bounds > _reach(floor))[:, 0]
-        if len(rest):
-            found = self._gains_of(rows.some(rest), slopes[near[rest]], t[rest])
-            values[near[rest]] = found
+        t = self._t(block)
+        values = torch.where(slopes > -torch.inf, slopes.clamp(min=0), slopes) / (1.0 + t)
+        near = torch.topk(values, min(LEADERS, len(values))).indices
+        for _ in range(2):  # the leaders, then those that may reach them
+            if not len(near):
+                break
+            found = self._gains_of(block.whole(near), block.outputs[near], slopes[near], t[near])
+            values[near] = found
             floor = max(floor, float(found.max()))
+            near = torch.nonzero(values > _reach(floor))[:, 0]
         return values, floor
 
-    def _t(self, features: Tensor) -> Tensor:
-        return (features @ self.inverse).mul_(features).sum(1)
+    def _t(self, block: _Block) -> Tensor:
+        inside = self._products(block, self.reach, self.reach_added)
+        known = block.scale is not None  # scaled rows have the length 1
+        squares = 1.0 if known else _row_products(block.features, block.features)
+        lengths = squares + (block.constant or 0.0) ** 2
+        return (lengths - _row_products(inside, inside)) / self.ridge
 
-    def _gains_of(self, rows: _Block, slopes: Tensor, t: Tensor) -> Tensor:
-        features = rows.whole()
-        q = (features @ self.turned).mul_(features).sum(1)
+    def _gains_of(self, features: Tensor, outputs: Tensor, slopes: Tensor, t: Tensor) -> Tensor:
+        q = _row_products(_multiply(features, self.turned), features)
         residuals = features @ self.minus_model
         if self.classes:
             residuals -= self.centre
-            residuals[torch.arange(len(q), device=q.device), rows.outputs] += 1.0
+            residuals[torch.arange(len(q), device=q.device), outputs] += 1.0
         else:
-            residuals += rows.outputs
+            residuals += outputs
         found: Tensor = fall(1.0, slopes, t, q, residuals.square_().sum(1))
         return found
 
@@ -244,13 +251,13 @@ class _Block:
     #: The last feature, which all rows share.
     constant: float | None
 
-    def some(self, places: Tensor) -> _Block:
-        scale = None if self.scale is None else self.scale[places]
-        return _Block(self.features[places], scale, self.outputs[places], self.constant)
-
-    def whole(self) -> Tensor:
-        """Return the features as the map has them."""
-        rows = self.features if self.scale is None else self.features * self.scale[:, None]
+    def whole(self, places: Tensor | None = None) -> Tensor:
+        """Return the features of some rows, or of all, as the map has them."""
+        rows, scale = self.features, self.scale
+        if places is not None:
+            rows = rows[places]
+        if scale is not None:
+            rows = rows * (scale if places is None else scale[places])[:, None]
         if self.constant is None:
             return rows
         return torch.cat([rows, rows.new_full((len(rows), 1), self.constant)], 1)

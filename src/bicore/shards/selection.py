@@ -476,7 +476,6 @@ class Selection:
     ) -> tuple[Best, FeatureRows] | None:
         """Find the best rows in a pass; None if there are none."""
         request, state = self.request, self.state
-        inverse = state.inverse
         scoring = Scoring(
             request.features,
             to_host(state.both),
@@ -486,7 +485,7 @@ class Selection:
             request.listed_of_part(len(self.source.parts)),
             np.sort(self._positions),
             some_bad=self.bad > 0,
-            gains=(to_host(inverse), to_host(inverse @ state.second @ inverse)) if gains else None,
+            gains=self._gain_terms() if gains else None,
             floor=self.floor if gains else -np.inf,
             open=open_classes,
         )
@@ -498,6 +497,17 @@ class Selection:
             return None
         features = self._features(best)
         return best, FeatureRows(state, features, self._targets(best.y))
+
+    def _gain_terms(self) -> tuple[Array, float, Array]:
+        """Return what the gains of rows need of the state; see :mod:`bicore.shards.scoring`."""
+        state = self.state
+        turned = to_host(state.inverse @ state.second @ state.inverse)
+        rows = self._points()[0].reshape(-1, len(turned))
+        system = rows @ rows.T + state.ridge * np.eye(len(rows))
+        reach = np.linalg.solve(np.linalg.cholesky(system), rows)
+        if len(reach) > len(turned):  # the same lengths from fewer rows
+            reach = np.asarray(np.linalg.qr(reach, mode="r"))
+        return reach, state.ridge, turned
 
     def _features(self, best: Best) -> Array:
         """Return the features of the best rows; those that did not come along are read again."""
