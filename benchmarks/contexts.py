@@ -44,7 +44,19 @@ def run(arguments: Any) -> dict[str, Any]:
             found = done.result()
             rows.add(*found)
             report(*[(one["table"], one["seed"]) for one in found[:1]])
-    return {"pool": POOL, "test": TEST, "contexts": CONTEXTS, "rows": list(rows)}
+    return {"pool": POOL, "test": TEST, "contexts": CONTEXTS, "rows": by_case(rows)}
+
+
+def by_case(rows: Rows) -> list[dict[str, Any]]:
+    """One row for each table, method, size and number of contexts, with the scores of all seeds."""
+    fields = ("table", "pool", "method", "size", "contexts")
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (row["table"], row["seed"])):
+        case = {name: row[name] for name in fields}
+        own = found.setdefault(tuple(case.values()), {**case, "accuracy": [], "log_loss": []})
+        own["accuracy"].append(row["accuracy"])
+        own["log_loss"].append(round(row["log_loss"], 4))
+    return list(found.values())
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""Tables and pictures of the four jobs: texts, contexts, images and devices."""
+"""Tables and pictures of the four jobs: texts, contexts, images and devices; the page on contexts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,10 +7,11 @@ import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 import bicore
-from benchmarks.contexts import stratified
+from benchmarks.contexts import CONTEXTS, SIZES, stratified
 from benchmarks.pages import DOCS, Row, drawing, read_record, render, show, table, unique, where
 from bicore.sources import digits
 from bicore.streaming import MomentMemory
+from experiments.statistics import Gap, paired
 
 
 def text() -> str:
@@ -53,6 +54,69 @@ def rounds_table() -> str:
     count = len(rows[0]["accuracy"])
     head = [f"{size * (number + 1)} rows" for number in range(count)]
     return table(["method", *head, "worst seed"], body)
+
+
+#: The two scores of contexts, with the sign that makes a lead positive, and their format.
+SCORES = {"accuracy": (100.0, ".1f"), "log_loss": (-1.0, ".3f")}
+
+
+def contexts() -> str:
+    """docs/contexts.md."""
+    return render("contexts.md", lead_table=lead_table, leads=leads, worth_of=worth_of)
+
+
+def leads(
+    field: str, size: int, contexts: int, ours: str = "selected", theirs: str = "stratified"
+) -> dict[str, Gap]:
+    """For each table the lead of a method within seeds; as ``mean`` that over all tables."""
+    rows = where(read_record("contexts")["rows"], size=size, contexts=contexts)
+    scores = [
+        {row["table"]: np.array(row[field]) for row in where(rows, method=method)}
+        for method in (ours, theirs)
+    ]
+    scale = SCORES[field][0]
+    found = {name: paired(scale * (own - scores[1][name])) for name, own in scores[0].items()}
+    return {**found, "mean": paired([one.value for one in found.values()])}
+
+
+def lead_table(field: str) -> str:
+    """Means over tables, the lead, and how many tables are significantly above and below."""
+    rows = read_record("contexts")["rows"]
+    scale, spec = SCORES[field]
+    body = []
+    for contexts in (1, CONTEXTS):
+        for size in SIZES:
+            found = leads(field, size, contexts)
+            lead = found.pop("mean")
+            means = [
+                np.mean([row[field] for row in where(rows, method=m, size=size, contexts=contexts)])
+                for m in ("selected", "stratified")
+            ]
+            worst = min(found, key=lambda name: found[name].value)
+            digits = spec[1]
+            body.append(
+                [
+                    str(contexts),
+                    str(size),
+                    *(f"{abs(scale) * mean:{spec}}" for mean in means),
+                    f"{lead.value:+.{digits}f} ± {lead.half():.{digits}f}",
+                    str(sum(one.above for one in found.values())),
+                    str(sum(one.below for one in found.values())),
+                    f"{found[worst].value:+.{digits}f} ({worst})",
+                ]
+            )
+    head = ["contexts", "rows", "selected", "stratified", "lead", "tables above", "below", "worst"]
+    return table(head, body)
+
+
+def worth_of(size: int) -> float:
+    """How many stratified rows reach the mean accuracy of so many selected ones, one context."""
+    rows = where(read_record("contexts")["rows"], contexts=1)
+    drawn = where(rows, method="stratified")
+    sizes = sorted(unique(drawn, "size"))
+    curve = [np.mean([row["accuracy"] for row in where(drawn, size=one)]) for one in sizes]
+    own = np.mean([row["accuracy"] for row in where(rows, method="selected", size=size)])
+    return float(np.exp(np.interp(own, curve, np.log(sizes))))
 
 
 def draw() -> None:

@@ -71,6 +71,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "tables/streams.md": streams_page.tables,
     "tables/benchmarks.md": tables,
     "tables/jobs.md": jobs_page.text,
+    "contexts.md": jobs_page.contexts,
 }
 
 
