@@ -43,7 +43,7 @@ def goal_table() -> str:
     record = read_record("goals")
     idle = {row["name"]: row for row in record["idle"]["rows"]}
     workers = {**read_record("workers"), "name": "workers", "goal": 1.7, "bound": 2.0}
-    workers["problem"] = "passes of two Dask workers compared with one, on two cores"
+    workers["problem"] = "passes of two Dask workers compared with one, on three free cores"
     body = []
     for shared in [*record["rows"], workers]:
         row = idle.get(shared["name"], shared)
@@ -51,6 +51,10 @@ def goal_table() -> str:
         pattern, less = QUANTITIES[name]
         other = "" if row is shared else pattern.format(row[name])
         cells = [pattern.format(shared[name]), other, pattern.format(row["goal"])]
+        if "unfinished" in row:
+            cells[:2] = "", f"not done after {cells[1]}"
+        if shared is workers:
+            cells[:2] = "", cells[0]
         if "goal_bytes" in row:
             for place, size in ((0, row["peak_bytes"]), (2, row["goal_bytes"])):
                 cells[place] += f", {size / 1e6:.0f} MB"
@@ -58,14 +62,15 @@ def goal_table() -> str:
         met = small and (row[name] <= row["goal"] if less else row[name] >= row["goal"])
         ratio = row[name] / row["bound"] if less else row["bound"] / row[name]
         cells += [pattern.format(row["bound"]), f"{ratio:.1f}", "yes" if met else "no"]
-        body.append([row["problem"], *cells])
-    head = ["problem", "shared machine", "idle machine", "goal", "bound", "ratio", "met"]
+        words = "workers" if shared is workers else f"goals --methods {row['name']}"
+        body.append([row["problem"], *cells, f"`{words}`"])
+    head = ["problem", "shared machine", "idle machine", "goal", "bound", "ratio", "met", "command"]
     return table(head, body)
 
 
 def elimination_share() -> float:
-    """The share of an update of the smaller moment memory that eliminates rows."""
-    parts = read_record("stream_moments")["cases"][-1]["ms"]
+    """The share of an update of a moment memory that eliminates rows, on the idle machine."""
+    parts = where(read_record("goals")["idle"]["rows"], name="moment_memory")[0]["ms"]
     return float(parts["elimination"] / sum(parts.values()))
 
 
