@@ -21,7 +21,7 @@ TITLES = {
 }
 #: Markers and greys, told apart without colour.
 SHOWN = {"default": ("o", "black"), "paper": ("s", "0.45"), "facility location": ("^", "0.7")}
-#: Kernels that are asked for, beside what is default kernel.
+#: Kernels that are asked for, beside the default kernel.
 KERNELS = ("linear", "laplace", "ntk")
 
 Record = dict[str, Any]

@@ -16,17 +16,8 @@ ON_A_GPU = {
 
 
 def text() -> str:
-    helpers = (ratios, excess_loss, missed_goals, estimate_span, goal_table, elimination_share)
+    helpers = (ratios, excess_loss, estimate_span, goal_table, elimination_share)
     return render("speed.md", on_a_gpu=ON_A_GPU, **{one.__name__: one for one in helpers})
-
-
-def missed_goals(record: Row) -> str:
-    missed = [one for one in record["rows"] if one["goal"] and one["one_thread"] > one["goal"]]
-    parts = [
-        f"{one['problem']} ({one['one_thread']:.2f} s instead of {one['goal']:g} s)"
-        for one in missed
-    ]
-    return f"Goals that are missed: {'; '.join(parts) or 'none'}."
 
 
 #: Quantities of goals with their formats, and whether less of it is better.

@@ -101,7 +101,7 @@ def _buffers(kernel: RBF, seed: int) -> dict[str, Buffer]:
     plain, final = (greedy_selector(weighting=kind, **options) for kind in ("uniform", "final"))
     return {
         "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "uniform", seed),
-        "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learned", seed),
+        "learned weights": MergeReduce(final, CAPACITY, SLOTS, "learned", seed),
         "reservoir": Reservoir(CAPACITY, seed),
         "class-balanced reservoir": ClassBalancedReservoir(CAPACITY, seed),
     }
