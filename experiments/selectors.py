@@ -190,7 +190,7 @@ class ByKernel(Picker):
             inner_reg=PerPoint(penalty),
             candidates=None if self.all_candidates else problem.candidates,
             first="random",
-            weighting="final" if self.weighted else "binary",
+            weighting="final" if self.weighted else "uniform",
             quotas="balanced" if self.balanced else None,
         )
 

@@ -117,7 +117,7 @@ class CrossEntropyChoice(Grown):
     penalised = True
 
     def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
-        weights = {"weighting": "learned" if recipe.learnt else "binary", "optimiser": Adam()}
+        weights = {"weighting": "learned" if recipe.learnt else "uniform", "optimiser": Adam()}
         loss = {"loss": "cross-entropy", "inner_reg": PerPoint(recipe.penalty)}
         selector = greedy_selector(kernel="precomputed", candidates=200, **loss, **weights)
         starts = min(recipe.starts, size)

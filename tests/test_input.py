@@ -69,7 +69,7 @@ REFUSED = {
     ),
     "mixed labels": (
         lambda: select(X, pd.Series(["a", 1] * 20, dtype=object), 3, **OK),
-        r"y\[1\] = 1 cannot be a label beside 'a'",
+        r"y\[1\] = 1 cannot be a label next to 'a'",
     ),
     "nan target": (lambda: select(X, spoilt(np.nan)[:, 1], 3, **OK), r"y holds nan at row 3"),
     "label columns": (
@@ -303,7 +303,7 @@ def test_memory_is_predicted_before_it_is_allocated():
     x[:, 0] = np.arange(100_000)
     y = x[:, 0] % 2 == 0
     with pytest.raises(
-        MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"
+        MemoryLimitError, match=r"at least .* MB in addition to the data, and the limit is 1 MB .*80 GB"
     ):
         select(x, y, 100, runtime=Runtime(memory="1MB"), exact=True, method="bilevel-ntk", **OK)
 
@@ -523,7 +523,7 @@ def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
 
 
 def test_an_extra_column_of_objects_is_refused_by_its_place():
-    with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value beside 'b'"):
+    with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value next to 'b'"):
         Dataset([0.0, 1.0], extra={"a": np.array(["b", None], dtype=object)})
 
 

@@ -257,11 +257,11 @@ class Case:
         named = {"huber": CustomLoss(pseudo_huber, name="huber")}
         return greedy_selector(
             kernel,
-            named.get(self.loss, self.loss),
-            named.get(self.outer_loss, self.outer_loss),
-            self.inner_reg,
-            self.weights,
-            self.rule,
+            loss=named.get(self.loss, self.loss),
+            outer_loss=named.get(self.outer_loss, self.outer_loss),
+            inner_reg=self.inner_reg,
+            weighting=self.weights,
+            rule=self.rule,
             strategy=Batches(3) if self.strategy == "batches" else self.strategy,
         )
 
@@ -644,7 +644,7 @@ def test_a_memory_keeps_rows_whose_steps_drift(monkeypatch):
 
 
 def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(monkeypatch):
-    models = [greedy_selector("rbf", loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")]
+    models = [greedy_selector("rbf", loss=loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")]
     second = DenseRidgeEngine._add
 
     def interrupted(self, k, weight):
@@ -684,7 +684,7 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
     if memory is not None:
         monkeypatch.setattr(verification, "BLOCK_BYTES", 1000)
     runtime = Runtime("cpu", memory=memory)
-    selector = greedy_selector(RBF(0.1), loss, inner_reg=0.1)
+    selector = greedy_selector(RBF(0.1), loss=loss, inner_reg=0.1)
     for outer in (None, judge):
         prepared = prepare(selector.proxy, data, outer, Room(5), 0, runtime)
         chosen = list(range(points))
@@ -706,7 +706,7 @@ def test_a_solver_that_stops_where_it_likes_is_left_alone():
             return Fit(alpha, problem.gram @ alpha, 1.0, 0, 0)
 
     for inner in (Lazy(), LBFGS(iterations=2, lenient=True)):
-        selector = greedy_selector("linear", "logistic", inner_reg=1e-3, inner=inner)
+        selector = greedy_selector("linear", loss="logistic", inner_reg=1e-3, inner=inner)
         assert len(selector.select(scaled(1), 2, **on_cpu().keywords)) == 2
     assert [is_exact(inner) for inner in (Ridge(), Newton(), LBFGS())] == [True] * 3
     assert not is_exact(Newton(tolerance=1e-2))
@@ -819,7 +819,7 @@ def test_no_bound_is_an_infinite_gap():
 def test_objectives_of_a_gpu_are_checked_where_they_are(kernel, loss, dtype):
     runtime = Runtime("cuda", dtype)
     for outer in (None, scaled(1, 30, seed=1)):
-        greedy_selector(kernel, loss, inner_reg=0.1).select(
+        greedy_selector(kernel, loss=loss, inner_reg=0.1).select(
             scaled(1), 8, outer=outer, runtime=runtime
         )
     VDesign("features", noise=0.1, certify=True).select(scaled(1), 8, runtime=runtime)
