@@ -303,7 +303,8 @@ def test_memory_is_predicted_before_it_is_allocated():
     x[:, 0] = np.arange(100_000)
     y = x[:, 0] % 2 == 0
     with pytest.raises(
-        MemoryLimitError, match=r"at least .* MB in addition to the data, and the limit is 1 MB .*80 GB"
+        MemoryLimitError,
+        match=r"at least .* MB in addition to the data, and the limit is 1 MB .*80 GB",
     ):
         select(x, y, 100, runtime=Runtime(memory="1MB"), exact=True, method="bilevel-ntk", **OK)
 

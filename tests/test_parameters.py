@@ -1,8 +1,12 @@
 """The page of parameters: generated, complete, and one meaning for each word."""
 
+import inspect
 import re
 from collections import defaultdict
 
+import pytest
+
+from bicore.errors import InputError
 from tests.parameters import PAGE, TWO_MEANINGS, callables, page, parameters
 
 #: Words of version 0.2 that had another meaning elsewhere, or another word for it.
@@ -45,3 +49,13 @@ def test_a_word_has_one_meaning():
     assert not {name: found for name, found in groups.items() if len(found) > 1}
     names = {place.removeprefix("bicore.") for place in callables()}
     assert all(names >= places.keys() for places in TWO_MEANINGS.values())
+
+
+def test_an_unknown_keyword_is_refused_with_the_nearest_one():
+    for place, thing in callables().items():
+        names = [name for name, one in parameters(thing).items() if one.kind is not one.VAR_KEYWORD]
+        if inspect.isfunction(thing) and names and max(map(len, names)) > 5:
+            longest = max(names, key=len)
+            with pytest.raises(InputError) as caught:
+                thing(**{longest + "x": 1})
+            assert longest in str(caught.value), place

@@ -644,7 +644,9 @@ def test_a_memory_keeps_rows_whose_steps_drift(monkeypatch):
 
 
 def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(monkeypatch):
-    models = [greedy_selector("rbf", loss=loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")]
+    models = [
+        greedy_selector("rbf", loss=loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")
+    ]
     second = DenseRidgeEngine._add
 
     def interrupted(self, k, weight):

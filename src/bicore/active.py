@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from bicore._deprecated import renamed_keywords
 from bicore.coreset import Coreset, ended
 from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_type
@@ -38,6 +39,7 @@ STEPS = 300
 LEAST_DOUBT = 1e-3
 
 
+@renamed_keywords()
 def query(
     x_labelled: Any,
     y_labelled: Any,
@@ -73,6 +75,7 @@ def query(
     return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
 
+@renamed_keywords()
 def query_by_variance(
     x_labelled: Any,
     y_labelled: Any,

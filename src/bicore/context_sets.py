@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.strategies.base import Strategy
@@ -17,6 +18,7 @@ from bicore.picking import Relative
 from bicore.runtime.context import Runtime
 
 
+@renamed_keywords()
 def contexts(
     x: Any,
     y: Any,

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bicore import notebook
+from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import Regulariser
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
@@ -824,6 +825,7 @@ def _given_coreset(
     return start.coreset
 
 
+@renamed_keywords()
 def worth(
     x: Any,
     y: Any = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Dataset
 from bicore.sources.arrow_files import HuggingFaceShards
 from bicore.sources.parts import rows_of
@@ -15,6 +16,7 @@ __all__ = ["from_hf"]
 ROWS_AT_ONCE = 4096
 
 
+@renamed_keywords()
 def from_hf(
     dataset: Any,
     x: str | Sequence[str] | None = None,

@@ -314,6 +314,7 @@ class _Vectors(torch.nn.Module):
         return x
 
 
+@renamed_keywords()
 def weighted_sampler(
     coreset: Coreset,
     rows: int | None = None,

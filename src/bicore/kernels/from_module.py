@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bicore._deprecated import renamed_keywords
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.activations import GELU, Activation, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import (
@@ -61,6 +62,7 @@ _MODULES: dict[type, str] = {
 }
 
 
+@renamed_keywords()
 def from_module(
     module: nn.Module,
     *,

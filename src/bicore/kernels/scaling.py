@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.kernels.base import Kernel, Wrapper, as_doubles, flat, mirror
@@ -368,6 +369,7 @@ class Averaged(Wrapper):
         return self.kernel.bytes_per_pair(itemsize, shape) + kept
 
 
+@renamed_keywords()
 def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transformation]:
     """The identity and moves of an image to each of four sides, for :class:`Averaged`.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_keywords
 from bicore.errors import InputError, check_integer, check_number, unknown_name
 from bicore.kernels.activations import ReLU, overlap
 from bicore.kernels.architecture import (
@@ -448,6 +449,7 @@ def _tiles(rows: int, columns: int, positions: int, large: bool) -> Iterator[tup
             yield slice(top, min(top + height, rows)), slice(start, stop)
 
 
+@renamed_keywords()
 def fully_connected(
     hidden: int = 2, kind: str = "ntk", sigma_w: float = SIGMA_W, sigma_b: float = SIGMA_B
 ) -> TangentKernel:
@@ -478,6 +480,7 @@ def fully_connected(
     return TangentKernel(layers, kind, label=f"fully connected ({hidden} hidden)")
 
 
+@renamed_keywords()
 def cnn(kind: str = "ntk", sigma_w: float = SIGMA_W, sigma_b: float = SIGMA_B) -> TangentKernel:
     """Conv5×5 – ReLU – Conv5×5 – ReLU – Flatten – Dense – ReLU – Dense, without pooling.
 

@@ -913,6 +913,7 @@ def _other(label: Any) -> Any:
     return f"not {label}" if isinstance(label, str) else label + 1
 
 
+@renamed_keywords()
 def trusted(
     data: Dataset,
     selector: BilevelSelector | None = None,

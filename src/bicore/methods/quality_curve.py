@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.bilevel.engines import choose
 from bicore.bilevel.prepare import prepare
 from bicore.bilevel.problem import Constant, PerPoint
@@ -53,6 +54,7 @@ class QualityCurve:
         return int(self.sizes[first]) if first < len(self.sizes) else None
 
 
+@renamed_keywords()
 def quality_curve(
     selector: BilevelSelector,
     data: Dataset,

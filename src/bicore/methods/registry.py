@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import PerPoint
 from bicore.bilevel.solvers.weights import Adam
 from bicore.errors import InputError, unknown_name
@@ -87,6 +88,7 @@ def parameters_of(method: str) -> list[str]:
     return [field.name for field in fields(build) if field.init]
 
 
+@renamed_keywords()
 def as_selector(method: str | Selector) -> Selector:
     """Build a selector from its name; ``set_params`` changes its parameters.
 

@@ -727,6 +727,7 @@ def fit_map(given: FeatureMap, x: Array, y: Array | None) -> FeatureMap:
     return min((one.fit(x) for one in given.candidates(x)), key=loss)
 
 
+@renamed_keywords()
 def make_head(
     moments: Moments,
     feature_map: FeatureMap | None = None,

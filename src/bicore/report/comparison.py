@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bicore._deprecated import renamed_keywords
 from bicore._version import __version__
 from bicore.data import Dataset
 from bicore.defaults import MEMORIES, METHODS, SIZES
@@ -38,6 +39,7 @@ FOR_CLASSES = ("class-balanced", "prototypes")
 MOST_WHOLE = 5000
 
 
+@renamed_keywords()
 def compare(
     x: Any,
     y: Any = None,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.coreset import Coreset
 from bicore.data import Array
 from bicore.errors import InputError
@@ -66,6 +67,7 @@ def _band(
     axis.fill_between(sizes, middle - half, middle + half, color=colour, alpha=0.15, linewidth=0)
 
 
+@renamed_keywords()
 def draw(source: Source, coreset: Coreset, path: Path) -> None:
     """Draw a selection: as images if the source has them, else as points in a plane.
 

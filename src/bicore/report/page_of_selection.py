@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bicore._deprecated import renamed_keywords
 from bicore._version import __version__
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, Task, read_targets
@@ -21,6 +22,7 @@ from bicore.report.rows import LONGEST_NAME, RowView, shorten
 MOST_CARDS, MOST_SUSPECT = 500, 24
 
 
+@renamed_keywords()
 def page(
     data: Dataset,
     coreset: Coreset,

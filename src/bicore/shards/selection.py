@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_keywords
 from bicore.bilevel.greedy import AtMost, QuotaRule
 from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
@@ -53,6 +54,7 @@ TIE_DIGITS = 10
 MOST_NAMED = 5
 
 
+@renamed_keywords()
 def select_from_shards(
     source: ShardSource,
     size: int | float,

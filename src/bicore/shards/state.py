@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.files import FORMAT, damaged, hold, read_state, strip_prefix, write_state
@@ -25,6 +26,7 @@ MOMENTS, POINTS, LOCK = "moments.npz", "points.npz", "lock"
 COLUMNS = ("positions", "features", "targets")
 
 
+@renamed_keywords()
 def load_head(
     folder: str | os.PathLike[str],
     feature_map: FeatureMap | None = None,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.files import replacing
@@ -26,6 +27,7 @@ _RECORD = "embedding.json"
 _DTYPES = ("float16", "float32")
 
 
+@renamed_keywords()
 def embedded(
     loader: Any,
     module: torch.nn.Module,

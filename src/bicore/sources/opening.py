@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Dataset
 from bicore.errors import InputError, MemoryLimitError
 from bicore.frames import is_frame
@@ -235,6 +236,7 @@ SHARDS = (
 )
 
 
+@renamed_keywords()
 def open_shards(
     source: Any,
     columns: str | Sequence[str] | None = None,

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.sources.base import Source
@@ -68,6 +69,7 @@ def digits() -> tuple[Array, Array]:
     return np.asarray(bunch.data, dtype=np.float64) / 16.0, np.asarray(bunch.target, dtype=np.int64)
 
 
+@renamed_keywords()
 def mnist(
     folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
 ) -> tuple[Array, Array]:
@@ -152,6 +154,7 @@ def _read_idx(
         return np.frombuffer(body, dtype=np.uint8).reshape(shape)
 
 
+@renamed_keywords()
 def cifar10(
     folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
 ) -> tuple[Array, Array]:

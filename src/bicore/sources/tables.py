@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.files import replacing
@@ -104,6 +105,7 @@ def refuse_other_columns(place: str, names: Sequence[str], known: Sequence[str])
         )
 
 
+@renamed_keywords()
 def encode_table(
     frame: Any,
     y: Any = None,

@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from bicore._deprecated import renamed_keywords
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.files import read_state
 from bicore.methods.registry import as_selector
@@ -29,6 +30,7 @@ BUFFERS: dict[str, type[Buffer]] = {
 }
 
 
+@renamed_keywords()
 def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
     """Make a buffer by its name; ``set_params`` changes its parameters.
 
