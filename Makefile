@@ -39,6 +39,7 @@ $(VENV)/.doors: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(INSTALLED)
 	$(BIN)/mypy
