@@ -89,8 +89,8 @@ def test_two_tables_share_their_columns(bicore, place):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["worth", "data.npz"], "give --size M, or --picks FILE.npz"),
-        (["worth", "data.npz", "--size", "8", "--picks", "picks.npz"], "not both"),
+        (["worth", "data.npz"], "either --size M, or --picks FILE.npz"),
+        (["worth", "data.npz", "--size", "8", "--picks", "picks.npz"], "either --size M"),
         (["worth", "data.npz", "--picks", "no.npz"], "--picks no.npz does not exist"),
         (["worth", "data.npz", "--size", "8", "--seeds", "1"], "seeds"),
         (["worth", "data.npz", "--size", "80"], "80 rows are chosen"),

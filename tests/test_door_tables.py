@@ -56,7 +56,7 @@ def test_polars_lists_are_rows():
     assert chosen["label"].to_list() == ["b", "a"]
     assert chosen["weight"].to_list() == [0.5, 2.0]
     with pytest.raises(InputError, match="'label' already"):
-        Coreset(np.array([4])).select(frame, sample_weight="label")
+        Coreset(np.array([4])).select(frame, weight="label")
 
 
 def test_a_column_of_arrow_is_not_copied():
@@ -124,7 +124,7 @@ def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
     assert chosen.features["label"].names == ["red", "green", "blue"]
     assert embedded.select(coreset)["text"][:] == chosen["text"][:]
     with pytest.raises(InputError, match="'text' already"):
-        coreset.select(embedded, sample_weight="text")
+        coreset.select(embedded, weight="text")
 
 
 def test_what_was_selected_and_shuffled_stays_so(embedded):

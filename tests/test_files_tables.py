@@ -167,7 +167,7 @@ def test_4_rows_without_a_target_are_left_out_when_asked(read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "label": ["", "NA", *labels()[2:]]})
     refused(
         read("t.csv", "--target", "label"),
-        "has no value in row 0 (and 1 more)",
+        "has no value in row 0 and 1 more",
         "--drop-missing-target",
     )
     words = ["t.csv", "--target", "label", "--drop-missing-target", "--out", "picks.csv"]

@@ -99,7 +99,7 @@ FRAME = pd.DataFrame(
 def test_m4_a_data_frame_is_encoded_like_its_file(tmp_path, kind):
     frame = FRAME
     if kind == "polars":
-        frame = pytest.importorskip("polars").DataFrame(FRAME.to_dict("list"))
+        frame = pytest.importorskip("polars").from_pandas(FRAME)
     if kind == "arrow":
         frame = pytest.importorskip("pyarrow").table(FRAME)
     FRAME.to_csv(tmp_path / "t.csv", index=False)

@@ -37,10 +37,10 @@ def gram(change=None):
 
 
 REFUSED = {
-    "size below one": (lambda: select(X, Y, 0, **OK), r"size=0 is outside 1 … 40"),
-    "size beyond n": (lambda: select(X, Y, 41, **OK), r"size=41 is outside 1 … 40"),
-    "size a text": (lambda: select(X, Y, "ten", **OK), r"size='ten' is no number"),
-    "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size=1.5 is neither"),
+    "size below one": (lambda: select(X, Y, 0, **OK), r"size must be between 1 and 40"),
+    "size beyond n": (lambda: select(X, Y, 41, **OK), r"size must be between 1 and 40"),
+    "size a text": (lambda: select(X, Y, "ten", **OK), r"size must be a number from 1 to 40"),
+    "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size must be an integer"),
     "regulariser a list": (
         lambda: select(X, Y, 2, kernel="rbf", inner_reg=[1]),
         "inner_reg",
@@ -51,7 +51,7 @@ REFUSED = {
     ),
     "nan": (
         lambda: select(spoilt(np.nan), Y, 3, **OK),
-        r"x holds nan at row 3, column 1; .*fill or drop",
+        r"x holds nan at row 3, column 1; impute the value",
     ),
     "infinity": (lambda: select(spoilt(np.inf), Y, 3, **OK), r"x holds inf at row 3, column 1"),
     "lengths": (lambda: select(X, Y[:-1], 3, **OK), r"y has 39 rows and x has 40"),
@@ -170,7 +170,7 @@ REFUSED = {
     ),
     "more than weighted": (
         lambda: select(X, Y, 5, sample_weight=np.r_[np.ones(4), np.zeros(36)], **OK),
-        r"size=5 is outside 1 … 4",
+        r"size must be between 1 and 4",
     ),
     "regulariser": (
         lambda: select(X, Y, 3, kernel="rbf", inner_reg=0.0),
@@ -194,7 +194,7 @@ REFUSED = {
     ),
     "unknown option": (
         lambda: select(X, Y, 3, kernal="rbf"),
-        r"the option='kernal' is not known.*Did you mean 'kernel'",
+        r"no argument 'kernal'.*Did you mean 'kernel'",
     ),
     "outer an array": (lambda: select(X, Y, 3, outer=X, **OK), r"outer must be a tuple"),
     "initial fractions": (
@@ -225,7 +225,7 @@ REFUSED = {
     "initial twice": (lambda: select(X, Y, 3, initial=[1, 1], **OK), r"initial holds a row twice"),
     "initial too long": (
         lambda: select(X, Y, 1, initial=[1, 2], **OK),
-        r"initial holds 2 points and size=1",
+        r"initial has 2 points, more than size=1",
     ),
     "seed": (lambda: select(X, Y, 3, random_state=-1, **OK), r"random_state must be .* got -1"),
     "outer shape": (
@@ -243,7 +243,7 @@ REFUSED = {
     "device": (lambda: select(X, Y, 3, runtime=Runtime(device="gpu9"), **OK), r"device='gpu9'"),
     "dtype": (lambda: Runtime(dtype="float16"), r"dtype='float16' is not known"),
     "threads": (lambda: Runtime(threads=0), "threads"),
-    "memory": (lambda: Runtime(memory="lots"), "memory='lots'"),
+    "memory": (lambda: Runtime(memory="lots"), "memory must be a number of bytes"),
     "seconds": (lambda: Runtime(max_seconds=0), "max_seconds"),
     "ids twice": (lambda: Dataset(X, Y, ids=[0] * 40), r"ids holds a value twice"),
 }

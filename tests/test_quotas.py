@@ -51,7 +51,7 @@ def test_quotas_that_mean_nothing_are_refused():
     data = imbalanced()
     for quotas, words in (
         ("even", "quotas must be"),
-        ({"d": 3}, "names 'd', which is no class"),
+        ({"d": 3}, "names 'd', which is not a class"),
         ({"a": -1}, r"quotas\['a'\] must be"),
     ):
         with pytest.raises(InputError, match=words):

@@ -279,7 +279,7 @@ class TestSelection:
             plain = greedy_selector(kernel=Linear(), quotas=quotas).select(Dataset(x, y), size)
             assert fewer.status is plain.status is Status.FEWER
             assert len(fewer) == len(plain) == count
-        with pytest.raises(InputError, match="no class of y"):
+        with pytest.raises(InputError, match="not a class of y"):
             chosen(x, y, 10, quotas={7: 3})
         with pytest.raises(InputError, match="y holds targets"):
             chosen(x, x[:, 0], 10, quotas="balanced")
@@ -329,9 +329,9 @@ class TestSelection:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"size": 0}, "size=0"),
-            ({"size": 601}, "size=601"),
-            ({"size": True}, "size=True"),
+            ({"size": 0}, "size .*got 0"),
+            ({"size": 601}, "size .*got 601"),
+            ({"size": True}, "size .*got True"),
             ({"size": 5, "rule": "best"}, "rule"),
             ({"size": 5, "exact": "all"}, "exact"),
             ({"size": 5, "inner_reg": -1.0}, "inner_reg"),

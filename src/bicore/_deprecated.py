@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from bicore.errors import unknown_name
+from bicore.errors import unknown_keyword
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -218,7 +218,7 @@ def renamed_keywords(
                     warn(f"{name}={given!r}", f"{name}={table[given]!r}")
                     kwargs[name] = table[given]
             for name in kwargs.keys() - known:
-                raise unknown_name("the option", name, sorted(known))
+                raise unknown_keyword(function.__qualname__.removesuffix(".__init__"), name, known)
             return function(*args, **kwargs)
 
         parameters = inspect.signature(function).parameters.values()

@@ -332,9 +332,7 @@ def _as_column(column: Any, n: int, name: str, role: str) -> Array:
     array = _to_numpy(column, name)
     if array.ndim == 0 or len(array) != n:
         size = 1 if array.ndim == 0 else len(array)
-        raise InputError(
-            f"{name} has {size} rows and x has {n}; they must have the same length, row by row."
-        )
+        raise InputError(f"{name} has {size} rows and x has {n}; give one value per row of x.")
     if array.dtype.kind == "O":
         array = _objects_to_labels(array, name, role)
     if array.dtype.kind == "S":
@@ -467,4 +465,4 @@ def _refuse_non_finite(array: Array, name: str) -> None:
             where = f"row {start + place[0]}"
             if part.shape[1:] != (1,):
                 where += f", column {', '.join(map(str, place[1:]))}"
-            raise InputError(f"{name} holds {value} at {where}; fill or drop what is not finite.")
+            raise InputError(f"{name} holds {value} at {where}; impute the value or drop the row.")

@@ -49,7 +49,7 @@ class BicoreError(Exception):
     ...     Dataset([[0.0], [1.0]], ["a"])
     ... except BicoreError as error:
     ...     print(error)
-    y has 1 rows and x has 2; they must have the same length, row by row.
+    y has 1 rows and x has 2; give one value per row of x.
     """
 
 
@@ -132,14 +132,27 @@ class ConvergenceError(NumericalError):
     """
 
 
+#: Limits that belong to a Runtime.
+RUNTIME_FIELDS = ("device", "dtype", "memory", "threads", "progress", "max_seconds")
+
+
 def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputError:
     """The error for a name that is not one of ``options``; it suggests the nearest one."""
     names = sorted(options)
-    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(
         f"{argument}={value!r} is not known; it is one of {', '.join(map(repr, names))}.{hint}"
     )
+
+
+def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a keyword that a function does not have."""
+    if name in RUNTIME_FIELDS:
+        return InputError(f"{function}() has no argument {name!r}; use runtime=Runtime({name}=…).")
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Its arguments: {', '.join(sorted(known))}."
+    return InputError(f"{function}() has no argument {name!r}. {hint}")
 
 
 def as_option(argument: str, value: Any, options: type[Option]) -> Option:

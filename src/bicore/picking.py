@@ -1,4 +1,4 @@
-"""What every selection does around its rule: sizes, seeds, first points, and who wins a tie."""
+"""Helpers shared by all selections: sizes, seeds, initial points and ties."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ TIE = 1e-10
 
 
 class First(StrEnum):
-    """Who chooses the first point: the rule, or chance as in the paper."""
+    """How the first point is chosen: by the rule, or at random as in the paper."""
 
     BEST = "best"
     RANDOM = "random"
 
 
-def no_size_of_its_own() -> InputError:
-    """What is raised where a size is left to a method that cannot tell."""
+def auto_size_error() -> InputError:
+    """Return the error for ``size="auto"`` with a method that cannot choose a size."""
     return InputError("size='auto' needs bilevel selection; give a count or a fraction.")
 
 
 def as_size(size: Any, n: int) -> int:
-    """A count within 1 … n, or a fraction of n."""
+    """Convert ``size``, a count or a fraction of n, to a count from 1 to n."""
     if size == "auto":
-        raise no_size_of_its_own()
+        raise auto_size_error()
     if isinstance(size, bool) or not isinstance(size, Real):
-        raise InputError(f"size={size!r} is no number; give 1 to {n}, or a fraction up to 1.0.")
+        raise InputError(
+            f"size must be a number from 1 to {n} or a fraction up to 1.0; got {size!r}."
+        )
     value = float(size)
-    if not isinstance(size, Integral):  # 1.0 is all of them, 20.0 a count that came as a float
+    if not isinstance(size, Integral):  # 1.0 means all rows; 20.0 means 20 rows
         if 0 < value <= 1:
             return max(1, round(value * n))
         if not value.is_integer():
-            raise InputError(f"size={size} is neither a whole count nor a fraction up to 1.0.")
+            raise InputError(
+                f"size must be an integer from 1 to {n} or a fraction up to 1.0; got {size}."
+            )
     count = int(value)
     if not 1 <= count <= n:
-        rows = f"{n}, the number of points that can be selected"
-        raise InputError(f"size={count} is outside 1 … {rows}; ask for fewer, or a fraction.")
+        raise InputError(
+            f"size must be between 1 and {n} (the number of rows that can be selected), or a "
+            f"fraction such as 0.05; got {count}."
+        )
     return count
 
 
@@ -93,12 +99,11 @@ def as_relative(value: Any) -> Any:
     try:
         return Relative(float(value.split(":", 1)[1]))
     except ValueError:
-        raise InputError(f"inner_reg={value!r} must be such as 'relative:0.01'.") from None
+        raise InputError(f"inner_reg={value!r} must look like 'relative:0.01'.") from None
 
 
 def as_seed(random_state: int | np.random.Generator | None) -> int:
-    """One number from which every step derives its own generator, so that a run can be continued
-    at any step."""
+    """Convert ``random_state`` to an integer, from which every step derives its generator."""
     if isinstance(random_state, np.random.Generator):
         drawn: int = random_state.integers(2**62).item()
         return drawn
@@ -108,8 +113,7 @@ def as_seed(random_state: int | np.random.Generator | None) -> int:
 
 
 def step_rng(seed: int, step: int) -> np.random.Generator:
-    """The generator of one step: the same whether or not the steps before it were made in this
-    call."""
+    """Return the generator of a step; it depends only on seed and step, so a run can continue."""
     return np.random.default_rng((seed, step))
 
 
@@ -122,8 +126,8 @@ class Start:
     coreset: Coreset | None = None
 
 
-def continued(initial: Coreset | Sequence[int]) -> Coreset | None:
-    """The coreset that is to be continued, where it is one and no list of points."""
+def coreset_or_none(initial: Coreset | Sequence[int]) -> Coreset | None:
+    """Return ``initial`` if it is a coreset, None if it is a list of rows."""
     return initial if isinstance(initial, Coreset) else None
 
 
@@ -136,11 +140,11 @@ def as_start(
 ) -> Start:
     """Row numbers and weights of the points given.
 
-    What ``continues`` a coreset needs the very data it was made from; what only looks at its rows
-    may have other weights or labels.
+    With ``continues`` the data must be those of the coreset; otherwise only the number of rows
+    must match.
     """
     n = len(data)
-    coreset = continued(initial)
+    coreset = coreset_or_none(initial)
     if coreset is not None:
         _check_origin(coreset, data, name, continues)
         points = coreset.indices
@@ -156,7 +160,9 @@ def as_start(
     if len(values) != len(points):
         raise InputError(f"{name} holds a row twice ({values[counts.argmax()]}); give it once.")
     if len(points) > size:
-        raise InputError(f"{name} holds {len(points)} points and size={size}; ask for as many.")
+        raise InputError(
+            f"{name} has {len(points)} points, more than size={size}; raise size to that number."
+        )
     weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()
     return Start([int(k) for k in points], weights, coreset)
 
@@ -173,27 +179,26 @@ def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -
 
 
 def ranks_of(ids: Array) -> Array:
-    """The place of every row in the order of the ids."""
+    """Return the rank of each row's id."""
     ranks: Array = np.argsort(np.argsort(ids, kind="stable"))
     return ranks
 
 
 def in_id_order(places: Array, ids: Array) -> Array:
-    """Places sorted by their ids: what is drawn from them is the same points in any order of
-    rows."""
+    """Sort row numbers by id, so that random draws do not depend on the order of rows."""
     ordered: Array = places[np.argsort(ids[places], kind="stable")]
     return ordered
 
 
 def lowest(scores: Array, ids: Array) -> int:
-    """The place of the lowest score; within a relative 1e-10 of it the smallest id wins."""
+    """Return the place of the lowest score; ties (relative 1e-10) go to the smallest id."""
     best = scores.min()
     if not np.isfinite(best):
-        raise unusable_score()
+        raise non_finite_score_error()
     tied = np.flatnonzero(scores <= best + TIE * abs(best))
     return int(tied[ids[tied].argmin()])
 
 
-def unusable_score() -> NumericalError:
-    """What is raised where no point can be told from another."""
+def non_finite_score_error() -> NumericalError:
+    """Return the error for a score that is not finite."""
     return NumericalError("a selection score is not finite; use float64, or scale x.")

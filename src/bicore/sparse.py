@@ -55,7 +55,7 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
     if len(bad):
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
         place = f"{matrix.data[bad[0]]} at row {row}, column {matrix.indices[bad[0]]}"
-        raise InputError(f"{name} holds {place}; fill or drop what is not finite.")
+        raise InputError(f"{name} holds {place}; impute the value or drop the row.")
     return SparseRows(matrix)
 
 

@@ -207,7 +207,7 @@ def test_string_labels_are_kept_whole(named):
 REFUSED = {
     "rows of shape": lambda x, y: (x[:, :3], y, None),
     "labels": lambda x, y: (x, None, None),
-    "same length": lambda x, y: (x, y[:-1], None),
+    "one value per row": lambda x, y: (x, y[:-1], None),
     "nan": lambda x, y: (np.where(np.arange(4) == 2, np.nan, x), y, None),
     "one kind": lambda x, y: (x, y.astype(str), None),
     "negative": lambda x, y: (x, y, -np.ones(len(x))),

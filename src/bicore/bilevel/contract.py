@@ -19,7 +19,7 @@ from torch import Tensor
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
-from bicore.picking import TIE, lowest, ranks_of, unusable_score
+from bicore.picking import TIE, lowest, non_finite_score_error, ranks_of
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Engine(ABC):
         if turn.shortlist == 1:
             return [int(places[lowest(scores, turn.ids[places])])]
         if not np.isfinite(scores).all():
-            raise unusable_score()
+            raise non_finite_score_error()
         order = places[np.lexsort((turn.ids[places], scores))]
         return self.pick_from(order[: turn.shortlist], rule, turn)
 
@@ -249,7 +249,7 @@ class DeviceChooser:
     def check(self) -> None:
         """Raise what the steps since the last look have shown."""
         if not self.fine:
-            raise unusable_score()
+            raise non_finite_score_error()
 
 
 def unasked(turn: Turn, taken: int) -> int:

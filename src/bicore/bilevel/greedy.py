@@ -30,7 +30,7 @@ class Quotas:
     caps: Array | None
 
     def allowed(self, chosen: Sequence[int], free: Array) -> Array:
-        """Of the rows still free, those whose class may have another point."""
+        """Return the free rows whose class is below its quota."""
         classes = int(self.codes.max()) + 1 if self.caps is None else len(self.caps)
         counts = np.bincount(self.codes[list(chosen)], minlength=classes)
         left = np.bincount(self.codes[free], minlength=classes) > 0
@@ -50,11 +50,11 @@ def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
 
 
 class QuotaRule(ABC):
-    """A wish about classes, before it is known which there are."""
+    """A quota setting, before the classes of the data are known."""
 
     @abstractmethod
     def of(self, targets: Targets) -> Quotas | None:
-        """The quotas of these labels; None where every point may be taken."""
+        """Return the quotas for these labels; None if there is no limit."""
 
     def caps(self, classes: Array) -> Array | None:
         """Return the most points of each class; None for one of every class a round."""
@@ -71,7 +71,7 @@ class Balanced(QuotaRule):
 
 @dataclass(frozen=True)
 class BalancedIfClasses(QuotaRule):
-    """One point of every class a round where there are classes; nothing for targets."""
+    """One point of every class a round where there are classes; no quotas for regression."""
 
     def of(self, targets: Targets) -> Quotas | None:
         return None if targets.classes is None else Balanced().of(targets)
@@ -97,8 +97,8 @@ class AtMost(QuotaRule):
         for label, count in self.counts.items():
             if label not in known:
                 raise InputError(
-                    f"quotas names {label!r}, which is no class of y ({known[:10]}); name classes "
-                    "that occur."
+                    f"quotas names {label!r}, which is not a class of y ({known[:10]}); name "
+                    "classes that occur."
                 )
             caps[known.index(label)] = count
         return caps
@@ -112,15 +112,15 @@ def _codes(targets: Targets) -> Array:
     return np.asarray(targets.values).reshape(-1)
 
 
-#: Points taken together come from this many times as many of the best scores …
+#: A batch is chosen from this many times as many of the best scores …
 SHORTLIST = 4
-#: … and are at most one of so many of the coreset so far, because early scores change the most.
+#: … and has at most one point for this many chosen ones, because early scores change the most.
 GROWTH = 10
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a run ended, and the sentence for it."""
+class Outcome:
+    """The status of a finished run and its message."""
 
     status: Status = Status.COMPLETE
     message: str = ""
@@ -146,7 +146,7 @@ class Plan:
         self.by_id = in_id_order(np.arange(len(self.ids)), self.ids)
 
     def turn(self, chosen: list[int]) -> Turn:
-        """What may be taken next."""
+        """Return the candidates and the number of points of the next step."""
         step = len(chosen)
         free = self.open if self.quotas is None else self.quotas.allowed(chosen, self.open)
         if step == 0 and self.first_random and free.any():
@@ -168,13 +168,13 @@ class Plan:
         return places
 
     def _only(self, places: Array, count: int = 1, shortlist: int = 1) -> Turn:
-        """A turn in which a few points are open."""
+        """Return a turn limited to these points."""
         mask = np.zeros(len(self.open), dtype=bool)
         mask[places] = True
         return Turn(mask, self.ids, count, shortlist, sampled=True)
 
     def exhausted(self, taken: int) -> str:
-        """Why no point is left to take."""
+        """Return the message for a run without further candidates."""
         why = "the learned weight of the others is zero"
         if self.open.any():
             why = "the quotas allow no more"
@@ -182,7 +182,7 @@ class Plan:
 
 
 class Run:
-    """One growing coreset, and what it was at the last whole moment."""
+    """A greedy run: the growing coreset and its last complete state."""
 
     def __init__(
         self,
@@ -204,9 +204,9 @@ class Run:
         self.weights: Array = np.empty(0)
         self.objectives: list[float] = []
 
-    def complete(self, start: Start, same_problem: bool = False) -> Ending:
+    def complete(self, start: Start, same_problem: bool = False) -> Outcome:
         """Take the points given, then grow to the planned size, until the time is over or the user
-        interrupts. ``same_problem``: their objectives are those of this very problem."""
+        interrupts. ``same_problem``: the objectives of the start are valid for this problem."""
         try:
             self._begin(start, same_problem)
             ending = self._grow()
@@ -237,7 +237,7 @@ class Run:
             self.engine.extend([k], [weight])
             self._note([])
 
-    def _grow(self) -> Ending:
+    def _grow(self) -> Outcome:
         engine = self.engine
         plan = self.plan
         while len(engine.chosen) < plan.size:
@@ -248,11 +248,11 @@ class Run:
             checkpoint()
             turn = plan.turn(engine.chosen)
             if not turn.open.any():
-                return Ending(Status.FEWER, plan.exhausted(len(self.objectives)))
+                return Outcome(Status.FEWER, plan.exhausted(len(self.objectives)))
             taken = len(engine.chosen)
             objectives = engine.take_best(self.rule, turn)
             if not objectives:
-                continue  # an engine that took its steps back tries again in another way
+                continue  # the engine undid its steps and retries in another way
             plan.open[engine.chosen[taken:]] = False
             if self.weighing is not None:
                 self.weighing.correct(self.clock)
@@ -260,22 +260,21 @@ class Run:
             self._note(objectives)
             for done in range(min(before, len(self.objectives) - 1), len(self.objectives)):
                 self.line.update(done + 1, self.objectives[done])
-        return Ending()
+        return Outcome()
 
-    def _polish(self, ending: Ending, weighing: Weighing) -> Ending:
-        """The longer search for weights when the support is complete: growth itself never depends
-        on the size asked for."""
+    def _polish(self, ending: Outcome, weighing: Weighing) -> Outcome:
+        """Optimise the weights once more at the end, so that growth does not depend on the size."""
         before = len(self.indices)
         weighing.correct(self.clock, final=True)
         self._note([])
         if len(self.indices) == before:
             cut = ending.status is Status.COMPLETE and self.clock.over
             return self._stopped() if cut else ending
-        return Ending(Status.FEWER, weightless(len(self.indices), self.plan.size))
+        return Outcome(Status.FEWER, zero_weight_message(len(self.indices), self.plan.size))
 
     def _note(self, objectives: list[float]) -> None:
-        """Keep the coreset as it stands: an interrupt in the middle of the next step falls back to
-        this. Points taken together have the objective of all of them."""
+        """Save the coreset, which is returned if the next step is interrupted; points that join
+        together share one objective."""
         chosen = self.engine.chosen
         before = self.objectives[: len(chosen) - 1]
         fresh = len(chosen) - len(before)
@@ -287,20 +286,19 @@ class Run:
             self.weights = self.engine.weights.double().cpu().numpy()
         self.objectives = before + objectives
 
-    def _stopped(self) -> Ending:
-        """Time is over: with the points so far, or with all of them before their weights were
-        done."""
+    def _stopped(self) -> Outcome:
+        """Return the outcome at the time limit: fewer points, or all with unrefined weights."""
         if len(self.indices) < self.plan.size:
             return self._ended(Status.OUT_OF_TIME)
-        return Ending(
+        return Outcome(
             Status.NOT_REFINED,
             "stopped by max_seconds while the weights were optimised: all points, not refined",
         )
 
-    def _ended(self, status: Status) -> Ending:
-        return Ending(status, ended(status, len(self.objectives), self.plan.size))
+    def _ended(self, status: Status) -> Outcome:
+        return Outcome(status, ended(status, len(self.objectives), self.plan.size))
 
 
-def weightless(left: int, size: int) -> str:
+def zero_weight_message(left: int, size: int) -> str:
     """The sentence for points that lost their weight."""
     return f"{left} of {size} points: the learned weight of the others is zero"

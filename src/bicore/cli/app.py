@@ -99,7 +99,10 @@ def _explain_usage(error: Any) -> tuple[int, str | None]:
         tell(*words.splitlines())
         return error.exit_code, None
     where = getattr(error, "ctx", None)
-    return error.exit_code, words if where is None else f"{words} See {where.command_path} --help."
+    return (
+        error.exit_code,
+        words if where is None else f"{words.rstrip('.')}. See {where.command_path} --help.",
+    )
 
 
 def _make_app() -> Any:

@@ -72,7 +72,10 @@ class Compared:
         default=False,
         metadata={
             "info": typer.Option(
-                "--list", callback=_list_methods, is_eager=True, help="List methods and needs."
+                "--list",
+                callback=_list_methods,
+                is_eager=True,
+                help="List the methods and what each needs, then exit.",
             )
         },
     )
@@ -114,7 +117,7 @@ class Answer(Files):
             )
         },
     )
-    report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
+    report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
 
 
 def compare(

@@ -73,7 +73,7 @@ class Table:
     target: str | None = option(
         "Target column of a table; several numeric ones with commas.", "COLUMN"
     )
-    labels: str | None = option("Labels of a .npy, or of a sparse .npz.", "FILE.npy")
+    labels: str | None = option("Label file for a .npy or sparse .npz source.", "FILE.npy")
     drop: str | None = option("Comma-separated columns to exclude.", "COLUMNS")
     drop_missing_target: bool = switch(
         "Leave out rows of a table without a target.", "--drop-missing-target", advanced=True
@@ -127,7 +127,7 @@ class Data(Table):
         "Comma-separated columns to use as features.", "COLUMNS", name="--columns --features"
     )
     embeddings: str | None = option(
-        "Features of a table in a file of their own, row by row.", "FILE.npy"
+        "File with the features of a table, one row per table row.", "FILE.npy"
     )
 
 
@@ -325,7 +325,7 @@ def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
             numbers[int(label) if label.lstrip("-").isdigit() else label] = kind(number)
         except ValueError:
             raise InputError(
-                f"{name} must be a word or LABEL=NUMBER,…, for example cat=20,dog=5; got {part!r}."
+                f"{name} must be LABEL=NUMBER,… (e.g. cat=20,dog=5) or a word; got {part!r}."
             ) from None
     return numbers
 

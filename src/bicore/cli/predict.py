@@ -25,7 +25,9 @@ class Predictions(Files):
 
 
 def predict(
-    head: Annotated[Path, typer.Argument(metavar="HEAD", help="A file of bicore stream --head.")],
+    head: Annotated[
+        Path, typer.Argument(metavar="HEAD", help="Head file written by bicore stream --head.")
+    ],
     data: Table,
     output: Predictions,
 ) -> None:

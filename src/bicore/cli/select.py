@@ -105,7 +105,9 @@ class Method:
         "Number of points: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
     )
     method: str = option(
-        "Method that needs no network; see bicore compare --list.", "NAME", default="bilevel"
+        "Selection method without a trained model; see bicore compare --list.",
+        "NAME",
+        default="bilevel",
     )
     model: str | None = option(
         f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
@@ -170,7 +172,9 @@ class Advanced:
 class Limits(Precision):
     """The limits of a selection."""
 
-    max_seconds: float | None = option("Return the points selected after S seconds.", "S")
+    max_seconds: float | None = option(
+        "Stop after S seconds and return the points selected so far.", "S"
+    )
 
 
 @dataclass(frozen=True)
@@ -181,9 +185,9 @@ class Answer(Files):
         "Write a coreset (.npz), the rows (.csv, .parquet), or images to a new folder.", "FILE"
     )
     picture: Path | None = option("Draw the selected points.", "FILE.png")
-    report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
+    report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
     no_worth: bool = switch(
-        "Leave out of the page how many random rows match the score (extra fits).",
+        "Omit the number of equivalent random rows from the report (saves fits).",
         "--no-worth",
         advanced=True,
     )

@@ -119,7 +119,7 @@ def doctor() -> None:
         free = human_bytes(free_bytes(place))
         say(f"  GPU {index}            {torch.cuda.get_device_name(place)}, {free} free")
     if not torch.cuda.is_available():
-        say("  GPU              none that torch can use; all work runs on the processor")
+        say("  GPU              none available to torch; bicore runs on the CPU")
     unset = {
         "BICORE_DATA": "not set (only mnist and cifar10 need it)",
         "BICORE_CACHE": "not set (records of compare go to the user cache)",

@@ -114,7 +114,7 @@ class Answer(Files):
 def stream(
     data: Table, memory: Memory, options: BufferOptions, limits: Limits, output: Answer
 ) -> None:
-    """Feed a source in order into a fixed memory that survives crashes; every row counts once.
+    """Read a source in order into a memory of fixed size; a run resumes after a crash.
 
     Standard input (-) is read as it comes, CSV with a header or a JSON object per line, and may
     never end.

@@ -34,7 +34,7 @@ class Evaluation:
 
     panel: ClassVar[str] = "Evaluation"
     size: str | None = option("Number of points to select: a count, a fraction or 5%.", "M")
-    picks: Path | None = option("A coreset of this data instead; it needs a test set.", "FILE.npz")
+    picks: Path | None = option("Evaluate this coreset instead; it needs a test set.", "FILE.npz")
     test: str | None = option(
         "Test rows (default: the source's own, or a quarter held out).", "FILE"
     )
@@ -46,7 +46,7 @@ class Evaluation:
     )
     kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
     reference: str = option(
-        "Count in random rows, or in those of a method: facility-location-per-class.",
+        "Baseline to count in: random rows, or facility-location-per-class.",
         "NAME",
         default="random",
     )
@@ -66,7 +66,7 @@ class Answer(Files):
 
 
 def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) -> None:
-    """Estimate how many random rows score as much as the chosen ones.
+    """Estimate how many random rows match the score of the selected rows.
 
     A model is trained on the chosen rows and on random samples of several sizes, and tested on rows
     that could not be chosen.
@@ -81,7 +81,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     check_output(output.picture, output.force, PICTURES, "--picture")
     size, picks = evaluation.size, evaluation.picks
     if (size is None) == (picks is None):
-        raise InputError("give --size M, or --picks FILE.npz for an existing coreset; not both.")
+        raise InputError("give either --size M, or --picks FILE.npz for an existing coreset.")
     if picks is not None and not picks.exists():
         raise InputError(f"--picks {picks} does not exist; give a file written by select --out.")
     chosen = read_size(str(size)) if picks is None else Coreset.load(picks)

@@ -14,7 +14,7 @@ from bicore.coreset import Coreset, Status
 from bicore.data import Dataset, Task
 from bicore.errors import InputError
 from bicore.params import Parameters
-from bicore.picking import Start, as_seed, as_size, as_start, no_size_of_its_own
+from bicore.picking import Start, as_seed, as_size, as_start, auto_size_error
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
 
@@ -165,7 +165,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         InputError
             If the method has no model.
         """
-        raise no_size_of_its_own()
+        raise auto_size_error()
 
     @renamed_keywords(rng="random_state", context="model")
     def select(

@@ -19,7 +19,7 @@ from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, reweighable, supported
-from bicore.bilevel.greedy import BalancedIfClasses, Ending, Plan, QuotaRule, Run
+from bicore.bilevel.greedy import BalancedIfClasses, Outcome, Plan, QuotaRule, Run
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, as_quotas, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
@@ -542,7 +542,7 @@ class BilevelSelector(Selector):
 
     def _run(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
-    ) -> tuple[Assembly, Ending]:
+    ) -> tuple[Assembly, Outcome]:
         """Find points and weights.
 
         ``same`` states that the objectives of the initial points are those of this problem.
@@ -567,7 +567,7 @@ class BilevelSelector(Selector):
 
     def _run_strategy(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
-    ) -> tuple[Assembly, Ending]:
+    ) -> tuple[Assembly, Outcome]:
         problem, start, clock = prepared.problem, request.start, request.clock
         plan = self.plan(prepared, line.total, request.seed)
         demand = replace(self.demand(plan.size, not start.points), solvers=prepared.solvers)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import reweighable
-from bicore.bilevel.greedy import Ending, weightless
+from bicore.bilevel.greedy import Outcome, zero_weight_message
 from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.solvers.weights import WeightOptimiser, optimised
 from bicore.bilevel.strategies.base import Assembly
@@ -25,12 +25,12 @@ EQUAL = 1e-7
 _FALLBACK = "while weights were learned after every point: those of the end alone, all points"
 #: Outcomes if only the path of unit weights was completed.
 ONLY_FINAL = {
-    Status.OUT_OF_TIME: Ending(Status.NOT_REFINED, f"stopped by max_seconds {_FALLBACK}"),
-    Status.INTERRUPTED: Ending(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
+    Status.OUT_OF_TIME: Outcome(Status.NOT_REFINED, f"stopped by max_seconds {_FALLBACK}"),
+    Status.INTERRUPTED: Outcome(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
 }
 
 
-def optimise_weights(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) -> Ending:
+def optimise_weights(assembly: Assembly, ending: Outcome, optimiser: WeightOptimiser) -> Outcome:
     """Optimise the weights of all points once; points of weight zero leave."""
     run = assembly.run
     engine = assembly.reweighable(len(run.indices))
@@ -41,9 +41,9 @@ def optimise_weights(assembly: Assembly, ending: Ending, optimiser: WeightOptimi
         optimiser.optimise(optimised(engine), final=True, clock=assembly.clock)
         assembly.problem = engine.problem
     except KeyboardInterrupt:
-        return Ending(Status.INTERRUPTED, f"interrupted {kept}")
+        return Outcome(Status.INTERRUPTED, f"interrupted {kept}")
     except TimeOver:
-        late = Ending(Status.NOT_REFINED, f"stopped by max_seconds {kept}")
+        late = Outcome(Status.NOT_REFINED, f"stopped by max_seconds {kept}")
         return late if complete else ending
     indices, run.weights = positive_weights(engine)
     run.objectives = [*run.objectives[: len(indices) - 1], engine.objective]
@@ -59,21 +59,21 @@ def positive_weights(engine: ReweighableEngine) -> tuple[Array, Array]:
     return np.array(engine.chosen, dtype=np.int64)[kept], weights[kept]
 
 
-def weights_outcome(left: int, size: int, clock: Clock) -> Ending:
+def weights_outcome(left: int, size: int, clock: Clock) -> Outcome:
     """Return how an optimisation of weights ended."""
     if left < size:
-        return Ending(Status.FEWER, weightless(left, size))
+        return Outcome(Status.FEWER, zero_weight_message(left, size))
     if not clock.over:
-        return Ending()
-    return Ending(
+        return Outcome()
+    return Outcome(
         Status.NOT_REFINED,
         "stopped by max_seconds while the weights were optimised: all points, not refined",
     )
 
 
 def better_path(
-    final: Assembly, ending: Ending, learned: Assembly, learnt_ending: Ending
-) -> tuple[Assembly, Ending]:
+    final: Assembly, ending: Outcome, learned: Assembly, learnt_ending: Outcome
+) -> tuple[Assembly, Outcome]:
     """Return the path that ends lower, with a note if weights were learned at the end only."""
     status = learnt_ending.status
     if not status.whole and len(learned.run.indices) < learned.size:
@@ -93,7 +93,7 @@ def build_coreset(
     points: Array,
     weights: Array,
     objectives: Sequence[float],
-    ending: Ending,
+    ending: Outcome,
     provenance: Provenance,
     details: dict[str, Any],
     verify: Callable[[Array, Array, float], Verification],

@@ -19,7 +19,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_number
 from bicore.methods.base import Selector, need_labels
 from bicore.methods.bilevel import BilevelSelector
-from bicore.picking import as_seed, as_size, continued, in_id_order
+from bicore.picking import as_seed, as_size, coreset_or_none, in_id_order
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
 
@@ -166,7 +166,9 @@ def select_smallest(
     clock = Clock(runtime.max_seconds)
     with runtime.applied(), clock.running():
         # One kernel for the curve and for the selection.
-        known = selector.resolve_defaults(data, min(UNKNOWN_SIZE, len(data)), continued(initial))
+        known = selector.resolve_defaults(
+            data, min(UNKNOWN_SIZE, len(data)), coreset_or_none(initial)
+        )
     chooser, predicted, judge = known.as_bilevel(data, outer)
     curve = quality_curve(
         chooser, predicted, tolerance=tolerance, outer=judge, random_state=seed, runtime=runtime

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from bicore.errors import TimeLimitError
 from bicore.notebook import ProgressBar, in_notebook
 
-#: Time beyond the limit, as a share of it and in seconds, while there is nothing to return yet, and
-#: for completing it: a first point is worth that much.
+#: Grace beyond the limit, as a share of it and in seconds, until a first point exists and for
+#: completing the result.
 GRACE_SHARE, GRACE_SECONDS = 0.05, 0.25
 #: A progress line appears only once work has lasted this long, …
 PROGRESS_AFTER_SECONDS = 2.0
@@ -34,10 +34,10 @@ PROGRESS_WIDTH = 78
 
 
 class TimeOver(BaseException):
-    """The time of the running call is over; never seen by callers.
+    """Raised internally when the time limit has passed; callers see ``TimeLimitError``.
 
-    It is no ``Exception``, just as an interrupt is none: a kernel or a loss of the user's that
-    catches what goes wrong inside it must not take the end of the time for that.
+    It derives from ``BaseException``, like ``KeyboardInterrupt``, so that ``except Exception`` in a
+    kernel or a loss of the user does not swallow it.
     """
 
 
@@ -48,9 +48,9 @@ class Clock:
         self.start = self.now()
         self.max_seconds = max_seconds
         self._secured = False
-        #: Hears of every look, with the share of a pass that is done: for a line of progress.
+        #: Called at every check with the share of the pass that is done; shows progress.
         self.listener: Callable[[float | None], None] | None = None
-        # Where a pass over the data stands, and when it began: what an estimate is made from.
+        # Share of the current pass and its start, from which its duration is estimated.
         self._share = 1.0
         self._pass_began = 0.0
 
@@ -70,11 +70,11 @@ class Clock:
         return self.max_seconds is not None and self.seconds >= self.max_seconds
 
     def secure(self) -> None:
-        """Say that there is an answer to return: the limit is strict from now on."""
+        """Enforce the limit without grace from now on, because a result exists."""
         self._secured = True
 
     def look(self, share: float | None = None, needs: float = 0.0) -> None:
-        """End the work at hand where the limit is over."""
+        """Report progress, and raise ``TimeOver`` if the limit has passed."""
         if self.listener is not None:
             self.listener(share)
         if self.max_seconds is None:
@@ -93,7 +93,7 @@ class Clock:
 
     @property
     def grace(self) -> float:
-        """What may be spent beyond the limit to have something whole; 0 where there is none."""
+        """Seconds allowed beyond the limit to complete a result; 0 without a limit."""
         limit = self.max_seconds
         return 0.0 if limit is None else GRACE_SHARE * limit + GRACE_SECONDS
 
@@ -104,25 +104,25 @@ class Clock:
         try:
             yield self
         except TimeOver:
-            raise self._nothing() from None
+            raise self._time_limit_error() from None
         finally:
             _RUNNING.reset(before)
 
     def closing(self) -> Clock:
-        """A clock for completing an answer after the work: the seconds left, and a grace."""
+        """Return a clock with the remaining seconds and the grace, to complete a result."""
         if self.max_seconds is None:
             return Clock()
         left = Clock(max(self.max_seconds - self.seconds, 0.0) + self.grace)
         left.secure()
         return left
 
-    def _nothing(self) -> TimeLimitError:
+    def _time_limit_error(self) -> TimeLimitError:
         first = ""
         if 0 < self._share < 1:
             whole = self._pass_began + (self.seconds - self._pass_began) / self._share
             first = f"; a first point takes at least {whole:.2g} s here"
         return TimeLimitError(
-            f"max_seconds={self.max_seconds:.3g} was over after {self.seconds:.2g} s of "
+            f"max_seconds={self.max_seconds:.3g} was reached after {self.seconds:.2g} s of "
             f"preparation, before a first point was chosen{first}. Raise max_seconds, choose from "
             "fewer rows, use a kernel with features (linear, Nystrom), or let bicore.select "
             "approximate it (large='approximate', the default)."
@@ -141,7 +141,7 @@ def checkpoint(share: float | None = None, needs: float = 0.0) -> None:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """No look at any clock inside: for a small piece of work that must be done as a whole."""
+    """Disable time checks inside, for short work that must not be interrupted."""
     before = _RUNNING.set(None)
     try:
         yield
@@ -177,7 +177,7 @@ def _line_width() -> int:
 
 
 class Ticker:
-    """Words on standard error now and then: one rewritten line, or below each other in a log."""
+    """Text on standard error at intervals: one rewritten line, or separate lines in a log."""
 
     def __init__(self, live: bool, after: float, clock: Clock) -> None:
         self.live = live
@@ -187,14 +187,14 @@ class Ticker:
         self.written = False
 
     def due(self) -> bool:
-        """Whether it is time for new words."""
+        """Whether the next update is due; if so, schedule the following one."""
         if self.clock.seconds < self.next:
             return False
         self.next = self.clock.seconds + self.every
         return True
 
     def write(self, text: str) -> None:
-        """Show words."""
+        """Write the text."""
         self.written = True
         if self.live:
             width = _line_width()
@@ -204,7 +204,7 @@ class Ticker:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Wipe a line that is written anew; those of a log stay."""
+        """Clear the rewritten line; lines of a log stay."""
         if self.written and self.live:
             print(f"\r{'':<{_line_width()}}\r", end="", file=sys.stderr, flush=True)
         self.written = False
@@ -233,9 +233,9 @@ class ProgressLine:
     def update(
         self, done: int, objective: float = math.nan, left: float | None = None, words: str = ""
     ) -> None:
-        """Tell of a point."""
+        """Report one selected point."""
         step = Step(done, self.total, objective, self.clock.seconds, left)
-        if self.clock.listener is not None:  # from here on points are told of
+        if self.clock.listener is not None:  # the first point ends the messages of preparation
             self.clock.listener = None
             self.ticker.next = 0.0 if self.ticker.written else self._after
         if self.callback is not None:
@@ -258,7 +258,7 @@ class ProgressLine:
             self.bar.draw(self._share, text)
 
     def prepare(self, share: float | None = None) -> None:
-        """Tell that work goes on before the first point."""
+        """Report progress before the first point."""
         if self.ticker.due():
             part = "" if share is None else f"  {100 * share:.0f}% of a pass"
             self._write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")

@@ -195,7 +195,9 @@ def parse_bytes(value: int | float | str | None) -> int | None:
     else:
         size = float(value)
     if not (math.isfinite(size) and size > 0):
-        raise InputError(f"memory={value!r} must be a positive number of bytes, or such as '4GB'.")
+        raise InputError(
+            f"memory must be a number of bytes above 0 or a size such as '4GB'; got {value!r}."
+        )
     return int(size)
 
 

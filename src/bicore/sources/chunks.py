@@ -246,7 +246,9 @@ def as_chunk(given: Any) -> Chunk:
         return Chunk(np.empty((0, 1)))
     x, y, weight = (*given, None, None)[:MOST_ARRAYS]
     whole = ArrayShards(x, y, weight, part_rows=len(x))
-    return whole.read(whole.parts[0])
+    # Not whole.parts: before Python 3.12 cached properties of two sources share a lock, and the
+    # threads of a Dask scheduler would wait for the source that started them.
+    return whole.read(Part(0, 0, len(x), whole.name))
 
 
 def check_chunk(given: Any, shard: Shard) -> Chunk:

@@ -539,9 +539,9 @@ class Target:
         lost = np.flatnonzero(gone)
         if len(lost) and not masked:
             raise InputError(
-                f"the target column {self.name!r} has no value in row {start + lost[0]} (and "
-                f"{len(lost) - 1} more); fill those rows, or leave them out with "
-                "--drop-missing-target."
+                f"the target column {self.name!r} has no value in row {start + lost[0]}"
+                + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
+                + "; fill it in, or exclude such rows with --drop-missing-target."
             )
         if self.kind is TargetKind.TEXT:
             known = texts(column)

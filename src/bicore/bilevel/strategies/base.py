@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, reweighable
-from bicore.bilevel.greedy import Ending, Plan, Run
+from bicore.bilevel.greedy import Outcome, Plan, Run
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gradient, Rule
@@ -61,7 +61,7 @@ class Assembly:
         """A mask of the points that may still join, where the engine computes."""
         return torch.from_numpy(self.run.plan.open.copy()).to(self.problem.train.like.device)
 
-    def grow(self) -> Ending:
+    def grow(self) -> Outcome:
         """Take points one by one, or as the plan has it."""
         ending = self.run.complete(self.start, self.same_problem)
         if self.run.engine.effort:
@@ -166,7 +166,7 @@ class Strategy(ABC):
         return Effort()
 
     @abstractmethod
-    def assemble(self, assembly: Assembly) -> Ending:
+    def assemble(self, assembly: Assembly) -> Outcome:
         """Bring an assembly to its size.
 
         Parameters
@@ -176,7 +176,7 @@ class Strategy(ABC):
 
         Returns
         -------
-        Ending
+        Outcome
             How it ended.
         """
 
@@ -191,7 +191,7 @@ class Refining(Strategy):
         # The columns of all points taken, twice, and their products.
         return Effort(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
 
-    def assemble(self, assembly: Assembly) -> Ending:
+    def assemble(self, assembly: Assembly) -> Outcome:
         ending = assembly.grow()
         assembly.details["strategy"] = repr(self)
         if not ending.status.whole:
@@ -203,12 +203,12 @@ class Refining(Strategy):
             if refined.status is not Status.COMPLETE:
                 ending = refined  # otherwise what growing had to say stands
         except KeyboardInterrupt:
-            ending = Ending(
+            ending = Outcome(
                 Status.INTERRUPTED,
                 "interrupted while the points were refined: all points, not refined",
             )
         except TimeOver:
-            ending = Ending(
+            ending = Outcome(
                 Status.NOT_REFINED,
                 "stopped by max_seconds while the points were refined: all points, not refined",
             )
@@ -221,7 +221,7 @@ class Refining(Strategy):
         return _cut(assembly, status)
 
     @abstractmethod
-    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
+    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         """Better points.
 
         Parameters
@@ -259,7 +259,7 @@ def restricted(problem: Problem, points: Array) -> Problem:
     return replace(problem, train=train, cross=cross, inner_targets=problem.inner_targets[index])
 
 
-def _cut(assembly: Assembly, status: Status) -> Ending:
+def _cut(assembly: Assembly, status: Status) -> Outcome:
     """What a run that ended early leaves: at most the points asked for, as they were taken."""
     run = assembly.run
     size = assembly.size
@@ -268,12 +268,12 @@ def _cut(assembly: Assembly, status: Status) -> Ending:
     run.objectives = run.objectives[:size]
     taken = len(run.indices)
     if taken < size:
-        return Ending(status, ended(status, taken, size))
+        return Outcome(status, ended(status, taken, size))
     how = "interrupted"
     if status is Status.OUT_OF_TIME:
         status = Status.NOT_REFINED
         how = "stopped by max_seconds"
-    return Ending(status, f"{how} before the points were refined: all points, not refined")
+    return Outcome(status, f"{how} before the points were refined: all points, not refined")
 
 
 def unit_objective(engine: ReweighableEngine, points: Array | list[int]) -> float:
@@ -294,7 +294,7 @@ class Greedy(Strategy):
 
     name = "greedy"
 
-    def assemble(self, assembly: Assembly) -> Ending:
+    def assemble(self, assembly: Assembly) -> Outcome:
         return assembly.grow()
 
 
@@ -338,5 +338,5 @@ class Batches(Strategy):
         """Points taken between two looks at the scores."""
         return self.count
 
-    def assemble(self, assembly: Assembly) -> Ending:
+    def assemble(self, assembly: Assembly) -> Outcome:
         return assembly.grow()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Effort, ReweighableEngine
-from bicore.bilevel.greedy import Ending
+from bicore.bilevel.greedy import Outcome
 from bicore.bilevel.strategies.base import Assembly, Refining, unit_objective
 from bicore.bilevel.strategies.exact import Chosen, Pool
 from bicore.coreset import Status
@@ -28,7 +28,7 @@ DOUBLINGS = 30
 ATTEMPTS, FACTOR = 12, 4.0
 #: A step that promises less than this share of the penalised objective is none.
 FLAT = 1e-9
-STOPPED = Ending(
+STOPPED = Outcome(
     Status.NOT_REFINED, "stopped by max_seconds during the exchanges: all points, not refined"
 )
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
@@ -46,7 +46,7 @@ USUAL_PASSES, USUAL_SWAPS = 10, 1.0
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
 READS_A_PAIR = 72
-SPARSE = Ending(
+SPARSE = Outcome(
     Status.NOT_REFINED,
     "stopped by max_seconds while the weights grew sparse: the largest were taken",
 )
@@ -183,7 +183,7 @@ class Elimination(Shrinking):
     name = "elimination"
     exact = True
 
-    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
+    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         assembly.details["eliminated"] = max(0, len(points) - assembly.size)
         pool = Pool(Chosen(assembly.problem, points))
         ranks = assembly.ranks
@@ -192,7 +192,7 @@ class Elimination(Shrinking):
             pool.remove_cheapest(ranks, assembly.fixed)
             if not pool.drift <= pool.allowed:  # rounding has added up
                 pool = Pool(Chosen(assembly.problem, pool.points[: pool.size], pool.terms))
-        return pool.points[: pool.size], Ending()
+        return pool.points[: pool.size], Outcome()
 
 
 @dataclass(frozen=True)
@@ -232,10 +232,10 @@ class Simplex(Shrinking):
             raise InputError(f"largest must be a number >= 1; got {self.largest!r}.")
         check_integer("steps", self.steps)
 
-    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
+    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         size = assembly.size
         if len(points) <= size or assembly.fixed >= size:
-            return points, Ending()
+            return points, Outcome()
         engine = assembly.reweighable(len(points))
         engine.extend(points, [1.0] * len(points))
         weighing = SparseWeights(engine, size, assembly.fixed, self.largest)
@@ -248,7 +248,7 @@ class Simplex(Shrinking):
             "penalty": weighing.beta,
             "simplex_gain": max(before - after, 0.0),
         }
-        return found if after < before else greedy, SPARSE if assembly.clock.over else Ending()
+        return found if after < before else greedy, SPARSE if assembly.clock.over else Outcome()
 
     @staticmethod
     def _objective(assembly: Assembly, points: list[int]) -> float:
@@ -326,7 +326,7 @@ class Exchange(Refining):
     def _too_much(self, taken: int, points: int) -> bool:
         return self.work is not None and points * taken**2 > self.work
 
-    def assemble(self, assembly: Assembly) -> Ending:
+    def assemble(self, assembly: Assembly) -> Outcome:
         rows = len(assembly.ranks)
         if not self._too_much(assembly.size, rows):
             return super().assemble(assembly)
@@ -337,7 +337,7 @@ class Exchange(Refining):
         )
         return assembly.grow()
 
-    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
+    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         work = _Exchanges(assembly, points, self)
         try:
             return points, work.run()
@@ -346,6 +346,8 @@ class Exchange(Refining):
             assembly.details |= {"exchanges": work.swaps, "exchange_gain": lowered}
             assembly.notes.append(
                 f"exchanges: {work.swaps}, which lowered the objective by {lowered:.4g}"
+                if work.swaps
+                else "exchanges: none lowers the objective"
             )
             if len(work.barred) == BROKEN_PROMISES:
                 assembly.notes.append(IMPRECISE)
@@ -373,7 +375,7 @@ class _Exchanges:
         #: Swaps of the set as it stands, by their points, that were no gain.
         self.barred: set[tuple[int, int]] = set()
 
-    def run(self) -> Ending:
+    def run(self) -> Outcome:
         some: Tensor | None = None  # the points of the best promises; None for all of them
         while self.swaps < self.most and self.passes > 0:
             if self.assembly.clock.over:
@@ -392,7 +394,7 @@ class _Exchanges:
                 some = torch.cat([self._best(promises, len(self.free) // WIDER), own])
             if self.chosen.points != self.points:
                 self.chosen = self.chosen.moved_to(self.points)
-        return Ending()
+        return Outcome()
 
     @property
     def _width(self) -> int:
