@@ -58,10 +58,10 @@ def assert_same_model(head, ridge):
     keep=st.sampled_from(["always", "lazy"]),
 )
 def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, forgotten, keep):
-    x, y = blobs(seed=seed)
+    x, y = blobs(300, seed=seed)
     features = FEATURES.fit(x[:32])
     order = (
-        np.argsort(y, kind="stable") if ordered else np.random.default_rng(seed).permutation(120)
+        np.argsort(y, kind="stable") if ordered else np.random.default_rng(seed).permutation(300)
     )
     memories = []
     for own in np.array_split(order, clients):
@@ -72,11 +72,11 @@ def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, f
     whole = memories[-1]
     for other in memories[:-1]:
         whole.merge(other)
-    left = np.arange(120)
+    left = np.arange(300)
     if forgotten:
-        whole.forget(x[3:15], y[3:15])
-        left = np.setdiff1d(left, np.arange(3, 15))
-        assert not np.isin(whole.snapshot().x, x[3:15]).any()
+        whole.forget(x[3:33], y[3:33])
+        left = np.setdiff1d(left, np.arange(3, 33))
+        assert not np.isin(whole.snapshot().x, x[3:33]).any()
     kept = whole.snapshot().ids.tolist()
     assert_same_model(whole.head(alpha=0.3), ridge_of(features, x[left], y[left], 0.3))
     assert whole.snapshot().ids.tolist() == kept
