@@ -132,6 +132,17 @@ class TestSelection:
         assert found.objective == pytest.approx(plain.objective, rel=1e-9)
         assert found.details == {"passes": 20, "certain": 20, "bad_rows": 0}
 
+    @pytest.mark.parametrize(("inner_reg", "same"), [(1e-5, 12), (1e-7, 9)])
+    def test_gains_with_as_many_points_as_features_are_those_in_memory(self, inner_reg, same):
+        """With a small ρ, ‖φ‖² − ‖Rφ‖² is rounding once the points span the 9 features; with a
+        tiny one float32 cannot rank the rows after these, but none comes twice."""
+        x, y = rows(600)
+        found = chosen(x, y, 12, rule="gain", exact=True, exchange=False, inner_reg=inner_reg)
+        plain = greedy_selector(Linear(), inner_reg=inner_reg, rule="gain", intercept="auto")
+        whole = plain.select(Dataset(x, y), 12)
+        assert found.indices[:same].tolist() == whole.indices[:same].tolist()
+        assert len(set(found.indices.tolist())) == 12
+
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_one_point_a_pass_by_gains_is_what_is_chosen_in_memory(self, dtype):
         """Of all rows: the best gain is not among the steepest rows of a part."""

@@ -49,6 +49,17 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
+class GainTerms:
+    """Σ and ΣAΣ of the state and, while there are fewer points than features, R and ρ."""
+
+    inverse: Array
+    turned: Array
+    #: With as many points as features, ‖φ‖² − ‖Rφ‖² would cancel, and R costs what Σ costs.
+    reach: Array | None = None
+    ridge: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
 class Scoring(PartWork[Found]):
     """Find the best rows of a part.
 
@@ -67,8 +78,8 @@ class Scoring(PartWork[Found]):
     taken: Array
     #: Whether the first pass left rows out; otherwise no row is checked again.
     some_bad: bool = False
-    #: R, ρ and ΣAΣ if rows are scored by gains, and a gain that some free row is known to have.
-    gains: tuple[Array, float, Array] | None = None
+    #: Terms of the gains if these score the rows, and a gain that some free row is known to have.
+    gains: GainTerms | None = None
     floor: float = -np.inf
     #: Classes that may have another point, each with a share of the rows found; None: all.
     open: Array | None = None
@@ -158,9 +169,10 @@ class _Scorer:
         self.gains = scoring.gains is not None
         if scoring.gains is not None:
             self.minus_model = single(minus_model)
-            reach, self.ridge, turned = scoring.gains
-            self.turned = single(turned)
-            self.reach, self.reach_added = self._split(reach.T)
+            terms = scoring.gains
+            self.inverse, self.turned = single(terms.inverse), single(terms.turned)
+            self.ridge = terms.ridge
+            self.reach = None if terms.reach is None else self._split(terms.reach.T)
 
     def _split(self, matrix: Array) -> tuple[Tensor, Tensor | None]:
         """Return what multiplies the features, and what the constant feature adds."""
@@ -223,11 +235,15 @@ class _Scorer:
         return values, floor
 
     def _t(self, block: _Block) -> Tensor:
-        inside = self._products(block, self.reach, self.reach_added)
+        """φᵀΣφ, which only rounding could take below zero."""
+        if self.reach is None:
+            rows = block.whole()
+            return _row_products(_multiply(rows, self.inverse), rows).clamp_(min=0)
+        inside = self._products(block, *self.reach)
         known = block.scale is not None  # scaled rows have the length 1
         squares = 1.0 if known else _row_products(block.features, block.features)
         lengths = squares + (block.constant or 0.0) ** 2
-        return (lengths - _row_products(inside, inside)) / self.ridge
+        return ((lengths - _row_products(inside, inside)) / self.ridge).clamp_(min=0)
 
     def _gains_of(self, features: Tensor, outputs: Tensor, slopes: Tensor, t: Tensor) -> Tensor:
         q = _row_products(_multiply(features, self.turned), features)

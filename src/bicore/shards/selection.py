@@ -42,7 +42,7 @@ from bicore.shards.request import (
     first_rows,
     make_request,
 )
-from bicore.shards.scoring import Best, Scoring
+from bicore.shards.scoring import Best, GainTerms, Scoring
 from bicore.shards.state import Progress
 from bicore.sources.parts import ShardSource
 
@@ -500,16 +500,19 @@ class Selection:
         features = self._features(best)
         return best, FeatureRows(state, features, self._targets(best.y))
 
-    def _gain_terms(self) -> tuple[Array, float, Array]:
-        """Return what the gains of rows need of the state; see :mod:`bicore.shards.scoring`."""
+    def _gain_terms(self) -> GainTerms:
         state = self.state
+        inverse = to_host(state.inverse)
         turned = to_host(state.inverse @ state.second @ state.inverse)
         rows = self._points()[0].reshape(-1, len(turned))
+        if len(rows) >= len(turned):
+            return GainTerms(inverse, turned)
         system = rows @ rows.T + state.ridge * np.eye(len(rows))
-        reach = np.linalg.solve(np.linalg.cholesky(system), rows)
-        if len(reach) > len(turned):  # the same lengths from fewer rows
-            reach = np.asarray(np.linalg.qr(reach, mode="r"))
-        return reach, state.ridge, turned
+        try:
+            reach = np.linalg.solve(np.linalg.cholesky(system), rows)
+        except np.linalg.LinAlgError:  # equal rows, and a ρ below rounding
+            return GainTerms(inverse, turned)
+        return GainTerms(inverse, turned, reach, state.ridge)
 
     def _features(self, best: Best) -> Array:
         """Return the features of the best rows; those that did not come along are read again."""
