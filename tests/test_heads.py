@@ -187,6 +187,21 @@ def test_replay_memories_have_a_head_too(tmp_path):
         ReplayMemory(Uniform(), 6).head()
 
 
+def test_an_interrupted_task_leaves_the_sums_of_a_replay_memory_unchanged(monkeypatch):
+    x, y = blobs()
+    memory = ReplayMemory(Uniform(), 6, feature_map=Rows())
+    memory.add_task(x[:60], y[:60])
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(MomentMemory, "snapshot", interrupt)
+        memory.add_task(x[60:], y[60:])
+    assert len(memory.tasks) == 1
+    assert memory.memory.moments.weight == 60
+
+
 @pytest.mark.parametrize("targets", [False, True])
 def test_a_selection_out_of_shards_has_a_head(targets, tmp_path):
     x, y = blobs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -201,7 +202,8 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             )
         if self.tasks:
             joined(self.tasks[0][:0], data[:0])  # refuses columns of another kind than those kept
-        with self._all_or_nothing():
+        sums = nullcontext() if self.memory is None else self.memory._all_or_nothing()
+        with self._all_or_nothing(), sums:
             fresh = self._summarise(data, share, count, context)
             shrunk = [self._shrink(rows, share, k, context) for k, rows in enumerate(self.tasks, 1)]
             if self.memory is not None:
