@@ -195,8 +195,8 @@ def test_an_interrupted_task_leaves_the_sums_of_a_replay_memory_unchanged(monkey
     def interrupt(self):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(MomentMemory, "snapshot", interrupt)
+    monkeypatch.setattr(MomentMemory, "snapshot", interrupt)
+    with pytest.raises(KeyboardInterrupt):
         memory.add_task(x[60:], y[60:])
     assert len(memory.tasks) == 1
     assert memory.memory.moments.weight == 60
