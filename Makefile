@@ -1,5 +1,5 @@
 # make test      lint, types and tests (the README's command; at most five minutes on two cores)
-# make test-all  the same and everything marked slow, with the libraries that doors lead to
+# make test-all  the same and everything marked slow, with the libraries of all integrations
 # make test-busy the tests five times, with two busy loops next to them
 # make demo      a coreset of the built-in digits against uniform samples
 # make bench     the benchmark tables, as JSON
@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test: lint
 	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist worksteal --assert=plain -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
-test-all: lint types $(VENV)/.doors
+test-all: lint types $(VENV)/.integrations
 	$(BIN)/pytest -n 2
 
 # No test may depend on speed.
@@ -32,7 +32,7 @@ test-busy: $(INSTALLED)
 	(while :; do :; done) & first=$$!; (while :; do :; done) & second=$$!; trap "kill $$first $$second" EXIT; \
 	for run in 1 2 3 4 5; do $(BIN)/pytest -n 2 --dist worksteal -m "not slow" || exit 1; done
 
-$(VENV)/.doors: $(INSTALLED)
+$(VENV)/.integrations: $(INSTALLED)
 	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[all,notebooks]"
 	touch $@
 

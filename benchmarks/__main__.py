@@ -11,10 +11,10 @@ from bicore.errors import BicoreError
 
 NAMES = (
     *("selection", "busy", "regulariser", "memory", "kernels", "ablation", "comparison"),
-    *("comparison_embedding", "comparison_images", "rivals", "stream", "stream_moments"),
+    *("comparison_embedding", "comparison_images", "baselines", "stream", "stream_moments"),
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
     *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
-    *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "workers"),
+    *("battery", "worth", "estimates", "scale", "integrations", "peers_scale", "workers"),
     *("collapse", "hard", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
     *("goals", "check", "page"),
 )

@@ -1,5 +1,5 @@
 """docs/comparison.md, its figure and docs/tables/comparison.md, from the records of ``comparison``,
-``comparison_embedding``, ``comparison_images`` and ``rivals``."""
+``comparison_embedding``, ``comparison_images`` and ``baselines``."""
 
 import math
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def gap(rows: Sequence[Row], first: str, second: str, size: int) -> str:
 
 def selection_seconds() -> list[list[str]]:
     """Seconds of one selection of 250 of 1000 MNIST images, the fastest first."""
-    timed = where(read_record("rivals")["rows"], part="MNIST pool of 1000, 250 points")
+    timed = where(read_record("baselines")["rows"], part="MNIST pool of 1000, 250 points")
     found = {row["method"]: row["seconds"] for row in timed}
     for name in mnist()["peers"]:
         own = where(mnist()["rows"], method=name, size=250)

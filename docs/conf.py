@@ -32,7 +32,7 @@ def homes(modules: list[str]) -> dict[str, str]:
     for module in sorted(modules, key=lambda name: (name.count("."), name)):
         try:
             loaded = import_module(module)
-        except ImportError:  # the door of a host library that is not here
+        except ImportError:  # an integration whose library is not installed
             continue
         for name in getattr(loaded, "__all__", ()):
             thing = getattr(loaded, name)
@@ -69,7 +69,7 @@ autosummary_context = {"public": public_modules(), "homes": homes(public_modules
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
 autodoc_typehints = "none"
-#: Host libraries that are not here: their doors are described all the same.
+#: Libraries that are not installed: their integrations are documented all the same.
 HOSTS = ("imblearn", "avalanche", "datasets", "skactiveml", "distributed", "dask", "polars")
 autodoc_mock_imports = [name for name in HOSTS if find_spec(name) is None]
 numpydoc_show_class_members = False

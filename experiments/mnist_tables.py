@@ -58,7 +58,7 @@ def continual(problem: Problem) -> Sequence[Row]:
     ]
 
 
-@experiment("traps", "Continual learning, rivals as the authors' code runs them", PROBLEMS)
+@experiment("traps", "Continual learning, baselines as the authors' code runs them", PROBLEMS)
 def traps(problem: Problem) -> Sequence[Row]:
     """Rows as the authors' code runs them, to find the cause of a difference: networks are looked
     at with dropout on, gradient matching scales gradients to length 1, and k-center begins with the

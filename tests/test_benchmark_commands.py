@@ -105,7 +105,7 @@ SMALL = {
     "comparison_images": (
         [], {"PROTOCOL": replace(PROTOCOL, pool=40, sizes=(4,), steps=2, width=4)}
     ),
-    "rivals": ([], {"POINTS": 120, "SIZES": (6, 5), "benchmarks.comparison.POOL": 60}),
+    "baselines": ([], {"POINTS": 120, "SIZES": (6, 5), "benchmarks.comparison.POOL": 60}),
     "stream": ([], {"UPDATES": 48, "BATCH": 25, "CAPACITY": 10, "SLOTS": 3}),
     "stream_moments": ([], {"CASES": ((8, 16, 12, 200),), "PRODUCT": 50}),
     "moment_weights": ([], {"CAPACITIES": (10,), "STEPS": 3}),
@@ -132,7 +132,7 @@ SMALL = {
     "estimates": ([], {"ARRAYS": ((100, 8, ("default", "linear")),), "FILES": ((300, 8),),
                        "SIZE": 5, "BLOCK": 150}),
     "scale": ([], {"FILES": ((1500, 256), (2000, 256)), "QUALITY_SIZE": 20, "FEATURES": 16}),
-    "doors": ([], {"EMBEDDED": (200, 8), "TEXTS": (250, 500, 20), "SIZE": 5}),
+    "integrations": ([], {"EMBEDDED": (200, 8), "TEXTS": (250, 500, 20), "SIZE": 5}),
     "peers_scale": ([], {"COUNTS": (300,), "SHARES": (0.02,), "TEST_ROWS": 100, "LIMIT": 60}),
     "workers": (["--pool", "600"], {"SIZE": 5, "WIDTH": 8, "PARTS": 2}),
     "collapse": ([], {"SHARES": (0.3,), "SIZES": (2, 5), "ROWS": 100, "DIGITS": 200}),
@@ -151,7 +151,7 @@ SMALL = {
     "goals": (["--methods", "moment_memory"], {}),
     "check": ([], {}),
 }  # fmt: skip
-NEEDED = {"doors": "datasets", "workers": "distributed"}
+NEEDED = {"integrations": "datasets", "workers": "distributed"}
 
 
 @pytest.mark.parametrize("name", SMALL)

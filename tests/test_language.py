@@ -33,7 +33,6 @@ ALLOWED = {
     ("src/bicore/streaming/base.py", "learnt"): "a value of version 0.2",
     ("src/bicore/cli/app.py", "learnt"): "an option of version 0.2",
     ("src/bicore/streaming/moment_memory.py", "settled"): "a field of files of version 0.2",
-    ("docs/other-libraries.md", "doors"): "the name of a benchmark",
 }
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 

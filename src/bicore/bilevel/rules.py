@@ -102,7 +102,7 @@ class ReducibleLoss(Rule):
         return reference - engine.quantity(self.quantity, columns)
 
 
-#: By name, for the doors.
+#: Rules by name.
 RULES: dict[str, Callable[[], Rule]] = {
     rule.name: rule for rule in (OpenRule, Gradient, Gain, FirstOrder, ReducibleLoss)
 }

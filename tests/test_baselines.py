@@ -1,4 +1,4 @@
-"""Each rival against its definition, on cases small enough to work out by hand."""
+"""Each baseline against its definition, on cases small enough to work out by hand."""
 
 from itertools import combinations
 

@@ -43,7 +43,7 @@ def test_lists_in_a_column_are_rows(column, dtype):
 
 
 def test_polars_lists_are_rows():
-    polars = pytest.importorskip("polars", reason="polars is not installed (extra: doors)")
+    polars = pytest.importorskip("polars", reason="polars is not installed (extra: integrations)")
     frame = polars.DataFrame({"embedding": ROWS.tolist(), "label": LABELS})
     single = frame["embedding"].cast(polars.List(polars.Float32))
     for column in (single, single.to_frame(), single.cast(polars.Array(polars.Float32, 2))):

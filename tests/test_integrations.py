@@ -1,4 +1,4 @@
-"""The two doors into other people's code."""
+"""The integrations with scikit-learn and PyTorch."""
 
 import numpy as np
 import pandas as pd

@@ -195,7 +195,7 @@ def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, 
         monkeypatch.delitem(sys.modules, known)
     monkeypatch.setitem(sys.modules, host, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
-    door = getattr(importlib.import_module(module), name)
+    integration = getattr(importlib.import_module(module), name)
     monkeypatch.delitem(sys.modules, module)  # nobody else is to find this one
     with pytest.raises(InputError, match=rf"pip install 'bicore\[{host}\]'"):
-        door()
+        integration()

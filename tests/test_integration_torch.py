@@ -1,4 +1,4 @@
-"""PyTorch's door: data sets and loaders in, places in them out."""
+"""PyTorch: data sets and loaders in, positions in them out."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
 """Memory that data of other libraries take on their way in: docs/other-libraries.md.
 
-    python -m benchmarks doors --json [--record]
+    python -m benchmarks integrations --json [--record]
 
 A Hugging Face data set on disk, through ``from_hf`` and through Python lists; TF-IDF-like rows with
 the linear and the RBF kernel. Each in a process of its own: the most anonymous memory beyond what

@@ -1,7 +1,7 @@
 """Seconds of every method on the CPU: 10 000 points of 512 features, 500 chosen; and an MNIST pool
 of 1000, 250 chosen.
 
-    python -m benchmarks rivals --data DIR --record
+    python -m benchmarks baselines --data DIR --record
 
 Methods that look at a network get one that has been run over the points before: its pass is timed
 apart.
