@@ -39,7 +39,7 @@ class RefitEngine(ListedEngine):
         return torch.ones(len(self.chosen))
 
     def _objective(self, points):
-        gram = self.problem.train.matrix_or_none.numpy()
+        gram = self.problem.train.matrix.numpy()
         targets = self.problem.inner_targets.numpy()
         rho = self.problem.regulariser.rho(len(points))
         own = gram[np.ix_(points, points)]

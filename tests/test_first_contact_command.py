@@ -205,12 +205,13 @@ def test_l14_quiet_means_the_same_for_every_verb(command, place, monkeypatch):
 
 
 def test_m9_progress_fits_a_narrow_terminal(monkeypatch, capsys):
-    from bicore.runtime.clock import Clock, Ticker
+    from bicore.runtime.clock import Clock, ProgressLine
 
     monkeypatch.setenv("COLUMNS", "30")
-    ticker = Ticker(live=True, after=0.0, clock=Clock())
-    ticker.write("comparing 3/60  about 100 s left  facility-location-per-class, 50 points")
-    ticker.close()
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda stream: True)
+    line = ProgressLine(True, Clock(), 60, "comparing")
+    line.write("comparing 3/60  about 100 s left  facility-location-per-class, 50 points")
+    line.close()
     assert max(map(len, capsys.readouterr().err.split("\r"))) == 29
 
 

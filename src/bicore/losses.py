@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -136,9 +135,8 @@ class Loss(ABC):
     #: Cross-entropy over a softmax.
     softmax: ClassVar[bool] = False
 
-    @abstractmethod
     def outputs(self, targets: Targets) -> int:
-        """How many numbers a prediction has.
+        """Return how many numbers a prediction has: one for each class or target by default.
 
         Parameters
         ----------
@@ -153,31 +151,33 @@ class Loss(ABC):
         Raises
         ------
         InputError
-            Where the loss is not made for such targets.
+            If the loss does not fit such targets.
         """
+        return targets.outputs
 
-    @abstractmethod
     def prepare(
         self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
     ) -> Tensor:
-        """Targets as the other methods read them.
+        """Return targets as the other methods read them: one-hot rows and numbers by default.
 
         Parameters
         ----------
         targets : Targets
-            What is to be prepared.
+            The targets to prepare.
         reference : Targets
-            Those of the training data, for centring.
+            The targets of the training data, for centring.
         weights : Tensor
-            Of the training data.
+            Weights of the training data.
         like : Tensor
-            Of the dtype and on the device that is wanted.
+            A tensor with the dtype and the device to use.
 
         Returns
         -------
         Tensor
-            One row a point.
+            One row for each point.
         """
+        self.outputs(targets)  # refuses targets that do not fit
+        return encoded(targets, like)
 
     @abstractmethod
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
@@ -260,18 +260,13 @@ class Loss(ABC):
         return predictions
 
 
-def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> int:
+def _count_classes(name: str, targets: Targets) -> int:
     if targets.classes is None:
         raise InputError(
             f"loss={name!r} needs class labels, and y holds targets; use loss='squared' or "
             "task='classification'."
         )
-    count = len(targets.classes)
-    if exactly is not None and count > exactly:
-        raise InputError(
-            f"loss={name!r} is for {exactly} classes and y holds {count}; use loss='cross-entropy'."
-        )
-    return count
+    return len(targets.classes)
 
 
 def encoded(targets: Targets, like: Tensor) -> Tensor:
@@ -297,13 +292,7 @@ class CrossEntropy(Loss):
     softmax = True
 
     def outputs(self, targets: Targets) -> int:
-        return _needs_classes(self.name, targets)
-
-    def prepare(
-        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
-    ) -> Tensor:
-        self.outputs(targets)
-        return encoded(targets, like)
+        return _count_classes(self.name, targets)
 
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
         return -(torch.log_softmax(prediction, 1) * target).sum(1)
@@ -341,9 +330,6 @@ class SquaredError(Loss):
     centre: bool = True
     name = "squared"
     quadratic = True
-
-    def outputs(self, targets: Targets) -> int:
-        return targets.outputs
 
     def prepare(
         self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
@@ -387,7 +373,11 @@ class Logistic(Loss):
     name = "logistic"
 
     def outputs(self, targets: Targets) -> int:
-        _needs_classes(self.name, targets, exactly=2)
+        if _count_classes(self.name, targets) > 2:
+            raise InputError(
+                f"loss={self.name!r} is for 2 classes and y has {targets.outputs}; use "
+                "loss='cross-entropy'."
+            )
         return 1
 
     def prepare(
@@ -446,21 +436,8 @@ class CustomLoss(Loss):
     def outputs(self, targets: Targets) -> int:
         return self.output_count if self.output_count is not None else targets.outputs
 
-    def prepare(
-        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
-    ) -> Tensor:
-        return encoded(targets, like)
-
-    @cached_property
-    def _derivatives(
-        self,
-    ) -> tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[..., Tensor]]:
-        from torch.func import grad, hessian, vmap
-
-        return vmap(self.function), vmap(grad(self.function)), vmap(hessian(self.function))
-
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
-        values = self._derivatives[0](prediction, target)
+        values = torch.func.vmap(self.function)(prediction, target)
         if values.dim() != 1:
             raise InputError(
                 f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one point; it "
@@ -469,10 +446,11 @@ class CustomLoss(Loss):
         return values
 
     def gradient(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return self._derivatives[1](prediction, target)
+        gradients: Tensor = torch.func.vmap(torch.func.grad(self.function))(prediction, target)
+        return gradients
 
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
-        blocks = self._derivatives[2](prediction, target)
+        blocks = torch.func.vmap(torch.func.hessian(self.function))(prediction, target)
         smallest = torch.linalg.eigvalsh(blocks).min() if blocks.numel() else blocks.new_zeros(())
         if not smallest >= -CURVATURE_TOLERANCE * blocks.abs().max().clamp_min(1):
             raise NumericalError(

@@ -204,7 +204,7 @@ class Problem:
     def moment_pays(self, points: int) -> bool:
         """Whether forming ``moment`` costs less than reading the matrix for each of some points:
         both are stored, in float64, on a CPU, within the memory limit, and ρ is large enough."""
-        matrix = self.cross.matrix_or_none
+        matrix = self.cross.matrix
         if matrix is None or matrix.is_cuda or matrix.dtype != torch.float64:
             return False
         if self.regulariser.value < LEAST_SHARE * float(self.train.diagonal().max()):
@@ -215,7 +215,7 @@ class Problem:
     @cached_property
     def moment(self) -> Tensor:
         """KᵀDK among the training points."""
-        matrix = self.cross.matrix_or_none
+        matrix = self.cross.matrix
         assert matrix is not None
         return weighted_gram(matrix, self.outer_weights)
 

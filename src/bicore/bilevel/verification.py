@@ -163,7 +163,7 @@ class _PointKernel:
         if problem.same and self._columns is not None:
             self.gram = self._columns[index]
             return
-        held = problem.train.matrix_or_none
+        held = problem.train.matrix
         if held is not None:
             self.gram = held[index][:, index].double()
         else:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import as_features, as_tensor
+from bicore.data import Array, as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_number
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import handed_out
@@ -23,6 +23,10 @@ from bicore.sparse import SparsePoints, is_sparse
 _PROBE_ROWS = 16
 #: Largest deviation of a callable from symmetric and positive, relative to its values: float32.
 _PROBE_TOLERANCE = 1e-5
+#: Rows of a matrix that are compared with its columns at a time, so that no second one is made.
+GRAM_ROWS = 1024
+#: Rows, all or a sample, on which a matrix is tested for positive semi-definiteness.
+PSD_ROWS = 2000
 #: Blocks per side in which a symmetric matrix is computed, …
 GRAM_PARTS = 8
 #: … and the fewest rows of one; below that the calls cost more than they save.
@@ -475,19 +479,8 @@ class CallableKernel(Kernel):
         here = f"on the first {len(probe)} rows"
         if not torch.isfinite(values).all():
             raise NumericalError(f"kernel={self.name} returned a value that is not finite {here}.")
-        largest = float(values.abs().max().clamp_min(torch.finfo(values.dtype).tiny))
-        gap = float((values - values.T).abs().max()) / largest
-        if gap > _PROBE_TOLERANCE:
-            raise InputError(
-                f"kernel={self.name} is not symmetric: k(a, b) and k(b, a) differ by {gap:.2g} "
-                "relative."
-            )
-        smallest = float(torch.linalg.eigvalsh((values + values.T).double() / 2)[0])
-        if smallest < -_PROBE_TOLERANCE * largest * len(probe):
-            raise InputError(
-                f"kernel={self.name} is not positive semi-definite: its smallest eigenvalue is "
-                f"{smallest:.6g} {here}."
-            )
+        name = f"the matrix of kernel={self.name} {here}"
+        check_gram(values.numpy(), name, _PROBE_TOLERANCE, _PROBE_TOLERANCE)
         return self
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -497,6 +490,36 @@ class CallableKernel(Kernel):
             found, needed = tuple(matrix.shape), (len(a), len(b))
             raise InputError(f"kernel={self.name} returned shape {found}; {needed} is needed.")
         return matrix.to(a)
+
+
+def check_gram(matrix: Array, name: str, asymmetry: float, negative: float) -> None:
+    """Refuse a matrix that is not symmetric, or not positive semi-definite.
+
+    Both tolerances are relative to the largest diagonal entry, that of eigenvalues also to n.
+    """
+    scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
+    gap = max(
+        float(np.abs(matrix[top : top + GRAM_ROWS] - matrix[:, top : top + GRAM_ROWS].T).max())
+        for top in range(0, len(matrix), GRAM_ROWS)
+    )
+    if gap > asymmetry * scale:
+        raise InputError(
+            f"{name} is not symmetric: K and Kᵀ differ by {gap:.3g}; use (K + K.T) / 2 if that is "
+            "rounding."
+        )
+    sample = matrix
+    if len(matrix) > PSD_ROWS:
+        rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
+        sample = matrix[np.ix_(rows, rows)]
+    double = sample.astype(np.float64)
+    try:  # a Cholesky factor is the fastest proof
+        np.linalg.cholesky(double + negative * scale * len(sample) * np.eye(len(sample)))
+    except np.linalg.LinAlgError:
+        smallest = float(np.linalg.eigvalsh(double)[0])
+        raise InputError(
+            f"{name} is not positive semi-definite: its smallest eigenvalue is {smallest:.6g}; use "
+            "a kernel that is, or add that much to the diagonal."
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
-from bicore.kernels.base import Kernel
+from bicore.kernels.base import Kernel, check_gram
 from bicore.kernels.operators import (
     BLOCK_BYTES,
     CPU,
@@ -41,16 +41,9 @@ SMALLEST_BLOCK = 32
 LARGEST_BLOCK = 1024
 #: The same on a GPU.
 LARGEST_DEVICE_BLOCK = 8192
-#: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
-GRAM_TOLERANCE = 1e-6
-#: Rows of a given Gram matrix compared with their columns at a time, so that no second one is made.
-GRAM_ROWS = 1024
-#: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32
+#: Tolerances of a given Gram matrix for asymmetry and for negative eigenvalues: what float32
 #: rounding can do.
-PSD_TOLERANCE = 2e-7
-#: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond,
-#: on a sample this large.
-PSD_ROWS = 2000
+GRAM_TOLERANCE, PSD_TOLERANCE = 1e-6, 2e-7
 
 
 @dataclass(frozen=True)
@@ -118,8 +111,10 @@ def plan_operators(
     per_point = kernel.bytes_per_point(runtime.itemsize, shape)
     reserved = reserve.beside_matrix
     largest = LARGEST_BLOCK if runtime.torch_device.type == "cpu" else LARGEST_DEVICE_BLOCK
-    block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
-    block = min(block, largest)
+    room = max(min(BLOCK_BYTES, (limit - reserved) // 4), 0)
+    # side² · per_pair + 2 · side · per_point = room
+    side = (math.sqrt(per_point**2 + per_pair * room) - per_point) / per_pair
+    block = min(n, largest, max(SMALLEST_BLOCK, int(side)))
     pairs = block * block * per_pair
     norms = COPIES * min(8 * n * (n + rows), BLOCK_BYTES // 2) if reserve.norms else 0
     whole = stored + max(pairs + (n + rows) * per_point, norms) + reserved
@@ -164,22 +159,13 @@ def build_operators(
         return square, square if outer is None else Features(_features(kernel, outer), own)
     if plan.held is Held.GRAM:
         gram = _finite(kernel.gram(train, plan.block), kernel)
-        square = Gram(gram, symmetric=True, room=plan.limit - plan.needed)
+        square = Gram(gram, symmetric=True, spare=plan.limit - plan.needed)
         if outer is None:
             return square, square
         matrix = Blocked(kernel, outer, train, plan.block, device).evaluate(train)
         return square, Gram(_finite(matrix, kernel))
     square = Blocked(kernel, train, train, plan.block, device, plan.limit - plan.needed)
     return square, square if outer is None else Blocked(kernel, outer, train, plan.block, device)
-
-
-def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
-    """The side of the largest block whose pairs and points fit the room.
-
-    It solves side² · per_pair + 2 · side · per_point = room.
-    """
-    side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
-    return min(n, max(SMALLEST_BLOCK, int(side)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
@@ -231,41 +217,14 @@ def _precomputed(
             f"in addition to it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), "
             "ask for fewer points, or use float32."
         )
-    check_gram(x)
+    if x.ndim != 2 or x.shape[0] != x.shape[1]:
+        raise InputError(f"kernel='precomputed' needs a square x; it has shape {x.shape}.")
+    check_gram(x, "the Gram matrix", GRAM_TOLERANCE, PSD_TOLERANCE)
     own = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
-    square = Gram(own + offset if offset else own, symmetric=True, room=limit - needed)
+    square = Gram(own + offset if offset else own, symmetric=True, spare=limit - needed)
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
         columns = f"{outer_x.shape[1]} columns; {len(x)} are needed, one for each point"
         raise InputError(f"the outer set's precomputed kernel has {columns}.")
     return square, Gram(as_tensor(outer_x).to(square.matrix) + offset)
-
-
-def check_gram(matrix: Array) -> None:
-    """Square, symmetric and positive semi-definite, or an error with the number that says not."""
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"kernel='precomputed' needs a square x; it has shape {matrix.shape}.")
-    scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
-    gap = max(
-        float(np.abs(matrix[top : top + GRAM_ROWS] - matrix[:, top : top + GRAM_ROWS].T).max())
-        for top in range(0, len(matrix), GRAM_ROWS)
-    )
-    if gap > GRAM_TOLERANCE * scale:
-        raise InputError(
-            f"the Gram matrix is not symmetric: K and Kᵀ differ by {gap:.3g}; pass (K + K.T) / 2 "
-            "if that is rounding."
-        )
-    sample = matrix
-    if len(matrix) > PSD_ROWS:
-        rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
-        sample = matrix[np.ix_(rows, rows)]
-    double = sample.astype(np.float64)
-    try:  # a Cholesky factor is the fastest proof
-        np.linalg.cholesky(double + PSD_TOLERANCE * scale * len(sample) * np.eye(len(sample)))
-    except np.linalg.LinAlgError:
-        smallest = float(np.linalg.eigvalsh(double)[0])
-        raise InputError(
-            "the Gram matrix is not positive semi-definite: its smallest eigenvalue is "
-            f"{smallest:.6g}; use a kernel that is, or add that much to the diagonal."
-        ) from None

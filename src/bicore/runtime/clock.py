@@ -171,45 +171,6 @@ class Step:
 Progress = bool | Callable[[Step], None] | None
 
 
-def _line_width() -> int:
-    """Characters of a rewritten line: one less than the terminal has, or it would wrap."""
-    return shutil.get_terminal_size().columns - 1
-
-
-class Ticker:
-    """Text on standard error at intervals: one rewritten line, or separate lines in a log."""
-
-    def __init__(self, live: bool, after: float, clock: Clock) -> None:
-        self.live = live
-        self.every = PROGRESS_EVERY_SECONDS if live else LINE_EVERY_SECONDS
-        self.clock = clock
-        self.next = after
-        self.written = False
-
-    def due(self) -> bool:
-        """Whether the next update is due; if so, schedule the following one."""
-        if self.clock.seconds < self.next:
-            return False
-        self.next = self.clock.seconds + self.every
-        return True
-
-    def write(self, text: str) -> None:
-        """Write the text."""
-        self.written = True
-        if self.live:
-            width = _line_width()
-            text = f"{text[:width]:<{min(width, PROGRESS_WIDTH)}}"
-            print(f"\r{text}", end="", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Clear the rewritten line; lines of a log stay."""
-        if self.written and self.live:
-            print(f"\r{'':<{_line_width()}}\r", end="", file=sys.stderr, flush=True)
-        self.written = False
-
-
 class ProgressLine:
     """Progress on standard error: a rewritten line on a terminal, elsewhere lines if asked for."""
 
@@ -219,13 +180,14 @@ class ProgressLine:
         self.clock = clock
         self.total = total
         self.label = label
-        #: The share that is done, for a bar in a notebook.
-        self._share = 0.0
         self.bar = ProgressBar() if choice is True and in_notebook() else None
-        live = sys.stderr.isatty() or self.bar is not None
-        self._after = PROGRESS_AFTER_SECONDS if live else LINE_EVERY_SECONDS
-        self.ticker = Ticker(live, self._after, clock)
-        #: The last step in words, for the end of a log.
+        #: Whether text is replaced by the next one; the lines of a log stay.
+        self.live = sys.stderr.isatty() or self.bar is not None
+        self._after = PROGRESS_AFTER_SECONDS if self.live else LINE_EVERY_SECONDS
+        self._next = self._after
+        self._written = False
+        #: The share that is done, for a bar, and the last step in words, for the end of a log.
+        self._share = 0.0
         self._last = ""
         if self.visible:
             clock.listener = self.prepare
@@ -237,7 +199,7 @@ class ProgressLine:
         step = Step(done, self.total, objective, self.clock.seconds, left)
         if self.clock.listener is not None:  # the first point ends the messages of preparation
             self.clock.listener = None
-            self.ticker.next = 0.0 if self.ticker.written else self._after
+            self._next = 0.0 if self._written else self._after
         if self.callback is not None:
             self.callback(step)
             return
@@ -248,20 +210,33 @@ class ProgressLine:
         time = f"about {step.seconds_left:.0f} s left" if self.total and done else ""
         self._last = "  ".join(filter(None, [count, value, f"after {step.seconds:.1f} s"]))
         self._share = done / self.total if self.total else 0.0
-        if self.ticker.due():
-            self._write("  ".join(filter(None, [count, value, words, time])))
-
-    def _write(self, text: str) -> None:
-        if self.bar is None:
-            self.ticker.write(text)
-        else:
-            self.bar.draw(self._share, text)
+        if self._due():
+            self.write("  ".join(filter(None, [count, value, words, time])))
 
     def prepare(self, share: float | None = None) -> None:
         """Report progress before the first point."""
-        if self.ticker.due():
+        if self._due():
             part = "" if share is None else f"  {100 * share:.0f}% of a pass"
-            self._write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
+            self.write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
+
+    def _due(self) -> bool:
+        """Whether the next text is due; if so, schedule the following one."""
+        seconds = self.clock.seconds
+        due = seconds >= self._next
+        if due:
+            self._next = seconds + (PROGRESS_EVERY_SECONDS if self.live else LINE_EVERY_SECONDS)
+        return due
+
+    def write(self, text: str) -> None:
+        """Write the text."""
+        if self.bar is not None:
+            self.bar.draw(self._share, text)
+            return
+        self._written = True
+        if self.live:
+            width = _line_width()
+            text = f"\r{text[:width]:<{min(width, PROGRESS_WIDTH)}}"
+        print(text, end="" if self.live else "\n", file=sys.stderr, flush=True)
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -270,9 +245,15 @@ class ProgressLine:
         self.close()
 
     def close(self) -> None:
-        """Wipe the line, if one was written; a log ends with the last step."""
+        """Clear a rewritten line; a log ends with the last step."""
         self.clock.listener = None
-        if self._last and (self.bar is not None or not self.ticker.live):
-            self._write(self._last)
-        self._last = ""
-        self.ticker.close()
+        if self._last and (self.bar is not None or not self.live):
+            self.write(self._last)
+        if self._written and self.live:
+            print(f"\r{'':<{_line_width()}}\r", end="", file=sys.stderr, flush=True)
+        self._last, self._written = "", False
+
+
+def _line_width() -> int:
+    """Characters of a rewritten line: one less than the terminal has, or it would wrap."""
+    return shutil.get_terminal_size().columns - 1

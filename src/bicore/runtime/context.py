@@ -28,24 +28,6 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class Step:
-    """What a progress callback receives after each selected point."""
-
-    done: int
-    total: int
-    objective: float
-    seconds: float
-    left: float | None = None
-
-    @property
-    def seconds_left(self) -> float:
-        """A straight-line estimate: short, for steps grow dearer with the coreset."""
-        if self.left is not None:
-            return self.left
-        return self.seconds / max(self.done, 1) * (self.total - self.done)
-
-
-@dataclass(frozen=True)
 class Runtime:
     """Device, precision and limits of a computation.
 

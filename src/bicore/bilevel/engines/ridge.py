@@ -95,7 +95,7 @@ class DenseRidgeEngine(SquaredErrorEngine):
         """Whether the problem is small, on the CPU and stored."""
         train = problem.train
         cross = problem.cross
-        if train.matrix_or_none is None or cross.matrix_or_none is None:
+        if train.matrix is None or cross.matrix is None:
             return False
         entries = train.shape[1] * (train.shape[0] + cross.shape[0])
         return train.like.device.type == "cpu" and entries <= LARGEST
@@ -111,8 +111,8 @@ class DenseRidgeEngine(SquaredErrorEngine):
     def _empty(self) -> None:
         super()._empty()
         problem = self.problem
-        self.kernel = _array(problem.cross.matrix_or_none)
-        self.train = np.array(_array(problem.train.matrix_or_none))
+        self.kernel = _array(problem.cross.matrix)
+        self.train = np.array(_array(problem.train.matrix))
         self.outer = self.train if self.same else np.array(self.kernel)
         self.outer_residual = np.array(_array(problem.outer_targets))
         self.residual = self.outer_residual

@@ -56,7 +56,7 @@ class DoubleOperator:
         if operator.like.dtype != torch.float64:
             if operator.feature_rows is not None:
                 self.operator = Features(*(part.double() for part in operator.feature_rows))
-            self.matrix = operator.matrix_or_none
+            self.matrix = operator.matrix
 
     def columns(self, index: Tensor) -> Tensor:
         """K[:, index]."""

@@ -140,7 +140,7 @@ class _Nearest:
 def _distances_to_mean(operator: KernelOperator, weights: Tensor) -> Array:
     """Return the squared distance of every point to the weighted mean, up to a constant."""
     share = (weights / weights.sum()).to(operator.like)
-    towards = operator.matmul(share[:, None])[:, 0]
+    towards = operator.transposed_matmul(share[:, None])[:, 0]
     return np.asarray((operator.diagonal() - 2 * towards).double().cpu().numpy())
 
 

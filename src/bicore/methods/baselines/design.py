@@ -322,7 +322,7 @@ def square_root(train: KernelOperator) -> Tensor:
     """Return Φ (n × rank) with K = ΦΦᵀ."""
     if train.feature_rows is not None:
         return train.feature_rows[1].double()
-    matrix = train.matrix_or_none
+    matrix = train.matrix
     if matrix is None:
         raise MemoryLimitError(
             f"this design needs the {train.shape[0]} × {train.shape[1]} matrix, which does not fit "

@@ -169,7 +169,7 @@ def _products_with_means(operator: KernelOperator, codes: Array, weights: Tensor
     shares = weights.new_zeros(len(codes), len(totals))
     # Initial points of weight zero may form a group of weight zero, which has no mean.
     shares.scatter_(1, index[:, None], (weights / totals[index].clamp_min(1e-300))[:, None])
-    means = operator.matmul(shares.to(operator.like))
+    means = operator.transposed_matmul(shares.to(operator.like))
     return np.asarray(means.gather(1, index[:, None])[:, 0].double().cpu().numpy())
 
 
@@ -178,7 +178,7 @@ class _Match:
 
     def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
         self.operator = operator
-        total = operator.matmul(weights.to(operator.like)[:, None])[:, 0].double()
+        total = operator.transposed_matmul(weights.to(operator.like)[:, None])[:, 0].double()
         self.toward = total.cpu().numpy()
         self.square = float(weights.double() @ total)
         self.norms = operator.diagonal().double().clamp_min(0).sqrt().cpu().numpy()
