@@ -26,7 +26,7 @@ from bicore.kernels.operators import BLOCK_BYTES, Features
 from bicore.methods.base import Selector
 from bicore.methods.baselines.covering import ROOM, FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.methods.baselines.design import InducingPoints
-from bicore.methods.baselines.spaces import KernelSpace, OverSpace, squared_distances
+from bicore.methods.baselines.spaces import KernelSpace, OverSpace, squared_distances_to
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
 from bicore.methods.variants import Clusters, Reconstruction
@@ -185,7 +185,7 @@ def _distances(a: Tensor, b: Tensor) -> Tensor:
     rows = torch.cat([a, b]).flatten(1)
     operator = Features(rows, rows)
     index = torch.arange(len(a), device=rows.device)
-    return squared_distances(operator, operator.diagonal(), index).sqrt()
+    return squared_distances_to(operator, operator.diagonal(), index).sqrt()
 
 
 def _some_rows(data: Dataset) -> Array:

@@ -21,7 +21,7 @@ from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
 from bicore.networks.observe import Observed, as_module, observe
-from bicore.picking import in_id_order
+from bicore.picking import in_id_order, lowest
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, versions
 
@@ -46,6 +46,12 @@ class Job:
     outer: Dataset | None = None
 
     @property
+    def labels(self) -> Array:
+        """Labels or targets of the rows; a method that needs them is not run without."""
+        assert self.data.y is not None
+        return self.data.y
+
+    @property
     def like(self) -> torch.Tensor:
         """Empty tensor with the device and precision of the runtime."""
         runtime = self.context.runtime
@@ -58,8 +64,7 @@ class Job:
 
     def classes(self) -> Targets:
         """Encode the labels as codes 0 … C−1."""
-        assert self.data.y is not None
-        targets = read_targets(self.data.y)
+        targets = read_targets(self.labels)
         if targets.classes is None:
             raise InputError(f"{self.name} needs class labels; got y with numeric targets.")
         return targets
@@ -127,6 +132,11 @@ class Growth:
             self.end(Status.OUT_OF_TIME)
             return False
         return True
+
+    def best(self, scores: Array) -> int:
+        """Return the open place with the highest score; ties go to the smallest id."""
+        # rows are sorted by id
+        return lowest(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
 
     def end(self, status: Status, message: str | None = None) -> None:
         """Record how the selection ended; the default message counts the points."""

@@ -14,8 +14,8 @@ from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.methods.baselines.base import Growth, Job
-from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances
-from bicore.picking import lowest, step_rng
+from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
+from bicore.picking import step_rng
 
 FIRST_POINTS = ("random", "central")
 #: Distinguishes the draw of the summed rows from other draws of the same seed.
@@ -105,15 +105,14 @@ class KCenter(PerClassRule):
     def _apply(self, job: Job, growth: Growth) -> None:
         operator = self.space.operator(job, centre=True)
         nearest = _Nearest(operator, growth.order)
-        identity = np.arange(len(job.data))
         while growth.wants():
             if growth.order:
-                scores = -nearest.squared_distances()
+                scores = nearest.squared_distances()
             elif self.first == "central":
-                scores = _distances_to_mean(operator, job.weights)
+                scores = -_distances_to_mean(operator, job.weights)
             else:
-                scores = np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
-            place = lowest(np.where(growth.open, scores, np.inf), identity)
+                scores = -np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
+            place = growth.best(scores)
             nearest.add(place)
             growth.take(place, float(np.sqrt(nearest.squared_distances().max())))
 
@@ -130,7 +129,7 @@ class _Nearest:
 
     def add(self, place: int) -> None:
         index = torch.tensor([place], device=self.norms.device)
-        own = squared_distances(self.operator, self.norms, index)[:, 0]
+        own = squared_distances_to(self.operator, self.norms, index)[:, 0]
         torch.minimum(self.squared, own, out=self.squared)
 
     def squared_distances(self) -> Array:
@@ -202,7 +201,10 @@ class FacilityLocation(PerClassRule):
 
     def _apply(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values if self.per_class is True else None
-        mean_weight = _mean_weight(job) if self.counted else 1.0
+        with np.errstate(over="ignore"):
+            mean_weight = float(job.data.weights.sum() / len(job.data))
+        if self.counted and not math.isfinite(mean_weight):
+            raise InputError("the sum of weight overflows with counted=True; scale weight down.")
         distances = _Distances(
             self.space.operator(job, centre=True),
             None if codes is None else torch.from_numpy(codes).to(job.like.device),
@@ -212,11 +214,9 @@ class FacilityLocation(PerClassRule):
         coverage = _Coverage(distances, job.weights)
         for place in growth.order:
             coverage.add(place)
-        identity = np.arange(len(job.data))
         try:
             while growth.wants():
-                scores = np.where(growth.open, -coverage.gains.cpu().numpy(), np.inf)
-                place = lowest(scores, identity)
+                place = growth.best(coverage.gains.cpu().numpy())
                 coverage.add(place)
                 growth.take(place, coverage.mean())
         finally:
@@ -233,15 +233,6 @@ class FacilityLocation(PerClassRule):
         parts = [order[groups[order] == group] for group in np.unique(groups)]
         share = self.sample / count
         return np.sort(np.concatenate([part[: math.ceil(share * len(part))] for part in parts]))
-
-
-def _mean_weight(job: Job) -> float:
-    """Return the mean weight of the rows; refuse weights whose sum overflows."""
-    with np.errstate(over="ignore"):
-        mean = float(job.data.weights.sum() / len(job.data))
-    if not math.isfinite(mean):
-        raise InputError("the sum of weight overflows with counted=True; scale weight down.")
-    return mean
 
 
 def _count(growth: Growth, counts: Array) -> None:
@@ -294,7 +285,7 @@ class _Distances:
         return (self.rows(index) if known else self._computed(index))[0]
 
     def _computed(self, index: Tensor) -> Tensor:
-        distances = squared_distances(self.operator, self.norms, index).T.sqrt()
+        distances = squared_distances_to(self.operator, self.norms, index).T.sqrt()
         if self.codes is not None:
             distances.masked_fill_(self.codes[index][:, None] != self.codes, torch.inf)
         return distances

@@ -110,64 +110,41 @@ class _Design(OverSpace):
 
     def _grow(self, job: Job, growth: Growth) -> None:
         train = self._prior(job)
-        outer, weights = self._outer(train, job)
-        own = weights if outer is train else None
+        model = _Model(train, *self._outer(train, job), self._noise(train))
         if not self.precision:
-            sigma = 1.0 if self.noise == "auto" else float(self.noise)
-            return _grow_frequentist(train, own, sigma, job, growth)
-        noise = self._noise(train)
+            return _grow_frequentist(model, job, growth)
         if self.weighting == "uniform":
-            self._grow_binary(train, outer, weights, noise, job, growth)
+            self._grow_binary(model, job, growth)
         else:
-            features, moment = _moment(train, own)
-            _pursue(features, moment, noise, growth, job, self.weighting == "pursuit")
+            _pursue(model, job, growth, self.weighting == "pursuit")
         growth.objectives = [one / self.precision for one in growth.objectives]
-        for name in {"lower_bound", "relaxed_objective", "noise"} & set(growth.details):
-            growth.details[name] /= self.precision
-        if "path" in growth.details:
-            growth.details["path"] = [one / self.precision for one in growth.details["path"]]
+        for name in {"lower_bound", "relaxed_objective", "noise", "path"} & set(growth.details):
+            growth.details[name] = np.divide(growth.details[name], self.precision).tolist()
 
-    def _grow_binary(
-        self,
-        train: KernelOperator,
-        outer: KernelOperator,
-        weights: Tensor,
-        noise: float,
-        job: Job,
-        growth: Growth,
-    ) -> None:
-        state = Variances(train, outer, weights, noise, max(job.size, 1))
-        for place in growth.order:
-            state.add(place)
-            growth.objectives.append(state.objective)
-        while growth.wants():
-            scores = np.where(growth.open, -state.gains().cpu().numpy(), np.inf)
-            place = lowest(scores, job.data.ids)
-            state.add(place)
-            growth.take(place, state.objective)
-        objective, growth.unverified = verify_variance(
-            train, outer, weights, noise, growth.order, state.objective
-        )
+    def _grow_binary(self, model: _Model, job: Job, growth: Growth) -> None:
+        state = Variances(model, max(job.size, 1))
+        _grow_by_gains(state, growth)
+        objective, growth.unverified = model.verify(growth.order, state.objective)
         growth.objectives[-1:] = [objective] * bool(growth.objectives)
         # γ, and the share of the best decrease that greedy selection is sure to reach
-        ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
+        ratio = 1 / (1 + float(model.train.diagonal().double().max()) / model.noise)
         guarantee = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
-        growth.details |= {"noise": noise, **guarantee}
+        growth.details |= {"noise": model.noise, **guarantee}
         if self.certify:
             try:
-                own = weights if outer is train else None
-                growth.details |= _lower_bound(train, own, noise, job, growth, objective)
+                growth.details |= _lower_bound(model, job, growth, objective)
             except NumericalError as error:
-                known = f"{growth.unverified}; " if growth.unverified else ""
-                growth.unverified = f"{known}{error}"
+                growth.unverified = "; ".join(filter(None, [growth.unverified, str(error)]))
 
     def _prior(self, job: Job) -> KernelOperator:
         return self.space.operator(job)
 
     def _noise(self, train: KernelOperator) -> float:
-        """The noise for the prior of precision 1: λσ²."""
+        """The noise for the prior of precision 1: λσ²; σ² itself without a prior."""
         if self.noise != "auto":
-            return float(self.noise) * self.precision
+            return float(self.noise) * (self.precision or 1.0)
+        if not self.precision:
+            return 1.0
         mean = float(train.diagonal().double().mean())
         if not mean > 0:
             raise InputError("noise='auto' needs points of prior variance > 0; give noise.")
@@ -266,28 +243,92 @@ class ADesign(_Design):
         return super()._prior(replace(job, context=replace(job.context, runtime=runtime)))
 
     def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
-        parameters = parameters_of(train)
+        parameters = parameter_operator(train)
         return parameters, parameters.like.new_ones(parameters.shape[0])
+
+
+def _grow_by_gains(state: Variances | _Information, growth: Growth) -> None:
+    """Take the point with the largest gain until there are enough, after the given ones."""
+    for place in growth.order:
+        state.add(place)
+        growth.objectives.append(state.objective)
+    while growth.wants():
+        place = growth.best(state.gains().cpu().numpy())
+        state.add(place)
+        growth.take(place, state.objective)
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """A prior: covariances of the points, those of the outer set with them, weights v, noise σ²."""
+
+    train: KernelOperator
+    outer: KernelOperator
+    weights: Tensor
+    noise: float
+
+    @property
+    def prior_variances(self) -> Tensor:
+        """k(o, o) over the outer set, in float64: of the points, or 1 for each parameter."""
+        if self.outer is self.train:
+            return self.train.diagonal().double()
+        return torch.ones(self.outer.shape[0], dtype=torch.float64, device=self.weights.device)
+
+    def features_and_moment(self) -> tuple[Tensor, Tensor]:
+        """Return Φ and M: Σ v φφᵀ over the points, or the identity over the parameters."""
+        features = square_root(self.train)
+        if self.outer is not self.train:
+            return features, torch.eye(features.shape[1]).to(features)
+        return features, summed_over_rows(features, features, self.weights.double())
+
+    def verify(self, points: Sequence[int], reported: float) -> tuple[float, str]:
+        """Compute the objective again in float64; return it with a note if they differ."""
+        try:
+            value = self.remaining_variance(points)
+        except NumericalError as error:
+            return reported, f"objective: not verified, computing it again failed ({error})"
+        share = TOLERANCE[self.train.like.dtype]
+        if abs(reported - value) <= share * value:
+            return reported, ""
+        return value, (
+            f"objective: {value:.9g} computed again in float64; the selection computed "
+            f"{reported:.9g}, which differs by more than {share:g} of it; "
+            f"{suggest_fix(self.train, 'noise')}"
+        )
+
+    def remaining_variance(self, points: Sequence[int]) -> float:
+        """Return G(S) = ½ Σ_i v_i K'_ii, with few differences of equal numbers."""
+        index = torch.tensor(list(points), dtype=torch.long, device=self.train.like.device)
+        own, other = self.train.feature_rows, self.outer.feature_rows
+        weights, prior = self.weights.double(), self.prior_variances
+        if own is not None and other is not None:
+            rows = own[1][index].double()
+            if rows.shape[1] <= len(rows):  # (I + ΦᵀΦ/σ²)⁻¹ directly, without differences
+                lower = _factor(rows.T @ rows / self.noise, 1.0)
+                variances = torch.cat([_squared_norms(lower, b.T) for b in split_rows(other[0])])
+                return 0.5 * float(weights @ variances)
+            lower = _factor(rows @ rows.T, self.noise)
+            prior = torch.cat([block.square().sum(1) for block in split_rows(other[0])])
+            known = [_squared_norms(lower, rows @ block.T) for block in split_rows(other[0])]
+        else:
+            columns = self.outer.columns(index)
+            square = columns if self.outer is self.train else self.train.columns(index)
+            lower = _factor(square[index].double(), self.noise)
+            known = [_squared_norms(lower, block.T) for block in split_rows(columns)]
+        return 0.5 * float(weights @ (prior - torch.cat(known)))
 
 
 class Variances:
     """Posterior variances given the chosen points, by rank-one updates in float64."""
 
-    def __init__(
-        self,
-        train: KernelOperator,
-        outer: KernelOperator,
-        weights: Tensor,
-        noise: float,
-        capacity: int,
-    ) -> None:
-        self.noise = noise
-        self.weights = weights.double()
-        self.posterior = posterior_of(train, outer, weights, capacity)
-        self.variance = train.diagonal().double().clone()
-        self.power = outer.weighted_column_norms(weights).double()
-        self.objective = 0.5 * float(self.weights @ prior_variances(outer, train).double())
-        self.allowed = rounding_allowed(train.like.dtype, float(self.variance.max()), noise)
+    def __init__(self, model: _Model, capacity: int) -> None:
+        self.noise = model.noise
+        self.posterior = posterior_of(model.train, model.outer, model.weights, capacity)
+        self.variance = model.train.diagonal().double().clone()
+        self.power = model.outer.weighted_column_norms(model.weights).double()
+        self.objective = 0.5 * float(model.weights.double() @ model.prior_variances)
+        largest = float(self.variance.max())
+        self.allowed = rounding_allowed(model.train.like.dtype, largest, self.noise)
 
     def gains(self) -> Tensor:
         """Return the decrease of the objective for every point that might be added."""
@@ -305,12 +346,7 @@ class Variances:
         self.variance.clamp_min_(0)
 
 
-def prior_variances(outer: KernelOperator, train: KernelOperator) -> Tensor:
-    """Return k(o, o) over the outer set: of the points, or 1 for each parameter."""
-    return train.diagonal() if outer is train else train.like.new_ones(outer.shape[0])
-
-
-def parameters_of(train: KernelOperator) -> KernelOperator:
+def parameter_operator(train: KernelOperator) -> KernelOperator:
     """Return the covariance of the model's parameters (rows) with its values at the points."""
     if train.feature_rows is None:
         return Gram(square_root(train).T.contiguous())
@@ -336,56 +372,6 @@ def square_root(train: KernelOperator) -> Tensor:
     return root
 
 
-def verify_variance(
-    train: KernelOperator,
-    outer: KernelOperator,
-    weights: Tensor,
-    noise: float,
-    points: Sequence[int],
-    reported: float,
-) -> tuple[float, str]:
-    """Compute the objective again in float64; return it with a note if it is not as reported."""
-    try:
-        value = remaining_variance(train, outer, weights, noise, points)
-    except NumericalError as error:
-        return reported, f"objective: not verified, computing it again failed ({error})"
-    share = TOLERANCE[train.like.dtype]
-    if abs(reported - value) <= share * value:
-        return reported, ""
-    return value, (
-        f"objective: {value:.9g} computed again in float64; the selection computed "
-        f"{reported:.9g}, which differs by more than {share:g} of it; {suggest_fix(train, 'noise')}"
-    )
-
-
-def remaining_variance(
-    train: KernelOperator,
-    outer: KernelOperator,
-    weights: Tensor,
-    noise: float,
-    points: Sequence[int],
-) -> float:
-    """Return G(S) = ½ Σ_i v_i K'_ii over the outer set, with few differences of equal numbers."""
-    index = torch.tensor(list(points), dtype=torch.long, device=train.like.device)
-    own, other = train.feature_rows, outer.feature_rows
-    prior = prior_variances(outer, train).double()
-    if own is not None and other is not None:
-        rows = own[1][index].double()
-        if rows.shape[1] <= len(rows):  # (I + ΦᵀΦ/σ²)⁻¹ directly, without differences
-            lower = _factor(rows.T @ rows / noise, 1.0)
-            variances = torch.cat([_squared_norms(lower, b.T) for b in split_rows(other[0])])
-            return 0.5 * float(weights.double() @ variances)
-        lower = _factor(rows @ rows.T, noise)
-        prior = torch.cat([block.square().sum(1) for block in split_rows(other[0])])
-        known = [_squared_norms(lower, rows @ block.T) for block in split_rows(other[0])]
-    else:
-        columns = outer.columns(index)
-        square = (columns if outer is train else train.columns(index))[index].double()
-        lower = _factor(square, noise)
-        known = [_squared_norms(lower, block.T) for block in split_rows(columns)]
-    return 0.5 * float(weights.double() @ (prior - torch.cat(known)))
-
-
 def _factor(matrix: Tensor, diagonal: float) -> Tensor:
     """Return the Cholesky factor with a number added to the diagonal."""
     matrix = matrix.clone()
@@ -399,24 +385,13 @@ def _squared_norms(lower: Tensor, columns: Tensor) -> Tensor:
     return halves.square().sum(0)
 
 
-def _lower_bound(
-    train: KernelOperator,
-    weights: Tensor | None,
-    noise: float,
-    job: Job,
-    growth: Growth,
-    objective: float,
-) -> dict[str, Any]:
-    """Return a lower bound for every choice of this size, and the relaxed weights of all rows.
-
-    Without ``weights`` the objective is the variance of the parameters.
-    """
-    features, moment = _moment(train, weights)
-    relaxed = relax(features, moment, noise, len(growth.order))
-    if not relaxed.bound <= objective + TOLERANCE[train.like.dtype] * objective:
+def _lower_bound(model: _Model, job: Job, growth: Growth, objective: float) -> dict[str, Any]:
+    """Return a lower bound for every choice of this size, and the relaxed weights of all rows."""
+    relaxed = relax(*model.features_and_moment(), model.noise, len(growth.order))
+    if not relaxed.bound <= objective + TOLERANCE[model.train.like.dtype] * objective:
         raise NumericalError(
             f"certify: the lower bound {relaxed.bound:.9g} is above the objective "
-            f"{objective:.9g}, so it was left out; {suggest_fix(train, 'noise')}"
+            f"{objective:.9g}, so it was left out; {suggest_fix(model.train, 'noise')}"
         )
     every = np.zeros(job.total)
     every[job.rows] = relaxed.weights.cpu().numpy()
@@ -426,14 +401,6 @@ def _lower_bound(
         "gap": _gap(objective, relaxed.bound),
         "relaxed_weights": every.tolist(),
     }
-
-
-def _moment(train: KernelOperator, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return Φ and M: the weighted sum of φφᵀ, or the identity without weights."""
-    features = square_root(train)
-    if weights is None:
-        return features, torch.eye(features.shape[1]).to(features)
-    return features, summed_over_rows(features, features, weights.double())
 
 
 def _gap(objective: float, bound: float) -> float:
@@ -499,15 +466,13 @@ def relaxed_objective(
     return 0.5 * float((inverse * moment).sum()), gradient
 
 
-def _pursue(
-    features: Tensor, moment: Tensor, noise: float, growth: Growth, job: Job, corrective: bool
-) -> None:
+def _pursue(model: _Model, job: Job, growth: Growth, corrective: bool) -> None:
     """Grow weights with Σw ≤ m along the steepest coordinates.
 
-    ``corrective`` optimises all weights after every step.
-
-    The budget m is part of the features, so that weights are shares of it.
+    ``corrective`` optimises all weights after every step. The budget m is part of the features, so
+    that weights are shares of it.
     """
+    (features, moment), noise = model.features_and_moment(), model.noise
     scaled = features * math.sqrt(job.size)
     shares = features.new_zeros(len(features))
     for place in growth.order:
@@ -543,31 +508,22 @@ def _pursue(
     growth.details |= {"noise": noise, "lower_bound": bound, "path": path}
 
 
-def _grow_frequentist(
-    train: KernelOperator, weights: Tensor | None, noise: float, job: Job, growth: Growth
-) -> None:
+def _grow_frequentist(model: _Model, job: Job, growth: Growth) -> None:
     """Grow by G(S) = ½σ² tr(M (Φ_SᵀΦ_S)⁻¹), after points that span all features."""
-    features, moment = _moment(train, weights)
-    state = _Information(features, moment, noise)
+    features, moment = model.features_and_moment()
+    state = _Information(features, moment, model.noise)
     if job.size < features.shape[1]:
         raise InputError(
             f"size={job.size} leaves the information matrix of {features.shape[1]} features "
             "singular; ask for at least as many points, or give a precision > 0."
         )
-    for place in growth.order:
-        state.add(place)
-        growth.objectives.append(state.objective)
-    while growth.wants():
-        scores = np.where(growth.open, -state.gains().cpu().numpy(), np.inf)
-        place = lowest(scores, job.data.ids)
-        state.add(place)
-        growth.take(place, state.objective)
+    _grow_by_gains(state, growth)
     if math.isinf(state.objective) and len(growth.order) == job.size:
         raise InputError(
             f"the information matrix of {job.size} points in {features.shape[1]} features is "
             "singular; drop columns that depend on others, or give a precision > 0."
         )
-    growth.details |= {"noise": noise}
+    growth.details |= {"noise": model.noise}
 
 
 class _Information:

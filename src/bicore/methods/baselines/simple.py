@@ -14,7 +14,7 @@ from bicore.kernels.operators import BLOCK_BYTES
 from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
 from bicore.methods.sampling import order_by_rounds
 from bicore.networks.observe import Observed, dropout_probabilities
-from bicore.picking import lowest, step_rng
+from bicore.picking import step_rng
 from bicore.runtime.clock import checkpoint
 
 DIFFICULTIES = ("error", "loss", "margin")
@@ -64,10 +64,8 @@ class ClassBalanced(PlainSelector):
     def _grow(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values
         rng = np.random.default_rng(job.seed)
-        count = int(codes.max()) + 1
         rank = _random_rank(rng, len(codes))
-        priority = rng.permutation(count)
-        growth.take_all(_in_rounds(growth, codes, rank, priority))
+        growth.take_all(_in_rounds(growth, codes, rank, rng.permutation(int(codes.max()) + 1)))
 
 
 @dataclass(frozen=True)
@@ -184,9 +182,8 @@ class Stratified(PlainSelector):
             return _losses(job)
         job.classes()  # refuses numeric targets
         observed = job.observed()
-        assert job.data.y is not None
         if self.difficulty == "error":
-            return np.asarray(observed.residuals(job.data.y).norm(dim=1).cpu().numpy())
+            return np.asarray(observed.residuals(job.labels).norm(dim=1).cpu().numpy())
         probabilities = observed.log_probabilities().exp()
         columns = _label_columns(observed, job)
         own = probabilities.gather(1, columns)
@@ -197,24 +194,20 @@ class Stratified(PlainSelector):
 def _intervals(values: Array, count: int) -> Array:
     """Return the number of the interval of equal width in which each value lies."""
     low, high = float(values.min()), float(values.max())
-    if high == low:
-        return np.zeros(len(values), dtype=np.int64)
-    numbers = (count * (values - low) / (high - low)).astype(np.int64)
+    numbers = (count * (values - low) / ((high - low) or 1.0)).astype(np.int64)
     return np.asarray(np.minimum(numbers, count - 1))  # the highest belongs to the last one
 
 
 def _label_columns(observed: Observed, job: Job) -> Tensor:
     """Return the output of each row's label, as a column."""
-    assert job.data.y is not None
-    return torch.from_numpy(observed.columns(job.data.y))[:, None].to(observed.outputs.device)
+    return torch.from_numpy(observed.columns(job.labels))[:, None].to(observed.outputs.device)
 
 
 def _losses(job: Job) -> Array:
     """Return the loss of every row under the current model."""
     observed = job.observed()
-    assert job.data.y is not None
-    if job.data.y.dtype.kind == "f":  # the residual of the squared error is 2(h − y)
-        return np.asarray((observed.residuals(job.data.y) / 2).square().sum(1).cpu().numpy())
+    if job.labels.dtype.kind == "f":  # the residual of the squared error is 2(h − y)
+        return np.asarray((observed.residuals(job.labels) / 2).square().sum(1).cpu().numpy())
     logs = observed.log_probabilities()
     return np.asarray(-logs.gather(1, _label_columns(observed, job))[:, 0].cpu().numpy())
 
@@ -283,21 +276,17 @@ class BatchBALD(PlainSelector):
         check_integer("configurations", self.configurations)
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        joint = JointLabels(self._probabilities(job), self.configurations, job.seed)
-        for place in growth.order:
-            joint.add(place)
-        identity = np.arange(len(job.data))
-        while growth.wants():
-            information = joint.information()
-            place = lowest(np.where(growth.open, -information, np.inf), identity)
-            joint.add(place)
-            growth.take(place, float(information[place]))
-
-    def _probabilities(self, job: Job) -> Tensor:
-        """Return class probabilities of every point under every dropout mask."""
         module = job.module("batchbald samples by dropout and needs the module itself.")
         by_draw = dropout_probabilities(module, job.data.x, self.draws, job.seed)
-        return check_outputs(job, by_draw).to(job.like.device).permute(1, 0, 2)
+        probabilities = check_outputs(job, by_draw).to(job.like.device).permute(1, 0, 2)
+        joint = JointLabels(probabilities, self.configurations, job.seed)
+        for place in growth.order:
+            joint.add(place)
+        while growth.wants():
+            information = joint.information()
+            place = growth.best(information)
+            joint.add(place)
+            growth.take(place, float(information[place]))
 
 
 class JointLabels:
@@ -346,21 +335,19 @@ class JointLabels:
         return np.asarray(information.cpu().numpy())
 
     def _entropies(self) -> Tensor:
-        """Return H(chosen, x) for every x."""
-        draws = self.probabilities.shape[1]
-        if self.exact is not None:
-            return self._sum_entropy(self.exact / draws, None)
-        # Rows are scaled to mean 1 over the draws, so that long products do not underflow.
-        scale = torch.logsumexp(self.sampled, 1) - np.log(draws)
-        scaled = (self.sampled - scale[:, None]).exp() / draws
-        return self._sum_entropy(scaled, scale)
+        """Return H(chosen, x) for every x: −Σ q log q over joint labels and classes.
 
-    def _sum_entropy(self, rows: Tensor, scale: Tensor | None) -> Tensor:
-        """Return −Σ q log q over joint labels and classes, in blocks of points.
-
-        With a ``scale`` the rows are samples, and the sum is their mean, weighted by importance.
+        Of sampled joint labels the sum is a mean, weighted by importance.
         """
         result = self.probabilities.new_empty(len(self.probabilities))
+        draws = self.probabilities.shape[1]
+        scale = None
+        if self.exact is not None:
+            rows = self.exact / draws
+        else:
+            # Rows are scaled to mean 1 over the draws, so that long products do not underflow.
+            scale = torch.logsumexp(self.sampled, 1) - np.log(draws)
+            rows = (self.sampled - scale[:, None]).exp() / draws
         block = max(1, BLOCK_BYTES // (8 * len(rows) * self.classes))
         for start in range(0, len(result), block):
             checkpoint()

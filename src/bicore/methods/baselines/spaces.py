@@ -51,9 +51,18 @@ class Space(ABC):
         """Whether inner products need the current model."""
         return False
 
-    @abstractmethod
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         """Return the inner products of a job's rows."""
+        rows = self._vectors(job).to(job.like)
+        if normalise:
+            rows = _unit(rows)
+        elif centre:
+            rows = rows - rows.mean(0)
+        return Features(rows, rows)
+
+    def _vectors(self, job: Job) -> Tensor:
+        """Return a job's rows in this space, if it has vectors."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,8 @@ class RawFeatures(Space):
 
     name = "features"
 
-    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        return _features(as_tensor(job.data.x).flatten(1).to(job.like), normalise, centre)
+    def _vectors(self, job: Job) -> Tensor:
+        return as_tensor(job.data.x).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,8 @@ class Embedding(Space):
     name = "embedding"
     needs_model = True
 
-    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        return _features(job.observed(self.layer).embedding.to(job.like), normalise, centre)
+    def _vectors(self, job: Job) -> Tensor:
+        return job.observed(self.layer).embedding
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,8 @@ class Predictions(Space):
     name = "predictions"
     needs_model = True
 
-    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        predictions = check_outputs(job, job.observed().log_probabilities().exp())
-        return _features(predictions.to(job.like), normalise, centre)
+    def _vectors(self, job: Job) -> Tensor:
+        return check_outputs(job, job.observed().log_probabilities().exp())
 
 
 @dataclass(frozen=True)
@@ -108,12 +116,8 @@ class LastLayerGradients(Space):
     needs_model = True
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        assert job.data.y is not None
-        factors = job.observed().gradient_factors(job.data.y)
-        residuals, inputs = (factor.to(job.like) for factor in factors)
-        if normalise:
-            return OuterProducts(_unit(residuals), _unit(inputs))
-        return OuterProducts(residuals, inputs)
+        factors = [one.to(job.like) for one in job.observed().gradient_factors(job.labels)]
+        return OuterProducts(*(map(_unit, factors) if normalise else factors))
 
 
 @dataclass(frozen=True)
@@ -129,14 +133,8 @@ class KernelSpace(Space):
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         kernel = Normalised(self.kernel) if normalise else self.kernel
         beside = 8 * len(job.data) * (job.size + VECTORS_BESIDE)
-        train, _ = build_operators(
-            kernel.fitted(job.data.x),
-            job.data.x,
-            None,
-            Reserve(beside, beside),
-            job.context.runtime,
-        )
-        return train
+        fitted, reserve = kernel.fitted(job.data.x), Reserve(beside, beside)
+        return build_operators(fitted, job.data.x, None, reserve, job.context.runtime)[0]
 
 
 SPACES: dict[str, Space] = {
@@ -234,8 +232,7 @@ class PerClassRule(OverSpace):
             self._apply(job, growth)
 
     def _apply_within_classes(self, job: Job, growth: Growth) -> None:
-        assert job.data.y is not None
-        strata = strata_of(read_targets(job.data.y), min(QUANTILES, job.size))
+        strata = strata_of(read_targets(job.labels), min(QUANTILES, job.size))
         given = np.bincount(strata[job.given], minlength=strata.max() + 1)
         counts = np.bincount(strata[growth.open], minlength=len(given)) + given
         wanted = allocate_points(counts, job.size, self.per_class == "balanced", given)
@@ -258,7 +255,7 @@ class PerClassRule(OverSpace):
         """Apply the rule to all rows of the job."""
 
 
-def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
+def squared_distances_to(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
     """Return ‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly 0 at k."""
     if not torch.isfinite(norms).all():
         raise NumericalError("squared lengths of points are not finite; scale the features.")
@@ -271,14 +268,6 @@ def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) ->
         correct_distances(result, norms, norms[index], rows, columns[index], share)
     result[own] = 0
     return result
-
-
-def _features(rows: Tensor, normalise: bool, centre: bool) -> Features:
-    if normalise:
-        rows = _unit(rows)
-    elif centre:
-        rows = rows - rows.mean(0)
-    return Features(rows, rows)
 
 
 def _unit(rows: Tensor) -> Tensor:
