@@ -198,7 +198,7 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    options = _given(select, locals())
+    options = given_options(select, locals())
     runtime = runtime or Runtime()
     notes: tuple[str, ...] = ()
     if isinstance(model, str):
@@ -329,7 +329,7 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    options = options_for_model(model, method, _given(estimate, locals()))
+    options = options_for_model(model, method, given_options(estimate, locals()))
     runtime = runtime or Runtime()
     _refuse_size_as_labels(y)
     if is_in_parts(x):
@@ -406,7 +406,7 @@ def reweight(
     >>> found.objective <= found.details["start_objective"]
     True
     """
-    options = _given(reweight, locals())
+    options = given_options(reweight, locals())
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge = _load(x, y, sample_weight, outer, runtime)
     return selector.reweight(
@@ -476,7 +476,7 @@ def influence(
     >>> bicore.influence(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1).shape
     (50,)
     """
-    options = _given(influence, locals())
+    options = given_options(influence, locals())
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge = _load(x, y, sample_weight, outer, runtime)
     return selector.influence(
@@ -566,7 +566,7 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
-def _given(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+def given_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a call that differ from their defaults."""
     options = inspect.signature(function).parameters
     return {

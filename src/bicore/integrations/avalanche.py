@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.integrations.torch import Sight
+from bicore.integrations.torch import RowEmbedder
 from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
@@ -320,11 +320,12 @@ class _Rows:
         """The rows, and a context with the output of the model for methods that use it."""
         model = strategy.model if self.model == STRATEGY else self.model
         runtime = Runtime(progress=False)
-        sight = Sight(torch.nn.Flatten() if model is None else model, self.layer, runtime, Clock())
+        module = torch.nn.Flatten() if model is None else model
+        embedder = RowEmbedder(module, self.layer, runtime, Clock())
         reading = open_data(data.eval(), batch_size=self.batch_size)
         if not needs_model:
-            return sight.rows(reading), Context(runtime=runtime)
+            return embedder.embed(reading), Context(runtime=runtime)
         if model is None:
             raise InputError("this method uses a model; give model='strategy'.")
-        rows, seen = sight.observed(reading)
+        rows, seen = embedder.observe(reading)
         return rows, Context(seen, runtime)

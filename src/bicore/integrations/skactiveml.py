@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bicore.active import join_pool, query_by_variance
+from bicore.active import join_pool, query, query_by_variance
 from bicore.data import Array, Dataset, Task
 from bicore.errors import InputError
 from bicore.integrations import missing_base
+from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Clusters, Reconstruction
 from bicore.runtime.context import Runtime
@@ -115,35 +116,44 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         """Places in the pool, and a function that computes the utilities of the pool."""
         selector = self.selector or BilevelSelector("ntk", intercept=0.0, exact=True)
         selector = selector.fill_as_paper()
-        seed = int(self.random_state_.randint(2**31 - 1))
+        more = self._draw_options()
         regression = selector.task is Task.REGRESSION
         # missing labels make floats of integers, so classes are given by codes
         labels = y.astype(np.float64) if regression else np.unique(y, return_inverse=True)[1]
-        begun = list(range(len(x)))
-        more: dict[str, Any] = {"random_state": seed, "runtime": self.runtime}
         if len(np.unique(labels)) >= (1 if regression else 2):
             guesses = selector.predict(Dataset(x, labels), pool, **more)
-            data = judged = join_pool(x, labels, pool, guesses)
-            chooser: Any = selector
+            data = join_pool(x, labels, pool, guesses)
+            places = query(
+                x, labels, pool, count, pseudo_labels=guesses, selector=selector, **more
+            ).indices
         else:
-            data = join_pool(x, None, pool, None)
             chooser = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
-            selector, judged, _ = chooser.as_bilevel(data)
-        size = len(x) + count
-        found = chooser.select(
-            data, size, initial=begun, random_state=seed, runtime=self.runtime
-        ).indices
-        places = found[found >= len(x)] - len(x)
+            places = _select_without_labels(chooser, x, pool, count, more)
+            selector, data, _ = chooser.as_bilevel(join_pool(x, None, pool, None))
 
         def utilities() -> Array:
             values = np.empty((count, len(pool)))
             for step in range(count):
-                chosen = [*begun, *(len(x) + places[:step])]
-                values[step] = selector.influence(judged, chosen, **more)[len(x) :]
+                chosen = [*range(len(x)), *(len(x) + places[:step])]
+                values[step] = selector.influence(data, chosen, **more)[len(x) :]
                 values[step, places[:step]] = np.nan
             return values
 
         return places, utilities
+
+    def _draw_options(self) -> dict[str, Any]:
+        """Draw the seed of a selection; return it with the runtime, as keywords."""
+        seed = int(self.random_state_.randint(2**31 - 1))
+        return {"random_state": seed, "runtime": self.runtime}
+
+
+def _select_without_labels(
+    chooser: Selector, x: Array, pool: Array, count: int, more: dict[str, Any]
+) -> Array:
+    """Places in the pool of the points that a method without labels adds to the others."""
+    data, begun = join_pool(x, None, pool, None), list(range(len(x)))
+    found = chooser.select(data, len(x) + count, initial=begun, **more).indices
+    return np.asarray(found[found >= len(x)] - len(x))
 
 
 class VarianceQuery(CoresetQuery):
@@ -176,21 +186,12 @@ class VarianceQuery(CoresetQuery):
         super().__init__(None, missing_label, random_state, runtime)
 
     def _select(self, x: Array, y: Array, pool: Array, count: int) -> tuple[Array, Any]:
-        seed = int(self.random_state_.randint(2**31 - 1))
+        more = self._draw_options()
         labels = np.unique(y, return_inverse=True)[1]
         if len(np.unique(labels)) < 2:
-            found = Clusters().select(
-                join_pool(x, None, pool, None),
-                len(x) + count,
-                initial=list(range(len(x))),
-                random_state=seed,
-                runtime=self.runtime or Runtime(),
-            )
-            places = found.indices[found.indices >= len(x)] - len(x)
+            places = _select_without_labels(Clusters(), x, pool, count, more)
         else:
-            places = query_by_variance(
-                x, labels, pool, count, random_state=seed, runtime=self.runtime
-            ).indices
+            places = query_by_variance(x, labels, pool, count, **more).indices
         return places, _no_utilities
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import WeightedRandomSampler
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
-from bicore.api import select
+from bicore.api import given_options, select
 from bicore.bilevel.aims import Aims
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
@@ -29,11 +28,11 @@ from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
-from bicore.networks.observe import Embedder, Observed, floats_of, observed
+from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
 from bicore.picking import Relative, as_seed
 from bicore.runtime.clock import Clock, ProgressLine
-from bicore.runtime.context import Runtime
-from bicore.sources.embedding import embedded, embedded_batch, frozen
+from bicore.runtime.context import Runtime, frozen, human_bytes
+from bicore.sources.embedding import embedded, embedded_batch
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 
@@ -145,51 +144,40 @@ def select_from(
     >>> len(picked), bool(picked.indices.max() < 60)
     (5, True)
     """
+    options = given_options(select_from, locals())
     if layer is not None and model is None:
         raise InputError(f"layer={layer!r} needs a model; give model= as well.")
     number = as_seed(random_state)
-    sight = Sight(model, layer, runtime or Runtime(), Clock((runtime or Runtime()).max_seconds))
+    limits = runtime or Runtime()
+    embedder = RowEmbedder(model, layer, limits, Clock(limits.max_seconds))
     fields = Fields(x, y, sample_weight)
     reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
     given = open_data(data, fields, **reading)
     rows: Any
     seen = None
     if folder is not None:
-        rows = sight.on_disk(given, folder)
+        rows = embedder.write_shards(given, folder)
     elif _needs_model(method):
-        rows, seen = sight.observed(given)
+        rows, seen = embedder.observe(given)
     else:
-        rows = sight.rows(given)
+        rows = embedder.embed(given)
     coreset = select(
         rows,
         size=size,
-        outer=None if outer is None else sight.rows(open_data(outer, fields, **reading)),
+        outer=None if outer is None else embedder.embed(open_data(outer, fields, **reading)),
         random_state=number,
-        runtime=sight.remaining(),
+        runtime=limits.within(embedder.clock),
         method=method,
         model=seen,
         initial=initial,
         tolerance=tolerance,
         exact=exact,
-        kernel=kernel,
-        loss=loss,
-        outer_loss=outer_loss,
-        inner_reg=inner_reg,
-        task=task,
-        classes=classes,
-        smooth_labels=smooth_labels,
-        prior=prior,
-        intercept=intercept,
-        weighting=weighting,
-        rule=rule,
-        strategy=strategy,
-        candidates=candidates,
-        first=first,
-        quotas=quotas,
+        **options,
     )
     if folder is not None:
         return coreset
-    return coreset.annotated(embedded_by=sight.name, embedding_columns=rows.x.shape[1])
+    name = "rows as they are" if model is None else type(model).__name__
+    return coreset.annotated(embedded_by=name, embedding_columns=rows.x.shape[1])
 
 
 def _needs_model(method: str | Selector) -> bool:
@@ -204,7 +192,7 @@ def _needs_model(method: str | Selector) -> bool:
 
 
 @dataclass(frozen=True)
-class Sight:
+class RowEmbedder:
     """The model that embeds rows, and the limits of embedding; integrations share it."""
 
     model: Any
@@ -212,31 +200,23 @@ class Sight:
     runtime: Runtime
     clock: Clock
 
-    @property
-    def name(self) -> str:
-        return "rows as they are" if self.model is None else type(self.model).__name__
-
-    def remaining(self) -> Runtime:
-        """The runtime with the time that is left."""
-        return self.runtime.within(self.clock)
-
-    def rows(self, reading: Reading) -> Dataset:
+    def embed(self, reading: Reading) -> Dataset:
         """Embed all rows, with labels and weights."""
-        embedder = self._embedder()
+        module = self._module()
         columns: dict[str, list[Array]] = defaultdict(list)
         whole = np.empty((0, 0), np.float32)
         done = 0
-        device = str(floats_of(embedder).device)
-        with frozen(embedder, device):
+        device = str(floats_of(module).device)
+        with frozen(module.to(device)):
             for x in self._batches(reading, columns):
-                part = embedded_batch(embedder, x, device, "float32")
+                part = embedded_batch(module, x, device, "float32")
                 if not done:
                     whole = self._allocate(reading.rows, part.shape[1])
                 whole[done : done + len(part)] = part
                 done += len(part)
         return _as_dataset(whole, columns)
 
-    def observed(self, reading: Reading) -> tuple[Dataset, Observed]:
+    def observe(self, reading: Reading) -> tuple[Dataset, Observed]:
         """Embed all rows, and return the output of the model for them as well."""
         if self.model is None:
             raise InputError("this method uses the output of a model; give model=.")
@@ -244,30 +224,29 @@ class Sight:
         like = floats_of(self.model)
         batches = self._batches(reading, columns)
         parts = (torch.as_tensor(x).to(like.device, like.dtype) for x in batches)
-        seen = observed(self.model, parts, self.layer)
+        seen = observe_parts(self.model, parts, self.layer)
         return _as_dataset(seen.embedding.float().cpu().numpy(), columns), seen
 
-    def on_disk(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
+    def write_shards(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
         """Write the embeddings to shards."""
         if "weight" in reading.columns:
             raise InputError(
                 "folder stores features and labels only; omit sample_weight= or folder=."
             )
-        embedder = self._embedder()
+        module = self._module()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(reading.seed)
-            return embedded(reading.loader, embedder, folder, str(floats_of(embedder).device))
+            return embedded(reading.loader, module, folder, str(floats_of(module).device))
 
-    def _embedder(self) -> torch.nn.Module:
+    def _module(self) -> torch.nn.Module:
         return _Vectors() if self.model is None else Embedder(self.model, self.layer)
 
     def _allocate(self, rows: int, columns: int) -> Array:
-        needed = rows * columns * np.dtype(np.float32).itemsize
-        limit = self.runtime.memory_bytes()
+        needed, limit = rows * columns * np.dtype(np.float32).itemsize, self.runtime.memory_bytes()
         if needed > limit:
             raise MemoryLimitError(
-                f"{rows} rows of {columns} numbers take {needed / 1e9:.2f} GB, and the limit is "
-                f"{limit / 1e9:.2f} GB; give folder= to keep them on disk, or a layer with fewer "
+                f"{rows} rows of {columns} numbers take {human_bytes(needed)}, and the limit is "
+                f"{human_bytes(limit)}; give folder= to keep them on disk, or a layer with fewer "
                 "outputs."
             )
         return np.empty((rows, columns), np.float32)
@@ -275,11 +254,9 @@ class Sight:
     def _batches(self, reading: Reading, columns: dict[str, list[Array]]) -> Iterator[Any]:
         """Yield features in batches, with a line of progress and the time limit."""
         # a callable is told of selected points only
-        silent = callable(self.runtime.progress)
-        runtime = replace(self.runtime, progress=False) if silent else self.runtime
-        line = ProgressLine(runtime.progress, self.clock, reading.rows, "embedding")
+        progress = False if callable(self.runtime.progress) else self.runtime.progress
         done = 0
-        try:
+        with ProgressLine(progress, self.clock, reading.rows, "embedding") as line:
             for batch in reading:
                 if self.clock.over:
                     raise TimeLimitError(
@@ -292,9 +269,7 @@ class Sight:
                     columns[name].append(np.asarray(part.cpu() if torch.is_tensor(part) else part))
                 yield batch["x"]
                 done += len(batch["x"])
-                line.update(done, math.nan)
-        finally:
-            line.close()
+                line.update(done)
 
 
 def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:

@@ -24,7 +24,6 @@ from bicore.kernels.architecture import (
     GlobalAverage,
     Layer,
     Residual,
-    Weighted,
 )
 from bicore.kernels.tangent import TangentKernel
 
@@ -38,7 +37,7 @@ _LEFT_OUT = {"pooling": "max-pooling or an adaptive average", "normalisation": "
 _MOST_NAMES = 4
 #: Sizes that mean one position, and axes that are all positions of (n, channels, height, width).
 _ONE = (1, (1, 1), [1, 1])
-_POSITIONS = ((2, 3), (3, 2), (-2, -1), (-1, -2))
+_POSITIONS = [kind(axes) for kind in (tuple, list) for axes in ((2, 3), (3, 2), (-2, -1), (-1, -2))]
 #: Functions that modules apply; a subclass is read as the class it derives from.
 _MODULES: dict[type, str] = {
     nn.Linear: "linear",
@@ -257,7 +256,7 @@ class _Reader:
                 found.append(Residual(*branches))
                 node = fork
                 continue
-            layer = self._layer(node)
+            layer = self._layer(self._function(node), node)
             if layer is not None:
                 found.append(layer)
             node = self._source(node)
@@ -292,16 +291,8 @@ class _Reader:
         """One step back: past a sum to where its branches part."""
         return self._fork(*self._branches(node)) if _is_sum(node) else self._source(node)
 
-    def _layer(self, node: Any) -> Layer | None:
+    def _layer(self, function: str, node: Any) -> Layer | None:
         """The layer of a node; None if it leaves the kernel as it is."""
-        layer = self._layer_of(self._function(node), node)
-        if isinstance(layer, Weighted):
-            if node.target in self.seen:
-                raise InputError(f"{node.target} is used twice; shared weights have no kernel.")
-            self.seen.add(node.target)
-        return layer
-
-    def _layer_of(self, function: str, node: Any) -> Layer | None:
         own = node.op == "call_module"
         name = f"{type(self.modules[node.target]).__name__} ({node.target})" if own else function
         match function:
@@ -317,8 +308,7 @@ class _Reader:
             case "erf":
                 return Erf()
             case "gelu":
-                form = node.kwargs.get("approximate", "none")
-                if (own and self._argument(node, "approximate") != "none") or form != "none":
+                if self._argument(node, "approximate") not in (None, "none"):
                     raise InputError("GELU by tanh has no kernel; nn.GELU(approximate='none') has.")
                 return GELU()
             case "tanh" | "sigmoid":
@@ -334,7 +324,7 @@ class _Reader:
                 pass
             case "adaptive_avg_pool2d" if self._argument(node, "output_size") in _ONE:
                 return GlobalAverage()
-            case "mean" if self._positions(node) in _POSITIONS:
+            case "mean" if self._argument(node, "dim") in _POSITIONS:
                 return GlobalAverage()
             case "adaptive_avg_pool2d":
                 self._drop(name, "pooling")
@@ -357,6 +347,10 @@ class _Reader:
         return None
 
     def _bias(self, node: Any) -> float:
+        """The σ_b of a layer, whose weights must be its own."""
+        if node.target in self.seen:
+            raise InputError(f"{node.target} is used twice; shared weights have no kernel.")
+        self.seen.add(node.target)
         return 0.0 if self.modules[node.target].bias is None else self.sigma_b
 
     def _conv(self, node: Any) -> Layer:
@@ -372,11 +366,6 @@ class _Reader:
             )
         sizes = int(part.kernel_size[0]), int(part.stride[0]), paddings.pop()
         return Conv(*sizes, self.sigma_w, self._bias(node))
-
-    def _positions(self, node: Any) -> tuple[int, ...]:
-        """The axes of a mean."""
-        axes = self._argument(node, "dim")
-        return tuple(axes) if isinstance(axes, (tuple, list)) else ()
 
     def _drop(self, name: str, option: str) -> None:
         """Leave something out, or refuse it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
 
 import numpy as np
 import torch
@@ -246,15 +248,22 @@ class TangentKernel(Kernel):
         """
         if left.inputs.dtype == torch.float64:
             return self._block(left, right)
-        near = _Near()
+        near: list[Tensor] = []
+
+        def look(cosine: Tensor) -> None:
+            # Usually there are none, and two reductions are all it costs.
+            if max(float(cosine.amax()), -float(cosine.amin())) > 1 - _NEAR:
+                near.append(cosine.abs() > 1 - _NEAR)
+
         if self.spatial:
-            near.look(left.directions() @ right.directions().T)
-            result = self._block(left, right)
-        else:
-            result = self._block(left, right, near.look)
-        pairs = near.pairs(own)
-        if len(pairs):
-            self._repair(result, pairs, left, right)
+            look(left.directions() @ right.directions().T)
+        result = self._block(left, right, None if self.spatial else look)
+        if near:
+            found = torch.stack(near).any(0)
+            if own is not None and -len(found) < own < found.shape[1]:
+                found.diagonal(own).fill_(False)
+            if len(pairs := found.nonzero()):
+                self._repair(result, pairs, left, right)
         return result
 
     def _repair(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
@@ -322,13 +331,10 @@ class TangentKernel(Kernel):
         place = self._average
         stride = stride_of(self.layers[:place])
         height, width = left.positions
-        total: State | None = None
-        for down in range(1 - height, height):
-            for across in range(1 - width, width):
-                state = through(self.layers[: place + 1], (down * stride, across * stride))
-                total = state if total is None else _add(total, state)
-        assert total is not None
-        mean = replace(total, shift=(0, 0)).map(lambda values: values / (height * width) ** 2)
+        down, across = (range((1 - n) * stride, n * stride, stride) for n in left.positions)
+        states = (through(self.layers[: place + 1], shift) for shift in product(down, across))
+        total = replace(reduce(_add, states), shift=(0, 0))
+        mean = total.map(lambda values: values / (height * width) ** 2)
         for layer in self.layers[place + 1 :]:
             mean = layer.covariance(mean, iter(()))
         return self.answer(mean)
@@ -409,28 +415,6 @@ class _Traced:
     def part(self, rows: slice) -> _Traced:
         norms = [norm[..., rows] for norm in self.norms]
         return _Traced(self.inputs[..., rows, :], norms, None, self.positions)
-
-
-class _Near:
-    """The pairs of a tile whose cosine was within ``_NEAR`` of ±1."""
-
-    def __init__(self) -> None:
-        self.mask: Tensor | None = None
-
-    def pairs(self, own: int | None) -> Tensor:
-        """(row, column) of each, without those on the diagonal ``own``."""
-        mask = self.mask
-        if mask is None:
-            return torch.empty(0, 2, dtype=torch.long)
-        if own is not None and -len(mask) < own < mask.shape[1]:
-            mask.diagonal(own).fill_(False)
-        return mask.nonzero()
-
-    def look(self, cosine: Tensor) -> None:
-        """Record those of one ReLU; usually there are none, and two reductions are all it costs."""
-        if max(float(cosine.amax()), -float(cosine.amin())) > 1 - _NEAR:
-            found = cosine.abs() > 1 - _NEAR
-            self.mask = found if self.mask is None else self.mask.logical_or_(found)
 
 
 def _tiles(rows: int, columns: int, positions: int, large: bool) -> Iterator[tuple[slice, slice]]:

@@ -15,6 +15,7 @@ from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_type, unknown_name
 from bicore.networks.loading import is_loader, is_torch_data, open_data
 from bicore.runtime.clock import checkpoint
+from bicore.runtime.context import frozen
 from bicore.runtime.threads import wide
 
 #: Points that pass through the module together.
@@ -157,15 +158,15 @@ def observe(model: Any, x: Any, *, layer: str | None = None, batch: int = BATCH)
     torch.Size([4, 5])
     """
     module = as_module(model)
-    return observed(module, batches(module, x, batch), layer)
+    return observe_parts(module, batches(module, x, batch), layer)
 
 
-def observed(module: nn.Module, parts: Iterable[Tensor], layer: str | None = None) -> Observed:
+def observe_parts(module: nn.Module, parts: Iterable[Tensor], layer: str | None = None) -> Observed:
     """Run a module over points that come in parts, each a tensor as it takes them."""
     named: list[Tensor | None] = []
     last: list[Tensor | None] = []
     outputs: list[Tensor] = []
-    with watching(module, layer) as watched, evaluating(module), torch.no_grad():
+    with watching(module, layer) as watched, frozen(module):
         if layer is None and not watched.linears:
             raise InputError("the model has no Linear layer; name a layer: Embedding(layer='…').")
         for part in parts:
@@ -262,18 +263,6 @@ def as_module(model: Any) -> nn.Module:
     check_type("context.model", model, nn.Module, words)
     module: nn.Module = model
     return module
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode for the duration; every part gets back the mode it was found in."""
-    found = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in found.items():
-            part.training = training
 
 
 def batches(module: nn.Module, x: Any, size: int) -> Iterator[Tensor]:
@@ -381,7 +370,7 @@ def dropout_probabilities(
     masks = _Masks(seed)
     hooks = [part.register_forward_hook(masks.apply) for part in thinned]
     try:
-        with evaluating(module), torch.no_grad():
+        with frozen(module):
             seen = []
             for draw in range(draws):
                 masks.start(draw)

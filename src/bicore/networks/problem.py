@@ -39,10 +39,6 @@ def no_term(theta: Tensor, weights: Tensor) -> Tensor:
     return theta.new_zeros(())
 
 
-def _second_fixed(term: Term, weights: Tensor, theta: Tensor) -> Tensor:
-    return term(theta, weights)
-
-
 class FlatModule:
     """A module as a function of one vector of all its parameters that can be trained."""
 
@@ -212,8 +208,9 @@ class NetworkProblem:
         """∂g₁/∂w_k − ⟨∂²f₁/∂w_k∂θ, direction⟩ of every point."""
 
         def along(weights: Tensor) -> Tensor:
-            term = partial(_second_fixed, self.inner_term, weights)
-            tangent: Tensor = jvp(term, (theta,), (direction,))[1]
+            tangent: Tensor = jvp(
+                lambda inside: self.inner_term(inside, weights), (theta,), (direction,)
+            )[1]
             return tangent
 
         slopes: Tensor = grad(self.outer_term, argnums=1)(theta, self.weights)

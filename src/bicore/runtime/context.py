@@ -153,6 +153,19 @@ class Runtime:
             yield
 
 
+@contextmanager
+def frozen(module: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients inside; every part gets back its mode."""
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, before in training.items():
+            part.training = before
+
+
 @dataclass(frozen=True)
 class Context:
     """What only some selectors need: the current model; and the runtime that all of them use."""

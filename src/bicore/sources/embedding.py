@@ -20,6 +20,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.files import replacing
+from bicore.runtime.context import frozen
 from bicore.sources.numpy_files import NpyShards, npy_header
 from bicore.sources.parts import PART_ROWS
 
@@ -91,7 +92,7 @@ def embedded(
         place.mkdir(parents=True, exist_ok=True)
         record = _begin(place, _record(loader, module, dtype, shard_rows))
         if not record["complete"]:
-            with frozen(module, device):
+            with frozen(module.to(device)):
                 _write_shards(loader, module, place, device, record)
             _write_record(place, {**record, "complete": True})
     return NpyShards(sorted(place.glob("x-*.npy")), sorted(place.glob("y-*.npy")) or None)
@@ -210,19 +211,6 @@ def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
 def _write_record(place: Path, record: dict[str, Any]) -> None:
     with replacing(place / _RECORD) as beside:
         beside.write_text(json.dumps(record, indent=1))
-
-
-@contextmanager
-def frozen(module: torch.nn.Module, device: str) -> Iterator[None]:
-    """Evaluation mode without gradients inside."""
-    training = [(one, one.training) for one in module.modules()]
-    module.eval().to(device)
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for one, before in training:
-            one.training = before
 
 
 @contextmanager
