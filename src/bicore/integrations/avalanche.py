@@ -19,7 +19,7 @@ from bicore.methods.registry import as_selector
 from bicore.methods.variants import Reconstruction
 from bicore.networks.loading import BATCH, open_data
 from bicore.runtime.clock import Clock
-from bicore.runtime.context import Context, Runtime
+from bicore.runtime.context import Runtime
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
 
@@ -29,6 +29,7 @@ __all__ = ["CoresetBuffer", "CoresetSelection", "HeadPlugin"]
 STRATEGY = "strategy"
 #: The extra column of a memory with the numbers of rows in the stream.
 ROW = "row"
+QUIET = Runtime(progress=False)
 
 
 def _host() -> Any:
@@ -107,13 +108,13 @@ class CoresetSelection:
             All rows, each once.
         """
         selector = self.selector
-        rows, context = self._rows.read(data, strategy, selector.needs_model or selector.fits_model)
+        rows, seen = self._rows.read(data, strategy, selector.needs_model or selector.fits_model)
         single = rows.y is not None and len(rows) > 1 and bool((rows.y == rows.y[0]).all())
         if single and type(selector) is BilevelSelector:
             selector = Reconstruction()
         count = min(self.size, len(rows))
         chosen = selector.select(
-            rows, count, random_state=self.random_state, **context.keywords
+            rows, count, random_state=self.random_state, model=seen, runtime=QUIET
         ).indices
         return [*chosen.tolist(), *np.setdiff1d(np.arange(len(rows)), chosen).tolist()]
 
@@ -316,16 +317,12 @@ class _Rows:
     layer: str | None
     batch_size: int
 
-    def read(self, data: Any, strategy: Any, needs_model: bool) -> tuple[Dataset, Context]:
-        """The rows, and a context with the output of the model for methods that use it."""
+    def read(self, data: Any, strategy: Any, needs_model: bool) -> tuple[Dataset, Any]:
+        """The rows, and the output of the model for methods that use it."""
         model = strategy.model if self.model == STRATEGY else self.model
-        runtime = Runtime(progress=False)
-        module = torch.nn.Flatten() if model is None else model
-        embedder = RowEmbedder(module, self.layer, runtime, Clock())
-        reading = open_data(data.eval(), batch_size=self.batch_size)
-        if not needs_model:
-            return embedder.embed(reading), Context(runtime=runtime)
-        if model is None:
+        if needs_model and model is None:
             raise InputError("this method uses a model; give model='strategy'.")
-        rows, seen = embedder.observe(reading)
-        return rows, Context(seen, runtime)
+        module = torch.nn.Flatten() if model is None else model
+        embedder = RowEmbedder(module, self.layer, QUIET, Clock())
+        reading = open_data(data.eval(), batch_size=self.batch_size)
+        return embedder.observe(reading) if needs_model else (embedder.embed(reading), None)

@@ -6,7 +6,8 @@ Mammoth is not a package. In the file of a model, replace ``from utils.buffer im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -289,12 +290,12 @@ class Buffer:
         InputError
             If the buffer is empty, or the task of an example is unknown.
         """
-        places = np.arange(len(self))
         if force_indexes is not None:
             places = np.asarray(force_indexes).reshape(-1)
-        elif mask_task_out is not None:
-            places = np.flatnonzero(self._tasks(cpt) != mask_task_out)
-        if force_indexes is None:
+        else:
+            places = np.arange(len(self))
+            if mask_task_out is not None:
+                places = np.flatnonzero(self._tasks(cpt) != mask_task_out)
             places = self._rng.choice(places, size=min(size, len(places)), replace=False)
         index = torch.from_numpy(places)
         found = self.get_data_by_index(index, transform, device)
@@ -395,9 +396,6 @@ class Buffer:
             raise IndexError(index)
         return [one[0] for one in self.get_data_by_index(torch.tensor([index]), transform)]
 
-    def __iter__(self) -> Iterator[list[Tensor]]:
-        return (self[place] for place in range(len(self)))
-
     def get_dataloader(
         self,
         args: Any,
@@ -428,8 +426,7 @@ class Buffer:
             Batches of the stored columns.
         """
         items: Any = _Items(self, transform)
-        seed = int(self._rng.integers(2**31))
-        draws = torch.Generator().manual_seed(seed)
+        draws = torch.Generator().manual_seed(int(self._rng.integers(2**31)))
         return DataLoader(items, batch_size, shuffle, sampler, drop_last=drop_last, generator=draws)
 
     def is_empty(self) -> bool:
@@ -593,12 +590,12 @@ class _Strategy:
         """Ignore scores."""
 
 
+@dataclass(frozen=True)
 class _Items:
     """The stored examples for a loader of torch."""
 
-    def __init__(self, buffer: Buffer, transform: Transform | None) -> None:
-        self.buffer = buffer
-        self.transform = transform
+    buffer: Buffer
+    transform: Transform | None
 
     def __len__(self) -> int:
         return len(self.buffer)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from bicore.errors import InputError, NumericalError, check_number
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import handed_out
 from bicore.sparse import SparsePoints, is_sparse
+
+T = TypeVar("T")
 
 #: Rows on which a user's callable is checked for symmetry before it is used.
 _PROBE_ROWS = 16
@@ -143,6 +145,13 @@ class Kernel(ABC):
         0.5
         """
         return self
+
+    def _fitted(self, value: T | None) -> T:
+        """A parameter that :meth:`fitted` chooses; an error if it is not chosen yet."""
+        if value is None:
+            name = type(self).__name__
+            raise InputError(f"{name} takes a parameter from the data: use .fitted(x) first.")
+        return value
 
     def features(self, a: Tensor) -> Tensor | None:
         """Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ, where the kernel has a finite, cheap feature map.
@@ -420,42 +429,33 @@ class Intercept(Wrapper):
 
     @property
     def offset_of_gram(self) -> float:
-        return self._constant
+        return self._fitted(self.constant)
 
     @property
     def name(self) -> str:
         return f"{self.kernel.name} with intercept"
 
     def fitted(self, x: Any) -> Kernel:
-        kernel = self.kernel.fitted(x)
-        if self.constant is not None:
-            return replace(self, kernel=kernel)
-        if kernel.precomputed:
-            mean = float(np.diagonal(x).mean())
-        else:
-            mean = float(kernel.diag(sample_points(x, INTERCEPT_ROWS)).mean())
-        return replace(self, kernel=kernel, constant=self.share * mean)
-
-    @property
-    def _constant(self) -> float:
-        if self.constant is None:
-            raise InputError("Intercept computes its constant from data: use .fitted(x) first.")
-        return self.constant
+        kernel, constant = self.kernel.fitted(x), self.constant
+        if constant is None:
+            rows = as_tensor(x) if kernel.precomputed else sample_points(x, INTERCEPT_ROWS)
+            constant = self.share * float(kernel.diag(rows).mean())
+        return replace(self, kernel=kernel, constant=constant)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.kernel.evaluate(a, b) + self._constant
+        return self.kernel.evaluate(a, b) + self.offset_of_gram
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        return self.kernel.gram(a, block).add_(self._constant)
+        return self.kernel.gram(a, block).add_(self.offset_of_gram)
 
     def diag(self, a: Tensor) -> Tensor:
-        return self.kernel.diag(a) + self._constant
+        return self.kernel.diag(a) + self.offset_of_gram
 
     def features(self, a: Tensor) -> Tensor | None:
         features = self.kernel.features(a)
         if features is None:
             return None
-        constant = features.new_full((len(features), 1), self._constant**0.5)
+        constant = features.new_full((len(features), 1), self.offset_of_gram**0.5)
         return torch.cat([features, constant], 1)
 
 

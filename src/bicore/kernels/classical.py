@@ -163,60 +163,40 @@ def correct_distances(
     ``lengths`` and ``others`` are the squared lengths of the rows that were multiplied, ``a`` and
     ``b`` the rows, or any that are as far apart.
     """
-    unit = _rounding(a, found)
+    # The error of a distance, as a share of the two squared lengths.
+    unit = ROUNDING * (1 + math.sqrt(a.shape[1])) * torch.finfo(found.dtype).eps
     worst = unit * float(lengths.max() + others.max())
     if worst <= negligible or worst <= share * float(found.min()):
         return found
     step = max(1, AT_ONCE // len(b))
     for top in range(0, len(a), step):
         rows = slice(top, top + step)
-        inaccurate = _inaccurate(found[rows], lengths[rows, None] + others, unit, share, negligible)
-        _redo(found[rows], inaccurate, a[rows], b, share, negligible)
+        allowed = found[rows].mul(share).clamp_min_(negligible)
+        # Not <=: also pairs whose lengths overflow.
+        doubtful = ((lengths[rows, None] + others).mul_(unit) <= allowed).logical_not_()
+        _redo(found[rows], doubtful.nonzero(), a[rows], b, share, negligible)
     return found
-
-
-def _rounding(a: Any, found: Tensor) -> float:
-    """The error of a distance, as a share of the two squared lengths."""
-    return ROUNDING * (1 + math.sqrt(a.shape[1])) * torch.finfo(found.dtype).eps
-
-
-def _inaccurate(
-    found: Tensor, lengths: Tensor, unit: float, share: float, negligible: float
-) -> Tensor:
-    """(row, column) of the pairs in doubt; also those whose lengths overflow."""
-    allowed = found.mul(share).clamp_min_(negligible)
-    return (lengths.mul_(unit) <= allowed).logical_not_().nonzero()
 
 
 def _redo(
     found: Tensor, pairs: Tensor, a: Tensor, b: Tensor, share: float, negligible: float
 ) -> None:
     """Overwrite the distances of these pairs, or all if they are many."""
-    if len(pairs) * APART <= found.numel():
-        for some in torch.split(pairs, max(1, AT_ONCE // a.shape[1])):
+    sparse = is_sparse(a)
+    if sparse or len(pairs) * APART <= found.numel():
+        width = max(1, a.numel() // len(a))
+        for some in torch.split(pairs, max(1, AT_ONCE // width)):
             first, second = some.unbind(1)
-            found[first, second] = (a[first] - b[second]).square().sum(1)
+            if sparse:
+                own, other = cast(SparsePoints, a), cast(SparsePoints, b)
+                found[first, second] = own.apart(other, first, second)
+            else:
+                found[first, second] = (a[first] - b[second]).square().sum(1)
     elif found.dtype != torch.float64 and min(found.shape) >= NARROW:
         found.copy_(squared_distances(a.double(), b.double(), share, negligible))
     else:
         exact = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
         found.copy_(exact.square_())
-
-
-def _sparse_squared_distances(
-    a: SparsePoints, b: SparsePoints, share: float, negligible: float
-) -> Tensor:
-    """The same of sparse points, which are not moved towards the origin: that would fill them."""
-    lengths = a.squared_lengths()[:, None] + b.squared_lengths()
-    found = lengths.sub(a.products(b), alpha=2).clamp_min_(0)
-    unit = _rounding(a, found)
-    if unit * float(lengths.max()) > negligible:
-        width = max(1, (a.numel() + b.numel()) // (len(a) + len(b)))
-        pairs = _inaccurate(found, lengths, unit, share, negligible)
-        for some in torch.split(pairs, max(1, AT_ONCE // width)):
-            first, second = some.unbind(1)
-            found[first, second] = a.apart(b, first, second)
-    return found.to(a.device, a.dtype)
 
 
 @dataclass(frozen=True)
@@ -257,9 +237,7 @@ class _Stationary(Kernel):
         return replace(self, gamma=gamma)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        if self.gamma is None:
-            raise InputError(f"{type(self).__name__} needs gamma=…, or .fitted(x) for the median.")
-        return self._distance(a, b).mul_(-self.gamma).exp_()
+        return self._distance(a, b).mul_(-self._fitted(self.gamma)).exp_()
 
     def diag(self, a: Tensor) -> Tensor:
         return a.new_ones(len(a))
@@ -291,10 +269,14 @@ class RBF(_Stationary):
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         share = DISTANCE_SHARE if a.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
         negligible = 0.0 if self.gamma is None else self._negligible(share / self.gamma)
-        if is_sparse(a):
-            sparse = cast(SparsePoints, a), cast(SparsePoints, b)
-            return _sparse_squared_distances(*sparse, share, negligible)
-        return squared_distances(flat(a), flat(b), share, negligible)
+        if not is_sparse(a):
+            return squared_distances(flat(a), flat(b), share, negligible)
+        # Sparse points are not moved towards the origin: that would fill them.
+        own, other = cast(SparsePoints, a), cast(SparsePoints, b)
+        lengths, others = own.squared_lengths(), other.squared_lengths()
+        found = (lengths[:, None] + others).sub_(own.products(other), alpha=2).clamp_min_(0)
+        correct_distances(found, lengths, others, a, b, share, negligible)
+        return found.to(a.device, a.dtype)
 
     def _negligible(self, error: float) -> float:
         """Return the error of a squared distance that changes the exponent by this much."""
@@ -405,9 +387,8 @@ class Nystrom(Wrapper):
         return replace(self, kernel=base, _rows=rows, _root=vectors[:, kept] * values[kept].rsqrt())
 
     def features(self, a: Tensor) -> Tensor:
-        if self._rows is None or self._root is None:
-            raise InputError("Nystrom draws its landmarks from data: use .fitted(x) first.")
-        landmarks, root = (part.to(a.device, a.dtype) for part in (self._rows, self._root))
+        known = (self._fitted(self._rows), self._fitted(self._root))
+        landmarks, root = (part.to(a.device, a.dtype) for part in known)
         return self.kernel.evaluate(a, landmarks) @ root
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:

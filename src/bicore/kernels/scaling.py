@@ -110,61 +110,47 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Through(Wrapper):
-    """A kernel of points that are changed one by one before it sees them."""
+class _OfTransformed(Wrapper):
+    """A kernel of points that are transformed one by one first."""
 
     takes_sparse = False
 
     @abstractmethod
-    def seen(self, a: Tensor) -> Tensor:
-        """The points as the kernel sees them.
-
-        Parameters
-        ----------
-        a : Tensor
-            Points, rows first.
-
-        Returns
-        -------
-        Tensor
-            The changed points, in the same shape.
-        """
+    def _transform(self, a: Tensor) -> Tensor:
+        """Return the points that the inner kernel sees, in the same shape."""
 
     def fitted(self, x: Any) -> Kernel:
-        return replace(self, kernel=self.kernel.fitted(_Rows(x, self)))
+        return replace(self, kernel=self.kernel.fitted(_TransformedRows(x, self)))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.kernel.evaluate(self.seen(a), self.seen(b))
+        return self.kernel.evaluate(self._transform(a), self._transform(b))
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        return self.kernel.gram(self.seen(a), block)
+        return self.kernel.gram(self._transform(a), block)
 
     def diag(self, a: Tensor) -> Tensor:
-        return self.kernel.diag(self.seen(a))
+        return self.kernel.diag(self._transform(a))
 
     def features(self, a: Tensor) -> Tensor | None:
-        return self.kernel.features(self.seen(a))
+        return self.kernel.features(self._transform(a))
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_point(itemsize, shape) + itemsize * int(np.prod(shape))
 
 
-class _Rows:
-    """Rows that are changed when they are read: fitting a kernel reads few of them."""
+class _TransformedRows:
+    """Rows that are transformed when they are read: fitting a kernel reads few of them."""
 
-    def __init__(self, x: Any, through: _Through) -> None:
+    def __init__(self, x: Any, kernel: _OfTransformed) -> None:
         self.x = x if hasattr(x, "shape") else np.asarray(x)
-        self.through = through
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.x.shape)
+        self.shape = self.x.shape
+        self.kernel = kernel
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, rows: Any) -> Array:
-        found: Array = self.through.seen(as_doubles(self.x[rows])).numpy()
+        found: Array = self.kernel._transform(as_doubles(self.x[rows])).numpy()
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -172,7 +158,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class UnitRows(_Through):
+class UnitRows(_OfTransformed):
     """A kernel of directions: every point is divided by its Euclidean length first.
 
     A point of length zero stays zero. For the linear kernel this is :class:`Normalised`; an RBF
@@ -194,7 +180,7 @@ class UnitRows(_Through):
     def name(self) -> str:
         return f"{self.kernel.name} on unit rows"
 
-    def seen(self, a: Tensor) -> Tensor:
+    def _transform(self, a: Tensor) -> Tensor:
         return unit_rows(a)
 
 
@@ -257,7 +243,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Standardised(_Through):
+class Standardised(_OfTransformed):
     """A kernel of columns with mean 0 and standard deviation 1.
 
     Columns are measured on the data that the kernel is fitted to; constant ones become 0. A pixel
@@ -290,12 +276,10 @@ class Standardised(_Through):
 
     def fitted(self, x: Any) -> Kernel:
         known = self if self.columns is not None else replace(self, columns=Columns.of(x))
-        return _Through.fitted(known, x)
+        return _OfTransformed.fitted(known, x)
 
-    def seen(self, a: Tensor) -> Tensor:
-        if self.columns is None:
-            raise InputError("Standardised measures columns on data: use .fitted(x) first.")
-        return self.columns.standardised(a)
+    def _transform(self, a: Tensor) -> Tensor:
+        return self._fitted(self.columns).standardised(a)
 
 
 @dataclass(frozen=True)

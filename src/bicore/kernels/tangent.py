@@ -123,16 +123,10 @@ class TangentKernel(Kernel):
         return result
 
     def diag(self, a: Tensor) -> Tensor:
-        if a.is_cuda and self.pooled:
-            from bicore.kernels.gpu.fused import fused_diagonal
+        fused = self._fused(a, None, diagonal=True) if self.pooled else None
+        return self._diagonal(self._trace(a)) if fused is None else fused
 
-            self._check_images(a)
-            fused = fused_diagonal(self, a)
-            if fused is not None:
-                return fused
-        return self._diagonal(self._trace(a))
-
-    def _fused(self, a: Tensor, b: Tensor | None) -> Tensor | None:
+    def _fused(self, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
         """The whole network in one pass on the GPU; None on a CPU and if no kernel covers it."""
         if not (a.is_cuda and self.spatial):
             return None
@@ -141,9 +135,9 @@ class TangentKernel(Kernel):
 
         self._check_images(a)
         if a.dtype in (torch.float32, torch.float64):
-            return fused(self, a, b)
+            return fused(self, a, b, diagonal)
         # Half precision is for storing.
-        found = fused(self, a.float(), None if b is None else b.float())
+        found = fused(self, a.float(), None if b is None else b.float(), diagonal)
         return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:

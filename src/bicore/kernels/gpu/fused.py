@@ -76,30 +76,19 @@ class NotCoveredError(BicoreError):
     """A network, or images, that the fused kernels do not support; the text says why."""
 
 
-def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
-    """k(a, b), or the Gram matrix of ``a`` if b is None; None if this network is not covered."""
-
-    def compute() -> Tensor:
-        result = _fill(kernel, a, b)
-        if b is None and kernel.pooled:
-            result.diagonal().copy_(_own(kernel, a))
-        return result
-
-    return _attempt(kernel, a, compute)
-
-
-def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
-    """k(a_i, a_i) of a network whose diagonal does not follow from single positions."""
-    return _attempt(kernel, a, lambda: _own(kernel, a))
-
-
-def _attempt(kernel: Network, a: Tensor, compute: Callable[[], Tensor]) -> Tensor | None:
+def fused(kernel: Network, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
+    """k(a, b), the Gram matrix of ``a`` if b is None, or its diagonal; None if not covered."""
     try:
         with torch.cuda.device(a.device):
-            return compute()
+            if diagonal:
+                return _own(kernel, a)
+            result = _fill(kernel, a, b)
+            if b is None and kernel.pooled:
+                result.diagonal().copy_(_own(kernel, a))
+            return result
     except (NotCoveredError, CompilerError) as reason:
         words = f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}"
-        warnings.warn(words, stacklevel=5)
+        warnings.warn(words, stacklevel=4)
         return None
 
 
@@ -114,8 +103,7 @@ def _own(kernel: Network, a: Tensor) -> Tensor:
 
 
 def _prepare(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
-    prepare = _prepare_pooled if kernel.pooled else _prepare_flat
-    return prepare(kernel, rows, columns)
+    return (_prepare_pooled if kernel.pooled else _prepare_flat)(kernel, rows, columns)
 
 
 def _images(a: Tensor) -> Tensor:
