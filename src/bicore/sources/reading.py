@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ CELL_COPIES = 2
 class Allowance:
     """The memory that reading may take, checked before it is taken; ``held`` bytes are in use."""
 
-    limit: int
+    limit: int = DEFAULT_MEMORY
     held: int = 0
 
     @classmethod
@@ -59,7 +59,7 @@ class Reading:
     sample_weight: str | None = None
     folder: str | None = None
     limit: int | None = None
-    allowance: Allowance = field(default_factory=lambda: Allowance.of(None))
+    allowance: Allowance = Allowance()
     columns: str | Sequence[str] | None = None
     drop: str | Sequence[str] | None = None
     drop_missing_target: bool = False

@@ -16,6 +16,7 @@ import operator
 import os
 import pickletools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,16 @@ def mnist(
     >>> x.shape, y.tolist()
     ((2, 1, 28, 28), [7, 1])
     """
-    return _load_mnist(folder, split, limit, Allowance.of(None))
+    return _load_mnist(folder, split, Reading(limit=limit))
 
 
 def _load_mnist(
-    folder: str | os.PathLike[str], split: str, limit: int | None, allowance: Allowance
+    folder: str | os.PathLike[str], split: str, reading: Reading
 ) -> tuple[Array, Array]:
     if split not in _MNIST:
         raise unknown_name("split", split, _MNIST)
     images, labels = (
-        _read_idx(Path(folder), f"{_MNIST[split]}-{name}", dimensions, limit, allowance)
+        _read_idx(Path(folder), f"{_MNIST[split]}-{name}", dimensions, reading)
         for name, dimensions in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
     )
     if len(images) != len(labels):
@@ -129,9 +130,7 @@ def _load_mnist(
     return pixels[:, None].astype(np.float32), labels.astype(np.int64)
 
 
-def _read_idx(
-    folder: Path, name: str, dimensions: int, limit: int | None, allowance: Allowance
-) -> Array:
+def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Array:
     """Read an IDX file, big-endian: two zero bytes, the type (8: a byte), the dimensions."""
     raw = folder / "MNIST" / "raw"
     path = next((one for one in (raw / f"{name}.gz", raw / name) if one.exists()), None)
@@ -145,9 +144,9 @@ def _read_idx(
         magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
         if magic != 0x800 + dimensions:
             raise ValueError(f"it has not {dimensions} dimensions: it starts with {magic:#010x}")
-        shape[0] = shape[0] if limit is None else min(limit, shape[0])
+        shape[0] = min(shape[0], reading.limit or shape[0])
         count = math.prod(shape)
-        allowance.need(count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}")
+        reading.allowance.need(count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}")
         body = file.read(count)
         if len(body) != count:
             raise ValueError(f"it holds {len(body)} of {count} bytes")
@@ -218,7 +217,7 @@ def cifar10_pixels(
     sizes = [path.stat().st_size for path in paths if path.is_file()]
     rows = min(sum(sizes) // _PIXELS, limit or sum(sizes))
     needed = rows * _PIXELS * _CIFAR_PIXEL + _COPIES * max(sizes, default=0)
-    (allowance or Allowance.of(None)).need(needed, f"{rows} images of CIFAR-10")
+    (allowance or Allowance()).need(needed, f"{rows} images of CIFAR-10")
     images: list[Array] = []
     labels: list[Array] = []
     for path in paths:
@@ -274,7 +273,7 @@ def load_standard_set(word: str, reading: Reading, split: str = "train") -> Sour
             "or set BICORE_DATA."
         )
     if word == "mnist":
-        x, y = _load_mnist(place, split, reading.limit, reading.allowance)
+        x, y = _load_mnist(place, split, reading)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
     pixels, y = cifar10_pixels(place, split, reading.limit, reading.allowance)
     data = Dataset(standard_cifar10(pixels), y)
@@ -290,9 +289,8 @@ _NAMES = {
     "numpy dtype": "dtype",
     "_codecs encode": "bytes",
 }
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-#: Tuples of a known length.
-_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+#: Stands on the stack where a tuple, a list or a dict begins.
+_MARK = object()
 #: Characters of an unknown name that an error shows.
 _LONGEST_NAME = 100
 
@@ -308,15 +306,27 @@ class Call:
 
 def load_plain(content: bytes, operations: int) -> Any:
     """Read a pickle of at most ``operations`` operations; a damaged one raises any exception."""
-    machine = _Machine()
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         if count == operations:
             raise ValueError(f"it has more than {operations} operations")
+        name = operation.name
         if _is_value(operation):
-            machine.stack.append(argument)
-        else:
-            machine.run(operation.name, argument)
-    return machine.stack.pop()
+            stack.append(argument)
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name == "GLOBAL":
+            stack.append(_translate(str(argument)))
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            memo[len(memo) if argument is None else argument] = stack[-1]
+        elif name in _MAKERS:
+            stack.append(_MAKERS[name](*_pop(stack, operation.stack_before)))
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise ValueError(f"plain data does not need the operation {name}")
+    return stack.pop()
 
 
 def _is_value(operation: Any) -> bool:
@@ -325,88 +335,59 @@ def _is_value(operation: Any) -> bool:
     return bool(pushes) and operation.stack_after != [pickletools.anyobject]
 
 
-class _Machine:
-    """The stack, the marks in it and the memo of a pickle that is being read."""
-
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
-
-    def run(self, name: str, argument: Any) -> None:
-        """Replay one operation."""
-        stack = self.stack
-        match name:
-            case "PROTO" | "FRAME" | "STOP":
-                pass
-            case "MARK":
-                self.marks.append(len(stack))
-            case "PUT" | "BINPUT" | "LONG_BINPUT":
-                self.memo[argument] = stack[-1]
-            case "MEMOIZE":
-                self.memo[len(self.memo)] = stack[-1]
-            case "GET" | "BINGET" | "LONG_BINGET":
-                stack.append(self.memo[argument])
-            case "NONE" | "NEWTRUE" | "NEWFALSE":
-                stack.append(_CONSTANTS[name])
-            case "EMPTY_TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                stack.append(tuple(self._pop(_TUPLES[name])))
-            case "TUPLE":
-                stack.append(tuple(self._pop_marked()))
-            case "EMPTY_LIST" | "LIST":
-                stack.append(self._pop_marked() if name == "LIST" else [])
-            case "APPEND" | "APPENDS":
-                items = self._pop(1) if name == "APPEND" else self._pop_marked()
-                stack[-1].extend(items)
-            case _:
-                self._run_dict_or_call(name, argument)
-
-    def _run_dict_or_call(self, name: str, argument: Any) -> None:
-        """Replay an operation on dicts, or record a name, a call or its state."""
-        stack = self.stack
-        match name:
-            case "EMPTY_DICT" | "DICT":
-                items = self._pop_marked() if name == "DICT" else []
-                stack.append(_as_dict(items))
-            case "SETITEM" | "SETITEMS":
-                items = self._pop(2) if name == "SETITEM" else self._pop_marked()
-                stack[-1].update(_as_dict(items))
-            case "GLOBAL":
-                stack.append(_known(argument))
-            case "STACK_GLOBAL":
-                stack.append(_known(" ".join(self._pop(2))))
-            case "REDUCE":
-                stack.append(Call(*self._pop(2)))
-            case "BUILD":
-                (state,) = self._pop(1)
-                stack[-1].state = state
-            case _:
-                raise ValueError(f"plain data does not need the operation {name}")
-
-    def _pop_marked(self) -> list[Any]:
-        return self._pop(len(self.stack) - self.marks.pop())
-
-    def _pop(self, count: int) -> list[Any]:
-        if not 0 <= count <= len(self.stack):
-            raise ValueError("its stack is empty")
-        start = len(self.stack) - count
-        found = self.stack[start:]
-        del self.stack[start:]
-        return found
+def _pop(stack: list[Any], before: list[Any]) -> list[Any]:
+    """Take the arguments of an operation off the stack, among them all items after a mark."""
+    start = len(stack) - len(before)
+    if pickletools.markobject in before:
+        mark = next(place for place in reversed(range(len(stack))) if stack[place] is _MARK)
+        start = mark - before.index(pickletools.markobject)
+        del stack[mark]
+    if start < 0:
+        raise ValueError("its stack is empty")
+    found = stack[start:]
+    del stack[start:]
+    return found
 
 
-def _as_dict(items: list[Any]) -> dict[str, Any]:
-    """Only text is a key: the hash of a deeply nested tuple overflows the C stack."""
+def _extend(held: list[Any], *items: Any) -> list[Any]:
+    held.extend(items)
+    return held
+
+
+def _update(held: dict[str, Any], *items: Any) -> dict[str, Any]:
+    """Set items of a dict by text only: hashing a deeply nested tuple overflows the C stack."""
     if not all(isinstance(key, str) for key in items[::2]):
         raise ValueError("a key is not text")
-    return dict(zip(items[::2], items[1::2], strict=True))
+    held.update(zip(items[::2], items[1::2], strict=True))
+    return held
 
 
-def _known(name: str) -> str:
+def _build(held: Call, state: Any) -> Call:
+    held.state = state
+    return held
+
+
+#: Operations that make a value of the arguments on the stack, or change the first of them.
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    **dict.fromkeys(("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), lambda *items: items),
+    **dict.fromkeys(("EMPTY_LIST", "LIST"), lambda *items: list(items)),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), lambda *items: _update({}, *items)),
+    **dict.fromkeys(("APPEND", "APPENDS"), _extend),
+    **dict.fromkeys(("SETITEM", "SETITEMS"), _update),
+    "STACK_GLOBAL": lambda *words: _translate(" ".join(words)),
+    "REDUCE": Call,
+    "BUILD": _build,
+}
+
+
+def _translate(name: str) -> str:
     """Translate a name that the file refers to, if arrays need it."""
     for module in ("numpy.core.", "numpy._core."):
         if name.startswith(module):
-            return _known(f"numpy {name.removeprefix(module)}")
+            return _translate(f"numpy {name.removeprefix(module)}")
     if name not in _NAMES:
         shown = name.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
         raise InputError(
