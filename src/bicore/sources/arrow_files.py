@@ -12,9 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
-from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.frames import arrow, is_list
 from bicore.sources.base import SCALES
@@ -27,6 +24,7 @@ from bicore.sources.parts import (
     ShardSource,
     changed,
     digest_files,
+    join_chunks,
     spread,
 )
 from bicore.sources.reading import (
@@ -258,38 +256,23 @@ class ArrowShards(ShardSource):
 
     def read(self, part: Part) -> Chunk:
         """Read a part some rows at a time: not as pages, table and array at once."""
+        return join_chunks(self._chunks(part), part.count)
+
+    def _chunks(self, part: Part) -> Iterator[Chunk]:
         step = max(1, BLOCK // max(1, prod(self.shape)))
-        pieces: list[Chunk] = []
-        x: Array | None = None
         done = 0
         for table in self._table.tables(self.home(part), part, self.encoder.names, step):
-            count = table.num_rows
-            if done + count > part.count:
-                raise changed(part.place, f"{part.count} rows", "longer")
-            place = replace(part, offset=part.offset + done, count=count)
-            some = self.encoder.chunk(table, self.shape, place)
-            if x is None:
-                x = np.empty((part.count, *self.shape), dtype=some.x.dtype)
-            x[done : done + count] = some.x
-            pieces.append(replace(some, x=some.x[:0]))
-            done += count
-        if x is None or done != part.count:
-            raise changed(part.place, f"{part.count} rows", f"{done} rows")
-        y, weight = (_join([getattr(one, name) for one in pieces]) for name in ("y", "weight"))
-        return Chunk(x, y, weight)
+            place = replace(part, offset=part.offset + done, count=table.num_rows)
+            done += table.num_rows
+            if done > part.count:
+                break
+            yield self.encoder.chunk(table, self.shape, place)
+        if done != part.count:
+            found = f"{done} rows" if done < part.count else "longer"
+            raise changed(part.place, f"{part.count} rows", found)
 
     def fingerprint(self) -> str:
         return self._table.fingerprint(self.encoder.identity, self.encoder.names)
-
-
-def _join(pieces: list[Any]) -> Array | None:
-    """Pieces of a column below each other; masked if one is."""
-    if pieces[0] is None:
-        return None
-    masked = any(np.ma.is_masked(piece) for piece in pieces)
-    join: Any = np.ma.concatenate if masked else np.concatenate
-    joined: Array = join(pieces)
-    return joined
 
 
 def arrow_table(source: Any) -> ArrowTable | None:

@@ -12,7 +12,6 @@ and 17:30.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -26,8 +25,6 @@ from bicore.frames import arrow, dense_column, is_list, plain, row_shape
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 #: Cells that are tried before all cells of a column are.
 TRIED = 100
-#: Cells whose values are counted at a time.
-_COUNTED = 4096
 
 
 class Cells(Sequence[Any]):
@@ -102,24 +99,15 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
     compute = pyarrow.compute
     if pyarrow.types.is_floating(column.type):
         gone = compute.is_nan(column)
-        if not compute.any(gone).as_py():
-            return column
-        return compute.if_else(gone, pyarrow.scalar(None, column.type), column)
-    if cells_of(column) != "text":
+    elif cells_of(column) == "text":
+        known = pyarrow.array([*MISSING, *(word.strip().lower() for word in words)], column.type)
+        column = compute.utf8_trim_whitespace(column)
+        gone = compute.is_in(compute.utf8_lower(column), value_set=known)
+    else:
         return column
-    known = pyarrow.array([*MISSING, *(word.strip().lower() for word in words)], column.type)
-    return pyarrow.chunked_array([_clean_text(one, known) for one in column.chunks], column.type)
-
-
-def _clean_text(chunk: Any, known: Any) -> Any:
-    """Text without spaces around it and words for missing; not copied if it has none of them."""
-    pyarrow = arrow()
-    compute = pyarrow.compute
-    trimmed = compute.utf8_trim_whitespace(chunk)
-    gone = compute.is_in(compute.utf8_lower(trimmed), value_set=known)
-    if compute.any(gone).as_py():
-        return compute.if_else(gone, pyarrow.scalar(None, chunk.type), trimmed)
-    return chunk if trimmed.equals(chunk) else trimmed
+    if not compute.any(gone).as_py():
+        return column
+    return compute.if_else(gone, pyarrow.scalar(None, column.type), column)
 
 
 def _simplify(column: Any) -> Any:
@@ -186,39 +174,21 @@ def vectors(column: Any) -> Array | None:
         return None
 
 
-@dataclass(frozen=True, eq=False)
-class Texts:
-    """Text with each value once: cell i is ``values[codes[i]]``; a missing one has code -1."""
-
-    codes: Array
-    values: tuple[str, ...]
-
-    def look_up(self, values: Array, missing: Any) -> Array:
-        """One entry for each cell, given one for each value."""
-        return np.append(values, np.array([missing], dtype=values.dtype))[self.codes]
+def find_values(column: Any) -> tuple[str, ...]:
+    """The different cells as text, sorted."""
+    return tuple(sorted(_as_words(column).unique().drop_null().to_pylist()))
 
 
-def texts(column: Any) -> Texts:
-    """Cells as text, whatever their type; values are sorted."""
-    encoded = _as_words(column).dictionary_encode().unify_dictionaries()
-    if not encoded.num_chunks:
-        return Texts(np.zeros(0, np.int64), ())
-    values = np.array(encoded.chunk(0).dictionary.to_pylist(), dtype=object)
-    order = np.argsort(values)
-    places = np.empty(len(values) + 1, np.int64)
-    places[order], places[-1] = np.arange(len(values)), -1
-    codes = [as_numpy(chunk.indices.fill_null(-1)) for chunk in encoded.chunks]
-    return Texts(places[np.concatenate(codes)], tuple(values[order]))
+def find_places(column: Any, values: Sequence[str]) -> Array:
+    """The place of each cell among some values; -1 if it is missing or another one."""
+    words = _as_words(column)
+    known = arrow().array(values, words.type)
+    return as_numpy(arrow().compute.index_in(words, value_set=known).fill_null(-1))
 
 
-def count_values(column: Any, most: int) -> int:
-    """The number of different values; counting ends above ``most``."""
-    seen: set[str] = set()
-    for start in range(0, len(column), _COUNTED):
-        seen.update(_as_words(column.slice(start, _COUNTED)).unique().drop_null().to_pylist())
-        if len(seen) > most:
-            break
-    return len(seen)
+def count_values(column: Any) -> int:
+    """The number of different values."""
+    return int(arrow().compute.count_distinct(_as_words(column)).as_py())
 
 
 def _as_words(column: Any) -> Any:

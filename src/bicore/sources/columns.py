@@ -28,12 +28,13 @@ from bicore.sources.cells import (
     clean,
     count_values,
     find_numerals,
+    find_places,
     find_times,
+    find_values,
     listed,
     missing,
     read_numbers,
     read_times,
-    texts,
     vectors,
 )
 from bicore.sources.parts import Part
@@ -115,10 +116,8 @@ class Indicators(Column):
         return (True,) * len(self.values)
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        known = texts(column)
-        place = {value: number for number, value in enumerate(self.values)}
-        places = known.look_up(np.array([place.get(one, -2) for one in known.values], int), -1)
-        unknown[self.name] += int((places == -2).sum())
+        places = find_places(column, self.values)
+        unknown[self.name] += int((places < 0).sum()) - column.null_count
         return np.equal.outer(places, np.arange(len(self.values))).astype(np.float64)
 
 
@@ -131,12 +130,10 @@ class Frequencies(Column):
     kind: ClassVar[str] = "frequencies"
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        known = texts(column)
-        rarest = min(self.shares.values())
-        shares = np.array([self.shares.get(value, rarest) for value in known.values])
-        new = np.array([value not in self.shares for value in known.values], dtype=bool)
-        unknown[self.name] += int(known.look_up(new, False).sum())
-        return np.log(known.look_up(shares, rarest))[:, None]
+        places = find_places(column, tuple(self.shares))
+        unknown[self.name] += int((places < 0).sum()) - column.null_count
+        shares = [*self.shares.values(), min(self.shares.values())]
+        return np.log(np.array(shares)[places])[:, None]
 
 
 @dataclass(frozen=True)
@@ -423,20 +420,21 @@ def _fit_times(name: str, column: Any, found: Array, form: str | None) -> _Fitte
 def _fit_categories(name: str, column: Any, named: bool) -> _Fitted:
     rows = len(column)
     most = max(FEW_VALUES, int(FEW_SHARE * rows))
-    count = count_values(column, most)
+    count = count_values(column)
     if count > most:
         return None, "left out", f"{cells_of(column)}, more than {most} values", ""
     if not named and _UNNAMED.fullmatch(name) and count == rows:
         return None, "left out", "names of rows", ""
-    known = texts(column)
+    values = find_values(column)
     if count <= FEW_VALUES or count * rows <= MOST_INDICATORS:
-        return Indicators(name, known.values), "categorical", f"{count} values", ""
-    shares = np.bincount(known.codes[known.codes >= 0], minlength=count) / rows
+        return Indicators(name, values), "categorical", f"{count} values", ""
+    places = find_places(column, values)
+    shares = np.bincount(places[places >= 0], minlength=count) / rows
     remark = (
         f"{count} values → how often each occurs; an indicator each would be "
         f"{count * rows / 1e6:.3g} million numbers"
     )
-    found = Frequencies(name, dict(zip(known.values, shares.tolist(), strict=True)))
+    found = Frequencies(name, dict(zip(values, shares.tolist(), strict=True)))
     return found, "frequency", remark, ""
 
 
@@ -544,12 +542,12 @@ class Target:
                 + "; fill it in, or exclude such rows with --drop-missing-target."
             )
         if self.kind is TargetKind.TEXT:
-            known = texts(column)
-            longest = max(map(len, known.values), default=0)
+            values = find_values(column)
+            longest = max(map(len, values), default=0)
             if allowance is not None:
                 size = len(column) * longest * _CHARACTER
                 allowance.need(size, f"the target {self.name!r} as text")
-            return np.array(known.values, dtype=np.str_)[known.codes]
+            return np.array(values, dtype=np.str_)[find_places(column, values)]
         if self.kind is TargetKind.LISTS:
             rows = vectors(column)
             if rows is None:

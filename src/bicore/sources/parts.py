@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -327,9 +327,8 @@ _EXPONENT16 = 0x7C00
 def checked(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, int]:
     """Check that every value is finite, every label there and every weight >= 0."""
     bad = np.zeros(len(chunk), dtype=bool)
-    for name, column in (("x", chunk.x), ("y", chunk.y), ("weight", chunk.weight)):
-        if column is None:
-            continue
+    columns = {name: column for name, column in vars(chunk).items() if column is not None}
+    for name, column in columns.items():
         wrong = _bad_rows(column, name == "weight")
         if wrong.any() and not skip_bad:
             raise _refusal(column, name, int(wrong.argmax()), part)
@@ -428,10 +427,25 @@ def _features(x: Array, source: ShardSource) -> Array:
     return x.astype(np.float64) if source.shards[0].kind in ("integers", "booleans") else x
 
 
-def fits(source: ShardSource, runtime: Runtime) -> bool:
-    """Whether all rows of a source fit the memory limit."""
-    numbers = source.rows * int(np.prod(source.shape))
-    return numbers * NUMBER * COPIES <= runtime.memory_bytes()
+def join_chunks(chunks: Iterable[Chunk], rows: int) -> Chunk:
+    """Put chunks below each other; features go into one array, so that memory holds them once."""
+    x = np.zeros(0, np.float16)
+    columns: dict[str, list[Array]] = {"y": [], "weight": []}
+    start = 0
+    for chunk in chunks:
+        x = x if start else np.empty((rows, *chunk.x.shape[1:]), chunk.x.dtype)
+        x = x.astype(np.result_type(x, chunk.x), copy=False)
+        x[start : start + len(chunk)] = chunk.x
+        start += len(chunk)
+        for name, pieces in columns.items():
+            pieces += [] if getattr(chunk, name) is None else [getattr(chunk, name)]
+    return Chunk(x, *map(_join_column, columns.values()))
+
+
+def _join_column(pieces: list[Array]) -> Array | None:
+    """Put pieces of a column below each other; the result is masked if one of them is."""
+    join: Any = np.ma.concatenate if any(map(np.ma.is_masked, pieces)) else np.concatenate
+    return join(pieces) if pieces else None
 
 
 def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
@@ -440,25 +454,22 @@ def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
     Labels and weights are always loaded, and every row is checked. Features that do not fit the
     memory limit of a runtime are read again when a selection asks for them.
     """
-    loaded = runtime is None or fits(source, runtime)
-    x = np.zeros((source.rows if loaded else 0, *source.shape), np.float32)
-    columns: dict[str, list[Array]] = {"y": [], "weight": []}
-    for part in source.parts:
-        checkpoint(part.start / max(source.rows, 1))
-        chunk, _ = checked(source.read(part), part)
-        if loaded:  # into one array, so that memory holds the rows once
-            rows = _features(chunk.x, source)
-            x = x.astype(np.result_type(x, rows), copy=False)
-            x[part.start : part.stop] = rows
-        for name, pieces in columns.items():
-            pieces += [] if getattr(chunk, name) is None else [getattr(chunk, name)]
-    y, weight = (np.concatenate(one) if one else None for one in columns.values())
+    size = source.rows * int(np.prod(source.shape)) * NUMBER * COPIES
+    loaded = runtime is None or size <= runtime.memory_bytes()
+
+    def read() -> Iterator[Chunk]:
+        for part in source.parts:
+            checkpoint(part.start / source.rows)
+            chunk, _ = checked(source.read(part), part)
+            yield replace(chunk, x=_features(chunk.x, source) if loaded else chunk.x[:, :0])
+
+    whole = join_chunks(read(), source.rows)
     if loaded:
-        return Dataset(x, y, weight)
-    if y is None:
+        return Dataset(whole.x, whole.y, whole.weight)
+    if whole.y is None:
         raise InputError(
             f"{source.name} has no labels and does not fit the memory limit; give labels "
             "(target=…, labels=…) or raise Runtime(memory=…)."
         )
-    narrow = Dataset(np.zeros((source.rows, 1)), y, weight)
+    narrow = Dataset(np.zeros((source.rows, 1)), whole.y, whole.weight)
     return narrow.with_columns(x=LazyRows(source))  # type: ignore[arg-type]  # read on demand
