@@ -326,15 +326,15 @@ REFUSED = {
     "limit": (["digits", "--size", "5", "--limit", "-3"], "limit must be"),
     "unused weights": (
         ["x.npy", "--labels", "y.npy", "--sample-weight", "w", "--size", "5"],
-        "--sample-weight w means nothing for x.npy",
+        "sample_weight= means nothing for x.npy",
     ),
     "unused target": (
         ["digits", "--target", "label", "--size", "5"],
-        "--target label means nothing for digits",
+        "target= means nothing for digits",
     ),
     "weights are the target": (
         ["table.csv", "--target", "label", "--sample-weight", "label", "--size", "5"],
-        "is named by --target too",
+        "is named by target= too",
     ),
     "float image": (["floats", "--size", "1"], "floating-point pixels"),
     "hostile pickle": (["cifar10", "--data", "hostile", "--size", "5"], "asks for posix.system"),

@@ -91,16 +91,16 @@ def test_1_the_memory_limit_holds_while_features_are_made(command, many):
 
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
-    from bicore.sources import reading, text_files
+    from bicore.sources import opening, text_files
     from bicore.sources.opening import open_source
 
     table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
     monkeypatch.setattr(text_files, "BLOCK", 2**12)
-    plain = reading.limited
+    plain = opening.load_columns
     seen = []
     monkeypatch.setattr(
-        text_files,
-        "limited",
+        opening,
+        "load_columns",
         lambda batches, reading: plain((seen.append(1) or one for one in batches), reading),
     )
     assert len(open_source(str(tmp_path / "long.csv"), target="label", limit=10).data) == 10
@@ -158,9 +158,9 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
     told(read(*words, "--columns", 'a,"c,d"'), "features are those named: a, c,d")
     refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
-    refused(read(*words, "--drop", "label"), "--drop label is named by --target too")
-    refused(read(*words, "--columns", "a,b", "--drop", "b"), "b is named by --drop too")
-    refused(read("digits", "--drop", "a"), "--drop a means nothing for digits")
+    refused(read(*words, "--drop", "label"), "drop='label' is named by target= too")
+    refused(read(*words, "--columns", "a,b", "--drop", "b"), "'b' is named by drop= too")
+    refused(read("digits", "--drop", "a"), "drop= means nothing for digits")
 
 
 def test_4_rows_without_a_target_are_left_out_when_asked(read, tmp_path):

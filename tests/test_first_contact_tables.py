@@ -12,6 +12,7 @@ from bicore import InputError, MemoryLimitError
 from bicore.sources import encode_table
 from bicore.sources.columns import Columns
 from bicore.sources.opening import open_source
+from bicore.sources.tables import count_bytes
 
 ROWS = 200
 RNG = np.random.default_rng(0)
@@ -150,7 +151,7 @@ def test_m11_encodings_are_detected_or_named(tmp_path, encoding, ending):
     path.write_bytes(text.encode(encoding))
     marked = encoding != "utf-16-le"
     source = open_source(str(path), target="label", encoding=None if marked else encoding)
-    assert source.table.cells()["city"][0] == "Zürich"
+    assert source.cells["city"][0] == "Zürich"
     assert source.data.x.shape == (ROWS, 3)
     with pytest.raises(InputError, match="encoding"):
         open_source(str(path), target="label", encoding="no such")
@@ -253,6 +254,6 @@ def test_m6_cells_and_features_are_counted_together(tmp_path, name):
     else:
         frame.to_json(path, orient="records", lines=name == "t.jsonl")
     source = open_source(str(path), target="label", memory="100MB")
-    both = 2 * source.table.nbytes + 2 * source.data.x.nbytes
+    both = 2 * count_bytes(source.table) + 2 * source.data.x.nbytes
     with pytest.raises(MemoryLimitError):
         open_source(str(path), target="label", memory=both - 1)

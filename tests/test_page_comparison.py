@@ -19,7 +19,6 @@ from bicore.methods.registry import build_selector
 from bicore.report.page_of_comparison import comparison_page
 from bicore.report.rows import main_directions
 from bicore.sources.base import Source
-from bicore.sources.tables import Table
 from bicore.streaming import Reservoir
 from tests.helpers import blobs, line
 from tests.pages import (
@@ -64,7 +63,7 @@ def run(folder):
     """Of a table, each name of which is an attack."""
     data = blobs(90)
     text = [HOSTILE[row % 3] for row in range(90)]
-    table = Table([HOSTILE[0], "x"], [text, list(range(90))])
+    table = {HOSTILE[0]: text, "x": list(range(90))}
     named = Dataset(data.x, np.array(HOSTILE)[data.y])
     methods = {"uniform": Uniform(), HOSTILE[1]: KCenter(), HOSTILE[2]: Uniform()}
     source = Source(HOSTILE[0], named, scale="standard", notes=tuple(HOSTILE), table=table)

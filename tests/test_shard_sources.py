@@ -481,10 +481,10 @@ def test_parquet_shards_that_are_wrong(tmp_path):
         weights = [1.0] * len(next(iter(columns.values())))
         write(path, pyarrow.table({**columns, "w": weights}))
         with pytest.raises(InputError, match=words):
-            ParquetShards(tmp_path, columns="embedding", target="label")
+            _ = ParquetShards(tmp_path, columns="embedding", target="label").parts
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(InputError, match=r"part-1\.parquet is not a readable Parquet"):
-        ParquetShards(tmp_path, columns="embedding", target="label")
+        _ = ParquetShards(tmp_path, columns="embedding", target="label").parts
 
 
 def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
@@ -546,7 +546,7 @@ def test_features_of_a_table_are_those_of_a_table_in_memory(tmp_path):
     assert "column 'e'" in source.notes[0]
     write(path, pyarrow.table({"y": [1]}))
     with pytest.raises(InputError, match="no column can serve as a feature"):
-        ParquetShards(path, target="y")
+        _ = ParquetShards(path, target="y").parts
 
 
 def test_all_empty_is_refused(tmp_path):
@@ -669,7 +669,7 @@ def test_data_sets_that_cannot_be_read_in_parts():
     with pytest.raises(InputError, match="holds the splits train, test; give one"):
         HuggingFaceShards(splits)
     with pytest.raises(InputError, match="no rows"):
-        HuggingFaceShards(DataSet(table(X[:0], Y[:0], WEIGHT[:0])))
+        _ = HuggingFaceShards(DataSet(table(X[:0], Y[:0], WEIGHT[:0]))).parts
 
 
 def test_a_real_data_set_on_disk(tmp_path):

@@ -245,7 +245,7 @@ def _write_page(
             appraisal=appraisal,
             name=source.name,
             images=source.images,
-            columns=None if source.table is None else source.table.cells(),
+            columns=source.cells,
             command=command(),
             notes=source.notes,
         )
@@ -293,7 +293,7 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
     lines.append(f"rows, best first: {shorten(coreset.indices)}")
     lines += [f"in the file: {shorten(rows)}" for rows in _rows_in_file(source, coreset).values()]
     if source is not None and source.root is not None:
-        files = source.table.at(coreset.indices).columns[0]
+        files = tables.take_rows(source.table, coreset.indices)["file"]
         lines.append(f"files, best first: {shorten(files)}")
     return [*lines, *(f"written: {path}" for path in paths)]
 

@@ -101,10 +101,7 @@ class Table:
 
     def options(self) -> dict[str, Any]:
         """The options of :func:`bicore.sources.open_source`."""
-        renamed = {"data": "folder"}
-        given = {renamed.get(name, name): value for name, value in vars(self).items()}
-        del given["source"]
-        return given
+        return {name: value for name, value in vars(self).items() if name != "source"}
 
     def open(self, **more: Any) -> Source:
         """Read the source."""

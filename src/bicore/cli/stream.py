@@ -156,7 +156,7 @@ def _open(data: Table, memory: Memory, limits: Limits) -> Flow:
             raise InputError(f"--append is for standard input; got {data.source}. Omit it.")
         return WholeFlow(data.open(memory=limits.memory))
     options = data.options()
-    for name in ("labels", "folder"):
+    for name in ("labels", "data"):
         if options.pop(name) is not None:
             raise InputError(f"--{name} means nothing for standard input; omit it.")
     return PipedFlow(sys.stdin.buffer, batch=memory.batch, **options)

@@ -137,7 +137,7 @@ def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
     """
     from bicore.sources.opening import open_source
     from bicore.sources.reading import Reading
-    from bicore.sources.tables import table_source
+    from bicore.sources.tables import join_tables, table_source
 
     rows = len(source.data)
     names = ("target", "columns", "drop", "drop_missing_target", "decimal", "missing", "encoding")
@@ -145,10 +145,11 @@ def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
     test = open_source(word, scale=data.scale, later=True, **columns)
     if data.target is None or source.table is None or test.table is None:
         return source, test
-    missing = [name for name in source.table.names if name not in test.table.names]
+    missing = [name for name in source.table if name not in test.table]
     if missing:
         raise InputError(f"--test {word} has no column {missing[0]!r}, and {source.name} has one.")
-    both = table_source(source.name, source.table.joined(test.table), Reading(**columns))
+    tables = join_tables([source.table, test.table])
+    both = table_source(source.name, tables, Reading(**columns))
     both = both.scaled(data.scale, later=True)
     own, other = replace(both, data=both.data[:rows]), replace(both, data=both.data[rows:])
     return own, replace(other, name=test.name)

@@ -16,7 +16,7 @@ from bicore.errors import InputError, check_integer
 from bicore.evaluate.samples import Sample, as_sample
 from bicore.methods.passes import open_rows
 from bicore.runtime.context import Runtime
-from bicore.sources.base import Source, scaling
+from bicore.sources.base import Source, fit_scaling
 from bicore.sources.opening import open_source, open_table, read_in_parts
 from bicore.sources.standard_sets import STANDARD_SETS
 
@@ -89,7 +89,8 @@ class Pools:
         """The rows of one seed, not yet copied."""
         data = self.source.data.with_columns(y=self.targets.values)
         pool = self.rows(seed, in_order)
-        scale = cache(lambda: scaling(data.x[pool], self.source.keep)) if self.standardise else None
+        fit = cache(lambda: fit_scaling(data.x[pool], self.source.keep))
+        scale = fit if self.standardise else None
         tested = self._order(seed)[: self.test_size]
         if self.test is not None:
             rng = np.random.default_rng((seed, 1))

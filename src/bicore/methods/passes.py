@@ -28,7 +28,7 @@ from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
 from bicore.shards.estimating import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards
-from bicore.sources.arrow_files import ArrowShards, arrow_table
+from bicore.sources.arrow_files import ArrowShards, open_arrow
 from bicore.sources.base import Source
 from bicore.sources.opening import open_in_parts, open_shards, open_table, read_in_parts
 from bicore.sources.parts import LazyRows, ShardSource, rows_of
@@ -164,7 +164,7 @@ class RowsInParts:
 
     def _open(self, runtime: Runtime) -> tuple[ShardSource, ShardSource | None]:
         """Open the rows and the outer set in parts; tables are encoded alike."""
-        if arrow_table(self.x) is None:
+        if open_arrow(self.x) is None:
             table = self._table(self.x, self.y, self.sample_weight, runtime)
             if table is not None:
                 outer = self._outer_table(table, runtime)
@@ -180,10 +180,10 @@ class RowsInParts:
                     f"source; got {len(self.outer)} values."
                 )
             return opened, open_rows(*self.outer)
-        outer = arrow_table(self.outer)
-        if outer is not None and isinstance(opened, ArrowShards):
-            return opened, ArrowShards(outer, opened.encoder)
-        return opened, open_shards(self.outer)
+        outer = None
+        if isinstance(opened, ArrowShards):
+            outer = open_arrow(self.outer, encoder=opened.encoder)
+        return opened, outer or open_shards(self.outer)
 
 
 def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: Any) -> ShardSource:

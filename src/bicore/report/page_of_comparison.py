@@ -180,10 +180,9 @@ def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
     pools, grid, seed = run.pools, run.grid, int(run.grid.seeds[0])
     numbers = pools.rows(seed)
     source = pools.source
-    columns = None if source.table is None else source.table.cells()
     targets = replace(pools.targets, values=pools.targets.values[numbers])
     # the map shows features as the methods saw them, the cards as the source has them
-    view = RowView(pools.of(seed)[0], targets, source.images, columns, source.data.x, numbers)
+    view = RowView(pools.of(seed)[0], targets, source.images, source.cells, source.data.x, numbers)
     order = np.argsort(numbers)
     picked = np.unique([pick for row in known.values() for pick in row.picks])
     rows = order[np.searchsorted(numbers[order], picked)]

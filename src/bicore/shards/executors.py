@@ -247,7 +247,7 @@ class DaskExecutor(Executor):
     def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
         """Work where the rows of a Dask collection are, once they are computed."""
         rows = self.client.compute(source.chunks[part.number])
-        return self.client.submit(_call_on, work, source.home(part), part, rows, pure=False)
+        return self.client.submit(_call_on, work, part.shard, part, rows, pure=False)
 
 
 def _same(work: T) -> T:

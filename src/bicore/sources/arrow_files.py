@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.frames import arrow, is_list
 from bicore.sources.base import SCALES
-from bicore.sources.cells import join, listed
+from bicore.sources.cells import listed
 from bicore.sources.parts import (
     PART_ROWS,
     Chunk,
@@ -28,17 +28,26 @@ from bicore.sources.parts import (
     spread,
 )
 from bicore.sources.reading import (
-    CELL_COPIES,
+    TABLE_OPTIONS,
     Files,
     Reading,
+    are_paths,
     common_name,
     find_files,
     foreign,
-    limited,
+    refuse_unused,
     roles_of,
 )
-from bicore.sources.tables import Embedding, Encoder, Table, fit_table, refuse_other_columns
+from bicore.sources.tables import (
+    Embedding,
+    Encoder,
+    Table,
+    fit_table,
+    load_columns,
+    refuse_other_columns,
+)
 
+_Batches = Iterator[Any]
 PARQUET = (".parquet", ".pq")
 #: Rows of a table that are read at a time.
 _ROWS = 65_536
@@ -56,189 +65,103 @@ def open_parquet(path: Path, metadata: Any = None) -> Iterator[Any]:
     arrow("Parquet")
     from pyarrow import parquet as files
 
+    options = {"memory_map": True, "pre_buffer": False, "page_checksum_verification": True}
     with (
         foreign(path, "Parquet file"),
-        files.ParquetFile(
-            path,
-            metadata=metadata,
-            memory_map=True,
-            pre_buffer=False,
-            page_checksum_verification=True,
-        ) as file,
+        files.ParquetFile(path, metadata=metadata, **options) as file,
     ):
         yield file
 
 
-def read_parquet(path: Path, reading: Reading) -> Table:
+def read_parquet(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
     """Read a Parquet file as a table."""
-    with open_parquet(path) as file:
-        rows = file.iter_batches(batch_size=min(_ROWS, reading.limit or _ROWS))
-        return _table(path, file.schema_arrow, rows, reading)
+    table = ParquetShards(path)
+    roles_of(path.name, table.schema.names, reading)  # before all of it is read
+    return table.batches(table.schema.names, step=min(_ROWS, reading.limit or _ROWS))
 
 
-def read_feather(path: Path, reading: Reading) -> Table:
+def read_feather(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
     """Read a Feather file, or an Arrow file or stream, as a table."""
     arrow("Feather")
-    with foreign(path, "Arrow file"), open(path, "rb") as stream:
-        return _table(path, *_batches(stream), reading)
-
-
-def _table(path: Path, schema: Any, batches: Iterator[Any], reading: Reading) -> Table:
-    names = [str(name) for name in schema.names]
-    roles_of(path.name, names, reading)  # before all of it is read
-    whole = arrow().Table.from_batches(list(limited(batches, reading)), schema)
-    return Table(names, whole.columns)
-
-
-def _batches(stream: IO[bytes]) -> tuple[Any, Iterator[Any]]:
     import pyarrow.ipc as files
 
-    begin = stream.read(len(_FILE))
-    stream.seek(0)
-    if begin != _FILE:
-        reader = files.open_stream(stream)
-        return reader.schema, iter(reader)
-    file = files.open_file(stream)
-    return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+    with open(path, "rb") as stream:
+        begin = stream.read(len(_FILE))
+        stream.seek(0)
+        file = files.open_file(stream) if begin == _FILE else files.open_stream(stream)
+        roles_of(path.name, file.schema.names, reading)  # before all of it is read
+        if begin == _FILE:
+            file = map(file.get_batch, range(file.num_record_batches))
+        yield from map(_validate, file)
 
 
-class ArrowTable(ABC):
-    """A table in parts: files, or a data set; its columns can be read one by one."""
-
-    name: str
-    part_rows: int | None = None
-
-    @abstractmethod
-    def shards(self) -> Iterator[tuple[Any, Shard]]:
-        """Each shard with its schema; shapes and kinds are not filled in."""
-
-    @abstractmethod
-    def tables(self, shard: Shard, part: Part, names: list[str], step: int) -> Iterator[Any]:
-        """Some columns of a part, about ``step`` rows at a time."""
-
-    @abstractmethod
-    def column(self, name: str) -> Any:
-        """A column of all rows."""
-
-    @abstractmethod
-    def fingerprint(self, words: str, names: list[str]) -> str:
-        """Digest how the table is read, and a sample of it."""
-
-    def load(self, reading: Reading) -> Table:
-        """Read all columns."""
-        names: list[str] = next((schema.names for schema, _ in self.shards()), [])
-        columns: list[Any] = []
-        for name in names:
-            columns.append(self.column(name))
-            held = CELL_COPIES * sum(one.nbytes for one in columns)
-            reading.allowance.need(held, f"the first {len(columns)} columns of {self.name}")
-        return Table(names, columns)
-
-
-class ParquetTable(ArrowTable):
-    """Parquet files; a row group is a shard."""
-
-    def __init__(self, files: Files) -> None:
-        self.paths = find_files(files, PARQUET)
-        self.name = common_name(self.paths)
-        #: Of files whose columns were read: wide tables have much of it.
-        self._metadata: dict[Path, Any] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_metadata": {}}
-
-    def shards(self) -> Iterator[tuple[Any, Shard]]:
-        for path in self.paths:
-            with open_parquet(path) as file:
-                metadata, schema = file.metadata, file.schema_arrow
-            groups = range(metadata.num_row_groups)
-            start = 0
-            for group in groups:
-                rows = metadata.row_group(group).num_rows
-                inside = f", row group {group}" if len(groups) > 1 else ""
-                if rows:
-                    yield (
-                        schema,
-                        Shard(f"{path}{inside}", rows, path=path, offset=start, number=group),
-                    )
-                start += rows
-            if not start:  # it may have been written without types
-                yield schema, Shard(str(path), 0)
-
-    def tables(self, shard: Shard, part: Part, names: list[str], step: int) -> Iterator[Any]:
-        assert shard.path is not None
-        with open_parquet(shard.path) as file:
-            # One thread: parts are read by several processes.
-            groups = {"row_groups": [shard.number], "columns": names, "use_threads": False}
-            for batch in file.iter_batches(step, **groups):
-                yield arrow().Table.from_batches([batch])
-
-    def column(self, name: str) -> Any:
-        pieces = []
-        for path in self.paths:
-            with open_parquet(path, self._metadata.get(path)) as file:
-                self._metadata[path] = file.metadata
-                if file.metadata.num_rows:
-                    pieces.append(file.read([name], use_threads=False).column(name))
-                    pieces[-1].validate(full=True)
-        return join(pieces)
-
-    def fingerprint(self, words: str, names: list[str]) -> str:
-        return digest_files(f"parquet {words}", self.paths)
-
-
-class HuggingFaceTable(ArrowTable):
-    """A ``datasets.Dataset``, whose Arrow tables are mapped."""
-
-    def __init__(self, dataset: Any, part_rows: int = PART_ROWS) -> None:
-        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
-            raise InputError(
-                f"dataset is a {type(dataset).__name__}; give one split of a datasets.Dataset "
-                "that is on disk (not streamed)."
-            )
-        if hasattr(dataset, "keys"):
-            splits = list(dataset.keys())
-            raise InputError(
-                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
-                f"dataset[{splits[0]!r}]."
-            )
-        arrow()
-        self.part_rows = check_integer("part_rows", part_rows)
-        self.dataset = dataset.with_format("arrow")
-        info = getattr(dataset, "info", None)
-        self.name = str(getattr(info, "dataset_name", None) or "dataset")
-
-    def _select(self, names: list[str]) -> Any:
-        return self.dataset.select_columns(names).with_format("arrow")
-
-    def shards(self) -> Iterator[tuple[Any, Shard]]:
-        if len(self.dataset):
-            yield self.dataset[:1].schema, Shard(self.name, len(self.dataset))
-
-    def tables(self, shard: Shard, part: Part, names: list[str], step: int) -> Iterator[Any]:
-        yield self._select(names)[part.start : part.stop]
-
-    def column(self, name: str) -> Any:
-        return self._select([name])[:].column(name)
-
-    def fingerprint(self, words: str, names: list[str]) -> str:
-        rows = len(self.dataset)
-        table = self._select(names)[spread(rows).tolist()]
-        digest = hashlib.sha256(f"dataset {rows} {names} {words}".encode())
-        for column in table.columns:
-            digest.update(f"{column.type} {listed(column)}".encode())
-        return digest.hexdigest()[:16]
+def _validate(batch: Any) -> Any:
+    """Refuse a damaged batch, whose offsets and letters may be anything; return it as a table."""
+    batch.validate(full=True)
+    return arrow().Table.from_batches([batch])
 
 
 class ArrowShards(ShardSource):
-    """Rows of a table in parts, encoded by a fit on all rows."""
+    """Rows of a table in parts, encoded by a fit on all rows, one column at a time.
 
-    def __init__(self, table: ArrowTable, encoder: Encoder) -> None:
-        super().__init__(table.name)
-        self.part_rows = table.part_rows
-        self._table = table
-        self.encoder = encoder
-        _ = self.shards  # tables that do not agree are refused now
+    Tables of another source are encoded alike by its ``encoder``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        scale: str | None = "none",
+        encoder: Encoder | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(name)
+        if scale not in (None, *SCALES):
+            raise unknown_name("scale", scale, SCALES)
+        self.scaled = scale != "none"
+        self.reading = Reading(**options)
+        refuse_unused(options, name, TABLE_OPTIONS)
+        if encoder is not None:
+            self.encoder = encoder
+
+    @abstractmethod
+    def tables(self) -> Iterator[tuple[Any, Shard]]:
+        """Each shard with its schema; shapes and kinds are not filled in."""
+
+    @abstractmethod
+    def batches(self, names: list[str], part: Part | None = None, step: int = _ROWS) -> _Batches:
+        """Some columns of all rows, or of a part, about ``step`` rows at a time."""
+
+    @cached_property
+    def schema(self) -> Any:
+        """The names and types of columns; all shards must have the same names."""
+        found: Any = None
+        for schema, shard in self.tables():
+            if shard.rows:
+                found = found or schema
+                refuse_other_columns(shard.place, schema.names, found.names)
+        if found is None:
+            raise InputError(f"{self.name}: there are no rows; check how it was made.")
+        return found
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """The only column of features, if it holds lists."""
+        features = roles_of(self.name, self.schema.names, self.reading).features
+        lists = len(features) == 1 and is_list(self.schema.field(features[0]).type)
+        return Embedding(features[0]) if lists else None
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The fit on all rows."""
+        roles = roles_of(self.name, self.schema.names, self.reading)
+        return fit_table(roles, self._column, self.reading, self.scaled, self.embedding)
+
+    def _column(self, name: str) -> Any:
+        return load_columns(self.batches([name]), self.reading)[name]
+
+    def load(self) -> Table:
+        """Load all columns."""
+        return load_columns(self.batches(self.schema.names), self.reading)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -246,11 +169,11 @@ class ArrowShards(ShardSource):
 
     def look(self) -> Iterator[Shard]:
         known: dict[Path | None, dict[str, Any]] = {}
-        for _, shard in self._table.shards():
+        for _, shard in self.tables():
             if shard.rows and shard.path not in known:
                 place = str(shard.path or shard.place)
-                part = Part(0, 0, min(shard.rows, FIRST_ROWS), place)
-                first = next(self._table.tables(shard, part, self.encoder.names, FIRST_ROWS))
+                part = Part(0, 0, min(shard.rows, FIRST_ROWS), place, shard=shard)
+                first = next(self.batches(self.encoder.names, part, FIRST_ROWS))
                 known = {shard.path: self.encoder.describe(first, place)}
             yield replace(shard, **known[shard.path]) if shard.rows else shard
 
@@ -261,60 +184,15 @@ class ArrowShards(ShardSource):
     def _chunks(self, part: Part) -> Iterator[Chunk]:
         step = max(1, BLOCK // max(1, prod(self.shape)))
         done = 0
-        for table in self._table.tables(self.home(part), part, self.encoder.names, step):
-            place = replace(part, offset=part.offset + done, count=table.num_rows)
-            done += table.num_rows
+        for batch in self.batches(self.encoder.names, part, step):
+            place = replace(part, offset=part.offset + done, count=len(batch))
+            done += len(batch)
             if done > part.count:
                 break
-            yield self.encoder.chunk(table, self.shape, place)
+            yield self.encoder.chunk(batch, self.shape, place)
         if done != part.count:
             found = f"{done} rows" if done < part.count else "longer"
             raise changed(part.place, f"{part.count} rows", found)
-
-    def fingerprint(self) -> str:
-        return self._table.fingerprint(self.encoder.identity, self.encoder.names)
-
-
-def arrow_table(source: Any) -> ArrowTable | None:
-    """Parquet files or a Hugging Face data set as a table in parts; None for anything else."""
-    if hasattr(source, "with_format") and hasattr(source, "column_names"):
-        return HuggingFaceTable(source)
-    paths = source if isinstance(source, (list, tuple)) else [source]
-    if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
-        return None
-    found = find_files(source, (".npy", ".npz", *PARQUET), "source")
-    return ParquetTable(found) if all(one.suffix.lower() in PARQUET for one in found) else None
-
-
-def holds_embedding(table: ArrowTable, reading: Reading) -> bool:
-    """Whether the features of a table are one column of lists."""
-    schema = next((schema for schema, shard in table.shards() if shard.rows), None)
-    if schema is None:
-        return False
-    roles = roles_of(table.name, schema.names, reading)
-    return len(roles.features) == 1 and is_list(schema.field(roles.features[0]).type)
-
-
-def fit_in_parts(table: ArrowTable, reading: Reading, scale: str | None = "none") -> Encoder:
-    """Fit a table in parts, of which one column at a time is in memory."""
-    if scale not in (None, *SCALES):
-        raise unknown_name("scale", scale, SCALES)
-    names: list[str] = []
-    for schema, shard in table.shards():
-        if shard.rows:
-            names = names or schema.names
-            refuse_other_columns(shard.place, schema.names, names)
-    if not names:
-        raise InputError(f"{table.name}: there are no rows; check how it was made.")
-
-    def read(name: str) -> Any:
-        column = table.column(name)
-        reading.allowance.need(CELL_COPIES * column.nbytes, f"the column {name!r}")
-        return column
-
-    roles = roles_of(table.name, names, reading)
-    stored = Embedding(roles.features[0]) if holds_embedding(table, reading) else None
-    return fit_table(roles, read, reading, scale != "none", stored)
 
 
 class ParquetShards(ArrowShards):
@@ -326,10 +204,44 @@ class ParquetShards(ArrowShards):
         columns: str | Sequence[str] | None = None,
         target: str | None = None,
         sample_weight: str | None = None,
+        **options: Any,
     ) -> None:
-        table = ParquetTable(files)
-        reading = Reading(target=target, sample_weight=sample_weight, columns=columns)
-        super().__init__(table, fit_in_parts(table, reading))
+        self.paths = find_files(files, PARQUET)
+        #: Of files whose columns were read: wide tables have much of it.
+        self._metadata: dict[Path, Any] = {}
+        options |= {"columns": columns, "target": target, "sample_weight": sample_weight}
+        super().__init__(common_name(self.paths), **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_metadata": {}}
+
+    def tables(self) -> Iterator[tuple[Any, Shard]]:
+        for path in self.paths:
+            with open_parquet(path) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+            start = 0
+            for group in range(metadata.num_row_groups):
+                rows = metadata.row_group(group).num_rows
+                inside = f", row group {group}" if metadata.num_row_groups > 1 else ""
+                place = Shard(f"{path}{inside}", rows, path=path, offset=start, number=group)
+                start += rows
+                if rows:
+                    yield schema, place
+            if not start:  # it may have been written without types
+                yield schema, Shard(str(path), 0)
+
+    def batches(self, names: list[str], part: Part | None = None, step: int = _ROWS) -> _Batches:
+        for path in self.paths if part is None else [part.shard.path]:
+            assert path is not None
+            with open_parquet(path, self._metadata.get(path) if part is None else None) as file:
+                self._metadata[path] = file.metadata
+                groups = None if part is None else [part.shard.number]
+                # One thread: parts are read by several processes.
+                batches = file.iter_batches(step, groups, names, use_threads=False)
+                yield from map(_validate, batches)
+
+    def fingerprint(self) -> str:
+        return digest_files(f"parquet {self.encoder.identity}", self.paths)
 
 
 class HuggingFaceShards(ArrowShards):
@@ -345,7 +257,60 @@ class HuggingFaceShards(ArrowShards):
         y: str | None = None,
         sample_weight: str | None = None,
         part_rows: int = PART_ROWS,
+        **options: Any,
     ) -> None:
-        table = HuggingFaceTable(dataset, part_rows)
-        reading = Reading(target=y, sample_weight=sample_weight, columns=x)
-        super().__init__(table, fit_in_parts(table, reading))
+        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
+            raise InputError(
+                f"dataset is a {type(dataset).__name__}; give one split of a datasets.Dataset "
+                "that is on disk (not streamed)."
+            )
+        if hasattr(dataset, "keys"):
+            splits = list(dataset.keys())
+            raise InputError(
+                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
+                f"dataset[{splits[0]!r}]."
+            )
+        arrow()
+        self.part_rows = check_integer("part_rows", part_rows)
+        self.dataset = dataset.with_format("arrow")
+        name = getattr(getattr(dataset, "info", None), "dataset_name", None) or "dataset"
+        super().__init__(str(name), columns=x, target=y, sample_weight=sample_weight, **options)
+
+    def tables(self) -> Iterator[tuple[Any, Shard]]:
+        if len(self.dataset):
+            yield self.dataset[:1].schema, Shard(self.name, len(self.dataset))
+
+    def _select(self, names: list[str]) -> Any:
+        return self.dataset.select_columns(names).with_format("arrow")
+
+    def batches(self, names: list[str], part: Part | None = None, step: int = _ROWS) -> _Batches:
+        rows = part or Part(0, 0, len(self.dataset))
+        chosen = self._select(names)
+        for start in range(rows.start, rows.stop, step):
+            yield chosen[start : min(start + step, rows.stop)]
+
+    def fingerprint(self) -> str:
+        names, rows = self.encoder.names, len(self.dataset)
+        table = self._select(names)[spread(rows).tolist()]
+        words = f"dataset {rows} {names} {self.encoder.identity}"
+        digest = hashlib.sha256(words.encode())
+        for column in table.columns:
+            digest.update(f"{column.type} {listed(column)}".encode())
+        return digest.hexdigest()[:16]
+
+
+def is_huggingface(source: Any) -> bool:
+    """Whether this is a data set of Hugging Face."""
+    return hasattr(source, "with_format") and hasattr(source, "column_names")
+
+
+def open_arrow(source: Any, **options: Any) -> ArrowShards | None:
+    """Open Parquet files or a Hugging Face data set in parts; None for anything else."""
+    if is_huggingface(source):
+        options["x"], options["y"] = options.pop("columns", None), options.pop("target", None)
+        return HuggingFaceShards(source, **options)
+    if not are_paths(source):
+        return None
+    found = find_files(source, (".npy", ".npz", *PARQUET), "source")
+    whole = all(path.suffix.lower() in PARQUET for path in found)
+    return ParquetShards(found, **options) if whole else None

@@ -10,15 +10,22 @@ import numpy as np
 
 from bicore.data import Array, Dataset
 from bicore.errors import MemoryLimitError, unknown_name
+from bicore.sources.cells import Cells
 
 SCALES = ("standard", "none")
 #: Numbers whose squares are still numbers.
 LARGE = 1e150
+_SCALES_IN_WORDS = {
+    "standard": "each numeric column (or image channel) scaled to mean 0 and variance 1",
+    "none": "as they are, not scaled",
+    "constants": "pixels standardised with the data set's usual constants",
+    "unit": "pixels scaled to 0 … 1",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Data read from somewhere."""
+    """Data read from somewhere; ``table`` holds its columns by name, as they were read."""
 
     name: str
     data: Dataset
@@ -26,50 +33,47 @@ class Source:
     notes: tuple[str, ...] = ()
     images: Array | None = None
     table: Any = None
-    keep: Array | None = None
     columns: Any = None
     scaling: Scaling | None = None
     root: Path | None = None
 
+    @property
+    def keep(self) -> Array | None:
+        """Mark the features that scaling leaves as they are."""
+        return None if self.columns is None else self.columns.kept
+
+    @property
+    def cells(self) -> dict[str, Cells] | None:
+        """The columns of a table for display."""
+        table = self.table
+        return None if table is None else {name: Cells(one) for name, one in table.items()}
+
     def encode(self, other: Source) -> Dataset:
-        """Another table in the features of this one."""
+        """Encode another table in the features of this one."""
         if other.table is None:
             raise MemoryLimitError(
                 f"{other.name} does not fit the memory limit; raise Runtime(memory=…)."
             )
-        x = self.columns.encode(other.table.by_name())
+        x = self.columns.encode(other.table)
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
     def scaled(self, choice: str | None, later: bool = False) -> Source:
-        """The same source, scaled."""
+        """Scale the features as asked, or as this kind of source is scaled by default."""
         if choice is not None and choice not in SCALES:
             raise unknown_name("scale", choice, SCALES)
-        wanted = self.scale if choice is None else choice
-        if wanted == "none" and self.scale == "constants" and self.images is not None:
+        scale, x, fitted = choice or self.scale, None, None
+        if scale == "none" and self.scale == "constants" and self.images is not None:
             grey = self.images.ndim == 3
-            pixels = self.images[:, None] if grey else self.images.transpose(0, 3, 1, 2)
-            return self._told("unit", x=pixels)
-        if wanted == "none" and self.scale == "unit":
-            wanted = "unit"
-        if wanted != "standard":
-            return self._told(wanted)
-        if later:
-            return self._told("standard", ", by each pool's own numbers")
-        fitted = scaling(self.data.x, self.keep)
-        return replace(self._told("standard", x=fitted(self.data.x)), scaling=fitted)
-
-    def _told(self, scale: str, more: str = "", x: Array | None = None) -> Source:
-        """This source with such a scale, a note of it, and other features where they are given."""
+            x = self.images[:, None] if grey else self.images.transpose(0, 3, 1, 2)
+        if scale == "none" and self.scale in ("constants", "unit"):
+            scale = "unit"
+        if scale == "standard" and not later:
+            fitted = fit_scaling(self.data.x, self.keep)
+            x = fitted(self.data.x)
         data = self.data if x is None else replace(self.data, x=x)
-        return replace(self, data=data, scale=scale, notes=(*self.notes, scale_note(scale) + more))
-
-
-_SCALES_IN_WORDS = {
-    "standard": "each numeric column (or image channel) scaled to mean 0 and variance 1",
-    "none": "as they are, not scaled",
-    "constants": "pixels standardised with the data set's usual constants",
-    "unit": "pixels scaled to 0 … 1",
-}
+        more = ", by each pool's own numbers" if scale == "standard" and later else ""
+        notes = (*self.notes, scale_note(scale) + more)
+        return replace(self, data=data, scale=scale, notes=notes, scaling=fitted)
 
 
 def scale_note(scale: str) -> str:
@@ -104,7 +108,7 @@ class Scaling:
         return result
 
 
-def scaling(x: Array, keep: Array | None = None) -> Scaling:
+def fit_scaling(x: Array, keep: Array | None = None) -> Scaling:
     """The map that gives x mean 0 and variance 1 a column, or a channel of images."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     high, low = (edge(axis=axes, keepdims=True).astype(np.float64) for edge in (x.max, x.min))
@@ -112,14 +116,8 @@ def scaling(x: Array, keep: Array | None = None) -> Scaling:
     # Squares of numbers beyond these are infinite, or nothing: such columns are measured by their
     # largest number.
     extreme = (peak > LARGE) | ((peak > 0) & (peak < 1 / LARGE))
-    if not extreme.any():
-        return Scaling(*_moments(x, axes), keep)
     unit = np.where(extreme, peak, 1.0)
-    mean, spread = _moments(x / unit, axes)
+    scaled = x / unit if extreme.any() else x
+    mean = scaled.mean(axis=axes, keepdims=True, dtype=np.float64)
+    spread = scaled.std(axis=axes, keepdims=True, dtype=np.float64)
     return Scaling(mean * unit, spread * unit, keep)
-
-
-def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
-    spread = x.std(axis=axes, keepdims=True, dtype=np.float64)
-    return np.asarray(mean), np.asarray(spread)

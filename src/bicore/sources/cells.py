@@ -62,6 +62,8 @@ def take(column: Any, rows: Array) -> Any:
 def typed(cells: Sequence[Any]) -> Any:
     """Python values as an array of one type; as text if they have several."""
     pyarrow = arrow("a table")
+    if hasattr(cells, "null_count"):  # pyarrow's already
+        return cells
     try:
         return pyarrow.array(cells, from_pandas=True)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
@@ -83,7 +85,8 @@ def join(pieces: Sequence[Any]) -> Any:
     if len(kinds) > 1:
         return pyarrow.chunked_array([as_text(listed(one)) for one in flat], "string")
     kind = next(iter(kinds), pyarrow.string())
-    return pyarrow.chunked_array([one.cast(kind) for one in flat], kind)
+    cast = [one if one.type == kind else one.cast(kind) for one in flat]
+    return pyarrow.chunked_array(cast, kind)
 
 
 def clean(column: Any, words: Sequence[str] = ()) -> Any:

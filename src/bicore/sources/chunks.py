@@ -173,7 +173,7 @@ class IterableShards(ShardSource):
         return digest_columns(f"chunks {' '.join(shard.digest for shard in self.shards)}")
 
     def read(self, part: Part) -> Chunk:
-        shard = self.home(part)
+        shard = part.shard
         if self._running is None or self._next > shard.number:
             self._running, self._next = self._run(), 0
         running = self._running
@@ -226,7 +226,7 @@ class DaskShards(ShardSource):
         return found
 
     def read(self, part: Part) -> Chunk:
-        return check_chunk(self.chunks[part.number].compute(), self.home(part))
+        return check_chunk(self.chunks[part.number].compute(), part.shard)
 
     def fingerprint(self) -> str:
         return digest_columns(f"dask {' '.join(shard.digest for shard in self.shards)}")

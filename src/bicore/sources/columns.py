@@ -20,7 +20,7 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.frames import arrow
-from bicore.sources.base import Scaling, scaling
+from bicore.sources.base import Scaling, fit_scaling
 from bicore.sources.cells import (
     Numerals,
     as_numpy,
@@ -133,7 +133,7 @@ class Frequencies(Column):
         places = find_places(column, tuple(self.shares))
         unknown[self.name] += int((places < 0).sum()) - column.null_count
         shares = [*self.shares.values(), min(self.shares.values())]
-        return np.log(np.array(shares)[places])[:, None]
+        return np.asarray(np.log(shares))[places, None]
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
         return np.zeros(len(fitted.kept)), np.ones(len(fitted.kept))
     x = fitted.encode(column, False, Counter())
     finite = np.isfinite(x).all(axis=1)
-    found = scaling(x if finite.all() else x[finite])
+    found = fit_scaling(x if finite.all() else x[finite])
     return found.mean.ravel(), found.spread.ravel()
 
 

@@ -21,7 +21,7 @@ from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.files import replacing
 from bicore.runtime.context import frozen
-from bicore.sources.numpy_files import NpyShards, npy_header
+from bicore.sources.numpy_files import NpyShards, read_header
 from bicore.sources.parts import PART_ROWS
 
 _RECORD = "embedding.json"
@@ -125,7 +125,7 @@ def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Ar
             if batches:
                 with replacing(_path(place, column, number)) as beside:
                     np.save(beside, np.concatenate(batches))
-    elif (finished := npy_header(path).shape[0]) != rows:
+    elif (finished := read_header(path).shape[0]) != rows:
         raise InputError(
             f"{path} has {finished} rows and the loader gives {rows} there; the loader changed: "
             "embed into another folder."

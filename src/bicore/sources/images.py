@@ -17,7 +17,6 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
 from bicore.sources.reading import COPIES, NUMBER, Reading, unreadable
-from bicore.sources.tables import Table
 
 #: Pillow's modes without colour; those that begin with I have more than eight bits.
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
@@ -56,9 +55,7 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     x = pixels.transpose(0, 3, 1, 2) if colour else pixels[:, None]
     names = [str(path.relative_to(folder)) for path in files]
     labels = None if files[0].parent == folder else [path.parent.name for path in files]
-    table = Table(["file"], [names])
-    if labels is not None:
-        table = Table(["file", "label"], [names, labels])
+    table = {"file": names} | ({} if labels is None else {"label": labels})
     place = "no class folders" if labels is None else f"{len(set(labels))} class folders"
     first = f"{len(files)} {'colour' if colour else 'grey'} images of {width}×{height} in {place}"
     clear = sum(mode in CLEAR for _, mode in headings)
@@ -90,7 +87,7 @@ def copy_images(source: Source, indices: Array, out: Path) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
         for row in indices.tolist():
-            name = source.table.columns[0][row]
+            name = source.table["file"][row]
             (temporary / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source.root / name, temporary / name)
         temporary.chmod(0o755)

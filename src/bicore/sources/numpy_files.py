@@ -8,7 +8,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import IO
@@ -33,7 +33,6 @@ from bicore.sources.parts import (
 )
 from bicore.sources.reading import (
     NUMBER,
-    Allowance,
     Files,
     Reading,
     common_name,
@@ -69,18 +68,16 @@ class StoredArray:
         """Where it lies, for errors."""
         return str(self.path) if self.name is None else f"{self.path}, array {self.name!r}"
 
-    def read(
-        self, stream: IO[bytes], limit: int | None = None, allowance: Allowance | None = None
-    ) -> Array:
-        """Read the first rows from a stream that stands at the first value."""
-        shape = self.shape
+    def read(self, stream: IO[bytes], reading: Reading | None = None) -> Array:
+        """Read the first rows, as many as were asked for, from a stream at the first value."""
+        shape, limit = self.shape, None if reading is None else reading.limit
         if shape and limit is not None and not self.fortran:  # else columns lie together
             shape = (min(shape[0], limit), *shape[1:])
         count = math.prod(shape)
-        if allowance is not None:
+        if reading is not None:
             width = max(self.dtype.itemsize, NUMBER if self.dtype.kind in "biu" else 0)
             shown = "×".join(map(str, shape))
-            allowance.need(count * width, f"{self.place} of shape {shown}")
+            reading.allowance.need(count * width, f"{self.place} of shape {shown}")
         size = count * self.dtype.itemsize
         found = np.empty(size, dtype=np.uint8)
         filled = 0
@@ -94,13 +91,6 @@ class StoredArray:
             stream.read(1)  # an archive compares checksums at the end of a member
         values = found.view(self.dtype).reshape(shape, order="F" if self.fortran else "C")
         return values[:limit] if shape else values
-
-    def map(self) -> Array:
-        """Map the values of an .npy file: they are read when they are touched."""
-        order = "F" if self.fortran else "C"
-        with foreign(self.path, ".npy file"):
-            values = np.memmap(self.path, self.dtype, "r", self.begin, self.shape, order)  # type: ignore[call-overload]
-            return np.asarray(values)
 
     def check_rows(self, size: int) -> StoredArray:
         """Refuse a single value, and values beyond the ``size`` bytes of the file or member."""
@@ -134,58 +124,8 @@ def _read_header(stream: IO[bytes], path: Path, name: str | None) -> StoredArray
 
 
 @contextmanager
-def _open_npy(path: Path) -> Iterator[tuple[IO[bytes], StoredArray]]:
-    """An .npy file that stands at its first value, and its header."""
-    with foreign(path, ".npy file"), open(path, "rb") as file:
-        if file.read(len(_SEVERAL)) == _SEVERAL:
-            raise InputError(f"{path} is an archive of several arrays; rename it to .npz.")
-        file.seek(0)
-        yield file, _read_header(file, path, None)
-
-
-def npy_header(path: Path) -> StoredArray:
-    """Read the header of an .npy file with rows; a file that is cut short is refused."""
-    with _open_npy(path) as (file, header):
-        return header.check_rows(os.fstat(file.fileno()).st_size)
-
-
-class NpzFile:
-    """An open .npz file whose arrays are read one by one."""
-
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path = path
-        self._archive = archive
-        self.members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
-
-    def need(self, name: str) -> None:
-        """Refuse a file without this array."""
-        if name not in self.members:
-            names = (one if one.isprintable() else ascii(one) for one in self.members)
-            held = ", ".join(names) or "nothing"
-            raise InputError(
-                f"{self.path} has no array {name!r}; it holds {held} (np.savez(file, x=…, y=…) "
-                "makes one, --labels FILE.npy gives labels)."
-            )
-
-    def header(self, name: str) -> StoredArray:
-        """Read the header of an array with rows."""
-        self.need(name)
-        with self._archive.open(self.members[name]) as stream:
-            found = _read_header(stream, self.path, name)
-        return found.check_rows(self.members[name].file_size)
-
-    def read(
-        self, name: str, limit: int | None = None, allowance: Allowance | None = None
-    ) -> Array:
-        """Read the first rows of an array."""
-        self.need(name)
-        with self._archive.open(self.members[name]) as stream:
-            return _read_header(stream, self.path, name).read(stream, limit, allowance)
-
-
-@contextmanager
-def open_npz(path: Path) -> Iterator[NpzFile]:
-    """Open an .npz file; errors inside name the file."""
+def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """Open an .npz file, with its arrays by name; errors inside name the file."""
     with foreign(path, ".npz file"), open(path, "rb") as file:
         if file.read(len(_ONE)) == _ONE:
             raise InputError(
@@ -193,7 +133,44 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
                 "--labels."
             )
         with zipfile.ZipFile(file) as archive:
-            yield NpzFile(path, archive)
+            yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+
+
+@contextmanager
+def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes], StoredArray, int]]:
+    """Open an .npy file, or an array of an .npz file: the stream, the header, and all bytes.
+
+    The stream stands at the first value.
+    """
+    if name is None:
+        with foreign(path, ".npy file"), open(path, "rb") as file:
+            if file.read(len(_SEVERAL)) == _SEVERAL:
+                raise InputError(f"{path} is an archive of several arrays; rename it to .npz.")
+            file.seek(0)
+            yield file, _read_header(file, path, None), os.fstat(file.fileno()).st_size
+        return
+    with open_npz(path) as (archive, members):
+        if name not in members:
+            names = (one if one.isprintable() else ascii(one) for one in members)
+            held = ", ".join(names) or "nothing"
+            raise InputError(
+                f"{path} has no array {name!r}; it holds {held} (np.savez(file, x=…, y=…) makes "
+                "one, --labels FILE.npy gives labels)."
+            )
+        with archive.open(members[name]) as stream:
+            yield stream, _read_header(stream, path, name), members[name].file_size
+
+
+def read_header(path: Path, name: str | None = None) -> StoredArray:
+    """Read the header of an array with rows; a file that is cut short is refused."""
+    with open_array(path, name) as (_, header, size):
+        return header.check_rows(size)
+
+
+def load_array(path: Path, reading: Reading, name: str | None = None) -> Array:
+    """Load the first rows of an .npy file, or of an array of an .npz file."""
+    with open_array(path, name) as (stream, header, _):
+        return header.read(stream, reading)
 
 
 class _StoredShards(ShardSource):
@@ -216,20 +193,22 @@ class _StoredShards(ShardSource):
             yield describe(str(x.path), x, None if y is None else y[0], number=number)
 
     def read(self, part: Part) -> Chunk:
-        columns = self._columns[self.home(part).number]
+        columns = self._columns[part.shard.number]
         x, y, weight = (None if one is None else self._rows(*one, part) for one in columns)
         assert x is not None
         return make_chunk(x.reshape(part.count, *self.shape), y, weight)
 
     def _rows(self, known: StoredArray, before: int, part: Part) -> Array:
-        if known.name is None:
-            now = npy_header(known.path).map()
-        else:
-            with open_npz(known.path) as file:
-                now = file.read(known.name)
-        if (now.shape, now.dtype) != (known.shape, known.dtype):
-            raise changed(known.place, f"{known.shape} {known.dtype}", f"{now.shape} {now.dtype}")
-        return now[before + part.offset :][: part.count]
+        with open_array(known.path, known.name) as (stream, now, size):
+            if (now.shape, now.dtype) != (known.shape, known.dtype):
+                was, found = (f"{one.shape} {one.dtype}" for one in (known, now))
+                raise changed(known.place, was, found)
+            if now.name is not None:
+                values = now.read(stream)
+            else:  # mapped: they are read when they are touched
+                order = "F" if now.check_rows(size).fortran else "C"
+                values = np.memmap(now.path, now.dtype, "r", now.begin, now.shape, order)  # type: ignore[call-overload]
+        return np.asarray(values)[before + part.offset :][: part.count]
 
     def fingerprint(self) -> str:
         by_role = zip(*self._columns, strict=True)
@@ -252,7 +231,7 @@ class NpyShards(_StoredShards):
         part_rows: int = PART_ROWS,
     ) -> None:
         self.part_rows = check_integer("part_rows", part_rows)
-        x = [npy_header(path) for path in find_files(files, (".npy",))]
+        x = [read_header(path) for path in find_files(files, (".npy",))]
         columns: list[Sequence[_Placed | None]] = [
             [(one, 0) for one in x],
             _pair(x, "labels", labels),
@@ -268,18 +247,17 @@ def _pair(x: list[StoredArray], argument: str, files: Files | None) -> list[_Pla
     """The labels or weights of each shard: a file for each, or one for all rows."""
     if files is None:
         return [None] * len(x)
-    headers = [npy_header(path) for path in find_files(files, (".npy",), argument)]
+    headers = [read_header(path) for path in find_files(files, (".npy",), argument)]
     counts = [header.shape[0] for header in x]
     starts = [0] * len(x)
     if len(headers) == 1:
         starts = list(accumulate(counts, initial=0))[:-1]
         headers, counts = headers * len(x), [sum(counts)] * len(x)
     if len(headers) != len(x):
-        known = {_numbers(header.path) for header in headers}
-        alone = [one.place for one in x if _numbers(one.path) not in known]
-        hint = f" ({alone[0]} has none)" if alone else ""
+        known = {_numbers(header) for header in headers}
+        alone = next((f" ({one.place} has none)" for one in x if _numbers(one) not in known), "")
         raise InputError(
-            f"{argument}: {len(headers)} files for {len(x)} files of features{hint}; give one for "
+            f"{argument}: {len(headers)} files for {len(x)} files of features{alone}; give one for "
             "each, in the same order, or one for all rows."
         )
     for header, rows in zip(headers, counts, strict=True):
@@ -291,8 +269,8 @@ def _pair(x: list[StoredArray], argument: str, files: Files | None) -> list[_Pla
     return list(zip(headers, starts, strict=True))
 
 
-def _numbers(path: Path) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", path.stem))
+def _numbers(header: StoredArray) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", header.path.stem))
 
 
 class NpzShards(_StoredShards):
@@ -314,10 +292,10 @@ class NpzShards(_StoredShards):
 
     @staticmethod
     def _headers(path: Path, sample_weight: str) -> _Columns:
-        with open_npz(path) as file:
-            x = file.header("x")
+        with open_npz(path) as (_, members):
+            x = read_header(path, "x")
             y, weights = (
-                (file.header(name), 0) if name in file.members else None
+                (read_header(path, name), 0) if name in members else None
                 for name in ("y", sample_weight)
             )
         for one in (y, weights):
@@ -334,51 +312,39 @@ def load_npz(path: Path, reading: Reading) -> Source:
 
     A sparse matrix as scipy writes it replaces x; labels may be in a file of their own.
     """
-    limits = reading.limit, reading.allowance
-    with open_npz(path) as file:
-        sparse = "x" not in file.members and set(_SPARSE) <= set(file.members)
-        if reading.labels is None and (sparse or "x" in file.members):
-            file.need("y")
-        x = _dense(file, reading) if sparse else file.read("x", *limits)
-        y = file.read("y", *limits) if reading.labels is None else None
-        weight = (
-            None if reading.sample_weight is None else file.read(reading.sample_weight, *limits)
-        )
-    if reading.labels is not None:
-        y = load_array(Path(reading.labels), reading)
+    with open_npz(path) as (_, members):
+        sparse = "x" not in members and set(_SPARSE) <= set(members)
+        x = _load_sparse(path, reading) if sparse else load_array(path, reading, "x")
+    place, name = (path, "y") if reading.labels is None else (Path(reading.labels), None)
+    y = load_array(place, reading, name)
+    weights = reading.sample_weight
+    weight = None if weights is None else load_array(path, reading, weights)
     return _source(path, x, y, weight)
 
 
 def load_npy(path: Path, reading: Reading) -> Source:
     """Load a matrix of features and, from a file of its own, the labels."""
-    y = None
-    if reading.labels is not None:
-        y = load_array(Path(reading.labels), reading)
-    elif reading.needs_target:
+    y = load_array(Path(reading.labels), reading) if reading.labels else None
+    if y is None and reading.needs_target:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
     return _source(path, load_array(path, reading), y, None)
 
 
-def load_array(path: Path, reading: Reading) -> Array:
-    """Load the first rows of an .npy file."""
-    with _open_npy(path) as (file, header):
-        return header.read(file, reading.limit, reading.allowance)
-
-
-def _dense(file: NpzFile, reading: Reading) -> Array:
-    """Write out a sparse matrix with its zeros."""
+def _load_sparse(path: Path, reading: Reading) -> Array:
+    """Load a sparse matrix, written out with its zeros."""
     from scipy.sparse import csr_array
 
-    parts = {name: file.read(name, None, reading.allowance) for name in _SPARSE}
+    every = replace(reading, limit=None)
+    parts = {name: load_array(path, every, name) for name in _SPARSE}
     form = parts["format"].tobytes().decode("ascii", "replace").replace("\0", "")
     if form != "csr":
         raise InputError(
-            f"{file.path} holds a sparse matrix by {form!r}; store it by rows: "
+            f"{path} holds a sparse matrix by {form!r}; store it by rows: "
             "scipy.sparse.save_npz(file, matrix.tocsr())."
         )
     rows, width = (int(size) for size in parts["shape"])
     kept = min(rows, reading.limit or rows)
-    what = f"{file.path}, a sparse matrix, written out as {kept}×{width} numbers,"
+    what = f"{path}, a sparse matrix, written out as {kept}×{width} numbers,"
     reading.allowance.need(kept * width * NUMBER, what)
     matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(rows, width))
     matrix.check_format(full_check=True)  # places outside the matrix would be written to

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,68 +18,55 @@ from bicore.data import Dataset
 from bicore.errors import InputError, MemoryLimitError
 from bicore.frames import is_frame
 from bicore.runtime.context import Runtime
-from bicore.sources.arrow_files import (
-    PARQUET,
-    ArrowShards,
-    ArrowTable,
-    HuggingFaceTable,
-    ParquetTable,
-    arrow_table,
-    fit_in_parts,
-    holds_embedding,
-    read_feather,
-    read_parquet,
-)
+from bicore.sources import arrow_files, chunks, numpy_files, text_files
 from bicore.sources.base import Source, scale_note
-from bicore.sources.chunks import (
-    MOST_ARRAYS,
-    ArrayShards,
-    DaskShards,
-    IterableShards,
-    open_dask_array,
-    open_dask_frame,
-)
 from bicore.sources.columns import Columns
 from bicore.sources.images import load_images
-from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
 from bicore.sources.parts import LazyRows, ShardSource, rows_of
-from bicore.sources.reading import CELL_COPIES, Allowance, Reading, common_name, find_files
+from bicore.sources.reading import (
+    CELL_COPIES,
+    TABLE_OPTIONS,
+    TEXT_OPTIONS,
+    Allowance,
+    Reading,
+    are_paths,
+    common_name,
+    find_files,
+    foreign,
+    refuse_unused,
+)
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import (
     Table,
+    count_bytes,
     encode_table,
+    join_tables,
     labelled,
+    load_columns,
     named_columns,
     refuse_other_columns,
     table_source,
 )
-from bicore.sources.text_files import PACKED, read_csv, read_json, read_tsv
 
-_TABLE = (
-    "target",
-    "sample-weight",
-    "columns",
-    "drop",
-    "drop-missing-target",
-    "decimal",
-    "missing",
-    "embeddings",
-)
-_TEXT = (*_TABLE, "encoding")
-#: Readers by ending, and the options of each; a new format is a line here. Text may be packed.
-_TEXT_READERS = {
-    **dict.fromkeys((".csv", ".txt"), read_csv),
-    **dict.fromkeys((".tsv", ".tab"), read_tsv),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), read_json),
+#: Readers of tables by ending, with a word for the format and its options; a new format is a line
+#: here. They give batches of pyarrow. Text may be packed.
+_TEXT_READERS: dict[str, tuple[str, Callable[..., Iterable[Any]]]] = {
+    **dict.fromkeys((".csv", ".txt"), ("CSV", text_files.read_csv)),
+    **dict.fromkeys((".tsv", ".tab"), ("CSV", text_files.read_tsv)),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), ("JSON", text_files.read_json)),
 }
-TABLES: dict[str, tuple[Callable[[Path, Reading], Table], tuple[str, ...]]] = {
-    **{end + pack: (read, _TEXT) for end, read in _TEXT_READERS.items() for pack in ("", *PACKED)},
-    **dict.fromkeys(PARQUET, (read_parquet, _TABLE)),
-    **dict.fromkeys((".feather", ".arrow"), (read_feather, _TABLE)),
+TABLES: dict[str, tuple[str, Callable[..., Iterable[Any]], tuple[str, ...]]] = {
+    **{
+        end + pack: (*format, TEXT_OPTIONS)
+        for end, format in _TEXT_READERS.items()
+        for pack in ("", *text_files.PACKED)
+    },
+    **dict.fromkeys(arrow_files.PARQUET, ("Parquet", arrow_files.read_parquet, TABLE_OPTIONS)),
+    **dict.fromkeys((".feather", ".arrow"), ("Arrow", arrow_files.read_feather, TABLE_OPTIONS)),
 }
 ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
-    ".npz": (load_npz, ("sample-weight", "labels")),
-    ".npy": (load_npy, ("labels",)),
+    ".npz": (numpy_files.load_npz, ("sample_weight", "labels")),
+    ".npy": (numpy_files.load_npy, ("labels",)),
 }
 KINDS = (
     "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .json .jsonl .parquet "
@@ -99,7 +85,7 @@ def open_source(
     **options: Any,
 ) -> Source:
     """Load data by a name or a path, as the command line does."""
-    reading = Reading.of(options, allowance=Allowance.of(memory), needs_target=needs_target)
+    reading = Reading(**options, allowance=Allowance.of(memory), needs_target=needs_target)
     source = _load(word, reading)
     limit = reading.limit
     if limit is not None and len(source.data) > limit:
@@ -112,32 +98,52 @@ def open_test(word: str, folder: str | None = None, scale: str | None = None) ->
     """Load the test set of a source, scaled like its training data; None if it has none."""
     if word not in ("mnist", "cifar10"):
         return None
-    return load_standard_set(word, Reading(folder=folder), "test").scaled(scale, later=True)
+    return load_standard_set(word, Reading(data=folder), "test").scaled(scale, later=True)
 
 
 def _load(word: str, reading: Reading) -> Source:
-    path = Path(word)
+    path, given = Path(word), vars(reading)
     if word in STANDARD_SETS:
-        _refuse_unused(word, reading, () if word == "digits" else ("data",))
+        refuse_unused(given, word, () if word == "digits" else ("data",))
         return load_standard_set(word, reading)
-    if word == "-":
-        _refuse_unused(word, reading, _TEXT)
-        return table_source("standard input", read_csv(None, reading), reading)
     if path.is_dir():
-        _refuse_unused(word, reading, ("resize",))
+        refuse_unused(given, word, ("resize",))
         return load_images(path, reading)
-    if not path.exists():
+    if word != "-" and not path.exists():
         nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
         close = difflib.get_close_matches(path.name, nearby, n=1)
         hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
         raise InputError(f"{word!r} does not exist; {hint}")
-    readers: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {**TABLES, **ARRAYS}
-    if _ending(path) not in readers:
+    if _ending(path) in ARRAYS:
+        load, options = ARRAYS[_ending(path)]
+        refuse_unused(given, word, options)
+        return load(path, reading)
+    if word != "-" and _ending(path) not in TABLES:
         raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
-    read, options = readers[_ending(path)]
-    _refuse_unused(word, reading, options)
-    found = read(path, reading)
-    return found if isinstance(found, Source) else table_source(path.name, found, reading)
+    return _load_tables([path], reading)
+
+
+def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
+    """Load files as one table; the path - is standard input, which holds CSV."""
+    whole: Table = {}
+    notes: list[str] = []
+    for path in paths:
+        piped = str(path) == "-"
+        where = "standard input" if piped else str(path)
+        kind, read, options = TABLES[".csv" if piped else _ending(path)]
+        refuse_unused(vars(reading), path.name, options)
+        with foreign(Path(where), f"{kind} file"):
+            found = load_columns(read(None if piped else path, reading, notes), reading)
+        if whole and found:
+            refuse_other_columns(where, found, whole)
+            found = join_tables([whole, found])
+        whole = found or whole
+        what = f"the cells of {where} and the files before it"
+        reading.allowance.need(CELL_COPIES * count_bytes(whole), what)
+    if not whole:
+        raise text_files.no_rows(str(paths[0]))
+    name = "standard input" if str(paths[0]) == "-" else common_name(paths)
+    return table_source(name, whole, reading, list(dict.fromkeys(notes)))
 
 
 def _ending(path: Path) -> str:
@@ -170,27 +176,25 @@ def open_table(
         return encode_table(
             source, y, sample_weight=sample_weight, memory=memory, **options
         ).scaled(scale)
-    parts = arrow_table(source)
-    paths = find_files(source, tuple(_FILE_READERS), "source") if _are_paths(source) else ()
-    if parts is None and (not paths or any(_ending(path) not in TABLES for path in paths)):
-        return None
+    options |= {"allowance": Allowance.of(memory), **named_columns(y, sample_weight)}
+    parts = arrow_files.open_arrow(source, scale=scale, **options)
+    if parts is None:
+        paths = find_files(source, tuple(_FILE_READERS), "source") if are_paths(source) else ()
+        if not paths or any(_ending(path) not in TABLES for path in paths):
+            return None
     if len(given) > 1:
         raise InputError("y, target and labels are the same thing for a table; give one of them.")
-    named = named_columns(y, sample_weight)
-    reading = Reading.of(options, allowance=Allowance.of(memory), **named)
-    for path in paths:
-        _refuse_unused(path.name, reading, TABLES[_ending(path)][1])
-    if parts is None or not holds_embedding(parts, reading):
+    if parts is None or parts.embedding is None:
         try:
-            table = _read_tables(paths, reading) if parts is None or paths else parts.load(reading)
-            name = common_name(paths) if parts is None else parts.name
-            return labelled(table_source(name, table, reading), y, sample_weight).scaled(scale)
+            if parts is None:
+                found = _load_tables(paths, Reading(**options))
+            else:
+                found = table_source(parts.name, parts.load(), parts.reading)
+            return labelled(found, y, sample_weight).scaled(scale)
         except MemoryLimitError:
-            if parts is None or reading.drop_missing_target or reading.embeddings:
+            if parts is None or parts.reading.drop_missing_target or parts.reading.embeddings:
                 raise
-    shards = ArrowShards(parts, fit_in_parts(parts, reading, scale))
-    source = read_in_parts(shards, Runtime(memory=memory), scale)
-    return labelled(source, y, sample_weight)
+    return labelled(read_in_parts(parts, Runtime(memory=memory), scale), y, sample_weight)
 
 
 def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = None) -> Source:
@@ -198,36 +202,11 @@ def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = Non
     data = rows_of(shards, runtime)
     unread = f"{shards.name} does not fit the memory limit: rows are read when needed"
     notes = (*shards.notes, *([unread] if isinstance(data.x, LazyRows) else []))
-    columns = shards.encoder.columns if isinstance(shards, ArrowShards) else None
+    columns = shards.encoder.columns if isinstance(shards, arrow_files.ArrowShards) else None
     if isinstance(columns, Columns):
         scale = scale or "standard"
         notes = (*notes, scale_note(scale))
     return Source(shards.name, data, scale or "none", notes, columns=columns)
-
-
-def _read_tables(paths: Sequence[Path], reading: Reading) -> Table:
-    """Read files as one table."""
-    whole: Table | None = None
-    for path in paths:
-        table = TABLES[_ending(path)][0](path, reading)
-        if not len(table):
-            continue
-        if whole is not None:
-            refuse_other_columns(str(path), table.names, whole.names)
-        whole = table if whole is None else whole.joined(table)
-        held = CELL_COPIES * whole.nbytes
-        reading.allowance.need(held, f"the cells of {path} and the files before it")
-    if whole is None:
-        raise InputError(f"{paths[0]} has no rows; give a file with rows.")
-    return whole
-
-
-def _refuse_unused(word: str, reading: Reading, options: tuple[str, ...]) -> None:
-    for option, value in reading.given().items():
-        if option not in options:
-            allowed = ", ".join(f"--{name}" for name in options) or "none of these options"
-            given = f"--{option} {value}".rstrip()
-            raise InputError(f"{given} means nothing for {word}; it reads {allowed}.")
 
 
 SHARDS = (
@@ -291,37 +270,25 @@ def open_shards(
     >>> open_shards(np.zeros((100, 8)), labels=np.arange(100)).rows
     100
     """
-    given = {
-        "columns": columns,
-        "target": target,
-        "labels": labels,
-        "sample_weight": sample_weight,
-        "scale": scale,
-        "drop": drop,
-        "drop_missing_target": drop_missing_target or None,
-        "decimal": decimal,
-        "missing": missing,
-        "encoding": encoding,
-    }
+    given = {"columns": columns, "target": target, "labels": labels, "scale": scale, "drop": drop}
+    given |= {"sample_weight": sample_weight, "drop_missing_target": drop_missing_target or None}
+    given |= {"decimal": decimal, "missing": missing, "encoding": encoding}
     return open_in_parts(source, given)
 
 
 def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
     """Open a source by its options, which a kind of source may refuse."""
     asked = {name: value for name, value in given.items() if value is not None}
-    if _are_paths(source):
+    if are_paths(source):
         thing, names, read, source = _file_reader(source, asked)
     else:
         thing, names, read = _reader(source)
-    for name in asked:
-        if name not in names:
-            allowed = ", ".join(f"{word}=" for word in names) or "none of these"
-            raise InputError(f"{name}= means nothing for {thing}; it reads {allowed}.")
-    opened: ShardSource = read(source, *(asked.get(name) for name in names))
+    refuse_unused(asked, thing, names)
+    opened: ShardSource = read(source, **asked)
     return opened
 
 
-#: The kind of a source in words, the options it takes in order, and the function that opens it.
+#: The kind of a source in words, the options it takes, and the function that opens it.
 _Reader = tuple[str, tuple[str, ...], Callable[..., ShardSource]]
 _COLUMNS = ("columns", "target", "sample_weight")
 _TABLE_COLUMNS = (*_COLUMNS, "drop", "decimal", "missing", "scale")
@@ -333,25 +300,25 @@ def _reader(source: Any) -> _Reader:
         case ShardSource():
             return "an open source", (), lambda source: source
         case Dataset():
-            return "a Dataset", (), ArrayShards.of
+            return "a Dataset", (), chunks.ArrayShards.of
         case Source():
-            return "a source", (), lambda read: ArrayShards.of(read.data, read.name, read.notes)
+            return "a source", (), _open_source
         case np.ndarray() | torch.Tensor():
-            return "an array", ("labels", "sample_weight"), ArrayShards
+            return "an array", ("labels", "sample_weight"), _open_array
         case tuple():
             return "arrays (x, y)", (), _open_tuple
         case list():
             delayed = bool(source) and all(hasattr(one, "__dask_graph__") for one in source)
-            return "a list of chunks", (), DaskShards if delayed else IterableShards
-    if hasattr(source, "with_format") and hasattr(source, "column_names"):
-        opener = partial(_open_arrow, HuggingFaceTable)
-        return "a Hugging Face data set", _TABLE_COLUMNS, opener
+            kind = chunks.DaskShards if delayed else chunks.IterableShards
+            return "a list of chunks", (), kind
+    if arrow_files.is_huggingface(source):
+        return "a Hugging Face data set", _TABLE_COLUMNS, _open_arrow
     if hasattr(source, "__dask_graph__"):
         if hasattr(source, "columns"):
-            return "a Dask dataframe", _COLUMNS, open_dask_frame
+            return "a Dask dataframe", _COLUMNS, chunks.open_dask_frame
         if hasattr(source, "to_delayed"):
-            return "a Dask array", ("labels", "sample_weight"), open_dask_array
-        return "a delayed chunk", (), lambda chunk: DaskShards([chunk])
+            return "a Dask array", ("labels", "sample_weight"), chunks.open_dask_array
+        return "a delayed chunk", (), lambda chunk: chunks.DaskShards([chunk])
     if hasattr(source, "keys"):
         raise InputError(
             f"source is a {type(source).__name__} of named columns; give arrays (x, y), such as "
@@ -359,36 +326,34 @@ def _reader(source: Any) -> _Reader:
         )
     if not callable(source) and not isinstance(source, Iterable):
         raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
-    return "an iterable of chunks", (), IterableShards
+    return "an iterable of chunks", (), chunks.IterableShards
 
 
-def _open_arrow(kind: Callable[[Any], ArrowTable], source: Any, *given: Any) -> ArrowShards:
-    """Open a table in parts; ``given`` are the values of ``_TABLE_COLUMNS``."""
-    options = dict(zip(_TABLE_COLUMNS, given, strict=True))
-    scale = options.pop("scale")
-    table = kind(source)
-    return ArrowShards(table, fit_in_parts(table, Reading(**options), scale))
+def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardSource:
+    """Open a table in parts, encoded and standardised; errors of its fit come now."""
+    opened = arrow_files.open_arrow(source, scale=scale, **options)
+    assert opened is not None
+    _ = opened.shards
+    return opened
+
+
+def _open_source(read: Source) -> ShardSource:
+    return chunks.ArrayShards.of(read.data, read.name, read.notes)
+
+
+def _open_array(x: Any, labels: Any = None, sample_weight: Any = None) -> ShardSource:
+    return chunks.ArrayShards(x, labels, sample_weight)
 
 
 def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
-    if not 1 <= len(source) <= MOST_ARRAYS:
+    if not 1 <= len(source) <= chunks.MOST_ARRAYS:
         raise InputError(
             f"source is a tuple of {len(source)}; give (x, y) or (x, y, sample_weight), or a list "
             "of such chunks."
         )
     if hasattr(source[0], "__dask_graph__"):
-        return open_dask_array(*source)
-    return ArrayShards(*source)
-
-
-def _is_path(thing: Any) -> bool:
-    return isinstance(thing, (str, os.PathLike))
-
-
-def _are_paths(source: Any) -> bool:
-    """Whether a source is a path, or a list of paths."""
-    several = isinstance(source, (list, tuple)) and bool(source)
-    return _is_path(source) or (several and all(map(_is_path, source)))
+        return chunks.open_dask_array(*source)
+    return chunks.ArrayShards(*source)
 
 
 #: Names of labels and weights in a folder of .npy files; the other files are features.
@@ -397,15 +362,9 @@ _NAMES = {
     "sample_weight": re.compile(r"(?:w|(?:sample[-_])?weights?)(?:[-_]\d+)?", re.IGNORECASE),
 }
 _FILE_READERS: dict[str, _Reader] = {
-    ".npy": (".npy files", ("labels", "sample_weight"), NpyShards),
-    ".npz": (
-        ".npz files",
-        ("sample_weight",),
-        lambda files, sample_weight: NpzShards(files, sample_weight or "weight"),
-    ),
-    **dict.fromkeys(
-        PARQUET, ("Parquet files", _TABLE_COLUMNS, lambda *given: _open_arrow(ParquetTable, *given))
-    ),
+    ".npy": (".npy files", ("labels", "sample_weight"), numpy_files.NpyShards),
+    ".npz": (".npz files", ("sample_weight",), numpy_files.NpzShards),
+    **dict.fromkeys(arrow_files.PARQUET, ("Parquet files", _TABLE_COLUMNS, _open_arrow)),
 }
 
 
@@ -421,7 +380,7 @@ def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
             f"{source} holds files of several kinds ({', '.join(endings)}); give a pattern that "
             f"matches one kind, such as '*{endings[0]}'."
         )
-    if endings == [".npy"] and _is_path(source) and Path(source).is_dir():
+    if endings == [".npy"] and not isinstance(source, (list, tuple)) and Path(source).is_dir():
         for option, names in _NAMES.items():
             beside = [path for path in found if names.fullmatch(path.stem)]
             if beside and len(beside) < len(found):

@@ -41,6 +41,21 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
+class Shard:
+    """A file, row group or chunk before its rows are read."""
+
+    place: str
+    rows: int
+    shape: tuple[int, ...] = ()
+    kind: str = ""
+    label: tuple[str, tuple[int, ...]] | None = None
+    path: Path | None = None
+    offset: int = 0
+    number: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True)
 class Part:
     """Consecutive rows of a source that are read together."""
 
@@ -49,6 +64,8 @@ class Part:
     count: int
     place: str = ""
     offset: int = 0
+    #: The shard that it is cut from, which holds all of its rows.
+    shard: Shard = Shard("", 0)
 
     @property
     def stop(self) -> int:
@@ -66,21 +83,6 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.x)
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A file, row group or chunk before its rows are read."""
-
-    place: str
-    rows: int
-    shape: tuple[int, ...] = ()
-    kind: str = ""
-    label: tuple[str, tuple[int, ...]] | None = None
-    path: Path | None = None
-    offset: int = 0
-    number: int = 0
-    digest: str = ""
 
 
 class ShardSource(ABC):
@@ -156,22 +158,17 @@ class ShardSource(ABC):
         return tuple(shard for shard in self._all_shards if shard.rows)
 
     @cached_property
-    def _cut(self) -> tuple[tuple[Part, Shard], ...]:
-        found: list[tuple[Part, Shard]] = []
+    def parts(self) -> tuple[Part, ...]:
+        """All parts in order; known without reading rows."""
+        found: list[Part] = []
         start = 0
         for shard in self.shards:
             step = self.part_rows or shard.rows
             for first in range(0, shard.rows, step):
-                count = min(step, shard.rows - first)
-                part = Part(len(found), start, count, shard.place, shard.offset + first)
-                found.append((part, shard))
+                count, offset = min(step, shard.rows - first), shard.offset + first
+                found.append(Part(len(found), start, count, shard.place, offset, shard))
                 start += count
         return tuple(found)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All parts in order; known without reading rows."""
-        return tuple(part for part, _ in self._cut)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -194,21 +191,6 @@ class ShardSource(ABC):
     def rows(self) -> int:
         """Number of rows."""
         return sum(shard.rows for shard in self.shards)
-
-    def home(self, part: Part) -> Shard:
-        """The shard that a part is cut from.
-
-        Parameters
-        ----------
-        part : Part
-            One of ``parts``.
-
-        Returns
-        -------
-        Shard
-            It holds all rows of the part.
-        """
-        return self._cut[part.number][1]
 
     def __len__(self) -> int:
         return self.rows

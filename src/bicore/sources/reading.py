@@ -9,10 +9,11 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bicore._deprecated import renamed_fields
 from bicore.errors import BicoreError, InputError, MemoryLimitError, check_integer, unknown_name
 from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 
@@ -20,12 +21,16 @@ from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 NUMBER = 8
 #: A matrix of features and the scaled one.
 COPIES = 2
-#: Columns named in a message.
-MOST_NAMES = 10
-
-
 #: Copies of cells: as they were read, and cleaned.
 CELL_COPIES = 2
+#: Columns named in a message.
+MOST_NAMES = 10
+#: Options of tables, and of those in text.
+TABLE_OPTIONS = (
+    *("target", "sample_weight", "columns", "drop", "drop_missing_target", "decimal", "missing"),
+    "embeddings",
+)
+TEXT_OPTIONS = (*TABLE_OPTIONS, "encoding")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Allowance:
             )
 
 
+@renamed_fields()
 @dataclass(frozen=True)
 class Reading:
     """Options for reading a source."""
@@ -57,7 +63,7 @@ class Reading:
     target: str | None = None
     labels: str | None = None
     sample_weight: str | None = None
-    folder: str | None = None
+    data: str | None = None
     limit: int | None = None
     allowance: Allowance = Allowance()
     columns: str | Sequence[str] | None = None
@@ -69,15 +75,6 @@ class Reading:
     needs_target: bool = False
     resize: int | None = None
     embeddings: str | None = None
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], **more: Any) -> Reading:
-        """Check the names of options."""
-        known = {one.name for one in fields(cls)}
-        for name in options:
-            if name not in known:
-                raise unknown_name("the option", name, known - {"allowance", "needs_target"})
-        return cls(**options, **more)
 
     def __post_init__(self) -> None:
         for name in ("limit", "resize"):
@@ -91,18 +88,14 @@ class Reading:
         """Further words for a missing value."""
         return () if self.missing is None else tuple(_split(self.missing))
 
-    def given(self) -> dict[str, str]:
-        """The given options that belong to some sources only, as the command names them."""
-        found = {}
-        for name, value in vars(self).items():
-            if value not in (None, False) and name not in ("limit", "allowance", "needs_target"):
-                option = _OPTIONS.get(name, name.replace("_", "-"))
-                found[option] = "" if value is True else str(value)
-        return found
 
-
-#: Options whose names differ from the fields of a reading.
-_OPTIONS = {"folder": "data"}
+def refuse_unused(given: Mapping[str, Any], where: str, names: Sequence[str]) -> None:
+    """Refuse options that mean nothing for a kind of source; ``names`` are those that it reads."""
+    known = (*names, "limit", "allowance", "needs_target")
+    for name, value in given.items():
+        if value is not None and value is not False and name not in known:
+            allowed = ", ".join(names) or "none of these options"
+            raise InputError(f"{name}= means nothing for {where}; it reads {allowed}.")
 
 
 @dataclass(frozen=True)
@@ -119,12 +112,8 @@ class Roles:
 
 def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     """Give each column its role; every named column must exist, and have one role."""
-    given = {
-        "target": _named("target", reading.target, names),
-        "sample-weight": _named("sample-weight", reading.sample_weight, names),
-        "drop": _named("drop", reading.drop, names),
-        "columns": _named("columns", reading.columns, names),
-    }
+    options = ("target", "sample_weight", "drop", "columns")
+    given = {option: _named(option, getattr(reading, option), names) for option in options}
     if reading.needs_target and not given["target"]:
         raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
     double = next((name for name, count in Counter(names).items() if count > 1), None)
@@ -135,7 +124,7 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
         for name in columns:
             if name in taken:
                 raise InputError(
-                    f"--{option} {name} is named by --{taken[name]} too; leave one of them out."
+                    f"{option}={name!r} is named by {taken[name]}= too; leave one of them out."
                 )
             taken[name] = option
     wanted = given["columns"]
@@ -173,24 +162,6 @@ def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
     return InputError(f"{option}={value!r} is not known; the columns are {name_list(names)}.{hint}")
 
 
-def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
-    """Batches of pyarrow until there are enough rows; memory is counted as they come.
-
-    Offsets and letters of a damaged file may be anything, so each batch is validated first.
-    """
-    held = rows = 0
-    for batch in batches:
-        batch.validate(full=True)
-        part = batch if reading.limit is None else batch.slice(0, reading.limit - rows)
-        held += CELL_COPIES * batch.nbytes
-        rows += len(part)
-        reading.allowance.need(held, f"the cells of the first {rows} rows")
-        if len(part):
-            yield part
-        if rows == reading.limit:
-            return
-
-
 #: A file, a folder, a pattern, or several of these.
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 #: Files that writers of tables leave next to their parts, such as _SUCCESS and .x.crc.
@@ -202,6 +173,12 @@ _REFUSALS = {
 }
 #: Characters of another library's message that are passed on.
 _LONGEST = 200
+
+
+def are_paths(source: Any) -> bool:
+    """Whether a source is a path, or a list of paths."""
+    several = source if isinstance(source, (list, tuple)) else [source]
+    return bool(several) and all(isinstance(one, (str, os.PathLike)) for one in several)
 
 
 def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") -> tuple[Path, ...]:

@@ -262,7 +262,7 @@ def load_standard_set(word: str, reading: Reading, split: str = "train") -> Sour
     if word == "digits":
         x, y = digits()
         return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
-    place = reading.folder or os.environ.get("BICORE_DATA")
+    place = reading.data or os.environ.get("BICORE_DATA")
     if place is None:
         files = {
             "mnist": "MNIST/raw/train-images-idx3-ubyte.gz …",

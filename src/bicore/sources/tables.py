@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,76 +32,71 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.frames import arrow, dense_column, is_list, plain, row_shape
+from bicore.sources import cells
 from bicore.sources.base import Source
-from bicore.sources.cells import (
-    Cells,
-    Numerals,
-    clean,
-    find_numerals,
-    join,
-    listed,
-    missing,
-    read_numbers,
-    take,
-    typed,
-)
-from bicore.sources.columns import (
-    Columns,
-    Target,
-    TargetKind,
-    fit_columns,
-    fit_target,
-)
+from bicore.sources.columns import Columns, Target, TargetKind, fit_columns, fit_target
 from bicore.sources.numpy_files import load_array
 from bicore.sources.parts import Chunk, Part, as_floats, kind_of
-from bicore.sources.reading import CELL_COPIES, Allowance, Reading, Roles, roles_of
+from bicore.sources.reading import (
+    CELL_COPIES,
+    TABLE_OPTIONS,
+    Allowance,
+    Reading,
+    Roles,
+    refuse_unused,
+    roles_of,
+)
 
 #: Above this many classes a target is more likely an amount or a name; the notes say so.
 MANY_CLASSES = 50
+#: Columns by name: pyarrow's, or lists.
+Table = dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows as they were written: names, each column as pyarrow's or as a list, and remarks."""
+def load_columns(batches: Iterable[Any], reading: Reading) -> Table:
+    """Load batches of pyarrow until there are enough rows; memory is counted as they come.
 
-    names: list[str]
-    columns: Sequence[Any]
-    notes: tuple[str, ...] = ()
+    A column that some batches lack is missing there.
+    """
+    found: list[Any] = []
+    held = rows = 0
+    for batch in batches:
+        held += CELL_COPIES * batch.nbytes
+        found.append(batch if reading.limit is None else batch.slice(0, reading.limit - rows))
+        rows += len(found[-1])
+        reading.allowance.need(held, f"the cells of the first {rows} rows")
+        if rows == reading.limit:
+            break
 
-    def __len__(self) -> int:
-        return len(self.columns[0])
+    def read(batch: Any, name: str) -> Any:
+        return batch.column(name) if name in batch.schema.names else arrow().nulls(len(batch))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all columns."""
-        return sum(int(getattr(column, "nbytes", 0)) for column in self.columns)
-
-    def at(self, indices: Array) -> Table:
-        """The table of some rows."""
-        return replace(self, columns=[take(column, indices) for column in self.columns])
-
-    def by_name(self) -> dict[str, Any]:
-        """Columns by their names."""
-        return dict(zip(self.names, self.columns, strict=True))
-
-    def cells(self) -> dict[str, Cells]:
-        """Columns by their names, for display."""
-        return {name: Cells(column) for name, column in self.by_name().items()}
-
-    def joined(self, other: Table) -> Table:
-        """The rows of both; the other table has these columns, in any order."""
-        columns = other.by_name()
-        both = [join([one, columns[name]]) for name, one in self.by_name().items()]
-        return Table(self.names, both, tuple(dict.fromkeys(self.notes + other.notes)))
+    names = dict.fromkeys(name for batch in found for name in batch.schema.names)
+    return {name: cells.join([read(batch, name) for batch in found]) for name in names if rows}
 
 
-def refuse_other_columns(place: str, names: Sequence[str], known: Sequence[str]) -> None:
+def count_bytes(table: Table) -> int:
+    """Bytes of all columns of pyarrow."""
+    return sum(int(getattr(column, "nbytes", 0)) for column in table.values())
+
+
+def take_rows(table: Table, rows: Array) -> Table:
+    """Take some rows of all columns."""
+    return {name: cells.take(column, rows) for name, column in table.items()}
+
+
+def join_tables(tables: Sequence[Table]) -> Table:
+    """Put tables below each other that have the same columns, in any order."""
+    return {name: cells.join([one[name] for one in tables]) for name in tables[0]}
+
+
+def refuse_other_columns(place: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Refuse a table that has not the columns of the one before."""
-    if set(names) != set(known):
-        strange = min(set(names) ^ set(known))
+    strange = set(names) ^ set(known)
+    if strange:
         raise InputError(
-            f"{place} and the table before it have not the same columns: {strange!r} is in one of "
-            "them only."
+            f"{place} and the table before it have not the same columns: {min(strange)!r} is in "
+            "one of them only."
         )
 
 
@@ -160,33 +155,32 @@ def encode_table(
     >>> encode_table(frame, [0, 1, 0]).data.x.tolist()
     [[1.5, 0.0, 1.0], [2.0, 1.0, 0.0], [2.5, 0.0, 1.0]]
     """
-    given = {
-        "columns": columns,
-        "drop": drop,
-        "drop_missing_target": drop_missing_target or None,
-        "decimal": decimal,
-        "missing": missing,
-        "encoding": encoding,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
+    kind = type(frame).__name__
     try:
         arrow("a data frame")
     except InputError:
-        if options or not all_numbers(frame):
+        given = (columns, drop, drop_missing_target, decimal, missing)
+        if any(given) or not all_numbers(frame):
             raise
-        return Source(type(frame).__name__, Dataset(frame, y, sample_weight), "standard")
+        return Source(kind, Dataset(frame, y, sample_weight), "standard")
+    reading = Reading(
+        columns=columns,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
+        missing=missing,
+        encoding=encoding,
+        allowance=Allowance.of(memory),
+        **named_columns(y, sample_weight),
+    )
+    refuse_unused(vars(reading), kind, TABLE_OPTIONS)
+    if hasattr(frame, "to_arrow"):  # polars
+        frame = frame.to_arrow()
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
-    places = frame.columns if hasattr(frame, "column_names") else _columns_of(frame)
-    table = Table(names, [_arrow_column(one) for one in places])
-    named = named_columns(y, sample_weight)
-    reading = Reading.of(options, allowance=Allowance.of(memory), **named)
-    return labelled(table_source(type(frame).__name__, table, reading), y, sample_weight)
-
-
-def _columns_of(frame: Any) -> list[Any]:
-    if hasattr(frame, "get_columns"):  # polars
-        return list(frame.get_columns())
-    return [frame[name] for name in frame]
+    roles_of(kind, names, reading)  # no two columns have one name
+    found = frame.columns if hasattr(frame, "column_names") else [frame[one] for one in frame]
+    table = {name: cells.join([cells.typed(one)]) for name, one in zip(names, found, strict=True)}
+    return labelled(table_source(kind, table, reading), y, sample_weight)
 
 
 def all_numbers(frame: Any) -> bool:
@@ -212,16 +206,6 @@ def labelled(source: Source, y: Any, sample_weight: Any) -> Source:
     given = {"y": y, "sample_weight": sample_weight}
     given = {key: one for key, one in given.items() if not (one is None or isinstance(one, str))}
     return replace(source, data=replace(source.data, **given)) if given else source
-
-
-def _arrow_column(column: Any) -> Any:
-    """A column of a data frame as pyarrow's; as text if its cells have several types."""
-    pyarrow = arrow("a data frame")
-    if hasattr(column, "to_arrow"):
-        column = column.to_arrow()
-    elif not hasattr(column, "chunks"):
-        column = typed(column)
-    return column if hasattr(column, "chunks") else pyarrow.chunked_array([column])
 
 
 @dataclass(frozen=True)
@@ -276,7 +260,7 @@ class Encoder:
     columns: Columns | Embedding
     targets: tuple[Target, ...] = ()
     #: The column of weights, and how its numbers are written.
-    weight: tuple[str, Numerals] | None = None
+    weight: tuple[str, cells.Numerals] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -309,7 +293,7 @@ class Encoder:
         if self.weight is None:
             return None
         name, way = self.weight
-        values = read_numbers(clean(table[name]), way)
+        values = cells.read_numbers(cells.clean(table[name]), way)
         if strict and np.isnan(values).any():
             row = int(np.isnan(values).argmax())
             raise InputError(
@@ -326,7 +310,7 @@ class Encoder:
 
     def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
         """Encode the rows of a part; those that are bad are marked as such, not refused."""
-        columns = dict(zip(table.column_names, table.columns, strict=True))
+        columns = {name: table.column(name) for name in self.names}
         y = self.labels(columns, start=part.offset, masked=True)
         x = self.columns.encode_part(columns, shape, part)
         return Chunk(x, y, self.weights(columns, strict=False))
@@ -353,8 +337,8 @@ def fit_table(
     """
     words, weight = reading.missing_words, None
     if roles.sample_weight is not None:
-        ways = find_numerals(clean(read(roles.sample_weight)), None)
-        weight = roles.sample_weight, ways[0] if len(ways) == 1 else Numerals.POINT
+        ways = cells.find_numerals(cells.clean(read(roles.sample_weight)), None)
+        weight = roles.sample_weight, ways[0] if len(ways) == 1 else cells.Numerals.POINT
     columns = stored or Columns((), [], words)
     if reading.embeddings is None and stored is None:
         features = ((name, read(name)) for name in roles.features)
@@ -365,35 +349,33 @@ def fit_table(
     return Encoder(columns, _fit_targets(roles, read, reading), weight)
 
 
-def table_source(name: str, table: Table, reading: Reading) -> Source:
+def table_source(name: str, table: Table, reading: Reading, notes: Sequence[str] = ()) -> Source:
     """Features, target and weights from a table."""
-    roles = roles_of(name, table.names, reading)
-    told = list(table.notes)
-    whole, rows = len(table), None
-    ids: dict[str, Any] = {}
+    roles = roles_of(name, list(table), reading)
+    told = list(notes)
+    whole = rows = np.arange(len(next(iter(table.values()))))
     if reading.drop_missing_target:
         rows = _rows_with_targets(table, roles, reading)
-        table, ids = table.at(rows), {"ids": rows}
-    if len(table) < whole:
+        table = take_rows(table, rows)
+    if len(rows) < len(whole):
         told.append(
-            f"{whole - len(table)} rows without a target are left out; rows are counted without "
-            "them"
+            f"{len(whole) - len(rows)} rows without a target are left out; rows are counted "
+            "without them"
         )
-    columns = table.by_name()
-    encoder = fit_table(roles, columns.__getitem__, reading)
-    y, weights = encoder.labels(columns, reading.allowance), encoder.weights(columns)
+    encoder = fit_table(roles, table.__getitem__, reading)
+    y, weights = encoder.labels(table, reading.allowance), encoder.weights(table)
     told += [] if y is None else _many_classes(roles.targets[0], y)
     if reading.embeddings is not None:
-        x = _load_embeddings(reading, name, whole, roles.named)
+        x = _load_embeddings(reading, name, len(whole), roles.named)
         told.append(f"features: the {x.shape[1]} columns of {reading.embeddings}")
-        data = Dataset(x if rows is None else x[rows], y, weights, **ids)
+        data = Dataset(x[rows], y, weights, rows)
         return Source(name, data, "none", tuple(told), table=table)
     fitted = encoder.columns
     assert isinstance(fitted, Columns)
-    allowance = replace(reading.allowance, held=CELL_COPIES * table.nbytes)
-    data = Dataset(fitted.encode(columns, allowance), y, weights, **ids)
+    allowance = replace(reading.allowance, held=CELL_COPIES * count_bytes(table))
+    data = Dataset(fitted.encode(table, allowance), y, weights, rows)
     notes = (*told, *fitted.notes)
-    return Source(name, data, "standard", notes, table=table, keep=fitted.kept, columns=fitted)
+    return Source(name, data, "standard", notes, table=table, columns=fitted)
 
 
 def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Array:
@@ -414,8 +396,8 @@ def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Ar
 
 def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
     """The rows that have all targets, by their numbers in the file."""
-    columns, words = table.by_name(), reading.missing_words
-    lost = np.any([missing(clean(columns[name], words)) for name in roles.targets], axis=0)
+    targets = [cells.clean(table[name], reading.missing_words) for name in roles.targets]
+    lost = np.any([cells.missing(column) for column in targets], axis=0)
     if lost.all():
         raise InputError(f"no row has a value of --target {roles.targets[0]}; name another column.")
     return np.flatnonzero(~lost)
@@ -449,21 +431,17 @@ def _many_classes(target: str, y: Array) -> list[str]:
 
 def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
     """Write the chosen rows with a weight column as .csv or .parquet, all or nothing."""
-    names = [*table.names, _free_name(table.names)]
-    columns = [*(listed(take(one, indices)) for one in table.columns), weights.tolist()]
+    numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
+    free = next(name for name in itertools.chain(["weight"], numbered) if name not in table)
+    chosen = {name: cells.listed(column) for name, column in take_rows(table, indices).items()}
+    chosen[free] = weights.tolist()
     with replacing(path) as beside:
         if path.suffix.lower() == ".parquet":
             pyarrow = arrow()
             from pyarrow import parquet
 
-            parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=True))), beside)
+            parquet.write_table(pyarrow.table(chosen), beside)
         else:
             with open(beside, "w", newline="", encoding="utf-8") as file:
-                rows = zip(*columns, strict=True)
-                csv.writer(file, lineterminator="\n").writerows([names, *rows])
-
-
-def _free_name(names: list[str]) -> str:
-    """A name for the column of weights that no other column has."""
-    numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
-    return next(name for name in itertools.chain(["weight"], numbered) if name not in names)
+                rows = zip(*chosen.values(), strict=True)
+                csv.writer(file, lineterminator="\n").writerows([chosen, *rows])

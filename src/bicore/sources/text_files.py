@@ -21,9 +21,8 @@ from typing import IO, Any
 
 from bicore.errors import InputError
 from bicore.frames import arrow
-from bicore.sources.cells import join, typed
-from bicore.sources.reading import CELL_COPIES, Reading, foreign, limited, roles_of, unreadable
-from bicore.sources.tables import Table
+from bicore.sources.cells import typed
+from bicore.sources.reading import CELL_COPIES, Reading, roles_of, unreadable
 
 #: Endings of packed files, and pyarrow's names for them.
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
@@ -47,12 +46,13 @@ MOST_COLUMNS = 100_000
 BLOCK = 2**22
 #: Rows that are held as Python values before pyarrow holds them.
 _ROWS = 8192
-_GAP = re.compile(r"[\s,]*")
+#: What may precede the objects of a .json file, and stand between them.
+_OPENING, _GAP = re.compile(r"\s*\[?"), re.compile(r"[\s,]*")
 
 
 @contextmanager
-def open_text(path: Path | None, encoding: str | None) -> Iterator[tuple[IO[bytes], list[str]]]:
-    """Open a file, or standard input, as UTF-8; the notes name another encoding that was found."""
+def open_text(path: Path | None, encoding: str | None, notes: list[str]) -> Iterator[IO[bytes]]:
+    """Open a file, or standard input, as UTF-8; notes get another encoding that was found."""
     where = "standard input" if path is None else str(path)
     with ExitStack() as stack:
         raw: Any = sys.stdin.buffer if path is None else _unpack(path, stack)
@@ -63,8 +63,9 @@ def open_text(path: Path | None, encoding: str | None) -> Iterator[tuple[IO[byte
             pyarrow = arrow("a table")
             file = pyarrow.PythonFile(stream, mode="r")
             stream = Unread(b"", pyarrow.transcoding_input_stream(file, found, "utf-8"))
-        quiet = encoding is not None or found.startswith("utf-8")
-        yield io.BufferedReader(stream), [] if quiet else [f"{where} is read as {found} text"]
+        if encoding is None and not found.startswith("utf-8"):
+            notes.append(f"{where} is read as {found} text")
+        yield io.BufferedReader(stream)
 
 
 def _unpack(path: Path, stack: ExitStack) -> Any:
@@ -137,27 +138,35 @@ class Unread(io.RawIOBase):
         return len(part)
 
 
-def read_csv(path: Path | None, reading: Reading, delimiter: str | None = None) -> Table:
-    """Read a CSV file, or standard input; by default its header shows the delimiter."""
+def read_csv(
+    path: Path | None, reading: Reading, notes: list[str], delimiter: str | None = None
+) -> Iterator[Any]:
+    """Read a CSV file, or standard input, as text; by default its header shows the delimiter."""
     pyarrow = arrow("a table")
+    from pyarrow import csv as parsing
+
     where = str(path or "standard input")
-    with foreign(Path(where), "CSV file"), open_text(path, reading.encoding) as (stream, notes):
+    with open_text(path, reading.encoding, notes) as stream:
         head = stream.read(BLOCK)
         lines = head.splitlines(keepends=True)
         names, reader, before = _header((line.decode() for line in lines), where, delimiter)
         roles_of(where, names, reading)  # before all of it is read
         taken = before + reader.line_num
         body = Unread(head[sum(map(len, lines[:taken])) :], stream)
-        parsed = _batches(body, reader.dialect.delimiter, len(names), taken, where)
-        batches = list(limited(parsed, reading))
-    if not batches:
-        raise _no_rows(where)
-    return Table(names, pyarrow.Table.from_batches(batches).columns, tuple(notes))
+        try:
+            yield from parsing.open_csv(
+                pyarrow.PythonFile(body, mode="r"),
+                parsing.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
+                parsing.ParseOptions(delimiter=reader.dialect.delimiter, newlines_in_values=True),
+                parsing.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
+            )
+        except pyarrow.ArrowInvalid as error:
+            raise _csv_error(where, taken, str(error)) from error
 
 
-def read_tsv(path: Path, reading: Reading) -> Table:
+def read_tsv(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
     """Read a file with tabs between its cells."""
-    return read_csv(path, reading, "\t")
+    return read_csv(path, reading, notes, "\t")
 
 
 def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[list[str], Any, int]:
@@ -180,33 +189,20 @@ def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[li
                     "rows of numbers in an .npz file."
                 )
             return names, reader, before
-    raise _no_rows(where)
+    raise no_rows(where)
 
 
-def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -> Iterator[Any]:
-    """Rows as batches of text, one for each block of the file; the header has ``lines`` lines."""
-    pyarrow = arrow()
-    from pyarrow import csv as parsing
-
-    names = [str(number) for number in range(width)]
-    try:
-        yield from parsing.open_csv(
-            pyarrow.PythonFile(body, mode="r"),
-            parsing.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
-            parsing.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            parsing.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
+def _csv_error(where: str, lines: int, words: str) -> Exception:
+    """The error for pyarrow's words; the header has ``lines`` lines."""
+    ragged = _RAGGED.search(words)
+    if ragged:
+        row, width, cells = map(int, ragged.groups())
+        return _ragged(where, lines + row, cells, width)
+    if "straddling" in words:
+        return InputError(
+            f"{where} has a row of more than {BLOCK >> 20} MB; a quote may not be closed."
         )
-    except pyarrow.ArrowInvalid as error:
-        ragged = _RAGGED.search(str(error))
-        if ragged:
-            row, width, cells = map(int, ragged.groups())
-            raise _ragged(where, lines + row, cells, width) from error
-        if "straddling" in str(error):
-            long = f"{where} has a row of more than {BLOCK >> 20} MB; a quote may not be closed."
-            raise InputError(long) from error
-        if "Empty CSV" in str(error):
-            raise _no_rows(where) from error
-        raise
+    return no_rows(where) if "Empty CSV" in words else ValueError(words)
 
 
 def _ragged(where: str, line: int, cells: int, width: int) -> InputError:
@@ -215,54 +211,46 @@ def _ragged(where: str, line: int, cells: int, width: int) -> InputError:
     )
 
 
-def _no_rows(where: str) -> InputError:
+def no_rows(where: str) -> InputError:
+    """The error for a table without rows."""
     return InputError(f"{where} holds no rows; give CSV with a header, or JSON lines.")
 
 
-def read_json(path: Path, reading: Reading) -> Table:
-    """Read one JSON object for each line, or from .json files one array of objects.
-
-    The columns are the names of all objects; a value that an object lacks is missing.
-    """
-    with foreign(path, "JSON file"), open_text(path, reading.encoding) as (stream, notes):
-        array = ".json" in (suffix.lower() for suffix in path.suffixes)
-        where = str(path)
-        lines = _count_memory(text_lines(stream, where), reading, array)
-        rows = _json_elements("".join(lines), where) if array else json_rows(lines, where)
+def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
+    """Read one JSON object for each line, or from .json files one array of objects."""
+    pyarrow = arrow("a table")
+    with open_text(path, reading.encoding, notes) as stream:
+        lines = text_lines(stream, str(path))
+        rows = json_rows(lines, str(path))
+        if ".json" in map(str.lower, path.suffixes):
+            rows = _json_elements(_join_lines(lines, reading), str(path))
         rows = itertools.islice(rows, reading.limit)
-        parts = []
         while part := list(itertools.islice(rows, _ROWS)):
-            own = dict.fromkeys(name for row in part for name in row)
-            columns = {name: typed([row.get(name) for row in part]) for name in own}
-            parts.append((len(part), columns))
-        names = list(dict.fromkeys(name for _, columns in parts for name in columns))
-        if not names:
-            raise _no_rows(str(path))
-        nulls = arrow("a table").nulls
-        whole = [join([part.get(name, nulls(count)) for count, part in parts]) for name in names]
-    return Table(names, whole, tuple(notes))
+            names = list(dict.fromkeys(name for row in part for name in row))
+            cells = [typed([row.get(name) for row in part]) for name in names]
+            yield pyarrow.RecordBatch.from_arrays(cells, names)
 
 
-def _count_memory(lines: Iterator[str], reading: Reading, whole: bool) -> Iterator[str]:
-    """Lines as they come; columns take as much memory as text, which may be held as a whole."""
-    copies = CELL_COPIES + (2 if whole else 0)  # lines, and the text that they make
-    held = 0
-    for number, line in enumerate(lines, 1):
-        held += copies * len(line)
-        reading.allowance.need(held, f"the text of the first {number} rows")
-        yield line
+def _join_lines(lines: Iterator[str], reading: Reading) -> str:
+    """All lines as one text, which is held next to its lines and its cells."""
+    held: list[str] = []
+    size = 0
+    for line in lines:
+        size += (CELL_COPIES + 2) * len(line)
+        reading.allowance.need(size, f"the text of the first {len(held) + 1} rows")
+        held.append(line)
+    return "".join(held)
 
 
 def _json_elements(text: str, where: str) -> Iterator[dict[str, Any]]:
-    """Rows of an array of objects, decoded one after the other; or of JSON lines."""
-    if not text.lstrip().startswith("["):
-        yield from json_rows(iter(text.splitlines()), where)
-        return
-    place = text.index("[") + 1
+    """Rows of an array of objects, or of objects one after the other, decoded one by one."""
     decoder = json.JSONDecoder()
+    opening = _OPENING.match(text)
+    assert opening is not None  # it matches anything
+    place, end = opening.end(), "]" if opening[0].endswith("[") else ""
     for number in itertools.count(1):
         place = _GAP.match(text, place).end()  # type: ignore[union-attr]  # matches anything
-        if text[place : place + 1] == "]":
+        if text[place : place + 1] == end:
             return
         try:
             row, place = decoder.raw_decode(text, place)
