@@ -13,20 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bicore.data import Array, Dataset, as_labels
+from bicore.data import Array, as_labels
 from bicore.errors import InputError, check_integer
-from bicore.sources.parts import (
-    PART_ROWS,
-    Chunk,
-    Part,
-    Shard,
-    ShardSource,
-    changed,
-    check_dtype,
-    describe,
-    digest_columns,
-    make_chunk,
-)
+from bicore.sources import parts
+from bicore.sources.parts import PART_ROWS, Chunk, Part, Shard, ShardSource, digest_columns
 
 Made = Iterable[Any] | Callable[[], Iterable[Any]]
 #: The mode of a map whose changes stay in this process; other processes would not see them.
@@ -50,9 +40,10 @@ class ArrayShards(ShardSource):
         sample_weight: Any = None,
         part_rows: int = PART_ROWS,
         name: str = "arrays",
+        notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name)
-        self.told: tuple[str, ...] = ()
+        self.told = notes
         self.part_rows = check_integer("part_rows", part_rows)
         rows = _as_rows(x)
         #: Features, labels and weights.
@@ -62,17 +53,6 @@ class ArrayShards(ShardSource):
             _as_column(sample_weight, len(rows), "sample_weight"),
         )
 
-    @classmethod
-    def of(cls, data: Dataset, name: str = "arrays", notes: tuple[str, ...] = ()) -> ArrayShards:
-        """The rows of a data set, with notes on them."""
-        found = cls(data.x, data.y, data.sample_weight, name=name)
-        found.told = notes
-        return found
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.told
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "columns": tuple(map(_pack, self.columns))}
 
@@ -80,13 +60,13 @@ class ArrayShards(ShardSource):
         self.__dict__.update({**state, "columns": tuple(map(_unpack, state["columns"]))})
 
     def look(self) -> list[Shard]:
-        return [describe(self.name, *self.columns[:2])]
+        return [parts.describe(self.name, *self.columns[:2])]
 
     def read(self, part: Part) -> Chunk:
         rows = slice(part.start, part.stop)
         x, y, weight = (None if column is None else column[rows] for column in self.columns)
         assert x is not None
-        return make_chunk(x, None if y is None else np.asarray(y), weight)
+        return parts.make_chunk(x, None if y is None else np.asarray(y), weight)
 
     def fingerprint(self) -> str:
         return digest_columns("arrays", self.columns)
@@ -94,11 +74,9 @@ class ArrayShards(ShardSource):
 
 def _as_rows(x: Any) -> Array:
     array: Array = np.asanyarray(x)
-    check_dtype(array.dtype, "x")
+    parts.check_dtype(array.dtype, "x")
     if array.ndim < 1 or array.size == 0:
-        raise InputError(
-            f"x has shape {array.shape}; at least one row and one column are needed, rows first."
-        )
+        raise InputError(f"x has shape {array.shape}; give at least one row and one column.")
     return array[:, None] if array.ndim == 1 else array
 
 
@@ -109,11 +87,10 @@ def _as_column(column: Any, rows: int, name: str) -> Array | None:
     array: Array = np.asanyarray(column)
     if array.dtype.kind == "O":
         array = as_labels(column, rows)
-    check_dtype(array.dtype, name, "labels" if name == "y" else "weights")
+    parts.check_dtype(array.dtype, name, "labels" if name == "y" else "weights")
     if array.ndim < 1 or len(array) != rows or (name != "y" and array.ndim > 1):
-        raise InputError(
-            f"{name} has shape {array.shape} and x has {rows} rows; give one value for each row."
-        )
+        here = f"{name} has shape {array.shape} and x has {rows} rows"
+        raise InputError(f"{here}; give one value for each row.")
     return array
 
 
@@ -149,10 +126,8 @@ class IterableShards(ShardSource):
 
     def __init__(self, make: Made, name: str = "chunks") -> None:
         if not callable(make) and iter(make) is make:
-            raise InputError(
-                f"make is a {type(make).__name__}, which can be run through once only; give a "
-                "list, or the function that makes it (without calling it)."
-            )
+            once = f"make is a {type(make).__name__}, which can be run through once only"
+            raise InputError(f"{once}; give a list, or the function that makes it.")
         super().__init__(name)
         self._make = make
         self._running: Iterator[Any] | None = None
@@ -181,12 +156,12 @@ class IterableShards(ShardSource):
         self._next = shard.number + 1
         try:
             if given is _END:
-                raise changed(part.place, f"{part.count} rows", "not there")
+                raise parts.changed(part.place, f"{part.count} rows", "not there")
             chunk = check_chunk(given, shard)
             if self._next == len(self._all_shards):
                 self._running = None
                 if next(running, _END) is not _END:
-                    raise changed(self.name, f"{self._next} chunks long", "longer")
+                    raise parts.changed(self.name, f"{self._next} chunks long", "longer")
         except InputError as error:
             self._running = None
             raise InputError(
@@ -216,13 +191,9 @@ class DaskShards(ShardSource):
     def look(self) -> Sequence[Shard]:
         import dask
 
-        look = dask.delayed(_look_at)
-        found: Sequence[Shard] = dask.compute(
-            *(
-                look(chunk, f"{self.name}, partition {number}", number)
-                for number, chunk in enumerate(self._all)
-            )
-        )
+        look, place = dask.delayed(_look_at), f"{self.name}, partition"
+        seen = [look(chunk, f"{place} {number}", number) for number, chunk in enumerate(self._all)]
+        found: Sequence[Shard] = dask.compute(*seen)
         return found
 
     def read(self, part: Part) -> Chunk:
@@ -239,9 +210,7 @@ def as_chunk(given: Any) -> Chunk:
     elif not isinstance(given, (tuple, list)):
         given = (given,)
     if not 1 <= len(given) <= MOST_ARRAYS:
-        raise InputError(
-            f"a chunk holds {len(given)} things; give (x, y) or (x, y, weight), arrays of rows."
-        )
+        raise InputError(f"a chunk holds {len(given)} things; give (x, y) or (x, y, weight).")
     if not len(given[0]):
         return Chunk(np.empty((0, 1)))
     x, y, weight = (*given, None, None)[:MOST_ARRAYS]
@@ -256,7 +225,7 @@ def check_chunk(given: Any, shard: Shard) -> Chunk:
     chunk = as_chunk(given)
     if _digest(chunk) != shard.digest:
         found = f"{len(chunk)} rows, some of other values"
-        raise changed(shard.place, f"{shard.rows} rows", found)
+        raise parts.changed(shard.place, f"{shard.rows} rows", found)
     return chunk
 
 
@@ -269,7 +238,7 @@ def _look_at(given: Any, place: str, number: int) -> Shard:
         chunk = as_chunk(given)
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
-    return describe(place, chunk.x, chunk.y, number=number, digest=_digest(chunk))
+    return parts.describe(place, chunk.x, chunk.y, number=number, digest=_digest(chunk))
 
 
 def open_dask_frame(
@@ -300,39 +269,30 @@ def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
     import dask.array
 
     known = not np.isnan(np.array(sizes, dtype=float)).any()
+    if not known and not hasattr(column, "__dask_graph__"):
+        raise InputError("the blocks of x have unknown lengths; call x.compute_chunk_sizes().")
     if not hasattr(column, "__dask_graph__"):
-        if not known:
-            raise InputError(
-                "the blocks of x have unknown lengths, and labels or weights are no Dask array; "
-                "give these as one too, or call x.compute_chunk_sizes() first."
-            )
         column = dask.array.from_array(np.asarray(column))
     if known and column.shape[0] == sum(sizes):
         column = column.rechunk({0: sizes})
     blocks: list[Any] = list(column.to_delayed().ravel())
     if len(blocks) != len(sizes) or (known and column.shape[0] != sum(sizes)):
-        raise InputError(
-            f"x has {sum(sizes)} rows in {len(sizes)} blocks and labels or weights have "
-            f"{column.shape[0]} in {len(blocks)}; give one for each row, cut alike."
-        )
+        here = f"x has {sum(sizes)} rows in {len(sizes)} blocks"
+        there = f"labels or weights have {column.shape[0]} in {len(blocks)}"
+        raise InputError(f"{here} and {there}; give one for each row, cut alike.")
     return blocks
 
 
 def _frame_columns(
     frame: Any, features: list[str] | None, target: str | None, sample_weight: str | None
-) -> tuple[Array, Array | None, Array | None]:
+) -> list[Array | None]:
     """The columns of one partition of a dataframe as arrays."""
-    others = {target, sample_weight}
+    others = [target, sample_weight]
     names = features or [name for name in frame.select_dtypes("number") if name not in others]
-    missing = [name for name in (*names, target, sample_weight) if name and name not in frame]
+    missing = [name for name in (*names, *others) if name and name not in frame]
     if missing or not names:
-        raise InputError(
-            f"the dataframe has no column {missing[0] if missing else 'of numbers'!r} (columns: "
-            f"{', '.join(map(str, frame.columns))}); name those that are there."
-        )
+        lacks = f"the dataframe has no column {missing[0] if missing else 'of numbers'!r}"
+        raise InputError(f"{lacks}; name those that are there: {', '.join(map(str, frame))}.")
     lists = len(names) == 1 and frame[names[0]].dtype == object
     x = np.stack(frame[names[0]].to_list()) if lists and len(frame) else frame[names].to_numpy()
-    y, weights = (
-        None if name is None else frame[name].to_numpy() for name in (target, sample_weight)
-    )
-    return x, y, weights
+    return [x, *(None if name is None else frame[name].to_numpy() for name in others)]

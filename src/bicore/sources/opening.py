@@ -299,10 +299,8 @@ def _reader(source: Any) -> _Reader:
     match source:
         case ShardSource():
             return "an open source", (), lambda source: source
-        case Dataset():
-            return "a Dataset", (), chunks.ArrayShards.of
-        case Source():
-            return "a source", (), _open_source
+        case Dataset() | Source():
+            return "a Dataset", (), _open_data
         case np.ndarray() | torch.Tensor():
             return "an array", ("labels", "sample_weight"), _open_array
         case tuple():
@@ -337,8 +335,10 @@ def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardS
     return opened
 
 
-def _open_source(read: Source) -> ShardSource:
-    return chunks.ArrayShards.of(read.data, read.name, read.notes)
+def _open_data(source: Dataset | Source) -> ShardSource:
+    read = source if isinstance(source, Source) else Source("arrays", source)
+    rows = (read.data.x, read.data.y, read.data.sample_weight)
+    return chunks.ArrayShards(*rows, name=read.name, notes=read.notes)
 
 
 def _open_array(x: Any, labels: Any = None, sample_weight: Any = None) -> ShardSource:

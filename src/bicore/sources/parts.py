@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,6 +54,13 @@ class Shard:
     offset: int = 0
     number: int = 0
     digest: str = ""
+
+    @property
+    def traits(self) -> dict[str, Any]:
+        """Words for what all shards of a source have in common."""
+        kind, shape = self.label or ("missing", ())
+        traits = {"rows of shape": self.shape, "features that are": self.kind}
+        return {**traits, "labels that are": kind, "labels of shape": shape}
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,8 @@ class ShardSource(ABC):
 
     #: Rows that are read together; None: a shard is a part.
     part_rows: int | None = None
+    #: Remarks on how the rows were made.
+    told: tuple[str, ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -145,11 +155,14 @@ class ShardSource(ABC):
         found = tuple(self.look())
         filled = [shard for shard in found if shard.rows]
         if not filled:
-            raise InputError(
-                f"{self.name}: there are no rows in {len(found)} shards; check how they were made."
-            )
-        for shard in filled:
-            _refuse_unlike(shard, filled[0])
+            raise InputError(f"{self.name}: there are no rows in {len(found)} shards; add some.")
+        for shard, (what, here) in itertools.product(filled, filled[0].traits.items()):
+            there = shard.traits[what]
+            if here != there:
+                raise InputError(
+                    f"{shard.place} has {what} {there} and {filled[0].place} {here}; leave one of "
+                    "them out, or make it again."
+                )
         return found
 
     @cached_property
@@ -185,7 +198,7 @@ class ShardSource(ABC):
         """Remarks on the source: empty shards are skipped."""
         empty = [shard.place for shard in self._all_shards if not shard.rows]
         more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
-        return (f"{empty[0]}{more} has no rows and is skipped",) if empty else ()
+        return (*self.told, *(f"{one}{more} has no rows and is skipped" for one in empty[:1]))
 
     @property
     def rows(self) -> int:
@@ -196,27 +209,10 @@ class ShardSource(ABC):
         return self.rows
 
 
-def _refuse_unlike(shard: Shard, first: Shard) -> None:
-    label, other = (one.label or ("missing", ()) for one in (shard, first))
-    for what, here, there in (
-        ("rows of shape", shard.shape, first.shape),
-        ("features that are", shard.kind, first.kind),
-        ("labels that are", label[0], other[0]),
-        ("labels of shape", label[1], other[1]),
-    ):
-        if here != there:
-            raise InputError(
-                f"{shard.place} has {what} {here} and {first.place} {there}; all must agree: leave "
-                "one of them out, or make it again."
-            )
-
-
 def changed(place: str, known: object, found: object) -> InputError:
     """The error for a shard that is not what it was when the source was opened."""
-    return InputError(
-        f"{place} changed since it was opened: it was {known} and is {found}; put it back, or open "
-        "the source again and start anew."
-    )
+    was = f"{place} changed since it was opened: it was {known} and is {found}"
+    return InputError(f"{was}; put it back, or open the source again.")
 
 
 def kind_of(dtype: np.dtype[np.generic]) -> str:
@@ -234,10 +230,7 @@ def check_dtype(dtype: np.dtype[np.generic], place: str, role: str = "features")
     """Refuse features and weights that are not numbers, and labels that are not text either."""
     if not kind_of(dtype) or (role != "labels" and kind_of(dtype) == "text"):
         allowed = "numbers" if role != "labels" else "integers, text, booleans or floats"
-        raise InputError(
-            f"{place} holds {role} of dtype {dtype}; give {allowed}, saved without pickles (encode "
-            "text features first)."
-        )
+        raise InputError(f"{place} holds {role} of dtype {dtype}; give {allowed}.")
 
 
 def make_chunk(x: Array, y: Array | None, weight: Array | None) -> Chunk:
@@ -280,10 +273,8 @@ def digest_files(words: str, files: Sequence[Path]) -> str:
                     file.seek(int(start))
                     digest.update(file.read(_BLOCK))
         except OSError as error:
-            raise InputError(
-                f"{path} cannot be read any more ({error.strerror}); put the file back, or start "
-                "again from the files there are."
-            ) from error
+            lost = f"{path} cannot be read any more ({error.strerror})"
+            raise InputError(f"{lost}; put it back, or start again without it.") from error
     return digest.hexdigest()[:_LENGTH]
 
 
@@ -293,9 +284,9 @@ def digest_columns(words: str, columns: Iterable[Array | None] = ()) -> str:
     for column in columns:
         if column is None:
             digest.update(b"none")
-            continue
-        digest.update(f"{column.dtype.str}{column.shape}".encode())
-        digest.update(np.ascontiguousarray(column[spread(len(column))]).tobytes())
+        else:
+            digest.update(f"{column.dtype.str}{column.shape}".encode())
+            digest.update(np.ascontiguousarray(column[spread(len(column))]).tobytes())
     return digest.hexdigest()[:_LENGTH]
 
 
@@ -309,12 +300,11 @@ _EXPONENT16 = 0x7C00
 def checked(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, int]:
     """Check that every value is finite, every label there and every weight >= 0."""
     bad = np.zeros(len(chunk), dtype=bool)
-    columns = {name: column for name, column in vars(chunk).items() if column is not None}
-    for name, column in columns.items():
-        wrong = _bad_rows(column, name == "weight")
-        if wrong.any() and not skip_bad:
-            raise _refusal(column, name, int(wrong.argmax()), part)
-        bad |= wrong
+    for name, column in vars(chunk).items():
+        if column is not None:
+            bad |= _bad_rows(column, name == "weight")
+            if bad.any() and not skip_bad:
+                raise _refusal(column, name, int(bad.argmax()), part)
     y = None if chunk.y is None else np.array(chunk.y) if bad.any() else np.asarray(chunk.y)
     if not bad.any():
         return replace(chunk, y=y), 0
@@ -331,15 +321,12 @@ def _bad_rows(column: Array, weights: bool) -> Array:
     """Mark rows with a value that is missing, not finite or, as a weight, negative."""
     found: Array = np.any(np.ma.getmaskarray(column).reshape(len(column), -1), axis=1)
     values = np.ma.getdata(column)
-    if values.dtype.kind == "f":
-        for start in range(0, len(values), _CHECKED_ROWS):
-            block = values[start : start + _CHECKED_ROWS]
-            if not _all_finite(block):
-                finite = np.isfinite(block).reshape(len(block), -1)
-                found[start : start + _CHECKED_ROWS] |= ~finite.all(axis=1)
-    if weights:
-        found |= values < 0
-    return found
+    for start in range(0, len(values) if values.dtype.kind == "f" else 0, _CHECKED_ROWS):
+        block = values[start : start + _CHECKED_ROWS]
+        if not _all_finite(block):
+            finite = np.isfinite(block).reshape(len(block), -1)
+            found[start : start + _CHECKED_ROWS] |= ~finite.all(axis=1)
+    return found | (values < 0) if weights else found
 
 
 def _all_finite(block: Array) -> bool:
@@ -356,10 +343,10 @@ def _refusal(column: Array, name: str, row: int, part: Part) -> InputError:
         flat = np.ravel(np.ma.getdata(values))
         place = int(np.argmax(~np.isfinite(flat) | ((flat < 0) & (name == "weight"))))
         what = str(flat[place]) + (f" in column {place}" if len(flat) > 1 else "")
+    where = f"row {part.offset + row} (row {part.start + row} of the source)"
     return InputError(
-        f"{part.place or 'the source'}: row {part.offset + row} (row {part.start + row} of the "
-        f"source) holds {what} in {name}; fill or drop the row, or skip bad rows "
-        "(skip_bad=True, --skip-bad)."
+        f"{part.place or 'the source'}: {where} holds {what} in {name}; fill or drop the row, or "
+        "skip bad rows (skip_bad=True, --skip-bad)."
     )
 
 
@@ -449,9 +436,7 @@ def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
     if loaded:
         return Dataset(whole.x, whole.y, whole.weight)
     if whole.y is None:
-        raise InputError(
-            f"{source.name} has no labels and does not fit the memory limit; give labels "
-            "(target=…, labels=…) or raise Runtime(memory=…)."
-        )
+        lacks = f"{source.name} has no labels and does not fit the memory limit"
+        raise InputError(f"{lacks}; give labels (target=…, labels=…) or raise Runtime(memory=…).")
     narrow = Dataset(np.zeros((source.rows, 1)), whole.y, whole.weight)
     return narrow.with_columns(x=LazyRows(source))  # type: ignore[arg-type]  # read on demand
