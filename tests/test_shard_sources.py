@@ -407,7 +407,7 @@ def test_npz_shards_that_are_wrong(tmp_path):
     for content, words in (
         ({"a": x}, r"part-1\.npz has no array 'x'; it holds a"),
         ({"x": x}, r"part-1\.npz has labels that are missing and .*part-0\.npz"),
-        ({"x": x, "y": Y[:6]}, r"part-1\.npz has 7 rows in 'x' and 6 in 'y'"),
+        ({"x": x, "y": Y[:6]}, r"part-1\.npz, array 'y' has 6 rows"),
         ({"x": x, "y": Y[:7]}, r"part-1\.npz has no array 'weight'; every file"),
         ({"x": x[:, :1], "y": Y[:7]}, r"part-1\.npz has rows of shape \(1,\)"),
         ({"x": x, "y": np.array([{}] * 7)}, r"part-1\.npz, array 'y' holds pickled"),

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,28 +18,13 @@ from numpy.lib import format as npy_format
 
 from bicore.data import Array, Dataset
 from bicore.errors import DamagedFileError, InputError, check_integer
+from bicore.sources import parts
 from bicore.sources.base import Source
-from bicore.sources.parts import (
-    PART_ROWS,
-    Chunk,
-    Part,
-    Shard,
-    ShardSource,
-    changed,
-    check_dtype,
-    describe,
-    digest_files,
-    make_chunk,
-)
-from bicore.sources.reading import (
-    NUMBER,
-    Files,
-    Reading,
-    common_name,
-    find_files,
-    foreign,
-)
+from bicore.sources.parts import PART_ROWS, Chunk, Part, Shard, ShardSource
+from bicore.sources.reading import NUMBER, Files, Reading, common_name, find_files, foreign
 
+#: Words for the roles of arrays.
+_ROLES = {"x": "features", "y": "labels", "weight": "weights"}
 #: First bytes of a file of one array and of an archive.
 _ONE = b"\x93NUMPY"
 _SEVERAL = b"PK"
@@ -60,8 +45,12 @@ class StoredArray:
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     fortran: bool
-    #: Bytes before the first value.
+    #: Bytes before the first value, and rows that belong to earlier shards.
     begin: int
+    before: int = 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     @property
     def place(self) -> str:
@@ -114,10 +103,8 @@ def _read_header(stream: IO[bytes], path: Path, name: str | None) -> StoredArray
     shape, fortran, dtype = read(stream)
     found = StoredArray(path, name, tuple(shape), dtype, fortran, stream.tell())
     if dtype.hasobject:
-        raise InputError(
-            f"{found.place} holds pickled Python objects, which are never loaded: they can run "
-            "code; save plain numbers or text (np.save(file, array.astype(…)))."
-        )
+        held = f"{found.place} holds pickled Python objects, which can run code"
+        raise InputError(f"{held}; save plain numbers or text (np.save(file, array.astype(…))).")
     if any(size < 0 for size in shape) or not dtype.itemsize:
         raise ValueError(f"a shape of {shape} and values of {dtype.itemsize} bytes")
     return found
@@ -128,10 +115,7 @@ def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.Zi
     """Open an .npz file, with its arrays by name; errors inside name the file."""
     with foreign(path, ".npz file"), open(path, "rb") as file:
         if file.read(len(_ONE)) == _ONE:
-            raise InputError(
-                f"{path} is a single array under the name .npz; rename it to .npy and give "
-                "--labels."
-            )
+            raise InputError(f"{path} is a single array under the name .npz; rename it to .npy.")
         with zipfile.ZipFile(file) as archive:
             yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
 
@@ -153,10 +137,8 @@ def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes],
         if name not in members:
             names = (one if one.isprintable() else ascii(one) for one in members)
             held = ", ".join(names) or "nothing"
-            raise InputError(
-                f"{path} has no array {name!r}; it holds {held} (np.savez(file, x=…, y=…) makes "
-                "one, --labels FILE.npy gives labels)."
-            )
+            lacks = f"{path} has no array {name!r}; it holds {held}"
+            raise InputError(f"{lacks} (np.savez(file, x=…, y=…), or --labels FILE.npy).")
         with archive.open(members[name]) as stream:
             yield stream, _read_header(stream, path, name), members[name].file_size
 
@@ -174,50 +156,45 @@ def load_array(path: Path, reading: Reading, name: str | None = None) -> Array:
 
 
 class _StoredShards(ShardSource):
-    """Shards of stored arrays x, y and weight."""
+    """Shards of stored arrays: for each shard those of features, labels and weights by role."""
 
-    def __init__(self, name: str, words: str, columns: Sequence[_Columns]) -> None:
+    def __init__(self, name: str, words: str, arrays: list[dict[str, StoredArray]]) -> None:
         super().__init__(name)
-        #: The arrays of each shard, and the rows of each array that belong to earlier shards.
-        self._columns = columns
+        self._arrays = arrays
         self._words = words
         _ = self.shards  # files that do not agree are refused now
 
     def look(self) -> Iterator[Shard]:
-        for number, ((x, _), y, weight) in enumerate(self._columns):
-            check_dtype(x.dtype, x.place)
-            if y is not None:
-                check_dtype(y[0].dtype, y[0].place, "labels")
-            if weight is not None and (weight[0].dtype.kind not in "biuf" or weight[0].shape[1:]):
-                raise InputError(f"{weight[0].place} must hold one number a row.")
-            yield describe(str(x.path), x, None if y is None else y[0], number=number)
+        for number, arrays in enumerate(self._arrays):
+            for role, one in arrays.items():
+                parts.check_dtype(one.dtype, one.place, _ROLES[role])
+            if "weight" in arrays and arrays["weight"].shape[1:]:
+                raise InputError(f"{arrays['weight'].place} must hold one number a row.")
+            x = arrays["x"]
+            yield parts.describe(str(x.path), x, arrays.get("y"), number=number)
 
     def read(self, part: Part) -> Chunk:
-        columns = self._columns[part.shard.number]
-        x, y, weight = (None if one is None else self._rows(*one, part) for one in columns)
-        assert x is not None
-        return make_chunk(x.reshape(part.count, *self.shape), y, weight)
-
-    def _rows(self, known: StoredArray, before: int, part: Part) -> Array:
-        with open_array(known.path, known.name) as (stream, now, size):
-            if (now.shape, now.dtype) != (known.shape, known.dtype):
-                was, found = (f"{one.shape} {one.dtype}" for one in (known, now))
-                raise changed(known.place, was, found)
-            if now.name is not None:
-                values = now.read(stream)
-            else:  # mapped: they are read when they are touched
-                order = "F" if now.check_rows(size).fortran else "C"
-                values = np.memmap(now.path, now.dtype, "r", now.begin, now.shape, order)  # type: ignore[call-overload]
-        return np.asarray(values)[before + part.offset :][: part.count]
+        arrays = self._arrays[part.shard.number]
+        rows = {role: _read_rows(one, part) for role, one in arrays.items()}
+        x = rows["x"].reshape(part.count, *self.shape)
+        return parts.make_chunk(x, rows.get("y"), rows.get("weight"))
 
     def fingerprint(self) -> str:
-        by_role = zip(*self._columns, strict=True)
-        paths = [one[0].path for role in by_role for one in role if one is not None]
-        return digest_files(self._words, list(dict.fromkeys(paths)))
+        paths = [arrays[role].path for role in _ROLES for arrays in self._arrays if role in arrays]
+        return parts.digest_files(self._words, list(dict.fromkeys(paths)))
 
 
-_Placed = tuple[StoredArray, int]
-_Columns = tuple[_Placed, _Placed | None, _Placed | None]
+def _read_rows(known: StoredArray, part: Part) -> Array:
+    with open_array(known.path, known.name) as (stream, now, size):
+        if (now.shape, now.dtype) != (known.shape, known.dtype):
+            was, found = (f"{one.shape} {one.dtype}" for one in (known, now))
+            raise parts.changed(known.place, was, found)
+        if now.name is not None:
+            values = now.read(stream)
+        else:  # mapped: they are read when they are touched
+            order = "F" if now.check_rows(size).fortran else "C"
+            values = np.memmap(now.path, now.dtype, "r", now.begin, now.shape, order)  # type: ignore[call-overload]
+    return np.asarray(values)[known.before + part.offset :][: part.count]
 
 
 class NpyShards(_StoredShards):
@@ -232,45 +209,43 @@ class NpyShards(_StoredShards):
     ) -> None:
         self.part_rows = check_integer("part_rows", part_rows)
         x = [read_header(path) for path in find_files(files, (".npy",))]
-        columns: list[Sequence[_Placed | None]] = [
-            [(one, 0) for one in x],
-            _pair(x, "labels", labels),
-            _pair(x, "weight", sample_weight),
-        ]
-        counts = [len({one[0].path for one in column if one is not None}) for column in columns]
-        super().__init__(
-            common_name([one.path for one in x]), f"npy {counts}", list(zip(*columns, strict=True))
-        )
+        arrays = [{"x": one} for one in x]
+        counts = [len(x), 0, 0]
+        for place, (role, given) in enumerate((("y", labels), ("weight", sample_weight)), 1):
+            if given is not None:
+                paired = _pair(x, _ROLES[role], given)
+                counts[place] = len({one.path for one in paired})
+                arrays = [{**one, role: other} for one, other in zip(arrays, paired, strict=True)]
+        super().__init__(common_name([one.path for one in x]), f"npy {counts}", arrays)
 
 
-def _pair(x: list[StoredArray], argument: str, files: Files | None) -> list[_Placed | None]:
+def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray]:
     """The labels or weights of each shard: a file for each, or one for all rows."""
-    if files is None:
-        return [None] * len(x)
-    headers = [read_header(path) for path in find_files(files, (".npy",), argument)]
-    counts = [header.shape[0] for header in x]
-    starts = [0] * len(x)
-    if len(headers) == 1:
-        starts = list(accumulate(counts, initial=0))[:-1]
-        headers, counts = headers * len(x), [sum(counts)] * len(x)
-    if len(headers) != len(x):
-        known = {_numbers(header) for header in headers}
+    found = [read_header(path) for path in find_files(files, (".npy",), argument)]
+    counts = [one.shape[0] for one in x]
+    if len(found) == 1:
+        _check_count(found[0], sum(counts))
+        starts = accumulate(counts[:-1], initial=0)
+        return [replace(found[0], before=start) for start in starts]
+    if len(found) != len(x):
+        known = {_numbers(header) for header in found}
         alone = next((f" ({one.place} has none)" for one in x if _numbers(one) not in known), "")
         raise InputError(
-            f"{argument}: {len(headers)} files for {len(x)} files of features{alone}; give one for "
+            f"{argument}: {len(found)} files for {len(x)} files of features{alone}; give one for "
             "each, in the same order, or one for all rows."
         )
-    for header, rows in zip(headers, counts, strict=True):
-        if header.shape[0] != rows:
-            raise InputError(
-                f"{header.place} has {header.shape[0]} rows and the features have {rows}; "
-                f"{argument} are needed row by row."
-            )
-    return list(zip(headers, starts, strict=True))
+    return [_check_count(one, rows) for one, rows in zip(found, counts, strict=True)]
 
 
 def _numbers(header: StoredArray) -> tuple[str, ...]:
     return tuple(re.findall(r"\d+", header.path.stem))
+
+
+def _check_count(one: StoredArray, rows: int) -> StoredArray:
+    if one.shape[0] != rows:
+        here = f"{one.place} has {one.shape[0]} rows and the features have {rows}"
+        raise InputError(f"{here}; give one for each row.")
+    return one
 
 
 class NpzShards(_StoredShards):
@@ -281,53 +256,43 @@ class NpzShards(_StoredShards):
 
     def __init__(self, files: Files, sample_weight: str = "weight") -> None:
         paths = find_files(files, (".npz",))
-        columns = [self._headers(path, sample_weight) for path in paths]
-        super().__init__(common_name(paths), f"npz {sample_weight}", columns)
-        weighted = [one[2] is not None for one in columns if one[0][0].shape[0]]
-        if not all(weighted) and (any(weighted) or sample_weight != "weight"):
-            lacking = next(one[0][0].path for one in columns if one[2] is None)
-            raise InputError(
-                f"{lacking} has no array {sample_weight!r}; every file needs its weights, or none."
-            )
-
-    @staticmethod
-    def _headers(path: Path, sample_weight: str) -> _Columns:
-        with open_npz(path) as (_, members):
-            x = read_header(path, "x")
-            y, weights = (
-                (read_header(path, name), 0) if name in members else None
-                for name in ("y", sample_weight)
-            )
-        for one in (y, weights):
-            if one is not None and one[0].shape[0] != x.shape[0]:
-                raise InputError(
-                    f"{path} has {x.shape[0]} rows in 'x' and {one[0].shape[0]} in "
-                    f"{one[0].name!r}; they are needed row by row."
-                )
-        return (x, 0), y, weights
+        names = {"x": "x", "y": "y", "weight": sample_weight}
+        arrays = []
+        for path in paths:
+            with open_npz(path) as (_, members):
+                held = {role: name for role, name in names.items() if name in (*members, "x")}
+                found = {role: read_header(path, name) for role, name in held.items()}
+            arrays.append({role: _check_count(one, len(found["x"])) for role, one in found.items()})
+        super().__init__(common_name(paths), f"npz {sample_weight}", arrays)
+        lacking = [one["x"].path for one in arrays if len(one["x"]) and "weight" not in one]
+        if lacking and (len(lacking) < len(self.shards) or sample_weight != "weight"):
+            lacks = f"{lacking[0]} has no array {sample_weight!r}"
+            raise InputError(f"{lacks}; every file needs its weights, or none.")
 
 
-def load_npz(path: Path, reading: Reading) -> Source:
-    """Load arrays x and y, and one of weights if it is named.
+def load_arrays(path: Path, reading: Reading) -> Source:
+    """Load arrays x and y of an .npz file, or an .npy file; labels may be in a file of their own.
 
-    A sparse matrix as scipy writes it replaces x; labels may be in a file of their own.
+    A sparse matrix in an .npz file, as scipy writes it, replaces x.
     """
-    with open_npz(path) as (_, members):
-        sparse = "x" not in members and set(_SPARSE) <= set(members)
-        x = _load_sparse(path, reading) if sparse else load_array(path, reading, "x")
-    place, name = (path, "y") if reading.labels is None else (Path(reading.labels), None)
-    y = load_array(place, reading, name)
-    weights = reading.sample_weight
-    weight = None if weights is None else load_array(path, reading, weights)
-    return _source(path, x, y, weight)
-
-
-def load_npy(path: Path, reading: Reading) -> Source:
-    """Load a matrix of features and, from a file of its own, the labels."""
-    y = load_array(Path(reading.labels), reading) if reading.labels else None
-    if y is None and reading.needs_target:
+    x, y, weight, single = None, None, None, path.suffix.lower() == ".npy"
+    if single and reading.labels is None and reading.needs_target:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
-    return _source(path, load_array(path, reading), y, None)
+    if not single:
+        with open_npz(path) as (_, members):
+            sparse = "x" not in members and set(_SPARSE) <= set(members)
+            x = _load_sparse(path, reading) if sparse else None
+    if x is None:
+        x = load_array(path, reading, None if single else "x")
+    if reading.labels is not None:
+        y = load_array(Path(reading.labels), reading)
+    elif not single:
+        y = load_array(path, reading, "y")
+    if reading.sample_weight is not None:
+        weight = load_array(path, reading, reading.sample_weight)
+    # Vectors keep the scale of their maker, most often of an embedding; pixels are standardised.
+    scale = "none" if x.ndim == 2 else "standard"
+    return Source(path.name, Dataset(x, y, weight), scale, images=_images(x))
 
 
 def _load_sparse(path: Path, reading: Reading) -> Array:
@@ -338,10 +303,8 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
     parts = {name: load_array(path, every, name) for name in _SPARSE}
     form = parts["format"].tobytes().decode("ascii", "replace").replace("\0", "")
     if form != "csr":
-        raise InputError(
-            f"{path} holds a sparse matrix by {form!r}; store it by rows: "
-            "scipy.sparse.save_npz(file, matrix.tocsr())."
-        )
+        held = f"{path} holds a sparse matrix by {form!r}"
+        raise InputError(f"{held}; store it by rows: scipy.sparse.save_npz(file, matrix.tocsr()).")
     rows, width = (int(size) for size in parts["shape"])
     kept = min(rows, reading.limit or rows)
     what = f"{path}, a sparse matrix, written out as {kept}×{width} numbers,"
@@ -349,12 +312,6 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
     matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(rows, width))
     matrix.check_format(full_check=True)  # places outside the matrix would be written to
     return np.asarray(matrix[:kept].toarray())
-
-
-def _source(path: Path, x: Array, y: Array | None, weight: Array | None) -> Source:
-    # Vectors keep the scale of their maker, most often of an embedding; pixels are standardised.
-    scale = "none" if x.ndim == 2 else "standard"
-    return Source(path.name, Dataset(x, y, weight), scale, images=_images(x))
 
 
 def _images(x: Array) -> Array | None:

@@ -65,8 +65,8 @@ TABLES: dict[str, tuple[str, Callable[..., Iterable[Any]], tuple[str, ...]]] = {
     **dict.fromkeys((".feather", ".arrow"), ("Arrow", arrow_files.read_feather, TABLE_OPTIONS)),
 }
 ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
-    ".npz": (numpy_files.load_npz, ("sample_weight", "labels")),
-    ".npy": (numpy_files.load_npy, ("labels",)),
+    ".npz": (numpy_files.load_arrays, ("sample_weight", "labels")),
+    ".npy": (numpy_files.load_arrays, ("labels",)),
 }
 KINDS = (
     "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .json .jsonl .parquet "
