@@ -1,118 +1,110 @@
-"""docs/unseen.md and docs/tables/battery.md from the battery's records."""
+"""docs/unseen.md, docs/choosing.md and docs/tables/battery.md from the battery's records."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, t
+from scipy.stats import rankdata
 
-from benchmarks.battery.sets import LARGE, SETS
-from benchmarks.pages import read_record, render, table, unique, where
+from benchmarks.battery.sets import SETS
+from benchmarks.pages import cells, figure, format_count, read_record, table, unique, where
+from bicore.methods.large import human_seconds
+from bicore.runtime.context import human_bytes
+from experiments.statistics import Gap, paired
 
-#: Level of the paired test that calls a difference significant.
-LEVEL = 0.05
 #: Scores (R² above all) are compared within ±1: a single failed fit would outweigh all others.
 BOUND = 1.0
 #: Names that say what a method does, if the record has another.
 NAMES = {"k-means": "k-means++", "k-means per class": "k-means++ per class"}
+#: The baselines that the first pages compare the default with; the last three see labels.
+BASELINES = ("uniform", "class-balanced", "herding per class", "k-means per class")
+BASELINES += ("facility location per class",)
+#: Kernels of the table of times, in addition to the default kernel.
+KERNELS = ("linear", "laplace", "ntk")
+#: Records of the figure and their titles; methods with markers and greys.
+TITLES = {"battery_aside": "sets put aside", "battery_kept": "sets the choice was made on"}
+SHOWN = {"default": ("o", "black"), "paper": ("s", "0.45"), "facility location": ("^", "0.7")}
 
-Cell = tuple[str, int, str]
-Scores = dict[Cell, dict[str, dict[int, float]]]
+Rows = list[dict[str, Any]]
+Scores = dict[tuple[str, int, str], dict[str, dict[int, float]]]
 
 
-def scores(rows: list[dict[str, Any]], measure: int = 0) -> Scores:
+def scores(rows: Rows, regression: bool, measure: int = 0) -> Scores:
     """By set, size and evaluation model: for every method its score of each seed."""
     found: Scores = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        if row["method"] != "all data":
-            for judge, own in row["scores"].items():
-                found[row["set"], row["size"], judge][row["method"]][row["seed"]] = own[measure]
+        if row["method"] != "all data" and SETS[row["set"]].regression is regression:
+            for model, own in row["scores"].items():
+                found[row["set"], row["size"], model][row["method"]][row["seed"]] = own[measure]
     return found
 
 
-def verdict(
-    own: dict[int, float], other: dict[int, float], larger: bool = True
-) -> tuple[int, float]:
-    """(+1, 0 or −1, the mean difference): better, no significant difference, worse."""
+def compare(own: dict[int, float], other: dict[int, float], larger: bool = True) -> Gap:
+    """The mean difference over the seeds of both, positive if ``own`` is better."""
     sign = 1 if larger else -1
-    differences = [sign * (own[seed] - other[seed]) for seed in own]
-    count = len(differences)
-    mean = sum(differences) / count
-    squares = sum((one - mean) ** 2 for one in differences)
-    error = (squares / (count - 1) / count) ** 0.5  # numpy is slow on a few numbers
-    significant = abs(mean) > _critical(count) * error
-    return ((mean > 0) - (mean < 0) if significant else 0), mean
+    return paired([sign * (own[seed] - other[seed]) for seed in own if seed in other])
 
 
-@cache
-def _critical(count: int) -> float:
-    """The standard errors from zero at which a mean of ``count`` seeds is significant."""
-    return float(t.ppf(1 - LEVEL / 2, count - 1))
+def mean_gain(gaps: list[Gap]) -> float:
+    return float(np.mean([np.clip(gap.value, -BOUND, BOUND) for gap in gaps]))
 
 
-def standing(
-    rows: list[dict[str, Any]], regression: bool, measure: int = 0
-) -> list[dict[str, Any]]:
+def chance_of(regression: bool) -> str:
+    """The method that draws at random."""
+    return "uniform" if regression else "class-balanced"
+
+
+def standing(rows: Rows, regression: bool, measure: int = 0) -> Rows:
     """One line per method: how often it is better and worse than chance, its mean rank and gain;
     ties share the mean of their ranks."""
-    chance = "uniform" if regression else "class-balanced"
-    larger = not (regression and measure == 1)
-    cells = {
-        cell: own
-        for cell, own in scores(rows, measure).items()
-        if SETS[cell[0]].regression is regression and chance in own
-    }
-    ranked = {cell: _ranks(own, larger) for cell, own in cells.items()}
-    methods = list(dict.fromkeys(name for own in cells.values() for name in own))
-    lines = []
-    for name in methods:
-        found = [verdict(own[name], own[chance], larger) for own in cells.values() if name in own]
-        ranks = [ranked[cell][name] for cell, own in cells.items() if name in own]
-        lines.append(
-            {
-                "method": name,
-                "cells": len(found),
-                "better": sum(sign > 0 for sign, _ in found),
-                "worse": sum(sign < 0 for sign, _ in found),
-                "rank": float(np.mean(ranks)),
-                "gain": float(np.mean([np.clip(mean, -BOUND, BOUND) for _, mean in found])),
-            }
-        )
+    chance, larger = chance_of(regression), not (regression and measure == 1)
+    gaps, ranks = defaultdict(list), defaultdict(list)
+    for own in scores(rows, regression, measure).values():
+        if chance in own:
+            means = [round(sum(one.values()) / len(one), 12) for one in own.values()]
+            places = rankdata([-mean if larger else mean for mean in means])
+            for (name, one), place in zip(own.items(), places, strict=True):
+                gaps[name].append(compare(one, own[chance], larger))
+                ranks[name].append(place)
+    lines = [
+        {
+            "method": name,
+            "cells": len(found),
+            "better": sum(gap.above for gap in found),
+            "worse": sum(gap.below for gap in found),
+            "rank": float(np.mean(ranks[name])),
+            "gain": mean_gain(found),
+        }
+        for name, found in gaps.items()
+    ]
     return sorted(lines, key=lambda line: line["rank"])
 
 
-def of_default(rows: list[dict[str, Any]], regression: bool, measure: int = 0) -> dict[str, Any]:
+def of_default(rows: Rows, regression: bool, measure: int = 0) -> dict[str, Any]:
     """The line of the default."""
-    lines = standing(rows, regression, measure)
-    return next(line for line in lines if line["method"] == "default")
+    return where(standing(rows, regression, measure), method="default")[0]
 
 
-def _ranks(own: dict[str, dict[int, float]], larger: bool) -> dict[str, float]:
-    means = [round(sum(values.values()) / len(values), 12) for values in own.values()]
-    return dict(zip(own, rankdata([-mean if larger else mean for mean in means]), strict=True))
-
-
-def losses(rows: list[dict[str, Any]], regression: bool) -> list[str]:
+def losses(rows: Rows, regression: bool) -> list[str]:
     """The cells where the default is significantly below chance."""
-    chance = "uniform" if regression else "class-balanced"
     found = []
-    for (name, size, model), own in scores(rows).items():
-        if SETS[name].regression is regression and chance in own:
-            sign, mean = verdict(own["default"], own[chance])
-            if sign < 0:
-                found.append(f"{name}, {size} points, {model} ({mean:+.3f})")
+    for (name, size, model), own in scores(rows, regression).items():
+        if chance_of(regression) in own:
+            gap = compare(own["default"], own[chance_of(regression)])
+            found += [f"{name}, {size} points, {model} ({gap.value:+.3f})"] if gap.below else []
     return found
 
 
-def standing_table(rows: list[dict[str, Any]], regression: bool) -> str:
+def standing_table(rows: Rows, regression: bool) -> str:
     head = ["method", "better", "no difference", "worse", "mean rank", "mean difference"]
     body = []
     for line in standing(rows, regression):
-        name, cells, better, worse = (line[key] for key in ("method", "cells", "better", "worse"))
-        counts = [share(one, cells) for one in (better, cells - better - worse, worse)]
+        name, count, better, worse = (line[key] for key in ("method", "cells", "better", "worse"))
+        counts = [share(one, count) for one in (better, count - better - worse, worse)]
         shown = f"**{name}**" if name == "default" else NAMES.get(name, name)
         body.append([shown, *counts, f"{line['rank']:.2f}", f"{line['gain']:+.3f}"])
     return table(head, body)
@@ -123,16 +115,6 @@ def share(count: int, of: int) -> str:
     return f"{count} ({count / of:.0%})"
 
 
-def unseen() -> str:
-    helpers = (of_default, share, held_out_table, set_table, set_gaps, large_verdict)
-    return render("unseen.md", SETS=SETS, LARGE=LARGE, **{one.__name__: one for one in helpers})
-
-
-def tables() -> str:
-    helpers = (standing_table, below, large_table, wrong_label_table, hard_table)
-    return render("tables/battery.md", **{one.__name__: one for one in helpers})
-
-
 def hard_table() -> str:
     """Show mean and worst scores of hard problems, by the way their rows were chosen."""
     ways = ("uniform", "earlier", "default", "model")
@@ -141,9 +123,8 @@ def hard_table() -> str:
         + [f"{np.mean(row[way]):.3f} ({min(row[way]):.3f})" for way in ways]
         for row in read_record("hard")["rows"]
     ]
-    return table(
-        ["problem", "model", "points", "uniform", "earlier", "default", "for the model"], body
-    )
+    head = ["problem", "model", "points", "uniform", "earlier", "default", "for the model"]
+    return table(head, body)
 
 
 def large_table() -> str:
@@ -152,16 +133,16 @@ def large_table() -> str:
     lines = []
     for name, size in sorted({(row["table"], row["size"]) for row in rows}):
         own = where(rows, table=name, size=size)
-        cells = [f"{name} ({own[0]['rows']:,} rows)", str(size)]
+        line = [f"{name} ({own[0]['rows']:,} rows)", str(size)]
         for pool in ("uniform", 5000, 20_000, 50_000, 0):
-            scored = np.array([row["scores"] for row in where(own, pool=pool)])
-            if not len(scored):  # the table is smaller, or the size was not selected there
-                cells.append("")
-                continue
-            means = " ".join(f"{mean:.3f}" for mean in scored.mean(0))
-            cells.append(f"{means} ({scored.mean(1).min():.3f})")
+            found = np.array([row["scores"] for row in where(own, pool=pool)])
+            shown = ""  # the table is smaller, or the size was not selected there
+            if len(found):
+                means = " ".join(f"{mean:.3f}" for mean in found.mean(0))
+                shown = f"{means} ({found.mean(1).min():.3f})"
+            line.append(shown)
         seconds = np.median([row["seconds"] for row in where(own, pool=0)])
-        lines.append([*cells, f"{seconds:.0f}"])
+        lines.append([*line, f"{seconds:.0f}"])
     pools = ("5,000 rows", "20,000 rows", "50,000 rows", "all rows")
     heads = ["table", "points", "uniform", *(f"default, {pool}" for pool in pools), "seconds"]
     return table(heads, lines)
@@ -169,101 +150,121 @@ def large_table() -> str:
 
 def large_verdict(pool: str | int) -> str:
     """Count the tables and sizes where all rows differ significantly from ``pool``."""
-    scored: dict[Any, dict[tuple[str, int], dict[int, float]]] = {}
+    found: dict[Any, dict[Any, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_record("large")["rows"]:
-        cell = scored.setdefault(row["pool"], {}).setdefault((row["table"], row["size"]), {})
-        cell[row["seed"]] = float(np.mean(row["scores"]))
-    found = []
-    for cell, own in scored[0].items():
-        other = scored[pool].get(cell, {})
-        seeds = own.keys() & other.keys()
-        if len(seeds) > 1:
-            found.append(verdict(*({seed: one[seed] for seed in seeds} for one in (own, other))))
-    better, worse = (sum(sign == side for sign, _ in found) for side in (1, -1))
-    lead = float(np.mean([mean for _, mean in found]))
-    counts = f"better in {better} and worse in {worse} of {len(found)} tables and sizes"
-    return f"{counts} (mean lead {lead:.3f})"
+        found[row["pool"]][row["table"], row["size"]][row["seed"]] = float(np.mean(row["scores"]))
+    pairs = [(own, found[pool][cell]) for cell, own in found[0].items()]
+    gaps = [compare(own, other) for own, other in pairs if len(own.keys() & other.keys()) > 1]
+    better, worse = sum(gap.above for gap in gaps), sum(gap.below for gap in gaps)
+    counts = f"better in {better} and worse in {worse} of {len(gaps)} tables and sizes"
+    return f"{counts} (mean lead {np.mean([gap.value for gap in gaps]):.3f})"
 
 
-def below(rows: list[dict[str, Any]]) -> str:
+def below(rows: Rows) -> str:
     """Where the default is below chance."""
     found = [*losses(rows, False), *losses(rows, True)]
     return f"Default significantly below chance: {'; '.join(found) or 'nowhere'}.\n"
 
 
-def wrong_label_table(rows: list[dict[str, Any]]) -> str:
+def wrong_label_table(rows: Rows) -> str:
     """The share of wrong labels among the picks, and the mean score, by their share in the pool."""
     methods = ["default", "labels as given", "class-balanced", "uniform"]
     lines = []
     for flips in sorted(unique(rows, "flips")):
-        cells = [f"{flips:.0%}"]
+        line = [f"{flips:.0%}"]
         for method in methods:
             own = where(rows, flips=flips, method=method)
-            wrong = float(np.mean([row["wrong"] for row in own]))
-            score = float(np.mean([one[0] for row in own for one in row["scores"].values()]))
-            cells.append(f"{wrong:.1%}, {score:.3f}")
-        lines.append(cells)
+            wrong = np.mean([row["wrong"] for row in own])
+            score = np.mean([one[0] for row in own for one in row["scores"].values()])
+            line.append(f"{wrong:.1%}, {score:.3f}")
+        lines.append(line)
     return table(["wrong in the pool", *methods], lines)
-
-
-#: The baselines that the first pages compare the default with; the last three see labels.
-BASELINES = (
-    "uniform",
-    "class-balanced",
-    "herding per class",
-    "k-means per class",
-    "facility location per class",
-)
 
 
 @cache
 def held_out_scores(regression: bool) -> Scores:
-    """Scores of the held-out sets."""
-    found = scores(read_record("battery_aside")["rows"])
-    return {cell: own for cell, own in found.items() if SETS[cell[0]].regression is regression}
+    return scores(read_record("battery_aside")["rows"], regression)
 
 
 def held_out_table() -> str:
     """Compare the default with each baseline on the held-out classification sets."""
     lines = []
     for baseline in BASELINES:
-        found = [verdict(own["default"], own[baseline]) for own in held_out_scores(False).values()]
-        signs = [sign for sign, _ in found]
-        gain = float(np.mean([mean for _, mean in found]))
-        counts = [signs.count(sign) for sign in (1, 0, -1)]
-        lines.append([NAMES.get(baseline, baseline), *map(str, counts), f"{gain:+.3f}"])
-    return table(["baseline", "better", "no difference", "worse", "mean difference"], lines)
+        gaps = [compare(own["default"], own[baseline]) for own in held_out_scores(False).values()]
+        better, worse = sum(gap.above for gap in gaps), sum(gap.below for gap in gaps)
+        row = {"name": NAMES.get(baseline, baseline), "better": better, "worse": worse}
+        gain = np.mean([gap.value for gap in gaps])
+        lines.append({**row, "level": len(gaps) - better - worse, "gain": gain})
+    head = ["baseline", "better", "no difference", "worse", "mean difference"]
+    return table(head, cells(lines, "{name} | {better} | {level} | {worse} | {gain:+.3f}"))
 
 
 def set_gaps(name: str, baseline: str, regression: bool = False, model: str = "") -> np.ndarray:
     """Default minus baseline in points, one per seed, mean over sizes and models; of all sets if
     ``name`` is empty, of all models if ``model`` is."""
     found = [
-        [
-            np.clip(own["default"][seed] - own[baseline][seed], -BOUND, BOUND)
-            for seed in sorted(own["default"])
-        ]
+        [own["default"][seed] - own[baseline][seed] for seed in sorted(own["default"])]
         for cell, own in held_out_scores(regression).items()
         if name in ("", cell[0]) and model in ("", *cell)
     ]
-    return np.asarray(100 * np.mean(found, axis=0))
+    return np.asarray(100 * np.mean(np.clip(found, -BOUND, BOUND), axis=0))
 
 
 def held_out_gaps() -> dict[str, np.ndarray]:
-    """Differences of each seed, by the baseline: class-balanced samples, and the best of those
-    that see labels."""
+    """Differences of each seed, by the baseline: class-balanced samples, and those that see labels."""
     return {NAMES.get(name, name): set_gaps("", name) for name in BASELINES[1:]}
 
 
 def set_table(regression: bool) -> str:
     """For each held-out set, the default minus each baseline in points, and its worst seed."""
-    baselines = ["uniform", "k-means", "facility location", "herding"]
-    baselines = baselines if regression else list(BASELINES)
+    baselines = ("uniform", "k-means", "facility location", "herding") if regression else BASELINES
     lines = []
     for name in dict.fromkeys(cell[0] for cell in held_out_scores(regression)):
-        cells = [
-            f"{gaps.mean():+.1f} ({gaps.min():+.1f})"
-            for gaps in (set_gaps(name, baseline, regression) for baseline in baselines)
-        ]
-        lines.append([f"{name}: {SETS[name].kind}", *cells])
+        gaps = [set_gaps(name, baseline, regression) for baseline in baselines]
+        shown = [f"{gap.mean():+.1f} ({gap.min():+.1f})" for gap in gaps]
+        lines.append([f"{name}: {SETS[name].kind}", *shown])
     return table(["set", *(NAMES.get(one, one) for one in baselines)], lines)
+
+
+def time_table(record: dict[str, Any]) -> str:
+    """A line for every number of rows and features."""
+    lines = []
+    for row in record["rows"]:
+        ways = row["ways"]
+        own = ways.get("default") or ways["files"]
+        kernel = re.sub(r"\(.*?\)", "", own["kernel"] or "linear on unit rows")
+        shown = [_cost(one) for one in (own, *(ways.get(name) for name in KERNELS))]
+        lines.append([f"{format_count(row['rows'])} × {row['width']}", kernel, *shown])
+    heads = [f'`kernel="{name}"`' for name in KERNELS]
+    return table(["rows × features", "default kernel", "takes", *heads], lines)
+
+
+def _cost(way: dict[str, Any] | None) -> str:
+    if way is None:
+        return ""
+    mark = "*" if way["stand_in"] else ""
+    return f"{human_seconds(way['seconds'])}, {human_bytes(way['bytes'])}{mark}"
+
+
+@figure("images/choosing.png", 1, 2, dpi=110, figsize=(10, 4.6), sharex=True)
+def draw_sets(axes: Any) -> None:
+    """For every set the mean difference from chance: the default, the paper's setting, a baseline."""
+    for axis, (record, title) in zip(axes, TITLES.items(), strict=True):
+        gaps: dict[str, dict[str, list[Gap]]] = defaultdict(lambda: defaultdict(list))
+        for regression in (False, True):
+            for (name, _, _), own in scores(read_record(record)["rows"], regression).items():
+                for method in SHOWN.keys() & own.keys() if chance_of(regression) in own else ():
+                    gaps[name][method].append(compare(own[method], own[chance_of(regression)]))
+        means = {
+            name: {method: mean_gain(found) for method, found in own.items()}
+            for name, own in gaps.items()
+        }
+        names = sorted(means, key=lambda name: means[name]["default"])
+        for method, (marker, colour) in SHOWN.items():
+            places = [place for place, name in enumerate(names) if method in means[name]]
+            values = [means[names[place]][method] for place in places]
+            axis.plot(values, places, marker, color=colour, label=method)
+        axis.axvline(0, color="0.8", zorder=0)
+        axis.set_yticks(range(len(names)), names)
+        axis.set(title=title, xlabel="mean score above a class-balanced (uniform) sample")
+    axes[0].legend(loc="upper left", frameon=False)

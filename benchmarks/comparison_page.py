@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.comparison_embedding import QUADRATIC
-from benchmarks.pages import DOCS, read_record, render, table, where
+from benchmarks.pages import DOCS, FIGURES, read_record, table, where
 from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.records import Entry, Row, paired_difference, scored, summarise
-from bicore.methods.registry import METHODS
 from bicore.report.figures import draw_curves
 
-FIGURE = DOCS / "comparison.png"
 DEFAULT = "bilevel"
 #: The reference on MNIST, whose record is older than the default and calls it ``bilevel``.
 OLDER = "bilevel-ntk"
@@ -44,29 +41,12 @@ COMMANDS = {
 }
 
 
-def text() -> str:
-    names = {"mnist": mnist(), "embedding": _record("comparison_embedding")}
-    return _render("comparison.md", **names, images=_record("comparison_images"))
-
-
-def tables() -> str:
-    names = {"mnist": mnist(), "embedding": _record("comparison_embedding")}
-    helpers = (selection_seconds, fraction_table, peer_notes)
-    return _render("tables/comparison.md", **names, **{one.__name__: one for one in helpers})
-
-
-def _render(template: str, **names: Any) -> str:
-    names |= {"METHODS": METHODS, "QUADRATIC": QUADRATIC, "CHANCE": CHANCE, "WHOLE": WHOLE}
-    helpers = (complete_rows, method_table, scored, gap)
-    return render(template, **names, **{one.__name__: one for one in helpers})
-
-
-def _record(name: str) -> dict[str, Any]:
+def read_comparison(name: str) -> dict[str, Any]:
     return read_record(name) | {"command": COMMANDS[name]}
 
 
 @cache
-def mnist() -> dict[str, Any]:
+def read_mnist() -> dict[str, Any]:
     """The record of MNIST, with the names that methods have today."""
     record = read_record("comparison")
     rows = [
@@ -76,11 +56,15 @@ def mnist() -> dict[str, Any]:
     return {**record, "rows": rows}
 
 
-def draw() -> None:
-    rows = complete_rows(mnist())["rows"]
+def draw_mnist() -> None:
+    rows = complete_rows(read_mnist())["rows"]
     title = "MNIST, pools of 1000, the paper's CNN: mean over ten seeds ± one standard error"
-    summary = summarise(rows, list(dict.fromkeys(row.method for row in rows)), mnist()["sizes"])
-    draw_curves(summary, SHOWN, title, "test accuracy", FIGURE)
+    methods = list(dict.fromkeys(row.method for row in rows))
+    summary = summarise(rows, methods, read_mnist()["sizes"])
+    draw_curves(summary, SHOWN, title, "test accuracy", DOCS / "comparison.png")
+
+
+FIGURES["comparison.png"] = draw_mnist
 
 
 def gap(rows: Sequence[Row], first: str, second: str, size: int) -> str:
@@ -93,8 +77,8 @@ def selection_seconds() -> list[list[str]]:
     """Seconds of one selection of 250 of 1000 MNIST images, the fastest first."""
     timed = where(read_record("baselines")["rows"], part="MNIST pool of 1000, 250 points")
     found = {row["method"]: row["seconds"] for row in timed}
-    for name in mnist()["peers"]:
-        own = where(mnist()["rows"], method=name, size=250)
+    for name in read_mnist()["peers"]:
+        own = where(read_mnist()["rows"], method=name, size=250)
         found[name] = float(np.mean([row["selection_seconds"] for row in own]))
     return [[name, f"{found[name]:.2g}"] for name in sorted(found, key=lambda name: found[name])]
 
@@ -102,7 +86,7 @@ def selection_seconds() -> list[list[str]]:
 def peer_notes() -> dict[str, list[str]]:
     """Methods of other libraries, by their versions and how they were run."""
     notes: dict[str, list[str]] = {}
-    for method, facts in mnist()["peers"].items():
+    for method, facts in read_mnist()["peers"].items():
         versions = [f"{name} {facts[name]}" for name in facts if name not in ("notes", "python")]
         notes.setdefault(f"{', '.join(versions)}. {facts['notes']}", []).append(method)
     return notes
@@ -111,7 +95,7 @@ def peer_notes() -> dict[str, list[str]]:
 def embedding_gaps() -> dict[str, np.ndarray]:
     """Default minus every other method on the embedding in points, one per seed, for each head and
     size; methods of this package that solve the same problem in another way are left out."""
-    own = complete_rows(_record("comparison_embedding")["parts"]["pools"])
+    own = complete_rows(read_comparison("comparison_embedding")["parts"]["pools"])
     found = {}
     for head in ("logistic", "ridge"):
         rows = scored(own["rows"], head, "accuracy")
@@ -168,14 +152,9 @@ def method_table(
     best = {entry.method: entry.mean for entry in summary.entries if entry.size == sizes[0]}
     counted = references if len(references) > 1 else ()
     body = [
-        [
-            f"**{name}**" if name in (DEFAULT, OLDER) else NAMES.get(name, name),
-            *(
-                _cell(summary.of(name, size), _marks(rows, name, size, references))
-                for size in sizes
-            ),
-            *(_count_above(rows, name, other, sizes) for other in counted),
-        ]
+        [f"**{name}**" if name in (DEFAULT, OLDER) else NAMES.get(name, name)]
+        + [_cell(summary.of(name, size), _marks(rows, name, size, references)) for size in sizes]
+        + [_count_above(rows, name, other, sizes) for other in counted]
         for name in sorted(methods, key=lambda name: best.get(name, 0.0), reverse=True)
     ]
     return table(["method", *heads, *(f"above {other}" for other in counted)], body)

@@ -1,12 +1,12 @@
 """docs/learning.md: what learners of streams keep and reach, and its figure."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from benchmarks.pages import DOCS, Row, drawing, join_words, percent, read_record, render, where
+from benchmarks.pages import Row, figure, join_words, label, percent, read_record, where
 from experiments.tables import cells, read_runs
 
 #: Bytes of a row that is kept, with its label.
@@ -138,24 +138,19 @@ def batches(speed: Row) -> str:
     )
 
 
-def text() -> str:
-    return render("learning.md", p=sys.modules[__name__])
-
-
-def draw() -> None:
+@figure("images/learning.png", 1, 3, figsize=(11, 3.6))
+def draw_learners(axes: Any) -> None:
     """Accuracy against the bytes that a learner keeps."""
     found = points()
-    with drawing(DOCS / "images" / "learning.png", 1, 3, figsize=(11, 3.6)) as (_, axes):
-        for place, stream in zip(axes, ROW_BYTES, strict=True):
-            for learner, (line, grey) in STYLES.items():
-                own = [one for one in found if (one.stream, one.learner) == (stream, learner)]
-                own.sort(key=lambda one: one.bytes)
-                if own:
-                    means = [one.scores.mean() for one in own]
-                    look = {"color": grey, "markersize": 4, "linewidth": 1, "label": learner}
-                    place.plot([one.bytes for one in own], means, line, **look)
-            place.set(title=stream, xlabel="bytes kept", xscale="log")
-            place.tick_params(axis="x", which="minor", labelbottom=False)
-            place.grid(alpha=0.3)
-        axes[0].set_ylabel("test accuracy, %")
-        axes[0].legend(fontsize=7, loc="lower right")
+    for place, stream in zip(axes, ROW_BYTES, strict=True):
+        for learner, (line, grey) in STYLES.items():
+            own = [one for one in found if (one.stream, one.learner) == (stream, learner)]
+            own.sort(key=lambda one: one.bytes)
+            if own:
+                means = [one.scores.mean() for one in own]
+                look = {"color": grey, "markersize": 4, "linewidth": 1, "label": learner}
+                place.plot([one.bytes for one in own], means, line, **look)
+        place.tick_params(axis="x", which="minor", labelbottom=False)
+        label(place, title=stream, xlabel="bytes kept", xscale="log")
+    axes[0].set_ylabel("test accuracy, %")
+    axes[0].legend(fontsize=7, loc="lower right")

@@ -1,7 +1,7 @@
 """Build Markdown pages from records: rows of tables, mean ± error, templates and figures.
 
 A page is a Jinja2 template under ``benchmarks/templates``. It loads records with ``record(NAME)``
-and shows numbers with the functions of this module; ``experiments`` uses the same functions.
+and calls the functions of this module and of the modules that :func:`render` is given.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import jinja2
@@ -27,8 +28,7 @@ Row = Mapping[str, Any]
 @cache
 def read_record(name: str) -> dict[str, Any]:
     """A record, read once; callers do not change it."""
-    found: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text())
-    return found
+    return json.loads((RECORDS / f"{name}.json").read_text())
 
 
 def where(rows: Iterable[Row], **fields: Any) -> list[Row]:
@@ -100,6 +100,25 @@ def table(head: Iterable[str], body: Iterable[Any], patterns: str | None = None)
     return "\n".join(filter(None, [lines([names]), rule, lines(body, patterns)])) + "\n"
 
 
+def pivot(
+    rows: Sequence[Row],
+    line: str,
+    column: str,
+    cell: Callable[[list[Row]], str],
+    head: Callable[[Any], str] = str,
+    names: Mapping[Any, str] = MappingProxyType({}),
+    corner: str | None = None,
+) -> str:
+    """A table with a line for each value of one field and a column for each value of another;
+    ``cell`` shows the rows that have both, ``names`` are those of lines with another name."""
+    columns = sorted(unique(rows, column))
+    body = [
+        [names.get(one, one), *(cell(where(rows, **{line: one, column: two})) for two in columns)]
+        for one in unique(rows, line)
+    ]
+    return table([line if corner is None else corner, *map(head, columns)], body)
+
+
 def format_count(number: int) -> str:
     """A whole number with spaces between its thousands."""
     return f"{number:,}".replace(",", " ")
@@ -138,16 +157,17 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    shared: list[Callable[..., Any]] = [where, unique, percent, spread, cells, lines, table]
-    shared += [describe_run, format_count, join_words, slug, wrap, len]
-    environment.globals |= {one.__name__: one for one in shared}
-    environment.filters |= {one.__name__: one for one in shared} | {"f": show}
+    shared = [where, unique, percent, spread, cells, lines, table, describe_run, format_count]
+    shared += [join_words, slug, wrap, len, np.mean, np.transpose]
+    environment.globals |= {"record": read_record} | {one.__name__: one for one in shared}
+    environment.filters |= {"f": show} | {one.__name__: one for one in shared}
     return environment
 
 
-def render(template: str, **names: Any) -> str:
-    """A page from its template; ``names`` are the values and functions that only it uses."""
-    return _environment().get_template(template).render(record=read_record, **names)
+def render(page: str, *modules: ModuleType, **names: Any) -> str:
+    """A page from its template, which uses the names of these modules, and further names."""
+    known = {name: value for module in modules for name, value in vars(module).items()}
+    return _environment().get_template(page).render(known | names)
 
 
 @contextmanager
@@ -163,3 +183,29 @@ def drawing(path: Path, *shape: int, dpi: int = 130, **options: Any) -> Iterator
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
     pyplot.close(figure)
+
+
+#: Functions that draw the figures of docs/, by the paths of these.
+FIGURES: dict[str, Callable[[], None]] = {}
+
+
+def figure(name: str, *shape: int, **options: Any) -> Callable[[Callable[[Any], None]], Any]:
+    """Register a function that draws docs/NAME on the axes it is given."""
+
+    def register(paint: Callable[[Any], None]) -> Callable[[], None]:
+        def draw() -> None:
+            with drawing(DOCS / name, *shape, **options) as (_, axes):
+                paint(axes)
+
+        FIGURES[name] = draw
+        return draw
+
+    return register
+
+
+def label(axis: Any, legend: dict[str, Any] | None = None, **labels: Any) -> None:
+    """Set labels, scales and a grid, and a legend if its options are given."""
+    axis.set(**labels)
+    axis.grid(alpha=0.3)
+    if legend is not None:
+        axis.legend(**legend)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.pages import Row, read_record, render, table, where
+from benchmarks.pages import Row, read_record, table, where
 
 SIZES = (100, 400)
 #: Rows of the record of a GPU, and their names in the table.
@@ -13,11 +13,6 @@ ON_A_GPU = {
     "400 of 10 000 from a stored Gram matrix, cross-entropy, float64": "the same by cross-entropy",
     "1000 of 50 000 × 2048 features, squared error, float64": "1000 of 50 000 × 2048 features",
 }
-
-
-def text() -> str:
-    helpers = (ratios, excess_loss, estimate_span, goal_table, elimination_share)
-    return render("speed.md", on_a_gpu=ON_A_GPU, **{one.__name__: one for one in helpers})
 
 
 #: Quantities of goals with their formats, and whether less of it is better.

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.pages import render
 from experiments.catalogue import EXPERIMENTS
 from experiments.paper import PAPER_SEEDS
-from experiments.records import FOLDER, Record, Records, identity
+from experiments.records import Record, Records, identity
 from experiments.tables import (
     AGAIN,
     OTHERS,
@@ -24,14 +23,13 @@ from experiments.tables import (
 from experiments.verdicts import mark
 
 
-def text(folder: Path = FOLDER) -> str:
-    parts = [
+def list_sections(folder: Path) -> list[str]:
+    return [
         part
         for name in EXPERIMENTS
         if (records := read_runs(name, folder))
         for part in _section(name, records, folder)
     ]
-    return render("tables/experiments.md", sections=parts)
 
 
 def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:

@@ -6,14 +6,13 @@ from collections.abc import Hashable, Iterator
 from functools import cache
 from pathlib import Path
 
-from benchmarks.pages import render, table
-from experiments.appendix import command
-from experiments.claims import CLAIMS, OWN, Answer, Claim, answer_claims, runtimes
-from experiments.comparisons import CIFAR_MARGIN, MARGIN, compare, total_minutes
+from benchmarks.pages import table
+from experiments.claims import CLAIMS, Answer, Claim, answer_claims
+from experiments.comparisons import compare, total_minutes
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line, published
-from experiments.notes import list_causes, list_deviations
-from experiments.paper import PAPER, PAPER_SEEDS
+from experiments.paper import PAPER_SEEDS
 from experiments.records import FOLDER
+from experiments.statistics import Gap
 from experiments.tables import Absent, Book, Cell, Place, difference, spread
 from experiments.tables import published as paper_number
 from experiments.verdicts import Verdict, mark
@@ -25,24 +24,14 @@ def read_book(folder: Path = FOLDER) -> Book:
     return Book(folder)
 
 
-def text(folder: Path = FOLDER) -> str:
-    """docs/reproduction.md."""
-    book = read_book(folder)
-    claims, own = answer_claims(book, CLAIMS), answer_claims(book, OWN)
-    gaps = [cell.difference for cell in published_cells(book) if cell.difference is not None]
-    keys = _marks(book).union(*(answer.compared for _, answer in (*claims, *own)))
-    return render(
-        "reproduction.md",
-        claims=claims,
-        own=own,
-        verdicts=count_verdicts(),
-        plans=plan_table([*claims, *own]),
-        gaps=gaps,
-        comparisons=len(gaps) + len(keys),
-        margins=(MARGIN, CIFAR_MARGIN),
-        deviations=list_deviations(book),
-        causes=list_causes(book),
-    )
+def published_gaps(book: Book) -> list[Gap]:
+    return [cell.difference for cell in published_cells(book)]
+
+
+def count_comparisons(book: Book, answered: list[tuple[Claim, Answer]]) -> int:
+    """Those with published numbers, of claims, and of marks in tables."""
+    marks = _marks(book).union(*(answer.compared for _, answer in answered))
+    return len(published_gaps(book)) + len(marks)
 
 
 def count_verdicts() -> dict[str, int]:
@@ -64,22 +53,6 @@ def plan_table(claims: list[tuple[Claim, Answer]]) -> str:
             seeds = [plan.margin, str(plan.needed), str(plan.at_effect), minutes]
             body.append([claim.words, *known, *seeds])
     return table(head, body)
-
-
-def tables(folder: Path = FOLDER) -> str:
-    """docs/tables/reproduction.md."""
-    book = read_book(folder)
-    return render(
-        "tables/reproduction.md",
-        book=book,
-        tables=TABLES,
-        figure_a=FIGURE_A,
-        figure_c=FIGURE_C,
-        figure_b=PAPER["claims"]["figure 3b, KRR CIFAR-10, 400 points"],
-        seconds=list(runtimes(book)),
-        command=command,
-        layout_table=layout_table,
-    )
 
 
 def published_cells(book: Book) -> Iterator[Cell]:
