@@ -4,9 +4,12 @@ import argparse
 import importlib
 import json
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import machine, report, write_record
+from benchmarks.pages import RECORDS
 from bicore.errors import BicoreError
 
 NAMES = (
@@ -58,10 +61,8 @@ PLACES = {
 def main() -> int:
     arguments = _parser().parse_args()
     arguments.rows = arguments.rows or f"{arguments.name}-rows.jsonl"
-    from benchmarks.common import RECORDS, machine, write_record
-
     try:
-        found = importlib.import_module(f"benchmarks.{arguments.name}").run(arguments)
+        found = _collect(importlib.import_module(f"benchmarks.{arguments.name}").run(arguments))
     except BicoreError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
@@ -85,6 +86,19 @@ def _parser() -> argparse.ArgumentParser:
             kind = str if default is None else type(default)
             parser.add_argument(option, type=kind, default=default or None, help=words)
     return parser
+
+
+def _collect(found: dict[str, Any] | Generator[Any, None, dict[str, Any] | None]) -> dict[str, Any]:
+    """The fields of a record; a benchmark that yields its rows returns the other fields."""
+    if isinstance(found, dict):
+        return found
+    rows = []
+    while True:
+        try:
+            rows.append(next(found))
+        except StopIteration as end:
+            return {**(end.value or {}), "rows": rows}
+        report(rows[-1])
 
 
 def _public(words: list[str]) -> list[str]:

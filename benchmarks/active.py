@@ -3,13 +3,13 @@ method asks for.
 
     python -m benchmarks active --data DIR --record
 
-A CNN with dropout is trained from scratch on what is labelled, asked for its guesses on the pool,
-and scored on test images. The bilevel queries see the guesses as labels; k-center goes by the CNN's
-embedding, BatchBALD by its dropout. Pools, first labels and networks are the same for all methods
-of a seed.
+A CNN with dropout is trained from scratch on what is labelled, asked for its predictions on the
+pool, and scored on test images. The bilevel queries see the predictions as labels; k-center goes by
+the CNN's embedding, BatchBALD by its dropout. Pools, first labels and networks are the same for all
+methods of a seed.
 """
 
-import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import Rows, data_folder, on_cpu, report
+from benchmarks.common import ONE_THREAD, Rows, data_folder, time_call
 from bicore import Dataset
 from bicore.active import query
 from bicore.kernels import fully_connected, shifts
-from bicore.methods import as_selector
 from bicore.methods.registry import build_selector, greedy_selector
 from bicore.sources import mnist
 
@@ -34,77 +33,63 @@ EPOCHS = 80
 RATE = 1e-3
 DRAWS = 20
 LANDMARKS = 500
-METHODS = (
-    "random",
-    "k-center",
-    "BatchBALD",
-    "bilevel",
-    "bilevel, cross-entropy",
-    "bilevel, Nyström and shifts",
-)
+METHODS = ("random", "k-center", "BatchBALD", "bilevel", "bilevel, cross-entropy")
+METHODS += ("bilevel, Nyström and shifts",)
 
 
 def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
     (x, y), (test_x, test_y) = mnist(folder, "train"), mnist(folder, "test", TEST)
+    x, test_x = (np.ascontiguousarray(part.reshape(len(part), 1, 28, 28)) for part in (x, test_x))
     rows = Rows(arguments.rows)
     for seed in range(arguments.seeds):
         drawn = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
         for method in METHODS:
-            if rows.find(seed=seed, method=method) is None:
-                found = _learn(x[drawn], y[drawn], test_x, test_y, method, seed)
-                rows.add({"seed": seed, "method": method, **found})
-                report(seed, method, found["accuracy"])
+            data = (x[drawn], y[drawn], test_x, test_y)
+            rows.fill({"seed": seed, "method": method}, _learn, *data, method, seed)
     labels = list(range(FIRST, LAST + 1, BATCH))
     return {"pool": POOL, "test": TEST, "labels": labels, "rows": list(rows)}
 
 
 def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> dict[str, Any]:
     """Accuracy at every number of labels, and the seconds that the queries took."""
-    x, test_x = (np.ascontiguousarray(part.reshape(len(part), 1, 28, 28)) for part in (x, test_x))
     labelled = np.random.default_rng((seed, 1)).choice(len(x), FIRST, replace=False)
     scores = []
     seconds = 0.0
     while True:
-        network = _trained(x[labelled], y[labelled], seed)
-        scores.append(float(np.mean(_guesses(network, test_x) == test_y)))
+        network = _train(x[labelled], y[labelled], seed)
+        scores.append(float(np.mean(_predict(network, test_x) == test_y)))
         if len(labelled) >= LAST:
             return {"accuracy": scores, "query_seconds": seconds}
-        start = time.perf_counter()
         left = np.setdiff1d(np.arange(len(x)), labelled)
-        picked = left[_query(method, network, x, y, labelled, left, seed)]
-        seconds += time.perf_counter() - start
-        labelled = np.concatenate([labelled, picked])
+        spent, picked = time_call(partial(_query, method, network, x, y, labelled, left, seed))
+        seconds += spent
+        labelled = np.concatenate([labelled, left[picked]])
 
 
 def _query(
     method: str, network: nn.Module, x: Any, y: Any, labelled: Any, left: Any, seed: int
 ) -> Any:
     """Places among ``left``. Of the labels only those of ``labelled`` are read."""
-    context = on_cpu(network, threads=1)
+    options: dict[str, Any] = {"random_state": seed, "runtime": ONE_THREAD}
     if method == "random":
         return np.random.default_rng((seed, len(labelled))).choice(len(left), BATCH, replace=False)
     if method == "k-center":  # the labelled points are centres already
         both = Dataset(np.concatenate([x[labelled], x[left]]))
-        size = len(labelled) + BATCH
-        options = {"initial": list(range(len(labelled))), "random_state": seed, "context": context}
-        chosen = as_selector("k-center-embedding").select(both, size, **options)
+        options |= {"initial": list(range(len(labelled))), "model": network}
+        selector = build_selector("k-center-embedding")
+        chosen = selector.select(both, len(labelled) + BATCH, **options)
         return chosen.indices[len(labelled) :] - len(labelled)
     if method == "BatchBALD":
         selector = build_selector("batchbald", draws=DRAWS)
-        return selector.select(
-            Dataset(x[left]), BATCH, random_state=seed, **context.keywords
-        ).indices
-    flat = x.reshape(len(x), -1)
+        return selector.select(Dataset(x[left]), BATCH, model=network, **options).indices
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
-    selector = greedy_selector(kernel=fully_connected(), loss=loss)
-    more: dict[str, Any] = {}
+    options["selector"] = greedy_selector(kernel=fully_connected(), loss=loss)
     if "shifts" in method:
-        more = {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
-    more |= {"selector": selector, "runtime": context.runtime, "random_state": seed}
-    guesses = _guesses(network, x[left])
+        options |= {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
+    flat = x.reshape(len(x), -1)
     known = (flat[labelled], y[labelled], flat[left], BATCH)
-    return query(*known, pseudo_labels=guesses, **more).indices
+    return query(*known, pseudo_labels=_predict(network, x[left]), **options).indices
 
 
 def _network() -> nn.Module:
@@ -114,7 +99,7 @@ def _network() -> nn.Module:
     return nn.Sequential(*first, *second, *hidden, nn.Linear(128, 10))
 
 
-def _trained(x: Any, y: Any, seed: int) -> nn.Module:
+def _train(x: Any, y: Any, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     network = _network()
     inputs = torch.from_numpy(x).float()
@@ -128,7 +113,7 @@ def _trained(x: Any, y: Any, seed: int) -> nn.Module:
     return network.eval()
 
 
-def _guesses(network: nn.Module, x: Any) -> Any:
+def _predict(network: nn.Module, x: Any) -> Any:
     with torch.no_grad():
         parts = torch.from_numpy(x).float().split(1000)
         return torch.cat([network(part).argmax(1) for part in parts]).numpy()

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from benchmarks.common import on_cpu, report
-from bicore import BilevelSelector, Dataset
-from bicore.kernels import RBF, Kernel, Laplace, Polynomial, fully_connected
+from benchmarks.common import CPU, draw_split, report
+from bicore import Dataset
+from bicore.kernels import RBF, Laplace, Polynomial, fully_connected
 from bicore.methods import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
 from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
@@ -22,59 +22,41 @@ from bicore.sources import digits
 POOL = 1200
 JOINT = 60
 SIZES = (20, 50, 100, 200)
+Row = dict[str, Any]
 
 
-def run(arguments: Any) -> dict[str, Any]:
-    rows = {
-        "joint": _joint(arguments.seeds),
-        "unlabelled": _unlabelled(arguments.seeds),
-        "regression": _regression(arguments.seeds),
-    }
+def run(arguments: Any) -> Row:
+    parts = {"joint": _compare_models, "unlabelled": _omit_labels, "regression": _predict_targets}
+    rows = {name: work(range(arguments.seeds)) for name, work in parts.items()}
     return {"pool": POOL, "joint_size": JOINT, **rows}
 
 
-def _split(x: Any, y: Any, seed: int, pool: int = POOL) -> tuple[Dataset, Dataset]:
-    order = np.random.default_rng(seed).permutation(len(x))
-    return Dataset(x[order[:pool]], y[order[:pool]]), Dataset(x[order[pool:]], y[order[pool:]])
+def _split(x: Any, y: Any, pool: int, seed: int) -> list[Dataset]:
+    return [Dataset(x[rows], y[rows]) for rows in draw_split(len(x), pool, None, seed)]
 
 
-def _models() -> dict[str, Kernel]:
-    return {
-        "RBF": RBF(0.02),
-        "network": fully_connected(),
-        "Laplace": Laplace(0.02),
-        "polynomial": Polynomial(2),
-    }
-
-
-def _joint(seeds: int) -> list[dict[str, Any]]:
+def _compare_models(seeds: range) -> list[Row]:
     """Accuracy of every model on the coreset of each, and on the one chosen for all."""
-    x, y = digits()
-    selectors = {name: greedy_selector(kernel=kernel) for name, kernel in _models().items()}
-    chosen_for: dict[str, Selector] = {
-        **selectors,
-        "all at once": JointSelector(list(selectors.values())),
-        "nobody": Uniform(),
-    }
+    kernels = {"RBF": RBF(0.02), "network": fully_connected(), "Laplace": Laplace(0.02)}
+    kernels["polynomial"] = Polynomial(2)
+    models = {name: greedy_selector(kernel=kernel) for name, kernel in kernels.items()}
+    both = {"all at once": JointSelector(list(models.values())), "nobody": Uniform()}
     rows = []
-    for name, selector in chosen_for.items():
-        scores: dict[str, list[float]] = {model: [] for model in selectors}
-        for seed in range(seeds):
-            pool, test = _split(np.asarray(x), y, seed)
-            picks = selector.select(
-                pool, JOINT, random_state=seed, **on_cpu().keywords
-            ).indices.tolist()
-            for model, judge in selectors.items():
-                guesses = judge.predict(pool, test.x, picks, runtime=on_cpu().runtime)
+    for name, selector in {**models, **both}.items():
+        scores: dict[str, list[float]] = {model: [] for model in models}
+        for seed in seeds:
+            pool, test = _split(*digits(), POOL, seed)
+            picks = selector.select(pool, JOINT, random_state=seed, runtime=CPU).indices.tolist()
+            for model, judge in models.items():
+                guesses = judge.predict(pool, test.x, picks, runtime=CPU)
                 scores[model].append(_accuracy(guesses, test, pool))
         rows.append({"chosen_for": name, "accuracy": scores})
-        report(name, {model: np.mean(found).round(4) for model, found in scores.items()})
+        report(rows[-1])
     return rows
 
 
-def _unlabelled(seeds: int) -> list[dict[str, Any]]:
+def _omit_labels(seeds: range) -> list[Row]:
     """Accuracy of one model on points that were chosen without their labels, by size."""
-    x, y = digits()
     kernel = fully_connected()
     judge = greedy_selector(kernel=kernel)
     methods: dict[str, Selector] = {
@@ -84,16 +66,14 @@ def _unlabelled(seeds: int) -> list[dict[str, Any]]:
         "reconstruction": Reconstruction(kernel),
         "with labels": judge,
     }
-    return [
-        _by_size(name, method, judge, np.asarray(x), y, POOL, seeds, _accuracy)
-        for name, method in methods.items()
-    ]
+    table = (*digits(), POOL)
+    return [_by_size(name, one, judge, table, seeds, _accuracy) for name, one in methods.items()]
 
 
-def _regression(seeds: int) -> list[dict[str, Any]]:
+def _predict_targets(seeds: range) -> list[Row]:
     """R² on a medical table, and on the right halves of digits predicted from their left halves."""
     x, y = load_diabetes(return_X_y=True)
-    images = np.asarray(digits()[0]).reshape(-1, 8, 8)
+    images = digits()[0].reshape(-1, 8, 8)
     halves = (images[..., :4].reshape(-1, 32), images[..., 4:].reshape(-1, 32))
     tables = {
         "diabetes": (x / x.std(0), (y - y.mean()) / y.std(), 300),
@@ -102,28 +82,19 @@ def _regression(seeds: int) -> list[dict[str, Any]]:
     judge = greedy_selector(kernel="rbf")
     methods: dict[str, Selector] = {"uniform": Uniform(), "k-center": KCenter(), "bilevel": judge}
     return [
-        {"data": name, **_by_size(method, one, judge, *table, seeds, _explained)}
+        {"data": name, **_by_size(method, one, judge, table, seeds, _explained)}
         for name, table in tables.items()
         for method, one in methods.items()
     ]
 
 
-def _by_size(
-    name: str,
-    method: Selector,
-    judge: BilevelSelector,
-    x: Any,
-    y: Any,
-    pool: int,
-    seeds: int,
-    score: Any,
-) -> dict[str, Any]:
-    scores: list[list[float]] = []
-    for seed in range(seeds):
-        data, test = _split(x, y, seed, pool)
-        chosen = method.select(data, max(SIZES), random_state=seed, **on_cpu().keywords).indices
+def _by_size(name: str, method: Any, judge: Any, table: Any, seeds: range, score: Any) -> Row:
+    scores = []
+    for seed in seeds:
+        data, test = _split(*table, seed)
+        chosen = method.select(data, max(SIZES), random_state=seed, runtime=CPU).indices
         sets = [chosen[:size].tolist() for size in SIZES]
-        guesses = [judge.predict(data, test.x, picks, runtime=on_cpu().runtime) for picks in sets]
+        guesses = [judge.predict(data, test.x, picks, runtime=CPU) for picks in sets]
         scores.append([score(one, test, data) for one in guesses])
     report(name, np.mean(scores, 0).round(4).tolist())
     return {"method": name, "sizes": list(SIZES), "scores": scores}
@@ -134,6 +105,4 @@ def _accuracy(guesses: Any, test: Dataset, data: Dataset) -> float:
 
 
 def _explained(guesses: Any, test: Dataset, data: Dataset) -> float:
-    assert test.y is not None
-    assert data.y is not None
     return float(1 - np.mean((guesses - test.y) ** 2) / np.mean((test.y - data.y.mean(0)) ** 2))

@@ -8,15 +8,17 @@ A ratio does not depend on how fast the machine is, as long as it has the same k
 Every problem is timed several times next to the product, and the least ratio counts.
 """
 
-import time
 from collections.abc import Callable
+from functools import partial
+from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.common import ONE_THREAD, feed, time_call
 from benchmarks.pages import read_record
-from bicore import Dataset, Runtime, select
+from bicore import select
 from bicore.streaming import MomentMemory
 
 #: A problem that is slower by more than this share is shown.
@@ -39,16 +41,9 @@ def problems() -> dict[str, Callable[[], Any]]:
     rng = np.random.default_rng(0)
     y = rng.integers(5, size=600)
     x = rng.normal(size=(5, 30))[y] + rng.normal(size=(600, 30))
-    data = Dataset(x, y)
-    runtime = Runtime("cpu", progress=False, threads=1)
-
-    def stream() -> None:
-        memory = MomentMemory(50)
-        for start in range(0, len(x), 100):
-            memory.update(x[start : start + 100], y[start : start + 100])
 
     def choose(size: int, **options: Any) -> Callable[[], Any]:
-        return lambda: select(data, size=size, runtime=runtime, **options)
+        return partial(select, x, y, size, runtime=ONE_THREAD, **options)
 
     network = {"method": "bilevel-ntk", "inner_reg": 1.0}
     return {
@@ -56,7 +51,7 @@ def problems() -> dict[str, Callable[[], Any]]:
         "squared error, 100 of 600": choose(100, **network),
         "cross-entropy, 30 of 600": choose(30, loss="cross-entropy", **network),
         "linear, 100 of 600": choose(100, kernel="linear", inner_reg=1.0),
-        "moment memory, 600 rows": stream,
+        "moment memory, 600 rows": lambda: feed(MomentMemory(50), x, y, 100),
     }
 
 
@@ -64,21 +59,16 @@ def _least_ratio(work: Callable[[], Any], repeats: int) -> float:
     """Over a product that is timed before and after each run."""
     matrix = torch.ones(SIDE, SIDE, dtype=torch.float64)
 
-    def product() -> float:
-        return _seconds(lambda: [matrix @ matrix for _ in range(TIMES)])
+    def multiply() -> None:
+        for _ in range(TIMES):
+            matrix @ matrix
 
     work()
     ratios = []
     for _ in range(repeats):
-        before, own, after = product(), _seconds(work), product()
-        ratios.append(2 * own / (before + after))
+        times = [time_call(one, 1, process_time)[0] for one in (multiply, work, multiply)]
+        ratios.append(2 * times[1] / (times[0] + times[2]))
     return min(ratios)
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def slower(now: dict[str, float], recorded: dict[str, float]) -> list[str]:

@@ -7,7 +7,6 @@ Each selection is made from arrays, and from files that are read in passes.
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 from itertools import combinations, product
 from pathlib import Path
@@ -16,32 +15,26 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.common import report
-from bicore import Runtime, select
-from bicore.sources.opening import open_source
+from benchmarks.common import ONE_THREAD, fit_score, mnist_vectors, report, run_jobs
+from bicore import select
 
 SHARES = (0.5, 0.3, 0.1)
 SIZES = (2, 5, 10, 20)
 ROWS, COLUMNS, DIGITS, POINTS = 600, 100, 2000, 10
 #: Files that the rows are written to.
 PARTS = 3
-RUNTIME = Runtime(device="cpu", threads=1, progress=False)
 
 
 def run(arguments: Any) -> dict[str, Any]:
     """Count single-class answers and compare accuracies with uniform samples."""
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        jobs = list(product(SHARES, SIZES, [arguments.seeds]))
-        cells = pool.starmap(_cell, jobs, chunksize=1)
-        found: dict[str, Any] = {"cells": cells}
-        if arguments.data:
-            pairs = pool.starmap(
-                _pair, [(arguments.data, *two) for two in combinations(range(10), 2)]
-            )
-            found["digits"] = {
-                "pairs": len(pairs),
-                **{k: sum(one[k] for one in pairs) for k in pairs[0]},
-            }
+    jobs = product(SHARES, SIZES, [arguments.seeds])
+    cells = list(run_jobs(_measure_cell, jobs, arguments.processes))
+    found: dict[str, Any] = {"cells": sorted(cells, key=lambda one: (-one["share"], one["size"]))}
+    if arguments.data:
+        jobs = [(arguments.data, *two) for two in combinations(range(10), 2)]
+        pairs = list(run_jobs(_is_collapsed, jobs, arguments.processes))
+        counts = {kernel: sum(one[kernel] for one in pairs) for kernel in pairs[0]}
+        found["digits"] = {"pairs": len(pairs), **counts}
     return found
 
 
@@ -52,49 +45,41 @@ def _gaussians(seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     return (x - x.mean(0)) / x.std(0), y
 
 
-def _accuracy(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> float:
-    if len(np.unique(y[rows])) == 1:
-        return float((y == y[rows[0]]).mean())
-    return float(LogisticRegression().fit(x[rows], y[rows]).score(x, y))
-
-
 def _choose_from_files(x: np.ndarray, y: np.ndarray, size: int) -> np.ndarray:
     with tempfile.TemporaryDirectory(prefix="bicore-collapse-") as folder:
         for number, rows in enumerate(np.array_split(np.arange(len(y)), PARTS)):
             np.save(Path(folder) / f"x-{number}.npy", x[rows])
             np.save(Path(folder) / f"y-{number}.npy", y[rows])
-        return select(folder, size=size, passes=True, runtime=RUNTIME).indices
+        return select(folder, size=size, passes=True, runtime=ONE_THREAD).indices
 
 
-def _cell(share: float, size: int, seeds: int) -> dict[str, Any]:
+def _measure_cell(share: float, size: int, seeds: int) -> dict[str, Any]:
     """Accuracies of one share and size: mean and worst seed by the way rows were chosen."""
     ways: dict[str, list[float]] = {"arrays": [], "files": [], "uniform": []}
     single = dict.fromkeys(ways, 0)
     for seed in range(seeds):
         x, y = _gaussians(seed, share)
         chosen = {
-            "arrays": select(x, y, size, runtime=RUNTIME).indices,
+            "arrays": select(x, y, size, runtime=ONE_THREAD).indices,
             "files": _choose_from_files(x, y, size),
             "uniform": np.random.default_rng((seed, size)).permutation(ROWS)[:size],
         }
         for way, rows in chosen.items():
             single[way] += int(len(np.unique(y[rows])) == 1)
-            ways[way].append(_accuracy(x, y, rows))
+            ways[way].append(fit_score(LogisticRegression(), x[rows], y[rows], x, y))
     scores = {way: [round(float(np.mean(own)), 4), round(min(own), 4)] for way, own in ways.items()}
     found = {"share": share, "size": size, "seeds": seeds, "single_class": single, **scores}
     report(found)
     return found
 
 
-def _pair(folder: str, first: int, second: int) -> dict[str, int]:
+def _is_collapsed(folder: str, *digits: int) -> dict[str, int]:
     """Whether the picks of two digits are of one class, by kernel."""
-    data = open_source("mnist", folder=folder, limit=DIGITS).data
-    y = np.asarray(data.y)
-    own = np.isin(y, (first, second))
-    x = np.asarray(data.x, dtype=float).reshape(len(y), -1)[own]
-    return {
-        kernel: int(
-            len(set(y[own][select(x, y[own], POINTS, kernel=kernel, runtime=RUNTIME).indices])) == 1
-        )
-        for kernel in ("auto", "linear")
-    }
+    x, y = mnist_vectors(folder, limit=DIGITS)
+    own = np.isin(y, digits)
+    x, y = x[own].astype(float), y[own]
+    found = {}
+    for kernel in ("auto", "linear"):
+        rows = select(x, y, POINTS, kernel=kernel, runtime=ONE_THREAD).indices
+        found[kernel] = int(len(set(y[rows])) == 1)
+    return found

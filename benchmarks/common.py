@@ -1,16 +1,18 @@
-"""Shared by all benchmarks: the machine, the data, timing, rows and records on disk."""
+"""Shared by all benchmarks: the machine, data, timing, processes, rows and records on disk."""
 
 from __future__ import annotations
 
 import json
+import math
+import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,12 @@ from benchmarks.pages import RECORDS, read_record, where
 from bicore import Runtime
 from bicore.errors import InputError
 from bicore.files import replacing
-from bicore.runtime.context import Context
 from bicore.sources import mnist
 
-__all__ = ["RECORDS", "read_record"]  # of benchmarks that read a record
 Pair = tuple[np.ndarray, np.ndarray]
+#: The processor with torch's threads, and with one.
+CPU = Runtime("cpu", progress=False)
+ONE_THREAD = Runtime("cpu", threads=1, progress=False)
 
 
 def data_folder(given: str | None) -> str:
@@ -40,8 +43,8 @@ def data_folder(given: str | None) -> str:
     return folder
 
 
-def mnist_vectors(folder: str, split: str = "train", limit: int | None = None) -> Pair:
-    images, labels = mnist(folder, split, limit)
+def mnist_vectors(folder: str | None, split: str = "train", limit: int | None = None) -> Pair:
+    images, labels = mnist(data_folder(folder), split, limit)
     return images.reshape(len(images), -1), labels
 
 
@@ -52,6 +55,54 @@ def cifar_embedding(folder: str | Path | None, part: str) -> Pair:
         raise InputError(f"{path} does not exist; pass --data DIR with the embedding.")
     with np.load(path) as stored:
         return stored["x"].astype(np.float64), stored["y"].astype(np.int64)
+
+
+def make_embedding(rows: int, width: int) -> Pair:
+    """Ten classes of the same spread in every direction, around centres that are close together."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=rows)
+    return 0.3 * rng.normal(size=(10, width))[y] + rng.normal(size=(rows, width)), y
+
+
+def make_overlapping(rows: int, width: int) -> Pair:
+    """Ten classes of unit spread, each moved along a column of its own."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=rows)
+    return rng.normal(size=(rows, width)) + 2 * np.eye(10, width)[y], y
+
+
+def draw_split(rows: int, pool: int, test: int | None, seed: Any) -> Pair:
+    """Rows to select from, and rows to test on."""
+    order = np.random.default_rng(seed).permutation(rows)
+    return order[:pool], order[pool:][:test]
+
+
+def standardise(x: np.ndarray, rows: Any) -> np.ndarray:
+    """Columns by the mean and the spread of some rows; constant columns become zero there."""
+    spread = x[rows].std(0)
+    return (x - x[rows].mean(0)) / np.where(spread > 0, spread, 1)
+
+
+def fit_score(model: Any, x: Any, y: Any, test_x: Any, test_y: Any) -> float:
+    """The score of a fitted scikit-learn model; a single class is predicted without one."""
+    if y.dtype.kind != "f" and len(np.unique(y)) == 1:
+        return float((test_y == y[0]).mean())
+    return float(model.fit(x, y).score(test_x, test_y))
+
+
+def ridge_answers(
+    kernel: Any, x: Any, targets: Any, centre: Any, ridge: float, test_x: Any
+) -> np.ndarray:
+    """Kernel ridge regression of targets less their centre, at the rows of a test."""
+    alpha = np.linalg.solve(kernel(x) + ridge * np.eye(len(x)), targets - centre)
+    return np.asarray(kernel(test_x, x) @ alpha + centre)
+
+
+def feed(buffer: Any, x: np.ndarray, y: np.ndarray, batch: int, **options: Any) -> Any:
+    """Pass rows through a buffer in batches, and return it."""
+    for start in range(0, len(x), batch):
+        buffer.update(x[start : start + batch], y[start : start + batch], **options)
+    return buffer
 
 
 def machine() -> dict[str, Any]:
@@ -68,48 +119,43 @@ def machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
     named = [line for line in lines if line.lower().startswith("model name")]
     return named[0].split(":")[1].strip() if named else platform.processor() or platform.machine()
 
 
-def on_cpu(model: Any = None, **options: Any) -> Context:
-    """A context that computes on the processor and shows no progress."""
-    return Context(model, Runtime("cpu", progress=False, **options))
+def time_call(
+    work: Callable[[], Any],
+    repeats: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+    most: float = math.inf,
+) -> tuple[float, Any]:
+    """The least seconds of several calls, and the last result; none follows one above ``most``.
 
-
-def ridge_answers(
-    kernel: Any, x: Any, targets: Any, centre: Any, ridge: float, test_x: Any
-) -> np.ndarray:
-    """Kernel ridge regression of targets less their centre, at the rows of a test."""
-    alpha = np.linalg.solve(kernel(x) + ridge * np.eye(len(x)), targets - centre)
-    return np.asarray(kernel(test_x, x) @ alpha + centre)
+    On a shared machine the other times measure other processes.
+    """
+    least = math.inf
+    for _ in range(repeats):
+        start = clock()
+        result = work()
+        seconds = clock() - start
+        least = min(least, seconds)
+        if seconds > most:
+            break
+    return least, result
 
 
 def device_seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """The least of several times on an idle GPU, after a first call that compiles."""
+    """The least of several times on an idle device, after a first call that compiles."""
 
     def wait() -> None:
         work()
-        torch.cuda.synchronize()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
 
     wait()
-    return best(wait, repeats)
-
-
-def best(
-    work: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """The least of several times: on a shared machine the others measure other processes."""
-    times = []
-    for _ in range(repeats):
-        start = clock()
-        work()
-        times.append(clock() - start)
-    return min(times)
+    return time_call(wait, repeats)[0]
 
 
 def require_gpu() -> None:
@@ -122,10 +168,42 @@ def report(*words: Any) -> None:
     print(*words, file=sys.stderr, flush=True)
 
 
-def run_python(code: str, *words: str) -> str:
-    """The output of code that runs in a process of its own."""
-    command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def call_alone(work: Callable[..., Any], *given: Any) -> Any:
+    """The result of a call in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, given)
+
+
+def deadline(minutes: float | None) -> float:
+    """The time after which nothing is started."""
+    return time.time() + 60 * (minutes or math.inf)
+
+
+def run_jobs(
+    work: Callable[..., Any],
+    jobs: Iterable[tuple[Any, ...]],
+    processes: int,
+    minutes: float | None = None,
+) -> Iterator[Any]:
+    """Results of ``work(*job)`` as they come, in processes of one thread; no job is started after
+    this many minutes."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when a process starts
+    over = deadline(minutes)
+    with multiprocessing.get_context("spawn").Pool(processes, _use_one_thread) as pool:
+        for found in pool.imap_unordered(partial(_call_in_time, work, over), jobs):
+            if found is None:
+                report("the time is up; the same command continues")
+                return
+            yield found
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+
+
+def _call_in_time(work: Callable[..., Any], over: float, job: tuple[Any, ...]) -> Any:
+    return work(*job) if time.time() < over else None
 
 
 class Peak:
@@ -172,17 +250,22 @@ class Rows(list[dict[str, Any]]):
         with self.path.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
+    def fill(self, key: dict[str, Any], work: Callable[..., dict[str, Any]], *given: Any) -> None:
+        """Add the row of a key with the result of a call, unless there is one."""
+        if self.find(**key) is None:
+            self.add({**key, **work(*given)})
+            report(self[-1])
+
+
+def read_known(name: str) -> dict[str, Any]:
+    """A record, empty if there is none."""
+    return read_record(name) if (RECORDS / f"{name}.json").exists() else {}
+
 
 def write_record(name: str, record: dict[str, Any], folder: Path = RECORDS) -> Path:
-    """Write to a file next to the record, then rename."""
+    """Write to a temporary file, then rename."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     with replacing(path) as beside:
         beside.write_text(json.dumps(record, indent=1) + "\n")
     return path
-
-
-def slim(row: Any) -> dict[str, Any]:
-    """A row of a comparison without the fields that no table reads."""
-    left_out = ("picks", "weights", "classes")
-    return {name: value for name, value in asdict(row).items() if name not in left_out}

@@ -1,27 +1,29 @@
-"""All methods on the frozen embedding of CIFAR-10, judged by linear heads; in pieces that go on.
+"""All methods on the frozen embedding of CIFAR-10, evaluated by linear heads, in parts.
 
     python -m benchmarks comparison_embedding --data DIR --seeds 10 --rows ROWS.jsonl --minutes 20
     python -m benchmarks comparison_embedding --data DIR --seeds 10 --rows ROWS.jsonl --record
 
-Two parts, each with a file of rows of its own beside ``--rows``. *pools*: for each seed 1000 rows
+Two parts, each with a file of rows of its own next to ``--rows``. *pools*: for each seed 1000 rows
 of the embedding, of which every method of the registry takes 50, 100 and 250. *fractions*: all
 50 000 rows, of which methods that can take 0.1%, 0.5%, 1%, 5% and 10%, the sizes that are usual
 since DeepCore. ``--protocol pools`` or ``fractions`` runs one of them, ``--methods A,B`` these
-alone, and ``--minutes`` begins no further selection after so long. A rerun makes what is missing
-from the file of rows, and where there is no file, from the record.
+alone, and ``--minutes`` starts no further selection after this time. A rerun makes what is missing
+from the file of rows, or from the record if there is no file.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RECORDS, cifar_embedding, data_folder, read_record, report, slim
-from bicore import Dataset, Runtime
+from benchmarks.common import ONE_THREAD, cifar_embedding, data_folder, deadline, read_known, report
+from benchmarks.comparison import sort_rows
+from bicore import Dataset
 from bicore.errors import InputError
-from bicore.evaluate.comparison import WHOLE, Comparison, Grid
+from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.models import Judge, LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
@@ -33,8 +35,8 @@ RECORD = "comparison_embedding"
 ROWS = 50_000
 #: The shares of a training set at which DeepCore compares methods, up to a tenth.
 FRACTIONS = (0.001, 0.005, 0.01, 0.05, 0.1)
-#: What is left out where all rows are the pool, and why: seconds of one selection on one thread
-#: grow with n² or with the size squared, and the whole is to take minutes.
+#: Methods that are left out if all rows are the pool: seconds of one selection on one thread grow
+#: with n² or with the size squared, and the whole is to take minutes.
 QUADRATIC = (
     *("bilevel-ntk", "glister", "reducible-loss", "v-design", "a-design", "reconstruction"),
     *("facility-location", "craig", "frcl", "batchbald", "bilevel-cross-entropy"),
@@ -44,58 +46,71 @@ QUADRATIC = (
 
 @dataclass(frozen=True)
 class Part:
-    """A pool of so many rows, how many of them are chosen and with how many seeds at most, by which
-    methods, and the heads that are trained on them, the one that gives the score first."""
+    """The rows of a pool, the sizes of selections, the methods, and the heads that are trained on
+    them, the one that gives the score first."""
 
     pool: int
-    sizes: Mapping[int, int]
+    sizes: Sequence[int]
     methods: Sequence[str]
     judges: Sequence[Judge]
-    #: The largest size of a method that cannot take more in bearable time.
-    largest: Mapping[str, int]
+    #: The largest size of a method that takes too long for more.
+    largest: Mapping[str, int] = field(default_factory=dict)
 
-    def of(self, size: int, wanted: Sequence[str]) -> list[str]:
-        """Methods that are run at a size."""
-        return [
-            name for name in self.methods if name in wanted and size <= self.largest.get(name, size)
-        ]
+    def methods_at(self, size: int, wanted: Sequence[str]) -> list[str]:
+        known = [name for name in self.methods if name in wanted]
+        return [name for name in known if size <= self.largest.get(name, size)]
 
 
 PARTS = {
     "pools": Part(
         pool=1000,
-        sizes={50: 10, 100: 10, 250: 10},
+        sizes=(50, 100, 250),
         methods=tuple(METHODS),
         judges=(LogisticJudge(), RidgeJudge(Linear())),
         largest={"gradient-matching-pursuit": 100, "batchbald": 50},
     ),
     "fractions": Part(
         pool=ROWS,
-        sizes={round(share * ROWS): 10 for share in FRACTIONS},
+        sizes=[round(share * ROWS) for share in FRACTIONS],
         methods=tuple(name for name in METHODS if name not in QUADRATIC),
         # ten settings of a logistic head on 5000 rows take minutes
         judges=(RidgeJudge(Linear()),),
-        largest={},
     ),
 }
 
 
-class TimeUp(Exception):
-    """No further selection is begun."""
-
-
 def run(arguments: Any) -> dict[str, Any]:
-    folder = Path(data_folder(arguments.data))
-    asked = [arguments.protocol] if arguments.protocol in PARTS else list(PARTS)
+    folder, rows = Path(data_folder(arguments.data)), Path(arguments.rows)
     wanted = known_methods(arguments.methods)
-    until = time.time() + 60 * (arguments.minutes or float("inf"))
-    try:
-        for name in asked:
-            for comparison in comparisons(name, folder, arguments, wanted, stop_after(until)):
-                comparison.run()
-    except TimeUp:
-        report("the time is up; the same command continues")
-    return {"parts": {name: kept(name, folder, arguments) for name in PARTS}}
+    asked = [arguments.protocol] if arguments.protocol in PARTS else list(PARTS)
+    known = read_known(RECORD).get("parts", {})
+    tell = stop_after(deadline(arguments.minutes))
+    found = {}
+    for name, part in PARTS.items():
+        pools = embedding_pools(folder, part.pool)
+        settings = {"part": name, "pool": pools.size, "test": pools.test_size}
+        settings["judge"] = part.judges[0].name
+        path = rows.with_name(f"{rows.stem}-{name}{rows.suffix}")
+        store = open_rows(path, settings, known.get(name, {}).get("rows", ()))
+        if name in asked:
+            compare(part, pools, store, wanted, arguments.seeds, tell)
+        rows_of_part = sort_rows(store.rows.values())
+        found[name] = {**settings, "sizes": list(part.sizes), "rows": rows_of_part}
+    return {"parts": found}
+
+
+def compare(
+    part: Part, pools: Pools, store: Records, wanted: Sequence[str], seeds: int, tell: Any
+) -> None:
+    """Run one seed after the other, so that all but the last are complete at any moment; sizes with
+    the same methods share the network that some of them look at."""
+    options = {"tell": tell, "others": part.judges[1:]}
+    with until_time_is_up():
+        for seed in range(seeds):
+            for methods, alike in groupby(part.sizes, lambda size: part.methods_at(size, wanted)):
+                selectors = {method: as_selector(method) for method in methods}
+                grid = Grid(selectors, list(alike), [seed])
+                Comparison(pools, grid, part.judges[0], store, ONE_THREAD, **options).run()
 
 
 def known_methods(given: str | None) -> list[str]:
@@ -107,67 +122,33 @@ def known_methods(given: str | None) -> list[str]:
     return wanted
 
 
-def in_order(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows as a record keeps them, in the order of methods, sizes and seeds."""
-    place = {name: number for number, name in enumerate([*METHODS, WHOLE])}
-    found = sorted(rows, key=lambda row: (place[row.method], row.size, row.seed))
-    return [slim(row) for row in found]
-
-
-def comparisons(
-    name: str, folder: Path, arguments: Any, wanted: Sequence[str], tell: Callable[[int, str], None]
-) -> Iterator[Comparison]:
-    """A part in pieces, one seed after the other: what is done at any moment is whole seeds, but
-    for the last. Sizes with the same methods share the network that some of them look at."""
-    part = PARTS[name]
-    pools = pools_of(folder, part.pool)
-    store = records(name, pools, arguments)
-    for seed in range(arguments.seeds):
-        sizes = [size for size, most in part.sizes.items() if seed < most]
-        for methods, alike in groupby(sizes, lambda size: part.of(size, wanted)):
-            yield Comparison(
-                pools,
-                Grid({method: as_selector(method) for method in methods}, list(alike), [seed]),
-                part.judges[0],
-                store,
-                Runtime(arguments.device, progress=False, threads=1),
-                tell=tell,
-                others=part.judges[1:],
-            )
-
-
-def pools_of(folder: Path, size: int) -> Pools:
+def embedding_pools(folder: Path, size: int) -> Pools:
     """As the embedding comes: no column is scaled."""
-    train, test = (
-        Source("embedding", Dataset(*cifar_embedding(folder, part))) for part in ("train", "test")
-    )
-    return make_pools(train, test.data, "classification", size, size)
+    train, test = (Dataset(*cifar_embedding(folder, part)) for part in ("train", "test"))
+    return make_pools(Source("embedding", train), test, "classification", size, size)
 
 
-def records(name: str, pools: Pools, arguments: Any) -> Records:
-    """Where the rows of a part are kept; a new file begins with those of the record."""
-    path = Path(arguments.rows)
-    judge = PARTS[name].judges[0].name
-    settings = {"part": name, "pool": pools.size, "test": pools.test_size, "judge": judge}
-    beside = path.with_name(f"{path.stem}-{name}{path.suffix}")
-    exists = (RECORDS / f"{RECORD}.json").exists()
-    return open_rows(beside, settings, read_record(RECORD)["parts"][name]["rows"] if exists else [])
-
-
-def open_rows(path: Path, settings: dict[str, Any], known: Iterable[Mapping[str, Any]]) -> Records:
+def open_rows(
+    path: Path | None, settings: dict[str, Any], known: Iterable[Mapping[str, Any]]
+) -> Records:
     """The rows of a file; a new file begins with those that are known."""
-    begun = path.exists()
+    is_new = path is None or not path.exists()
     store = Records(path, settings)
-    for row in () if begun else known:
+    for row in known if is_new else ():
         store.add(Row(**row))
     return store
 
 
-def kept(name: str, folder: Path, arguments: Any) -> dict[str, Any]:
-    """The rows of a part that are done, in the order of methods, sizes and seeds."""
-    store = records(name, pools_of(folder, PARTS[name].pool), arguments)
-    sizes = list(PARTS[name].sizes)
-    return {**store.settings, "sizes": sizes, "rows": in_order(store.rows.values())}
+class TimeUp(Exception):
+    """No further selection is started."""
+
+
+@contextmanager
+def until_time_is_up() -> Iterator[None]:
+    try:
+        yield
+    except TimeUp:
+        report("the time is up; the same command continues")
 
 
 def stop_after(until: float) -> Callable[[int, str], None]:

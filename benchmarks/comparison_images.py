@@ -13,28 +13,27 @@ Selections run on the processor; the evaluation model and the network that some 
 ``--device``: a pool is small, and a card that all processes share is better spent on training.
 """
 
-import os
-import tempfile
-import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks.common import RECORDS, data_folder, read_record, report
-from benchmarks.comparison_embedding import TimeUp, in_order, known_methods, open_rows, stop_after
+from benchmarks.common import ONE_THREAD, data_folder, deadline, read_known, run_jobs
+from benchmarks.comparison import sort_rows
+from benchmarks.comparison_embedding import (
+    known_methods,
+    open_rows,
+    stop_after,
+    until_time_is_up,
+)
 from benchmarks.residual_judge import ResidualJudge
-from bicore import Dataset, Runtime
+from bicore import Dataset
 from bicore.data import Array
 from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.pools import Pools, make_pools
-from bicore.evaluate.records import Records, Row
+from bicore.evaluate.records import Row
 from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.standard_sets import cifar10, cifar10_pixels, standard_cifar10
@@ -61,78 +60,53 @@ class Protocol:
     @property
     def settings(self) -> dict[str, Any]:
         """The facts that determine a row."""
-        return {
-            "pool": self.pool,
-            "judge": ResidualJudge.name,
-            "steps": self.steps,
-            "width": self.width,
-            "test": self.test,
-            "arithmetic": "float32" if self.device == "cpu" else "bfloat16",
-        }
+        own = {name: getattr(self, name) for name in ("pool", "steps", "width", "test")}
+        arithmetic = "float32" if self.device == "cpu" else "bfloat16"
+        return {**own, "judge": ResidualJudge.name, "arithmetic": arithmetic}
 
 
 PROTOCOL = Protocol()
-Result = tuple[list[Row], dict[str, str]]
 
 
 def run(arguments: Any) -> dict[str, Any]:
     folder, wanted = data_folder(arguments.data), known_methods(arguments.methods)
-    until = time.time() + 60 * (arguments.minutes or float("inf"))
     methods = tuple(name for name in PROTOCOL.methods if name in wanted)
     test = len(cifar10_pixels(folder, "test")[1])
-    order = {"folder": folder, "device": arguments.device, "methods": methods, "test": test}
-    protocol = replace(PROTOCOL, **order)
-    store = recorded(Path(arguments.rows), protocol)
-    seeds = range(arguments.seeds)
-    done = {seed: [row for row in store.rows.values() if row.seed == seed] for seed in seeds}
-    works = [partial(work, protocol, until, seed, done[seed]) for seed in seeds]
+    asked = {"folder": folder, "device": arguments.device, "methods": methods, "test": test}
+    protocol = replace(PROTOCOL, **asked)
+    record = read_known(RECORD)
+    same = record.get("settings") == protocol.settings
+    store = open_rows(Path(arguments.rows), protocol.settings, record["rows"] if same else ())
+    known = [vars(row) for row in store.rows.values()]
+    until = deadline(arguments.minutes)
+    jobs = [(protocol, until, seed, known) for seed in range(arguments.seeds)]
     failed: dict[str, str] = {}
-    for rows, failures in results(works, arguments.workers):
+    for rows, failures in run_jobs(compare, jobs, arguments.workers):
         failed |= failures
         for row in rows:
             store.add(row)
     facts = {"settings": protocol.settings, "sizes": list(protocol.sizes), "failed": failed}
-    return {**facts, "rows": in_order(store.rows.values())}
+    return {**facts, "rows": sort_rows(store.rows.values())}
 
 
-def recorded(path: Path, protocol: Protocol) -> Records:
-    """The rows that are done; a new file begins with those of a record of the same settings."""
-    record = read_record(RECORD) if (RECORDS / f"{RECORD}.json").exists() else {}
-    same = record.get("settings") == protocol.settings
-    return open_rows(path, protocol.settings, record["rows"] if same else [])
-
-
-def results(works: list[Any], workers: int) -> Iterator[Result]:
-    """New rows and failures of every seed, as they end."""
-    if workers == 1:
-        yield from (work() for work in works)
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when a process begins
-    alone = {"mp_context": get_context("spawn"), "initializer": partial(torch.set_num_threads, 1)}
-    with ProcessPoolExecutor(min(workers, len(works)), **alone) as pool:
-        for one in as_completed([pool.submit(work) for work in works]):
-            yield one.result()
-
-
-def work(protocol: Protocol, until: float, seed: int, done: list[Row]) -> Result:
-    """The rows of a seed that are not done, and why methods failed."""
-    judge = ResidualJudge(protocol.steps, protocol.device, partial(ResNet18, width=protocol.width))
-    with tempfile.TemporaryDirectory() as place:
-        store = open_rows(Path(place) / "rows.jsonl", protocol.settings, map(vars, done))
-        comparison = Comparison(
-            image_pools(protocol.folder, protocol.pool),
-            Grid({name: as_selector(name) for name in protocol.methods}, protocol.sizes, [seed]),
-            judge,
-            store,
-            Runtime("cpu", progress=False, threads=1),
-            whole=True,
-            tell=stop_after(until),
-        )
-        try:
-            comparison.run()
-        except TimeUp:
-            report("the time is up; the same command continues")
-    return list(store.rows.values())[len(done) :], comparison.failed
+def compare(
+    protocol: Protocol, until: float, seed: int, known: list[dict[str, Any]]
+) -> tuple[list[Row], dict[str, str]]:
+    """The rows of a seed that are not known, and why methods failed."""
+    make = partial(ResNet18, width=protocol.width)
+    store = open_rows(None, protocol.settings, known)
+    comparison = Comparison(
+        image_pools(protocol.folder, protocol.pool),
+        Grid({name: as_selector(name) for name in protocol.methods}, protocol.sizes, [seed]),
+        ResidualJudge(protocol.steps, protocol.device, make),
+        store,
+        ONE_THREAD,
+        whole=True,
+        tell=stop_after(until),
+    )
+    with until_time_is_up():
+        comparison.run()
+    return list(store.rows.values())[len(known) :], comparison.failed
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +117,6 @@ class ImagePools(Pools):
 
     def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
         rows = self.rows(seed, in_order)
-        assert self.test is not None
         return Dataset(standard_cifar10(self.pixels[rows]), self.targets.values[rows]), self.test
 
 
@@ -154,7 +127,6 @@ def image_pools(folder: str, size: int) -> ImagePools:
     images, labels = cifar10(folder, "test")
     numbers = Dataset(np.arange(len(labels))[:, None], labels)
     pools = make_pools(source, numbers, "classification", size, size)
-    assert pools.test is not None
     own = {one.name: getattr(pools, one.name) for one in fields(pools)}
     own["test"] = replace(pools.test, x=images)
     return ImagePools(**own, pixels=pixels)

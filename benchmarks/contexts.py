@@ -8,9 +8,6 @@ reads one context, or the probabilities of eight are averaged. The log-loss coun
 below 0.001 as 0.001. Rows are written as they come; a rerun continues from them.
 """
 
-import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +15,8 @@ import numpy as np
 
 import bicore
 from benchmarks.battery.sets import load
-from benchmarks.common import Rows, report
+from benchmarks.common import ONE_THREAD, Rows, draw_split, report, run_jobs
 from benchmarks.tabpfn_v1 import TABLES, probabilities
-from bicore import Runtime
 
 SIZES = (50, 100, 200, 500)
 #: Sizes of stratified samples alone, to tell how many random rows the selected ones are worth.
@@ -38,12 +34,9 @@ def run(arguments: Any) -> dict[str, Any]:
         for table in TABLES
         if rows.find(table=table, seed=seed) is None
     ]
-    over = time.time() + 60 * arguments.minutes if arguments.minutes else float("inf")
-    with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(evaluate, *job, over) for job in jobs]):
-            found = done.result()
-            rows.add(*found)
-            report(*[(one["table"], one["seed"]) for one in found[:1]])
+    for found in run_jobs(evaluate, jobs, arguments.processes, arguments.minutes):
+        rows.add(*found)
+        report(found[0]["table"], found[0]["seed"])
     return {"pool": POOL, "test": TEST, "contexts": CONTEXTS, "rows": by_case(rows)}
 
 
@@ -59,19 +52,12 @@ def by_case(rows: Rows) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def evaluate(
-    table: str, seed: int, folder: str, device: str, over: float = float("inf")
-) -> list[dict[str, Any]]:
-    """All rows of the record of one table and seed; none after the time is over."""
-    if time.time() > over:
-        return []
+def evaluate(table: str, seed: int, folder: str, device: str) -> list[dict[str, Any]]:
+    """All rows of the record of one table and seed."""
     x, labels = load(table, Path(folder))
     classes, y = np.unique(labels, return_inverse=True)
-    order = np.random.default_rng(seed).permutation(len(x))
-    count = min(TEST, len(x) // 5)
-    test, pool = order[:count], order[count:][:POOL]
+    test, pool = draw_split(len(x), min(TEST, len(x) // 5), POOL, seed)
     x, y, test_x, test_y = x[pool], y[pool], x[test], y[test]
-    known = {"table": table, "seed": seed, "pool": len(pool)}
 
     def score(method: str, contexts: list[Any], with_test: bool = False) -> dict[str, Any]:
         parts = [
@@ -81,7 +67,9 @@ def evaluate(
         odds = np.mean(parts, axis=0)
         own = np.maximum(odds[np.arange(len(test_y)), test_y], LEAST)
         return {
-            **known,
+            "table": table,
+            "seed": seed,
+            "pool": len(pool),
             "method": method,
             "size": len(contexts[0]),
             "contexts": len(contexts),
@@ -89,10 +77,9 @@ def evaluate(
             "log_loss": float(-np.log(own).mean()),
         }
 
-    runtime = Runtime("cpu", threads=1, progress=False)
     found = []
     for size in SIZES:
-        chosen = bicore.contexts(x, y, size, CONTEXTS, random_state=seed, runtime=runtime)
+        chosen = bicore.contexts(x, y, size, CONTEXTS, random_state=seed, runtime=ONE_THREAD)
         drawn = [stratified(y, size, np.random.default_rng((seed, k))) for k in range(CONTEXTS)]
         found += [score("selected", chosen[:1]), score("selected", chosen)]
         found += [score("stratified", drawn[:1]), score("stratified", drawn)]

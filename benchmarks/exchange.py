@@ -1,19 +1,21 @@
-"""What exchanges cost beside the greedy selection they start from, and what they gain.
+"""What exchanges cost compared with the greedy selection they start from, and what they gain.
 
     python -m benchmarks exchange --data DIR --record
 
 Whole calls of ``bicore.select`` on one thread in float64, the kernel matrix included: MNIST with
-the default kernel, and rows of a made-up embedding with the linear one. Seconds are the processor's
-own, the least of some repeats, so that neighbours on the machine count little.
+the default kernel, and rows of a made-up embedding with the linear one. Seconds are processor time,
+the least of some repeats, so that other processes count little.
 """
 
-import time
+from collections.abc import Iterator
+from functools import partial
+from time import process_time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import best, data_folder, mnist_vectors, report
-from bicore import Coreset, Runtime, select
+from benchmarks.common import ONE_THREAD, mnist_vectors, time_call
+from bicore import select
 
 #: Name, rows, points chosen, options, the most times greedy's seconds that were aimed at, repeats.
 PROBLEMS = (
@@ -25,21 +27,19 @@ PROBLEMS = (
 WIDTH = 256
 
 
-def run(arguments: Any) -> dict[str, Any]:
-    folder = data_folder(arguments.data)
-    rows = []
+def run(arguments: Any) -> Iterator[dict[str, Any]]:
     for name, count, size, options, aim, repeats in PROBLEMS:
-        x, y = mnist_vectors(folder, "train", count) if name == "MNIST" else embedding(count)
-        x = x.astype(np.float64)
+        x, y = embedding(count)
+        if name == "MNIST":
+            x, y = mnist_vectors(arguments.data, "train", count)
         found = {"data": name, "rows": count, "size": size, "options": options, "aim": aim}
         for strategy in ("greedy", "exchange"):
-            seconds, coreset = timed(x, y, size, repeats, strategy=strategy, **options)
+            own = {"strategy": strategy, "runtime": ONE_THREAD, **options}
+            work = partial(select, x.astype(np.float64), y, size, **own)
+            seconds, coreset = time_call(work, repeats, process_time)
             found[strategy] = {"seconds": seconds, "objective": coreset.objective}
-        found["exchanges"] = coreset.details["exchanges"]
-        found["ratio"] = found["exchange"]["seconds"] / found["greedy"]["seconds"]
-        rows.append(found)
-        report(found)
-    return {"rows": rows}
+        ratio = found["exchange"]["seconds"] / found["greedy"]["seconds"]
+        yield {**found, "exchanges": coreset.details["exchanges"], "ratio": ratio}
 
 
 def embedding(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,14 +50,3 @@ def embedding(count: int) -> tuple[np.ndarray, np.ndarray]:
     spread = 1 / np.sqrt(1 + np.arange(WIDTH))
     x = 0.5 * centres[y] + rng.normal(size=(count, WIDTH)) * spread
     return x / np.sqrt(WIDTH), y
-
-
-def timed(x: Any, y: Any, size: int, repeats: int, **options: Any) -> tuple[float, Coreset]:
-    """The least processor time of a whole call, and its coreset."""
-    runtime = Runtime("cpu", "float64", progress=False, threads=1)
-    found: list[Coreset] = []
-
-    def work() -> None:
-        found.append(select(x, y, size=size, runtime=runtime, **options))
-
-    return best(work, repeats, time.process_time), found[-1]

@@ -1,4 +1,4 @@
-"""Network kernels and selections on a GPU, each beside the floor that the card's own ceilings set.
+"""Network kernels and selections on a GPU, each next to the floor that the card's own ceilings set.
 
     python -m benchmarks gpu --data DIR --json
 
@@ -7,7 +7,7 @@ second in float32 and float64, and bytes a second of memory. A floor is what the
 do, divided by the ceiling that binds it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from bicore import Dataset, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
 from bicore.kernels.gpu.compiler import function
 from bicore.methods.registry import greedy_selector
-from bicore.runtime.context import Context
 from bicore.sources import cifar10, mnist
 
 FMA = """
@@ -44,21 +43,34 @@ INPUT_INSTRUCTIONS = 15
 #: three maps.
 RELU_OPERATIONS = 45
 WINDOW_OPERATIONS = 3
+#: Precisions, by their names in C.
+PRECISIONS = {"float": torch.float32, "double": torch.float64}
+Rates = dict[str, float]
+Row = dict[str, Any]
 
 
-def run(arguments: Any) -> dict[str, Any]:
+def run(arguments: Any) -> Row:
     require_gpu()
     folder = data_folder(arguments.data)
-    ceilings = _ceilings()
-    report(ceilings)
-    kernels = [*_flat(folder, ceilings, arguments.repeats), *_pooled(folder, ceilings)]
-    rows = [*kernels, *_selections(folder, ceilings, arguments.repeats)]
-    return {"ceilings": ceilings, "rows": rows, "accuracy": _accuracy(folder)}
+    digits = torch.from_numpy(mnist(folder, "train", 10_000)[0]).cuda().reshape(-1, 1, 28, 28)
+    colours = torch.from_numpy(cifar10(folder, "train", 1000)[0]).cuda()
+    rates = _measure_ceilings()
+    report(rates)
+    rows = []
+    for part in (
+        _time_flat(digits, colours, rates, arguments.repeats),
+        _time_pooled(colours[:200], rates),
+        _time_selections(digits, mnist(folder, "train", 10_000)[1], rates, arguments.repeats),
+    ):
+        for row in part:
+            report(row)
+            rows.append(row)
+    return {"ceilings": rates, "rows": rows, "accuracy": _compare_precisions(digits, colours)}
 
 
-def _ceilings() -> dict[str, float]:
+def _measure_ceilings() -> Rates:
     found = {}
-    for name, dtype in (("float", torch.float32), ("double", torch.float64)):
+    for name, dtype in PRECISIONS.items():
         spin = function(FMA, "spin", {"REAL": name})
         blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
         out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
@@ -70,30 +82,24 @@ def _ceilings() -> dict[str, float]:
     return found
 
 
-def _row(what: str, seconds: float, goal: float | None, floor: float, why: str) -> dict[str, Any]:
-    row = {"what": what, "seconds": seconds, "goal": goal, "floor": floor, "floor_is": why}
-    report(row)
-    return row
+def _row(what: str, seconds: float, goal: float | None, floor: float, why: str) -> Row:
+    return {"what": what, "seconds": seconds, "goal": goal, "floor": floor, "floor_is": why}
 
 
-def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[str, Any]]:
-    digits = torch.from_numpy(mnist(folder, "train", 10_000)[0]).cuda().reshape(-1, 1, 28, 28)
-    colours = torch.from_numpy(cifar10(folder, "train", 1000)[0]).cuda()
+def _time_flat(digits: Tensor, colours: Tensor, rates: Rates, repeats: int) -> Iterator[Row]:
     cases = [
         ("CNN kernel, 1000 × 1000 MNIST", cnn(), digits[:1000], 0.1),
         ("ResNet-18 kernel, 1000 × 1000 CIFAR-10", resnet18(), colours, 1.5),
         ("CNN kernel, 10 000 × 10 000 MNIST", cnn(), digits, 6.0),
     ]
-    rows = []
     for what, kernel, images, goal in cases:
         pairs = len(images) * (len(images) + 1) / 2
-        for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
+        for name, dtype in PRECISIONS.items():
             given = images.to(dtype)
             seconds = device_seconds(partial(kernel, given), 1 if len(images) > 1000 else repeats)
-            floor = pairs * _operations(kernel, given) / ceilings[f"{name}_multiply_adds_a_second"]
-            told = f"{what}, {str(dtype).removeprefix('torch.')}"
-            rows.append(_row(told, seconds, goal, floor, "multiply-adds"))
-    return rows
+            floor = pairs * _operations(kernel, given) / rates[f"{name}_multiply_adds_a_second"]
+            words = f"{what}, {str(dtype).removeprefix('torch.')}"
+            yield _row(words, seconds, goal, floor, "multiply-adds")
 
 
 def _operations(kernel: TangentKernel, images: Tensor) -> float:
@@ -104,83 +110,72 @@ def _operations(kernel: TangentKernel, images: Tensor) -> float:
     return positions * (RELU_OPERATIONS + windows * WINDOW_OPERATIONS)
 
 
-def _pooled(folder: str, ceilings: dict[str, float]) -> list[dict[str, Any]]:
-    images = torch.from_numpy(cifar10(folder, "train", 200)[0]).cuda()
-    rows = []
+def _time_pooled(images: Tensor, rates: Rates) -> Iterator[Row]:
+    why = "instructions of the float32 kernel, all issued at the rate of multiply-adds"
     for depth, goal in ((6, 20e-6), (21, 80e-6)):
-        for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
-            given = images[: 200 if dtype == torch.float32 else 40].to(dtype)
+        for name, dtype in PRECISIONS.items():
+            single = dtype == torch.float32
+            given = images[: 200 if single else 40].to(dtype)
             pairs = len(given) * (len(given) + 1) / 2
-            kernel = pooled_cntk(depth)
-            seconds = device_seconds(partial(kernel, given), 2) / pairs
+            seconds = device_seconds(partial(pooled_cntk(depth), given), 2) / pairs
             work = 1024**2 * ((depth - 1) * POOLED_INSTRUCTIONS + INPUT_INSTRUCTIONS)
-            floor = work / ceilings[f"{name}_multiply_adds_a_second"]
+            floor = work / rates[f"{name}_multiply_adds_a_second"]
             kind = str(dtype).removeprefix("torch.")
-            told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {kind}"
-            limit = goal if dtype == torch.float32 else None
-            why = "instructions of the float32 kernel, all issued at the rate of multiply-adds"
-            rows.append(_row(told, seconds, limit, floor, why))
-    return rows
+            words = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {kind}"
+            yield _row(words, seconds, goal if single else None, floor, why)
 
 
-def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[str, Any]]:
-    images, labels = mnist(folder, "train", 10_000)
-    gram = cnn()(torch.from_numpy(images).cuda().double().reshape(-1, 1, 28, 28))
+def _time_selections(
+    digits: Tensor, labels: np.ndarray, rates: Rates, repeats: int
+) -> Iterator[Row]:
+    gram = cnn()(digits.double())
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=50_000)
     features = rng.normal(size=(50_000, 2048))
     features[:, :10] += 3 * np.eye(10)[y]
-    # Points are their numbers, and the kernel looks the stored values up on the device.
-    stored = Dataset(np.arange(len(images), dtype=np.float64)[:, None], labels)
+    data, kernel = number_points(labels), look_up(gram)
     wide = Dataset(features, y)
-    rows = []
     matrix = "400 of 10 000 from a stored Gram matrix"
     table = "1000 of 50 000 × 2048 features"
-    for what, kernel, data, loss, size, goal, weight in (
-        (f"{matrix}, squared error", _lookup(gram), stored, "squared", 400, 1.0, gram.nbytes),
-        (
-            f"{matrix}, cross-entropy",
-            _lookup(gram),
-            stored,
-            "cross-entropy",
-            400,
-            10.0,
-            gram.nbytes,
-        ),
+    for what, own, points, loss, size, goal, weight in (
+        (f"{matrix}, squared error", kernel, data, "squared", 400, 1.0, gram.nbytes),
+        (f"{matrix}, cross-entropy", kernel, data, "cross-entropy", 400, 10.0, gram.nbytes),
         (f"{table}, squared error", "linear", wide, "squared", 1000, 5.0, features.nbytes),
     ):
-        context = Context(runtime=Runtime("cuda", progress=False))
-        reg = 10.0 if kernel == "linear" else 0.1
-        selector = greedy_selector(kernel=kernel, loss=loss, inner_reg=reg)
-        selector.select(data, 40, **context.keywords)
-        found = [selector.select(data, size, **context.keywords).provenance for _ in range(repeats)]
+        reg = 10.0 if own == "linear" else 0.1
+        selector = greedy_selector(kernel=own, loss=loss, inner_reg=reg)
+        choose = partial(selector.select, points, runtime=Runtime("cuda", progress=False))
+        choose(40)
+        found = [choose(size).provenance for _ in range(repeats)]
         seconds = min(one.selection_seconds for one in found)
-        floor = size * weight / ceilings["bytes_a_second"]
+        floor = size * weight / rates["bytes_a_second"]
         row = _row(f"{what}, float64", seconds, goal, floor, "a pass over the matrix a point")
-        rows.append({**row, "preparation_seconds": min(one.preparation_seconds for one in found)})
-    return rows
+        yield {**row, "preparation_seconds": min(one.preparation_seconds for one in found)}
 
 
-def _lookup(gram: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+def number_points(labels: np.ndarray) -> Dataset:
+    """Points that are their numbers, for a kernel that looks stored values up on the device."""
+    return Dataset(np.arange(len(labels), dtype=np.float64)[:, None], labels)
+
+
+def look_up(gram: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """A stored kernel matrix as a kernel of numbered points."""
     return lambda a, b: gram[a[:, 0].long()][:, b[:, 0].long()]
 
 
-def _accuracy(folder: str) -> list[dict[str, Any]]:
+def _compare_precisions(digits: Tensor, colours: Tensor) -> list[Row]:
     """Gram matrices in float32 on the GPU against float64 on the GPU: the largest relative
     difference."""
-    digits = torch.from_numpy(mnist(folder, "train", 300)[0]).cuda().reshape(-1, 1, 28, 28)
-    colours = torch.from_numpy(cifar10(folder, "train", 100)[0]).cuda()
     rows = []
-    cases = [
-        ("CNN, MNIST", cnn(), digits),
-        ("ResNet-18, CIFAR-10", resnet18(), colours),
+    for what, kernel, images in (
+        ("CNN, MNIST", cnn(), digits[:300]),
+        ("ResNet-18, CIFAR-10", resnet18(), colours[:100]),
         ("pooled, depth 6, CIFAR-10", pooled_cntk(6), colours[:60]),
         ("pooled, depth 6, fixed ends, CIFAR-10", pooled_cntk(6, fixed=True), colours[:60]),
         ("pooled, depth 21, CIFAR-10", pooled_cntk(21), colours[:30]),
-    ]
-    for what, kernel, images in cases:
+    ):
         exact = kernel(images.double())
-        single = kernel(images).double()
-        rows.append({"what": what, "largest": float(((single - exact).abs() / exact.abs()).max())})
+        error = (kernel(images).double() - exact).abs() / exact.abs()
+        rows.append({"what": what, "largest": float(error.max())})
         report(rows[-1])
     return rows

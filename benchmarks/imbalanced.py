@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, mnist_vectors
+from benchmarks.common import feed, mnist_vectors
 from benchmarks.pages import DOCS, drawing
 from bicore import MergeReduce
 from bicore.kernels import RBF
@@ -29,23 +29,18 @@ COLUMNS = 30
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    x, y = mnist_vectors(data_folder(arguments.data), limit=10_000)
+    x, y = mnist_vectors(arguments.data, limit=10_000)
     rows = np.concatenate(
         [np.flatnonzero(y == label)[: FREQUENT if label == 9 else RARE] for label in range(10)]
     )
+    selector = greedy_selector(kernel=RBF(5e-4), inner_reg=0.1)
     buffers = {
         "reservoir sampling": Reservoir(CAPACITY),
-        "merge-reduce, bilevel": MergeReduce(
-            greedy_selector(kernel=RBF(5e-4), inner_reg=0.1), CAPACITY, slots=1
-        ),
+        "merge-reduce, bilevel": MergeReduce(selector, CAPACITY, slots=1),
     }
-    for start in range(0, len(rows), BATCH):
-        part = rows[start : start + BATCH]
-        for buffer in buffers.values():
-            buffer.update(x[part], y[part])
-    shown = {"the stream": rows} | {
-        name: rows[buffer.snapshot().ids] for name, buffer in buffers.items()
-    }
+    shown = {"the stream": rows}
+    for name, buffer in buffers.items():
+        shown[name] = rows[feed(buffer, x[rows], y[rows], BATCH).snapshot().ids]
     images = (x * STD + MEAN).reshape(-1, 28, 28)
     _draw({name: (images[kept], y[kept]) for name, kept in shown.items()})
     counts = {name: np.bincount(y[kept], minlength=10).tolist() for name, kept in shown.items()}

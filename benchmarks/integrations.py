@@ -8,10 +8,16 @@ was there before, looked at every few milliseconds (pages of mapped files are no
 """
 
 import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import report, run_python
+import numpy as np
+
+from benchmarks.common import Peak, call_alone
+from bicore import Dataset, Runtime, select
+from bicore.integrations.huggingface import from_hf
 
 #: Rows and columns of the embedding.
 EMBEDDED = (100_000, 384)
@@ -19,63 +25,60 @@ EMBEDDED = (100_000, 384)
 TEXTS = (5000, 100_000, 120)
 SIZE = 50
 
-WRITE = """
-import datasets, numpy as np, pyarrow as pa
-rows, columns = {shape}
-x = np.random.default_rng(0).normal(size=rows * columns).astype(np.float32)
-lists = pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32) * columns, pa.array(x))
-table = pa.table({{"embedding": lists, "label": np.arange(rows) % 10}})
-datasets.Dataset(table).save_to_disk({folder!r})
-"""
-FROM_HF = """
-import datasets
-from bicore.integrations.huggingface import from_hf
-ds = datasets.load_from_disk({folder!r})
-with Peak() as peak:
-    data = from_hf(ds, x="embedding", y="label")
-"""
-LISTS = """
-import datasets, numpy as np
-from bicore import Dataset
-ds = datasets.load_from_disk({folder!r})
-with Peak() as peak:
-    data = Dataset(np.array(ds.to_dict()["embedding"]), ds["label"][:])
-"""
-SPARSE = """
-import numpy as np, scipy.sparse as sp
-from sklearn.feature_extraction.text import TfidfTransformer
-from bicore import Runtime, select
-rows, columns, words = {shape}
-rng = np.random.default_rng(0)
-y = rng.integers(0, 5, rows)
-# Words as common as in a text, some of them those of a class.
-places = rng.zipf(1.3, (rows, words)) + (rng.random((rows, words)) < 0.1) * y[:, None] * 97
-pairs = (np.repeat(np.arange(rows), words), places.ravel() % columns)
-x = TfidfTransformer().fit_transform(sp.csr_matrix((np.ones(rows * words), pairs), (rows, columns)))
-runtime = Runtime(threads=1)
-select(x[:200], y[:200], 5, kernel={kernel!r}, runtime=runtime)
-with Peak() as peak:
-    select(x, y, {size}, kernel={kernel!r}, runtime=runtime)
-"""
 
-
-def run(arguments: Any) -> dict[str, Any]:
-    rows = []
+def run(arguments: Any) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place:
         folder = str(Path(place) / "embedded")
-        run_python(WRITE.format(shape=EMBEDDED, folder=folder))
-        for way, code in (("from_hf", FROM_HF), ("lists", LISTS)):
-            rows.append({"way": way, "shape": EMBEDDED, **_measure(code.format(folder=folder))})
+        call_alone(write_embedding, *EMBEDDED, folder)
+        for way, read in (("from_hf", read_by_column), ("lists", read_lists)):
+            yield {"way": way, "shape": EMBEDDED, **call_alone(measure_reading, read, folder)}
     for kernel in ("linear", "rbf"):
-        code = SPARSE.format(shape=TEXTS, kernel=kernel, size=SIZE)
         dense = 8 * TEXTS[0] * TEXTS[1]
-        rows.append({"way": kernel, "shape": TEXTS, "dense_bytes": dense, **_measure(code)})
-    for row in rows:
-        report(row)
-    return {"rows": rows}
+        found = call_alone(measure_texts, *TEXTS, kernel, SIZE)
+        yield {"way": kernel, "shape": TEXTS, "dense_bytes": dense, **found}
 
 
-def _measure(code: str) -> dict[str, Any]:
-    shown = "print(peak.bytes - peak.before, peak.seconds)"
-    most, seconds = run_python(f"from benchmarks.common import Peak\n{code}{shown}").split()
-    return {"peak_bytes": int(most), "seconds": round(float(seconds), 2)}
+def write_embedding(rows: int, columns: int, folder: str) -> None:
+    import datasets
+    import pyarrow as pa
+
+    x = np.random.default_rng(0).normal(size=rows * columns).astype(np.float32)
+    lists = pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32) * columns, pa.array(x))
+    table = pa.table({"embedding": lists, "label": np.arange(rows) % 10})
+    datasets.Dataset(table).save_to_disk(folder)
+
+
+def read_by_column(data: Any) -> Dataset:
+    return from_hf(data, x="embedding", y="label")
+
+
+def read_lists(data: Any) -> Dataset:
+    return Dataset(np.array(data.to_dict()["embedding"]), data["label"][:])
+
+
+def measure(work: Callable[[], Any]) -> dict[str, Any]:
+    with Peak() as peak:
+        work()
+    return {"peak_bytes": peak.bytes - peak.before, "seconds": round(peak.seconds, 2)}
+
+
+def measure_reading(read: Callable[[Any], Dataset], folder: str) -> dict[str, Any]:
+    import datasets
+
+    return measure(partial(read, datasets.load_from_disk(folder)))
+
+
+def measure_texts(rows: int, columns: int, words: int, kernel: str, size: int) -> dict[str, Any]:
+    from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, rows)
+    # Words as common as in a text, some of them those of a class.
+    places = rng.zipf(1.3, (rows, words)) + (rng.random((rows, words)) < 0.1) * y[:, None] * 97
+    pairs = (np.repeat(np.arange(rows), words), places.ravel() % columns)
+    counts = csr_matrix((np.ones(rows * words), pairs), (rows, columns))
+    x = TfidfTransformer().fit_transform(counts)
+    options = {"kernel": kernel, "runtime": Runtime(threads=1)}
+    select(x[:200], y[:200], 5, **options)
+    return measure(partial(select, x, y, size, **options))

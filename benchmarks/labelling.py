@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
-Array = np.ndarray
+Array, Rng = np.ndarray, np.random.Generator
+NONE = np.array([], dtype=int)
 #: Neighbours that measure how typical a row is; rows above which k-means reads batches.
 NEIGHBOURS, MANY = 20, 5000
 #: ProbCover: the share of balls that must lie within one cluster.
@@ -21,17 +22,17 @@ def _squared(a: Array, b: Array) -> Array:
     return np.maximum(found, 0)
 
 
-def _clusters(x: Array, count: int, rng: np.random.Generator) -> KMeans:
+def _clusters(x: Array, count: int, rng: Rng) -> KMeans:
     kind = MiniBatchKMeans if len(x) > MANY else KMeans
     return kind(count, n_init=1, random_state=int(rng.integers(2**31))).fit(x)
 
 
-def uniform(x: Array, labelled: Array, size: int, rng: np.random.Generator, classes: int) -> Array:
+def uniform(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     free = np.setdiff1d(np.arange(len(x)), labelled)
     return rng.choice(free, size, replace=False)
 
 
-def k_means(x: Array, labelled: Array, size: int, rng: np.random.Generator, classes: int) -> Array:
+def k_means(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     """The row nearest to each centre, without repeats."""
     found: list[int] = []
     for distances in _squared(_clusters(x, size, rng).cluster_centers_, x):
@@ -40,7 +41,7 @@ def k_means(x: Array, labelled: Array, size: int, rng: np.random.Generator, clas
     return np.array(found)
 
 
-def k_center(x: Array, labelled: Array, size: int, rng: np.random.Generator, classes: int) -> Array:
+def k_center(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     """The farthest row from the chosen ones, again and again (Sener and Savarese 2018)."""
     found = [] if len(labelled) else [int(rng.integers(len(x)))]
     centres = x[np.r_[labelled, found].astype(int)]
@@ -51,9 +52,7 @@ def k_center(x: Array, labelled: Array, size: int, rng: np.random.Generator, cla
     return np.array(found)
 
 
-def typiclust(
-    x: Array, labelled: Array, size: int, rng: np.random.Generator, classes: int
-) -> Array:
+def typiclust(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     """The most typical row of each of the largest clusters without labels (Hacohen et al. 2022)."""
     groups = _clusters(x, len(labelled) + size, rng).labels_
     covered = np.isin(groups, groups[labelled.astype(int)])
@@ -67,9 +66,7 @@ def typiclust(
     return np.r_[found, rest].astype(int)
 
 
-def max_herding(
-    x: Array, labelled: Array, size: int, rng: np.random.Generator, classes: int
-) -> Array:
+def max_herding(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     """The row that most raises the mean of the largest similarity (Bae et al. 2024), σ = 1."""
     unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     similar = np.exp(unit @ unit.T - 1)  # exp(−‖a − b‖²/2) of unit rows
@@ -89,9 +86,7 @@ def max_herding(
     return np.array(found)
 
 
-def prob_cover(
-    x: Array, labelled: Array, size: int, rng: np.random.Generator, classes: int
-) -> Array:
+def prob_cover(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     """The row whose ball covers most uncovered rows (Yehuda et al. 2022); radius by purity."""
     unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     groups = _clusters(unit, classes, rng).labels_
@@ -110,7 +105,7 @@ def prob_cover(
     return np.array(found)
 
 
-def margin(x: Array, odds: Array, labelled: Array, size: int, rng: np.random.Generator) -> Array:
+def margin(x: Array, odds: Array, labelled: Array, size: int, rng: Rng) -> Array:
     """The rows with the smallest difference of the two largest probabilities."""
     ordered = np.sort(odds, axis=1)
     differences = ordered[:, -1] - ordered[:, -2]
@@ -118,7 +113,7 @@ def margin(x: Array, odds: Array, labelled: Array, size: int, rng: np.random.Gen
     return np.argsort(differences, kind="stable")[:size]
 
 
-def badge(x: Array, odds: Array, labelled: Array, size: int, rng: np.random.Generator) -> Array:
+def badge(x: Array, odds: Array, labelled: Array, size: int, rng: Rng) -> Array:
     """k-means++ on gradients of the head (Ash et al. 2020), without forming their products."""
     errors = odds - np.eye(odds.shape[1])[odds.argmax(1)]
     norms = (errors * errors).sum(1) * (x * x).sum(1)
@@ -134,7 +129,7 @@ def badge(x: Array, odds: Array, labelled: Array, size: int, rng: np.random.Gene
     return np.array(found)
 
 
-Chooser = Callable[[Array, Array, int, np.random.Generator, int], Array]
+Chooser = Callable[[Array, Array, int, Rng, int], Array]
 #: Baselines that need no labels.
 COLD: dict[str, Chooser] = {
     "uniform": uniform,

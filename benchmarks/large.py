@@ -1,18 +1,21 @@
-"""Tables of more than 20,000 rows: the default on pools of growing size, and uniform samples."""
+"""Tables of more than 20,000 rows: the default on pools of growing size, and uniform samples.
+
+python -m benchmarks large --sets SETS --record
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import time
-import warnings
+from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
+from sklearn import ensemble, linear_model, neighbors
 
 from benchmarks.battery.sets import LARGE, load
-from benchmarks.common import Rows
+from benchmarks.common import ONE_THREAD, Rows, fit_score, run_jobs, standardise, time_call
+from bicore import select
 
 #: Points to select, rows of the pools (0: all rows), rows that are evaluated on.
 SIZES, POOLS, TEST = (10, 50, 200), (0, 5000, 20_000, 50_000), 2000
@@ -23,7 +26,6 @@ LARGEST, FIRST_SEEDS, END_POOLS = 1000, 3, (5000, 0)
 def run(arguments: Any) -> dict[str, Any]:
     """Select from every table, seed and pool; ``--sets`` names the folder of the tables."""
     rows = Rows(arguments.rows)
-    done = {(row["table"], row["seed"], row["pool"], row["size"]) for row in rows}
     usual = [(seed, pool, SIZES) for pool in POOLS for seed in range(arguments.seeds)]
     seeds = range(min(FIRST_SEEDS, arguments.seeds))
     largest = [(seed, pool, (LARGEST,)) for seed in seeds for pool in END_POOLS]
@@ -31,39 +33,31 @@ def run(arguments: Any) -> dict[str, Any]:
         (name, seed, pool, sizes, str(arguments.sets))
         for seed, pool, sizes in (*usual, *largest)
         for name in LARGE
-        if (name, seed, pool, sizes[0]) not in done
+        if rows.find(table=name, seed=seed, pool=pool, size=sizes[0]) is None
     ]
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(arguments.processes) as workers:
-        for found in workers.imap_unordered(_job, jobs):
-            rows.add(*found)
+    for found in run_jobs(evaluate, jobs, arguments.processes):
+        rows.add(*found)
     return {"record": "large", "rows": rows}
 
 
-def _job(job: tuple[str, int, int, tuple[int, ...], str]) -> list[dict[str, Any]]:
+def evaluate(
+    name: str, seed: int, count: int, sizes: tuple[int, ...], folder: str
+) -> list[dict[str, Any]]:
     """Select some sizes from one pool of one table, and once uniformly from all rows."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    warnings.filterwarnings("ignore")
-    from bicore import Runtime, select
-
-    name, seed, count, sizes, folder = job
     x, y = load(name, Path(folder))
     rng = np.random.default_rng((seed, 11))
     order = rng.permutation(len(y))
     test, rows = order[:TEST], order[TEST:]
     if count >= len(rows):
         return []
-    spread = x[rows].std(0)
-    x = (x - x[rows].mean(0)) / np.where(spread > 0, spread, 1)
+    x = standardise(x, rows)
     pool = rows[:count] if count else rows
-    runtime = Runtime(device="cpu", threads=1, progress=False)
     found = []
     for size in sizes:
-        began = time.process_time()
-        ways = {
-            count: pool[select(x[pool], y[pool], size, random_state=seed, runtime=runtime).indices]
-        }
-        seconds = round(time.process_time() - began, 2)
+        options = {"random_state": seed, "runtime": ONE_THREAD}
+        work = partial(select, x[pool], y[pool], size, **options)
+        seconds, coreset = time_call(work, 1, process_time)
+        ways = {count: pool[coreset.indices]}
         if not count:
             ways["uniform"] = rng.choice(rows, size, replace=False)
         found += [
@@ -73,19 +67,17 @@ def _job(job: tuple[str, int, int, tuple[int, ...], str]) -> list[dict[str, Any]
                 "seed": seed,
                 "size": size,
                 "pool": way,
-                "seconds": seconds if way == count else 0.0,
+                "seconds": round(seconds, 2) if way == count else 0.0,
                 "single_class": bool(y.dtype.kind != "f" and len(np.unique(y[chosen])) == 1),
-                "scores": _scores(x[chosen], y[chosen], x[test], y[test]),
+                "scores": _score(x[chosen], y[chosen], x[test], y[test]),
             }
             for way, chosen in ways.items()
         ]
     return found
 
 
-def _scores(x: np.ndarray, y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray) -> list[float]:
+def _score(x: np.ndarray, y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray) -> list[float]:
     """Accuracy, or R² clipped at −1, of a linear model, a forest and the nearest neighbour."""
-    from sklearn import ensemble, linear_model, neighbors
-
     models: tuple[Any, ...] = (
         linear_model.LogisticRegression(max_iter=300),
         ensemble.RandomForestClassifier(60, random_state=0),
@@ -97,7 +89,5 @@ def _scores(x: np.ndarray, y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray
             ensemble.RandomForestRegressor(60, random_state=0),
             neighbors.KNeighborsRegressor(1),
         )
-    elif len(np.unique(y)) == 1:
-        return [round(float((test_y == y[0]).mean()), 4)] * len(models)
-    scores = [float(model.fit(x, y).score(test_x, test_y)) for model in models]
+    scores = [fit_score(model, x, y, test_x, test_y) for model in models]
     return [round(max(score, -1.0), 4) for score in scores]

@@ -1,15 +1,16 @@
-"""Selection on a CNN itself beside selection by a proxy: seconds a point, and what the same CNN
-learns from the points.
+"""Selection on a CNN itself compared with selection by a proxy: seconds a point, and what the same
+CNN learns from the points.
 
     python -m benchmarks network --data DIR --record
 
 MNIST images, the paper's standard formulation (fit the network after every point, implicit gradient
-through its own curvature) against kernels that stand for it. Every coreset trains the CNN from
+through its own curvature) against kernels that replace it. Every coreset trains the CNN from
 scratch, from several starts.
 """
 
-import time
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import data_folder, on_cpu, report
-from bicore import Dataset
+from benchmarks.common import data_folder, time_call
+from bicore import Dataset, Runtime
 from bicore.kernels import cnn, fully_connected
 from bicore.methods import NetworkSelector, Selector, Uniform
 from bicore.methods.registry import greedy_selector
@@ -34,30 +35,32 @@ EPOCHS = 200
 RATE = 3e-3
 
 
-def run(arguments: Any) -> dict[str, Any]:
+def run(arguments: Any) -> Iterator[dict[str, Any]]:
     folder = data_folder(arguments.data)
     (x, y), (test_x, test_y) = mnist(folder, "train"), mnist(folder, "test", TEST)
-    rows: list[dict[str, Any]] = []
     for name, (selector, kernel) in _selectors().items():
         shape = (POOL, -1) if name.startswith("proxy, fully") else (POOL, 1, 28, 28)
+        dtype = "float32" if "network" in name else "float64"
         found: dict[str, list[float]] = defaultdict(list)
         for seed in range(arguments.seeds):
             drawn = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
             images = x[drawn].reshape(POOL, 1, 28, 28).astype(np.float32)
-            start = time.perf_counter()
-            given = images if kernel is None else kernel(images.reshape(shape).astype(np.float64))
-            found["kernel_seconds"].append(time.perf_counter() - start)
-            context = on_cpu(_network(seed), dtype="float32" if "network" in name else "float64")
-            start = time.perf_counter()
+            seconds, given = 0.0, images
+            if kernel is not None:
+                points = images.reshape(shape).astype(np.float64)
+                seconds, given = time_call(partial(kernel, points))
+            found["kernel_seconds"].append(seconds)
+            options = {"random_state": seed, "model": _network(seed)}
+            options["runtime"] = Runtime("cpu", dtype, progress=False)
             data = Dataset(given, y[drawn])
-            picks = selector.select(data, SIZE, random_state=seed, **context.keywords).indices
-            found["seconds_a_point"].append((time.perf_counter() - start) / SIZE)
+            seconds, coreset = time_call(partial(selector.select, data, SIZE, **options))
+            found["seconds_a_point"].append(seconds / SIZE)
+            picks = coreset.indices
             found["accuracy"].append(_accuracy(images[picks], y[drawn][picks], test_x, test_y))
-        rows.append({"method": name, **found})
-        report(name, {key: np.mean(one).round(4) for key, one in found.items()})
+        yield {"method": name, **found}
     parameters = sum(value.numel() for value in _network(0).parameters())
-    sizes = {"pool": POOL, "size": SIZE, "test": TEST, "starts": STARTS, "parameters": parameters}
-    return {**sizes, "rows": rows}
+    sizes = {"pool": POOL, "size": SIZE, "test": TEST, "starts": STARTS}
+    return {**sizes, "parameters": parameters}
 
 
 def _selectors() -> dict[str, tuple[Selector, Any]]:

@@ -7,15 +7,14 @@ proxy. Images are random, which changes no operation. The step is the implicit g
 weights of a coreset; fits and kernels are not part of it.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch.func import grad
 
-from benchmarks.common import report
+from benchmarks.common import device_seconds
 from bicore import Dataset, Runtime
 from bicore.bilevel.prepare import Room, prepare
 from bicore.methods.network import CRITERIA
@@ -24,7 +23,6 @@ from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients
 from bicore.networks.problem import FlatModule, NetworkProblem, Rows
 from bicore.picking import Start
-from bicore.runtime.context import Context
 from experiments.networks import ResNet18
 
 POOL, PRODUCTS = 1000, 30
@@ -32,24 +30,17 @@ POOL, PRODUCTS = 1000, 30
 SIZES = (100, 400)
 
 
-def run(arguments: Any) -> dict[str, Any]:
-    device = torch.device(arguments.device)
+def run(arguments: Any) -> Iterator[dict[str, Any]]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(POOL, 3, 32, 32)).astype(np.float32)
     y = rng.integers(0, 10, POOL)
-    rows = []
     for size in SIZES:
-        direct = _network_step(x, y, size, device)
-        proxy = _proxy_step(x, y, size)
-        found = {
-            "size": size,
-            "network_seconds": _seconds(direct, arguments.repeats, device),
-            "proxy_seconds": _seconds(proxy, arguments.repeats, torch.device("cpu")),
-        }
-        found["ratio"] = found["network_seconds"] / found["proxy_seconds"]
-        report(found)
-        rows.append(found)
-    return {"pool": POOL, "products": PRODUCTS, "rows": rows}
+        network = _network_step(x, y, size, torch.device(arguments.device))
+        direct = device_seconds(network, arguments.repeats)
+        proxy = device_seconds(_proxy_step(x, y, size), arguments.repeats)
+        seconds = {"network_seconds": direct, "proxy_seconds": proxy}
+        yield {"size": size, **seconds, "ratio": direct / proxy}
+    return {"pool": POOL, "products": PRODUCTS}
 
 
 def _network_step(x: Any, y: Any, size: int, device: torch.device) -> Callable[[], Any]:
@@ -77,7 +68,7 @@ def _network_step(x: Any, y: Any, size: int, device: torch.device) -> Callable[[
 def _proxy_step(x: Any, y: Any, size: int) -> Callable[[], Any]:
     """On one CPU thread, as in the paper."""
     selector = greedy_selector(kernel="ntk", loss="cross-entropy", inner_reg=1.0)
-    runtime = Context(runtime=Runtime(device="cpu", threads=1)).runtime
+    runtime = Runtime(device="cpu", threads=1)
     data = Dataset(x.reshape(POOL, -1), y)
     prepared = prepare(selector.proxy, data, None, Room(size), 0, runtime)
     engine = fit_engine(prepared, Start(list(range(size)), [1.0] * size))
@@ -87,15 +78,3 @@ def _proxy_step(x: Any, y: Any, size: int) -> Callable[[], Any]:
             return engine.weight_gradient()
 
     return step
-
-
-def _seconds(step: Callable[[], Any], repeats: int, device: torch.device) -> float:
-    """The fastest of several runs, after one that is not counted."""
-    found = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        found.append(time.perf_counter() - start)
-    return min(found[1:])

@@ -1,12 +1,12 @@
-"""Beside other people's tools where rows are many: seconds, peak memory, and what the picks train.
+"""Other libraries on many rows: seconds, peak memory, and the accuracy that the picks train.
 
     BICORE_PEERS=…/python python -m benchmarks peers_scale --data DIR --json --record
         [--pool MOST_ROWS] [--rows FILE]
 
 BICORE_PEERS is the Python of an environment that has the peers (benchmarks/peers/at_scale.py says
 which), the one at work by default. Every selection is a process of its own, with BICORE_LIMIT
-seconds of processor time (600) and BICORE_MEMORY bytes (8e9); what it cannot do it says. A rerun
-goes on from the rows it finds. Data: made up like an embedding, and the real one in
+seconds of processor time (600) and BICORE_MEMORY bytes (8e9); a row says why a selection failed. A
+rerun continues from its rows. Data: made up like an embedding, and the real one in
 DIR/cifar10-embedding.
 """
 
@@ -17,14 +17,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
 from benchmarks.common import Rows, cifar_embedding, report
-from benchmarks.linear_heads import CLASSES, Data, head_accuracies
 from benchmarks.peers.at_scale import METHODS
 
 SCRIPT = Path(__file__).parent / "peers" / "at_scale.py"
@@ -36,6 +37,13 @@ MOST_LOGISTIC = 5000
 PEERS = os.environ.get("BICORE_PEERS", sys.executable)
 LIMIT = float(os.environ.get("BICORE_LIMIT", 600))
 MEMORY = int(float(os.environ.get("BICORE_MEMORY", 8e9)))
+#: Penalties, as shares of the mean eigenvalue (ridge) and as 1/C (logistic). Held-out rows of the
+#: pool choose among them, the same number for every selection.
+PENALTIES = (0.1, 1.0, 10.0)
+TUNING_ROWS = 300
+MOST_ITERATIONS = 500
+CLASSES = 10
+Data = dict[str, np.ndarray]
 #: How much of what a process said before it failed is kept.
 MOST_WORDS = 160
 
@@ -45,7 +53,7 @@ def run(arguments: Any) -> dict[str, Any]:
     done = Rows(arguments.rows)
     with tempfile.TemporaryDirectory(prefix="bicore-peers-") as folder:
         for name, data in _sets(arguments.data, most):
-            _compared(done, name, data, Path(folder))
+            _compare(done, name, data, Path(folder))
     limits = {"limit_seconds": LIMIT, "limit_bytes": MEMORY}
     return {**limits, "versions": _versions(), "rows": list(done)}
 
@@ -81,7 +89,7 @@ def made_up(count: int) -> Data:
     }
 
 
-def _compared(done: Rows, name: str, data: Data, folder: Path) -> None:
+def _compare(done: Rows, name: str, data: Data, folder: Path) -> None:
     np.save(folder / "x.npy", data["x"])
     np.save(folder / "y.npy", data["y"])
     for method in METHODS:
@@ -91,22 +99,22 @@ def _compared(done: Rows, name: str, data: Data, folder: Path) -> None:
             row = done.find(**key)
             if row is None:
                 facts = {"peer": method, "data": name, "count": len(data["x"]), "share": share}
-                row = {**key, **facts, **_picked(method, size, folder)}
+                row = {**key, **facts, **_pick(method, size, folder)}
                 if "failed" not in row:
                     picks = np.load(folder / "picks.npy")
-                    row |= head_accuracies(picks, data, logistic=len(picks) <= MOST_LOGISTIC)
+                    row |= score_heads(picks, data, logistic=len(picks) <= MOST_LOGISTIC)
                 done.add(row)
                 report(row)
             if "failed" in row:
                 break  # more points take no less
 
 
-def _picked(method: str, size: int, folder: Path) -> dict[str, Any]:
+def _pick(method: str, size: int, folder: Path) -> dict[str, Any]:
     python = sys.executable if method == "bicore" else PEERS
     words = [str(folder / "x.npy"), str(folder / "y.npy"), str(size), str(folder / "picks.npy")]
     command = [python, str(SCRIPT), method, *words]
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=_limited)
+        process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=_set_limits)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = code = os.waitstatus_to_exitcode(status)
     peak = {"peak_bytes": used.ru_maxrss * 1024, "cpu_seconds": used.ru_utime + used.ru_stime}
@@ -118,14 +126,14 @@ def _picked(method: str, size: int, folder: Path) -> dict[str, Any]:
     return json.loads((folder / "out").read_text().splitlines()[-1]) | peak
 
 
-def _limited() -> None:
-    """Processor time rather than a clock's: others may be at work on the machine."""
+def _set_limits() -> None:
+    """Limit processor time, because other processes may be at work on the machine."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT), int(LIMIT) + 5))
 
 
 def _versions() -> dict[str, str]:
-    """Of the peers, as their own environment has them."""
+    """The versions in the peers' environment."""
     names = ["apricot-select", "coreax", "submodlib", "scikit-learn", "numpy"]
     code = (
         "import importlib.metadata as m, json\n"
@@ -133,3 +141,28 @@ def _versions() -> dict[str, str]:
         f"if d.metadata['Name'] in {names!r}}}))"
     )
     return json.loads(subprocess.run([PEERS, "-c", code], capture_output=True, text=True).stdout)
+
+
+def score_heads(picks: np.ndarray, data: Data, logistic: bool = True) -> dict[str, float]:
+    """Accuracies on ``test_x`` and ``test_y`` of linear heads trained on the rows ``picks``."""
+    x, y = data["x"][picks].astype(np.float64), data["y"][picks]
+    if len(np.unique(y)) < 2:
+        score = float((data["test_y"] == y[0]).mean())
+        return dict.fromkeys(["logistic", "ridge"][not logistic :], score)
+    energy = x.var(0).mean() * len(x) + np.finfo(float).tiny
+    heads = {
+        "logistic": [LogisticRegression(C=1 / one, max_iter=MOST_ITERATIONS) for one in PENALTIES],
+        "ridge": [RidgeClassifier(one * energy / x.var()) for one in PENALTIES],
+    }
+    scale = x.std()
+    others = np.setdiff1d(np.arange(len(data["y"])), picks)
+    rows = np.random.default_rng(0).choice(others, min(TUNING_ROWS, len(others)), replace=False)
+    tuning = data["x"][rows].astype(np.float64) / scale, data["y"][rows]
+    found = {}
+    for name in list(heads)[not logistic :]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of iterations
+            fitted = [head.fit(x / scale, y) for head in heads[name]]
+        best = max(fitted, key=lambda head: head.score(*tuning))
+        found[name] = float(best.score(data["test_x"] / scale, data["test_y"]))
+    return found

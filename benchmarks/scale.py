@@ -4,18 +4,16 @@
     python -m benchmarks scale --protocol routes --processes 1 --record     one call of select
     python -m benchmarks scale --device cuda --json     on a card, rows made there
 
-Every file is chosen from in a process of its own, so that its memory is its own: the peak of what
-is not a mapped file, with the interpreter. A bare pass converts all rows and multiplies them by 20
-columns, with as many threads.
+Every file is chosen from in a process of its own, so that its memory is its own: the peak without
+mapped files, with the interpreter. A bare pass converts all rows and multiplies them by 20 columns,
+with the same number of threads.
 """
 
-import json
 import math
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,19 @@ import numpy as np
 import torch
 
 import bicore
-from benchmarks.common import Peak, cifar_embedding, device_seconds, mnist_vectors, report
+from benchmarks.common import (
+    Peak,
+    call_alone,
+    cifar_embedding,
+    device_seconds,
+    mnist_vectors,
+    report,
+    time_call,
+)
 from bicore import Coreset
 from bicore.moments.features import RandomReLU
 from bicore.runtime.context import Runtime
-from bicore.shards.executors import Executor, Threads
+from bicore.shards.executors import Card, Executor, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources.chunks import ArrayShards
 from bicore.sources.numpy_files import NpyShards
@@ -35,9 +41,9 @@ from bicore.sources.numpy_files import NpyShards
 CLASSES, SIZE = 10, 1000
 FILES = ((100_000, 256), (100_000, 512), (1_000_000, 256), (4_000_000, 256))
 MOST_ROWS = 1_000_000
-#: Points of the exact way, which takes one a pass: seconds a point are told.
+#: Points of the exact way, which takes one a pass: seconds a point are shown.
 EXACT_SIZE = 10
-#: Of the comparison with the exact way.
+#: Points of the comparison with the exact way.
 QUALITY_SIZE = 200
 FEATURES = 256
 COLUMNS = 20
@@ -65,79 +71,56 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def run(arguments: Any) -> dict[str, Any]:
     if arguments.device != "cpu":
-        return {"record": "scale_gpu", **_on_a_card()}
-    if arguments.protocol == "routes":
-        with tempfile.TemporaryDirectory(prefix="bicore-scale-") as folder:
-            rows = _routes(Path(folder), arguments.processes)
-        facts = {"count": ROUTE_ROWS[0], "width": ROUTE_ROWS[1], "size": ROUTE_SIZE}
-        return {"record": "scale_routes", "threads": arguments.processes, **facts, "rows": rows}
-    most = arguments.pool or MOST_ROWS
-    with tempfile.TemporaryDirectory(prefix="bicore-scale-") as folder:
-        files = [one for one in FILES if one[0] <= most]
-        rows = [_file(Path(folder), *one, arguments.processes) for one in files]
+        return {"record": "scale_gpu", **_measure_card()}
+    threads = arguments.processes
+    with tempfile.TemporaryDirectory(prefix="bicore-scale-") as place:
+        folder = Path(place)
+        if arguments.protocol == "routes":
+            facts = {"count": ROUTE_ROWS[0], "width": ROUTE_ROWS[1], "size": ROUTE_SIZE}
+            rows = list(_compare_routes(folder, threads))
+            return {"record": "scale_routes", "threads": threads, **facts, "rows": rows}
+        rows = []
+        for count, width in FILES:
+            if count <= (arguments.pool or MOST_ROWS):
+                write_rows(folder, count, width)
+                facts = {"count": count, "width": width, "size": SIZE}
+                rows.append({**facts, **call_alone(_measure_file, folder, threads)})
+                report(rows[-1])
     exponent = _exponent([row for row in rows if row["width"] == 256])
-    quality = _quality(arguments)
-    return {"threads": arguments.processes, "rows": rows, "exponent": exponent, "quality": quality}
+    quality = list(_compare_exact(arguments))
+    return {"threads": threads, "rows": rows, "exponent": exponent, "quality": quality}
 
 
-# Files, each in a process of its own.
+def open_rows(folder: Path, **options: Any) -> NpyShards:
+    return NpyShards(folder / "x.npy", labels=folder / "y.npy", **options)
 
 
-def _file(folder: Path, count: int, width: int, threads: int) -> dict[str, Any]:
-    x, y = folder / "x.npy", folder / "y.npy"
-    _write(x, y, count, width)
-    asked = {"x": str(x), "y": str(y), "threads": threads}
-    row = {"count": count, "width": width, "size": SIZE, **_in_process({**asked, "route": None})}
-    report(row)
-    return row
-
-
-def _routes(folder: Path, threads: int) -> list[dict[str, Any]]:
-    """Select once by every route, each in a process of its own."""
-    x, y = folder / "x.npy", folder / "y.npy"
-    _write(x, y, *ROUTE_ROWS)
-    rows = []
-    for name in ROUTES:
-        asked = {"x": str(x), "y": str(y), "threads": threads, "route": name}
-        rows.append({"route": name, **_in_process(asked)})
-        report(rows[-1])
-    return rows
-
-
-def _in_process(asked: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.scale", json.dumps(asked)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def _write(x: Path, y: Path, count: int, width: int) -> None:
+def write_rows(folder: Path, count: int, width: int, **options: Any) -> NpyShards:
+    """Write rows of ten classes to a file in float16."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, count)
     centres = 0.3 * rng.standard_normal((CLASSES, width), dtype=np.float32)
-    rows = np.lib.format.open_memmap(x, "w+", np.float16, (count, width))
+    rows = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float16, (count, width))
     for start in range(0, count, 50_000):
         own = labels[start : start + 50_000]
         noise = rng.standard_normal((len(own), width), dtype=np.float32)
         rows[start : start + 50_000] = noise + centres[own]
     rows.flush()
-    np.save(y, labels)
+    np.save(folder / "y.npy", labels)
+    return open_rows(folder, **options)
 
 
-def _child(asked: dict[str, Any]) -> dict[str, Any]:
-    if asked["route"] is not None:
-        return _route(**asked)
-    source = NpyShards(asked["x"], labels=asked["y"])
-    threads = asked["threads"]
-    bare = min(_bare(source, threads) for _ in range(3))
+def _measure_file(folder: Path, threads: int) -> dict[str, Any]:
+    source = open_rows(folder)
+    bare, _ = time_call(partial(bare_pass, source, threads), 3)
     runtime = Runtime(threads=threads, progress=False)
     timed = Timed(Threads(threads))
     with Peak() as peak:
         found = select_from_shards(source, SIZE, executor=timed, runtime=runtime)
     exact = Timed(Threads(threads))
-    start = time.perf_counter()
-    select_from_shards(source, EXACT_SIZE, executor=exact, runtime=runtime, exact=True)
-    point = (time.perf_counter() - start - exact.seconds[0]) / EXACT_SIZE
+    options = {"executor": exact, "runtime": runtime, "exact": True}
+    seconds, _ = time_call(partial(select_from_shards, source, EXACT_SIZE, **options))
+    point = (seconds - exact.seconds[0]) / EXACT_SIZE
     return {
         "bare_pass": bare,
         **timed.facts(found, peak.seconds),
@@ -149,32 +132,36 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _route(x: str, y: str, threads: int, route: str) -> dict[str, Any]:
+def _compare_routes(folder: Path, threads: int) -> Iterator[dict[str, Any]]:
+    """Select once by every route, each in a process of its own."""
+    write_rows(folder, *ROUTE_ROWS)
+    for name in ROUTES:
+        row = {"route": name, **call_alone(_measure_route, folder, threads, name)}
+        report(row)
+        yield row
+
+
+def _measure_route(folder: Path, threads: int, route: str) -> dict[str, Any]:
     """Select once by the one-liner; the peak is of the whole process without mapped files."""
     memory, options = ROUTES[route]
-    runtime = Runtime(threads=threads, progress=False, memory=memory)
-    began = time.process_time()
+    options = {"runtime": Runtime(threads=threads, progress=False, memory=memory), **options}
+    files = str(folder / "x.npy"), str(folder / "y.npy")
+    work = partial(bicore.select, *files, ROUTE_SIZE, **options)
     with Peak() as peak:
-        found = bicore.select(x, y, ROUTE_SIZE, runtime=runtime, **options)
-    facts = {"seconds": peak.seconds, "cpu_seconds": time.process_time() - began}
-    facts |= {"peak_bytes": peak.bytes, "objective": found.objective}
-    return {**facts, "notes": found.provenance.notes}
+        seconds, found = time_call(work, 1, time.process_time)
+    facts = {"seconds": peak.seconds, "cpu_seconds": seconds, "peak_bytes": peak.bytes}
+    return {**facts, "objective": found.objective, "notes": found.provenance.notes}
 
 
-def _bare(source: NpyShards, threads: int) -> float:
+def bare_pass(source: NpyShards, threads: int) -> None:
     columns = np.random.default_rng(0).standard_normal((source.shape[0], COLUMNS), dtype=np.float32)
 
     def work(source: NpyShards, part: Any) -> float:
         x = source.read(part).x
-        step = 1024
-        return sum(
-            float((x[at : at + step].astype(np.float32) @ columns)[0, 0])
-            for at in range(0, len(x), step)
-        )
+        steps = np.array_split(x, max(1, len(x) // 1024))
+        return sum(float((step.astype(np.float32) @ columns)[0, 0]) for step in steps)
 
-    start = time.perf_counter()
     list(Threads(threads).map(work, source))
-    return time.perf_counter() - start
 
 
 class Timed(Executor):
@@ -210,27 +197,23 @@ def _exponent(rows: list[dict[str, Any]]) -> float | None:
     return math.log(last["seconds"] / first["seconds"]) / math.log(last["count"] / first["count"])
 
 
-# The default beside one point a pass.
-
-
-def _quality(arguments: Any) -> list[dict[str, Any]]:
-    rows = []
+def _compare_exact(arguments: Any) -> Iterator[dict[str, Any]]:
+    """The default compared with one point a pass."""
+    threads = Threads(arguments.processes)
     for name, x, y in _sets(arguments.data):
         source = ArrayShards(x, y, part_rows=8192)
-        threads = Threads(arguments.processes)
         found = {}
-        for told, options in WAYS.items():
+        for way, options in WAYS.items():
             one = select_from_shards(source, QUALITY_SIZE, executor=threads, **options)
-            found[told] = {"objective": one.objective, "passes": one.details["passes"]}
-        exact = found["exact, gain"]["objective"]
-        best = min(exact, found["exact, gradient"]["objective"])
-        own = found["default"]["objective"]
-        row = {"data": name, "count": len(x), "size": QUALITY_SIZE, "ways": found}
-        rows.append(
-            {**row, "default_over_exact": own / exact, "default_over_best_exact": own / best}
+            found[way] = {"objective": one.objective, "passes": one.details["passes"]}
+        own, exact, other = (
+            found[way]["objective"] for way in ("default", "exact, gain", "exact, gradient")
         )
-        report(rows[-1])
-    return rows
+        row = {"data": name, "count": len(x), "size": QUALITY_SIZE, "ways": found}
+        row |= {"default_over_exact": own / exact}
+        row |= {"default_over_best_exact": own / min(exact, other)}
+        report(row)
+        yield row
 
 
 def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -245,33 +228,27 @@ def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         x, y = cifar_embedding(folder, "train")
         yield "CIFAR-10 embedding", x.astype(np.float32), y
     if (Path(folder or ".") / "MNIST").exists():
-        x, y = mnist_vectors(str(folder))
+        x, y = mnist_vectors(folder)
         chosen = RandomReLU(FEATURES, random_state=0).fit(x[:1000])
-        rows = [
-            chosen.features(torch.from_numpy(x[at : at + 10_000]))
-            for at in range(0, len(x), 10_000)
-        ]
+        rows = [chosen.features(part) for part in torch.from_numpy(x).split(10_000)]
         yield "MNIST in random features", torch.cat(rows).half().numpy(), y
 
 
-# A card.
-
-
-def _on_a_card() -> dict[str, Any]:
-    from bicore.shards.executors import Card
-
-    rates = _rates()
-    same = _same_picks()
+def _measure_card() -> dict[str, Any]:
+    held = torch.empty(2**30, dtype=torch.float16, device="cuda")
+    a = torch.randn(8192, 8192, device="cuda")
+    rates = {
+        "bytes_a_second": held.nbytes / device_seconds(held.sum),
+        "multiply_adds_a_second": 8192**3 / device_seconds(lambda: a @ a),
+    }
     rows = []
     for count, width, classes, size, goal in CARD_CASES:
-        x, y = _made_on_the_card(count, width, classes)
+        x, y = _make_on_card(count, width, classes)
         source = ArrayShards(x, y, part_rows=CARD_PART_ROWS)
         timed = Timed(Card("cuda"))
         torch.cuda.reset_peak_memory_stats()
-        start = time.perf_counter()
         with timed.executor:
-            found = select_from_shards(source, size, executor=timed)
-            seconds = time.perf_counter() - start
+            seconds, found = time_call(partial(select_from_shards, source, size, executor=timed))
         facts = timed.facts(found, seconds)
         work = count * min(2 * width * classes, width**2) / rates["multiply_adds_a_second"]
         row = {"count": count, "width": width, "classes": classes, "size": size, "goal": goal}
@@ -282,30 +259,18 @@ def _on_a_card() -> dict[str, Any]:
         }
         report(row)
         rows.append(row)
-    return {"rates": rates, "same_picks": same, "rows": rows}
-
-
-def _rates() -> dict[str, float]:
-    held = torch.empty(2**30, dtype=torch.float16, device="cuda")
-    a = torch.randn(8192, 8192, device="cuda")
-    return {
-        "bytes_a_second": held.nbytes / device_seconds(held.sum),
-        "multiply_adds_a_second": 8192**3 / device_seconds(lambda: a @ a),
-    }
+    return {"rates": rates, "same_picks": _same_picks(), "rows": rows}
 
 
 def _same_picks() -> bool:
-    from bicore.shards.executors import Card
-
-    x, y = _made_on_the_card(50_000, 128, CLASSES)
-    source = ArrayShards(x, y)
+    source = ArrayShards(*_make_on_card(50_000, 128, CLASSES))
     card, host = (
         select_from_shards(source, 200, executor=one).indices for one in (Card("cuda"), Threads())
     )
     return bool(np.array_equal(card, host))
 
 
-def _made_on_the_card(count: int, width: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def _make_on_card(count: int, width: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     draw = torch.Generator("cuda").manual_seed(0)
     labels = torch.randint(0, classes, (count,), generator=draw, device="cuda")
     centres = 0.3 * torch.randn(classes, width, generator=draw, device="cuda")
@@ -315,7 +280,3 @@ def _made_on_the_card(count: int, width: int, classes: int) -> tuple[np.ndarray,
         noise = torch.randn(len(own), width, generator=draw, device="cuda")
         rows[start : start + CARD_PART_ROWS] = (noise + centres[own]).half().cpu()
     return rows.numpy(), labels.cpu().numpy()
-
-
-if __name__ == "__main__":
-    print(json.dumps(_child(json.loads(sys.argv[1]))))

@@ -7,16 +7,17 @@ fully connected kernel, λ = 1e-3 per point, binary weights, one thread. Seconds
 selection itself, after the kernel matrix.
 """
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import best, data_folder, mnist_vectors, report, run_python
+from benchmarks.common import mnist_vectors, report, time_call
 from bicore import Coreset, Dataset, Runtime, select
 from bicore.bilevel import LBFGS, ConjugateGradient, PerPoint
 from bicore.methods.registry import greedy_selector
-from bicore.runtime.context import Context
 
 POINTS = 1000
 SIZES = (100, 400)
@@ -38,22 +39,6 @@ def squared_reg(size: int) -> float:
     return CLASSES * LAMBDA * size
 
 
-def run(arguments: Any) -> dict[str, Any]:
-    x, y = mnist_vectors(data_folder(arguments.data), limit=POINTS)
-    data = Dataset(x.astype(np.float64), y)
-    torch.set_num_threads(1)
-    product = torch.randn(1000, 1000)
-    record: dict[str, Any] = {"authors": AUTHORS}
-    record["product_seconds"] = best(lambda: product @ product, 20)
-    record["engines"] = [_engine(data, *one, arguments.repeats) for one in ENGINES]
-    record["scaling"] = _scaling(data, arguments.repeats)
-    record["import"] = _import_times(arguments.repeats)
-    if not arguments.skip_recipe:
-        record["recipe"] = [_recipe(data, size) for size in SIZES]
-        record["ratios"] = _ratios(record)
-    return record
-
-
 ENGINES = [
     (name, {"inner_reg": reg, **options}, dtype, size)
     for size in SIZES
@@ -66,35 +51,53 @@ ENGINES = [
 ]
 
 
+def load_problem(folder: str | None) -> Dataset:
+    x, y = mnist_vectors(folder, limit=POINTS)
+    return Dataset(x.astype(np.float64), y)
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    data = load_problem(arguments.data)
+    torch.set_num_threads(1)
+    product = torch.randn(1000, 1000)
+    record: dict[str, Any] = {"authors": AUTHORS}
+    record["product_seconds"] = time_call(lambda: product @ product, 20)[0]
+    record["engines"] = [_time_engine(data, *one, arguments.repeats) for one in ENGINES]
+    record["scaling"] = _time_sizes(data, arguments.repeats)
+    record["import"] = _time_imports(arguments.repeats)
+    if not arguments.skip_recipe:
+        record["recipe"] = [_run_recipe(data, size) for size in SIZES]
+        record["ratios"] = _compute_ratios(record)
+    return record
+
+
 def _seconds(coreset: Coreset) -> float:
     return coreset.provenance.selection_seconds
-
-
-def _engine(
-    data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int
-) -> dict[str, Any]:
-    runs = [select(data, size=size, runtime=_runtime(dtype), **options) for _ in range(repeats)]
-    found = {"seconds": min(map(_seconds, runs)), "loss": refitted(data, runs[0])}
-    row = {"engine": name, "dtype": dtype, "size": size, **found}
-    report(row)
-    return row
 
 
 def _runtime(dtype: str) -> Runtime:
     return Runtime(device="cpu", dtype=dtype, threads=1)
 
 
-def refitted(data: Dataset, coreset: Coreset) -> float:
+def _time_engine(
+    data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int
+) -> dict[str, Any]:
+    runs = [select(data, size=size, runtime=_runtime(dtype), **options) for _ in range(repeats)]
+    found = {"seconds": min(map(_seconds, runs)), "loss": refit_loss(data, runs[0])}
+    row = {"engine": name, "dtype": dtype, "size": size, **found}
+    report(row)
+    return row
+
+
+def refit_loss(data: Dataset, coreset: Coreset) -> float:
     """The outer cross-entropy of the per-point problem fitted on the picks: one yardstick for every
     engine."""
-    judge = greedy_selector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
-    context = Context(runtime=_runtime("float64"))
-    fitted = judge.select(data, len(coreset), initial=coreset.indices, **context.keywords)
-    assert fitted.objective is not None
-    return fitted.objective
+    model = greedy_selector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
+    options = {"initial": coreset.indices, "runtime": _runtime("float64")}
+    return model.select(data, len(coreset), **options).objective
 
 
-def _recipe(data: Dataset, size: int) -> dict[str, Any]:
+def _run_recipe(data: Dataset, size: int) -> dict[str, Any]:
     """L-BFGS 0.25 × 200 from a cold start, 50 CG steps, 200 candidates, float32."""
     selector = greedy_selector(
         loss="cross-entropy",
@@ -116,37 +119,37 @@ def _recipe(data: Dataset, size: int) -> dict[str, Any]:
     }
 
 
-def _ratios(record: dict[str, Any]) -> list[dict[str, Any]]:
+def _compute_ratios(record: dict[str, Any]) -> list[dict[str, Any]]:
     """Against the recipe of the same run, and against the authors' figure scaled to this machine by
     the matrix product."""
     scale = record["product_seconds"] / AUTHORS_PRODUCT_SECONDS
     recipes = {one["size"]: one["seconds"] for one in record["recipe"]}
-    ratios = []
-    for one in record["engines"]:
-        kind = {name: one[name] for name in ("engine", "dtype", "size")}
-        scaled = AUTHORS[one["size"]]["seconds"] * scale / one["seconds"]
-        recipe = recipes[one["size"]] / one["seconds"]
-        both = {"recipe_over_engine": recipe, "authors_scaled_over_engine": scaled}
-        ratios.append({**kind, **both})
-    return ratios
+    return [
+        {
+            **{name: one[name] for name in ("engine", "dtype", "size")},
+            "recipe_over_engine": recipes[one["size"]] / one["seconds"],
+            "authors_scaled_over_engine": AUTHORS[one["size"]]["seconds"] * scale / one["seconds"],
+        }
+        for one in record["engines"]
+    ]
 
 
-def _scaling(data: Dataset, repeats: int) -> dict[str, Any]:
+def _time_sizes(data: Dataset, repeats: int) -> dict[str, Any]:
     """Seconds of the squared-error engine over m, and the exponent of a straight line through their
     logarithms."""
-    seconds = []
-    for size in SCALING_SIZES:
-        options = {"loss": "squared", "inner_reg": squared_reg(100), "runtime": _runtime("float64")}
-        seconds.append(min(_seconds(select(data, size=size, **options)) for _ in range(repeats)))
+    options = {"loss": "squared", "inner_reg": squared_reg(100), "runtime": _runtime("float64")}
+    seconds = [
+        min(_seconds(select(data, size=size, **options)) for _ in range(repeats))
+        for size in SCALING_SIZES
+    ]
     exponent = float(np.polyfit(np.log(SCALING_SIZES), np.log(seconds), 1)[0])
     return {"sizes": SCALING_SIZES, "seconds": seconds, "exponent": exponent}
 
 
-def _import_times(repeats: int) -> dict[str, float]:
-    def once(module: str) -> None:
-        run_python(f"import {module}")
+def _time_imports(repeats: int) -> dict[str, float]:
+    def seconds(module: str) -> float:
+        command = [sys.executable, "-c", f"import {module}"]
+        return time_call(lambda: subprocess.run(command, check=True), 2 * repeats + 1)[0]
 
-    once("bicore")
-    torch_seconds = best(lambda: once("torch"), 2 * repeats)
-    own = best(lambda: once("bicore"), 2 * repeats)
+    torch_seconds, own = seconds("torch"), seconds("bicore")
     return {"torch_seconds": torch_seconds, "bicore_seconds": own, "ratio": own / torch_seconds}

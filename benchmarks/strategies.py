@@ -7,19 +7,19 @@ outer objective, accuracy that of the kernel model fitted on the coreset, on all
 seconds are of the selection alone.
 """
 
-import time
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, on_cpu, report
-from bicore import Coreset, Dataset
+from benchmarks.common import CPU, mnist_vectors, time_call
+from bicore import Dataset
 from bicore.bilevel.strategies.base import Strategy
 from bicore.kernels import fully_connected
 from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex, Uniform
 from bicore.methods.registry import greedy_selector
-from bicore.sources import mnist
 
 POOL = 10_000
 SIZES = (100, 500, 2000, 5000)
@@ -31,31 +31,27 @@ WEIGHED = (100, 500, 2000)
 DETAILS = ("exchanges", "exchange_gain", "eliminated", "relaxed_objective", "relaxed_support")
 
 
-def run(arguments: Any) -> dict[str, Any]:
-    folder = data_folder(arguments.data)
-    (x, y), (test_x, test_y) = mnist(folder, "train", POOL), mnist(folder, "test")
+def run(arguments: Any) -> Iterator[dict[str, Any]]:
+    x, y = mnist_vectors(arguments.data, "train", POOL)
+    test_x, test_y = mnist_vectors(arguments.data, "test")
+    x, test_x = (torch.from_numpy(np.ascontiguousarray(part)).double() for part in (x, test_x))
     kernel = fully_connected()
-    x, test_x = (
-        torch.from_numpy(np.ascontiguousarray(part.reshape(len(part), -1))).double()
-        for part in (x, test_x)
-    )
-    gram = kernel(x).numpy()
-    cross = kernel(test_x, x).numpy()
+    gram, cross = kernel(x).numpy(), kernel(test_x, x).numpy()
     data = Dataset(gram, y)
-    rows = []
-    first = greedy_selector(kernel="precomputed").select(data, 1, **on_cpu().keywords)
+    first = greedy_selector(kernel="precomputed").select(data, 1, runtime=CPU)
     rho = float(first.provenance.inner_reg)
+    score = partial(_score, gram, cross, y, test_y, rho)
     for size in SIZES:
         for strategy in _strategies(size):
-            start = time.perf_counter()
-            coreset = _selected(strategy, data, size, rho)
-            seconds = time.perf_counter() - start
+            selector = strategy
+            if not isinstance(strategy, Uniform):
+                options = {"inner_reg": rho, "strategy": strategy}
+                selector = greedy_selector(kernel="precomputed", **options)
+            seconds, coreset = time_call(partial(selector.select, data, size, runtime=CPU))
             row = {"size": size, "strategy": repr(strategy), "seconds": seconds}
-            row |= _scores(gram, cross, y, test_y, coreset, rho)
-            rows.append(row | {name: one for name, one in coreset.info.items() if name in DETAILS})
-            report(rows[-1])
-    whole = _scores(gram, cross, y, test_y, None, rho)
-    return {"inner_reg": rho, "pool": POOL, "rows": rows, "all": whole}
+            row |= score(coreset.indices)
+            yield row | {name: one for name, one in coreset.info.items() if name in DETAILS}
+    return {"inner_reg": rho, "pool": POOL, "all": score(np.arange(len(y)))}
 
 
 def _strategies(size: int) -> list[Strategy | Uniform]:
@@ -68,24 +64,13 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
     return [*found, Simplex(1.5)] if size in WEIGHED else found
 
 
-def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:
-    if isinstance(strategy, Uniform):
-        return strategy.select(data, size, **on_cpu().keywords)
-    return greedy_selector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(
-        data, size, **on_cpu().keywords
-    )
-
-
-def _scores(
-    gram: Any, cross: Any, y: Any, test_y: Any, coreset: Coreset | None, rho: float
+def _score(
+    gram: Any, cross: Any, y: Any, test_y: Any, rho: float, chosen: np.ndarray
 ) -> dict[str, float]:
-    """Loss over the pool and accuracy on the test images of ridge regression on the coreset, or on
-    everything."""
-    chosen = np.arange(len(y)) if coreset is None else coreset.indices
+    """Loss over the pool and accuracy on the test images of ridge regression on chosen points."""
     targets = np.eye(10)[y] - np.eye(10)[y].mean(0)
-    alpha = np.linalg.solve(
-        gram[np.ix_(chosen, chosen)] + rho * np.eye(len(chosen)), targets[chosen]
-    )
+    own = gram[np.ix_(chosen, chosen)] + rho * np.eye(len(chosen))
+    alpha = np.linalg.solve(own, targets[chosen])
     loss = float(((gram[:, chosen] @ alpha - targets) ** 2).sum(1).mean())
     guesses = (cross[:, chosen] @ alpha + np.eye(10)[y].mean(0)).argmax(1)
     return {"loss": loss, "accuracy": float((guesses == test_y).mean())}

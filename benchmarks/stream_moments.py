@@ -11,13 +11,14 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 
-from benchmarks.common import best, report
+from benchmarks.common import make_overlapping, report, time_call
 from bicore.moments.choosing import WAYS
 from bicore.moments.features import RandomReLU
 from bicore.moments.ridge import Candidates
@@ -27,42 +28,38 @@ from bicore.streaming import MomentMemory
 BATCH = 125
 CAPACITY = 100
 CLASSES = 10
-#: Updates before the first that count: the map is settled and the memory full.
+#: Updates before the first that count: the map is fitted and the memory full.
 WARM = 4
 #: (features of a row, width p of the map, updates, rows a second that are aimed at).
 CASES = ((784, 1024, 200, 2000), (64, 512, 400, 10_000))
 #: Rows and columns of the product that tells the machine's speed.
 PRODUCT = 1000
-PARTS = (
-    *("features", "moments", "products carried along", "candidates' matrices", "elimination"),
-    "rest",
-)
+PARTS = ("features", "moments", "products carried along", "candidates' matrices", "elimination")
+PARTS += ("rest",)
 
 
 def run(arguments: Any) -> dict[str, Any]:
     """A row a case: the fastest of some streams, the parts of another."""
     rates = {name: multiplications_a_second(name) for name in ("float32", "float64")}
-    cases = [_case(*case, arguments.repeats, rates) for case in CASES]
-    return {"cases": cases}
+    return {"cases": [_measure(*case, arguments.repeats, rates) for case in CASES]}
 
 
-def _case(
+def _measure(
     features: int, width: int, updates: int, aim: int, repeats: int, rates: dict[str, float]
 ) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    y = rng.integers(CLASSES, size=BATCH * (updates + WARM))
-    x = (rng.normal(size=(len(y), features)) + 2 * np.eye(CLASSES, features)[y]).astype(np.float32)
-    runs = [_streamed(x, y, width) for _ in range(repeats)]
+    x, y = make_overlapping(BATCH * (updates + WARM), features)
+    x = x.astype(np.float32)
+    runs = [time_stream(x, y, width) for _ in range(repeats)]
     fastest = min(runs, key=lambda one: sum(one["times"]))
     times = fastest["times"]
     tenth = len(times) // 10
     spent: dict[str, float] = {}
-    with _watched(spent):
-        whole = sum(_streamed(x, y, width, spent)["times"])
+    with _watch(spent):
+        whole = sum(time_stream(x, y, width, spent)["times"])
     spent["elimination"] -= spent["candidates' matrices"]  # which are made inside
     spent["rest"] = whole - sum(spent.values())
     floor = multiplications(features, width)
-    answer = {
+    row = {
         "features": features,
         "width": width,
         "updates": updates,
@@ -83,11 +80,11 @@ def _case(
         },
         "millions_a_second": {name: rate / 1e6 for name, rate in rates.items()},
     }
-    report(answer)
-    return answer
+    report(row)
+    return row
 
 
-def _streamed(
+def time_stream(
     x: np.ndarray, y: np.ndarray, width: int, spent: dict[str, float] | None = None
 ) -> dict[str, Any]:
     memory = MomentMemory(CAPACITY, feature_map=RandomReLU(width))
@@ -103,7 +100,7 @@ def _streamed(
         if number + 1 == WARM and spent is not None:
             spent.clear()
         if number in (WARM + tenth, len(x) // BATCH - 1):
-            sizes.append(_held(memory))
+            sizes.append(sum(int(one.nbytes) for one in memory._state()[1].values()))
             peaks.append(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     return {
         "times": times[WARM:],
@@ -111,12 +108,6 @@ def _streamed(
         "state_bytes": sizes,
         "peak_growth_bytes": peaks[-1] - peaks[0],
     }
-
-
-def _held(memory: MomentMemory) -> int:
-    """Bytes of everything a memory keeps, rows included."""
-    _, arrays = memory._state()
-    return int(sum(one.nbytes for one in arrays.values()))
 
 
 def multiplications(features: int, width: int) -> dict[str, float]:
@@ -139,20 +130,18 @@ def multiplications_a_second(precision: str) -> float:
     """Of one thread in a product, the best of some."""
     matrix = np.random.default_rng(0).normal(size=(PRODUCT, PRODUCT)).astype(precision)
     with narrow(1):
-        return PRODUCT**3 / best(lambda: matrix @ matrix, 7, time.process_time)
+        return PRODUCT**3 / time_call(lambda: matrix @ matrix, 7, time.process_time)[0]
 
 
 @contextmanager
-def _watched(spent: dict[str, float]) -> Iterator[None]:
-    """Adds up the seconds of the parts of updates."""
+def _watch(spent: dict[str, float]) -> Iterator[None]:
+    """Add up the seconds of the parts of updates."""
 
     def timed(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*given: Any, **named: Any) -> Any:
-            begin = time.process_time()
-            try:
-                return work(*given, **named)
-            finally:
-                spent[part] = spent.get(part, 0.0) + time.process_time() - begin
+            seconds, found = time_call(partial(work, *given, **named), 1, time.process_time)
+            spent[part] = spent.get(part, 0.0) + seconds
+            return found
 
         return watched
 

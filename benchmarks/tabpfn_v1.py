@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.battery.sets import MOST_ROWS, Sources, keel_table
+from benchmarks.battery.sets import MOST_ROWS, Sources, keel_table, read_member, save_rows
 
 WEIGHTS = "tabpfn-0.1/tabpfn/models_diff/prior_diff_real_checkpoint_n_0_epoch_42.cpkt"
 #: Changes of the code: file, old text, new text.
@@ -55,24 +55,20 @@ def prepare(folder: Path) -> None:
         path.write_text(path.read_text().replace(old, new))
     (package / "models_diff").mkdir(exist_ok=True)
     with tarfile.open(folder / "tabpfn-0.1.tar.gz") as archive:
-        weights = archive.extractfile(WEIGHTS)
-        assert weights is not None
-        (package / "models_diff" / Path(WEIGHTS).name).write_bytes(weights.read())
+        (package / "models_diff" / Path(WEIGHTS).name).write_bytes(read_member(archive, WEIGHTS))
     for name in TABLES:
         write_table(Sources(folder, folder), name, folder)
 
 
 def write_table(sources: Sources, name: str, folder: Path) -> None:
     """Write rows of the most frequent classes; words as codes if indicators were too many."""
-    x, y = keel_table("balanced", name)(sources)
+    x, y = keel_table(name)(sources)
     if x.shape[1] > MOST_COLUMNS:
-        x, y = keel_table("balanced", name, codes=True)(sources)
+        x, y = keel_table(name, codes=True)(sources)
     labels, counts = np.unique(y, return_counts=True)
     kept = np.isin(y, labels[np.argsort(-counts, kind="stable")[:MOST_CLASSES]])
     rows = np.random.default_rng(0).permutation(np.flatnonzero(kept))[:MOST_ROWS]
-    np.savez_compressed(
-        folder / f"{name}.npz", x=x[rows].astype(np.float32), y=np.array(y[rows].tolist())
-    )
+    save_rows(folder / f"{name}.npz", x[rows], y[rows])
 
 
 @cache

@@ -9,11 +9,7 @@ each of three strengths C, and a table shows the best mean of them, for every me
 written as they come; a rerun continues from them.
 """
 
-import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
-from multiprocessing import get_context
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +17,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import bicore
-from benchmarks.common import Rows, report
-from benchmarks.labelling import COLD, WARM, uniform
-from bicore import Runtime
+from benchmarks.common import ONE_THREAD, Rows, report, run_jobs, time_call
+from benchmarks.labelling import COLD, NONE, WARM, uniform
 from bicore.active import query_by_variance
 
 STRENGTHS = (10.0, 100.0, 1000.0)
@@ -35,7 +30,13 @@ WITH_LABELS = {"uniform": (1, 2, 5, 10, 20), "class-balanced": (1, 2, 5, 10), "b
 WITH_LABELS |= {"bilevel, model='linear'": (1, 2), "herding per class": (1, 2, 5)}
 FIRST_ROUND = (1, 5)
 OWN = ("clusters", "reconstruction", "v-design")
-RUNTIME = Runtime("cpu", threads=1, progress=False)
+#: Options of our own methods for a pool with labels.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bilevel": {},
+    "bilevel, model='linear'": {"model": "linear"},
+    "class-balanced": {"method": "class-balanced"},
+    "herding per class": {"method": "icarl", "over": "features"},
+}
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -47,13 +48,9 @@ def run(arguments: Any) -> dict[str, Any]:
         for question, method, each in _cases()
         if rows.find(question=question, method=method, each=each, seed=seed) is None
     ]
-    over = time.time() + 60 * arguments.minutes if arguments.minutes else float("inf")
-    with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(evaluate, *job, over) for job in jobs]):
-            found = done.result()
-            if found is not None:
-                rows.add(found)
-                report(*found.values())
+    for found in run_jobs(evaluate, jobs, arguments.processes, arguments.minutes):
+        rows.add(found)
+        report(*found.values())
     return {"strengths": STRENGTHS, "rows": list(rows)}
 
 
@@ -73,81 +70,59 @@ def _load(folder: str) -> Data:
     return x, np.searchsorted(classes, labels[0]), test_x, np.searchsorted(classes, labels[1])
 
 
-def evaluate(
-    folder: str, question: str, method: str, each: int, seed: int, over: float = float("inf")
-) -> dict[str, Any] | None:
-    """One row of the record; None after the time is over."""
-    if time.time() > over:
-        return None
-    warnings.simplefilter("ignore")
+def evaluate(folder: str, question: str, method: str, each: int, seed: int) -> dict[str, Any]:
+    """One row of the record."""
     data = _load(folder)
     size = each * len(np.unique(data[1]))
-    begun = time.perf_counter()
-    if question == "rounds":
-        scores = _rounds(data, method, size, seed)
-    else:
-        choose = _with_labels if question == "pool" else _first_round
-        scores = _scores(data, choose(data, method, size, seed))
-    return {
-        "question": question,
-        "method": method,
-        "each": each,
-        "seed": seed,
-        "size": size,
-        "accuracy": scores,
-        "seconds": time.perf_counter() - begun,
-    }
+    work = {"pool": _choose_with_labels, "first round": _choose_first, "rounds": _learn}[question]
+    seconds, scores = time_call(partial(work, data, method, size, seed))
+    row = {"question": question, "method": method, "each": each, "seed": seed, "size": size}
+    return {**row, "accuracy": scores, "seconds": seconds}
 
 
-def _head(x: np.ndarray, y: np.ndarray, strength: float) -> LogisticRegression:
+def _fit(x: np.ndarray, y: np.ndarray, strength: float) -> LogisticRegression:
     return LogisticRegression(C=strength, max_iter=300).fit(x, y)
 
 
-def _scores(data: Data, rows: np.ndarray) -> list[float]:
+def _score(data: Data, rows: np.ndarray) -> list[float]:
     """The accuracy of the head with each strength."""
     x, y, test_x, test_y = data
-    return [float(_head(x[rows], y[rows], one).score(test_x, test_y)) for one in STRENGTHS]
+    return [float(_fit(x[rows], y[rows], one).score(test_x, test_y)) for one in STRENGTHS]
 
 
-def _with_labels(data: Data, method: str, size: int, seed: int) -> np.ndarray:
+def _choose_with_labels(data: Data, method: str, size: int, seed: int) -> list[float]:
     x, y = data[:2]
     if method == "uniform":
-        return np.random.default_rng(seed).choice(len(x), size, replace=False)
-    options: dict[str, Any] = {"random_state": seed, "runtime": RUNTIME}
-    if method == "herding per class":
-        return bicore.select(x, y, size, method="icarl", over="features", **options).indices
-    if method == "class-balanced":
-        options["method"] = method
-    if "linear" in method:
-        options["model"] = "linear"
-    return bicore.select(x, y, size, **options).indices
+        return _score(data, np.random.default_rng(seed).choice(len(x), size, replace=False))
+    options = {"random_state": seed, "runtime": ONE_THREAD, **OPTIONS[method]}
+    return _score(data, bicore.select(x, y, size, **options).indices)
 
 
-def _first_round(data: Data, method: str, size: int, seed: int) -> np.ndarray:
+def _choose_first(data: Data, method: str, size: int, seed: int) -> list[float]:
     x, y = data[:2]
     if method in COLD:
-        none = np.array([], dtype=int)
-        return COLD[method](x, none, size, np.random.default_rng(seed), len(np.unique(y)))
-    options = {"method": method, "random_state": seed, "runtime": RUNTIME}
-    return bicore.select(x, size=size, **options).indices
+        rng = np.random.default_rng(seed)
+        return _score(data, COLD[method](x, NONE, size, rng, len(np.unique(y))))
+    options = {"method": method, "random_state": seed, "runtime": ONE_THREAD}
+    return _score(data, bicore.select(x, size=size, **options).indices)
 
 
-def _rounds(data: Data, method: str, size: int, seed: int) -> list[list[float]]:
+def _learn(data: Data, method: str, size: int, seed: int) -> list[list[float]]:
     """The accuracy after each round; all methods begin with the same first round."""
     x, y = data[:2]
     rng = np.random.default_rng(seed)
-    labelled = COLD["k-means centres"](x, np.array([], dtype=int), size, rng, 0)
-    scores = [_scores(data, labelled)]
+    labelled = COLD["k-means centres"](x, NONE, size, rng, 0)
+    scores = [_score(data, labelled)]
     for _ in range(ROUNDS):
         if method == "uniform":
             new = uniform(x, labelled, size, rng, 0)
         elif method in WARM:
-            head = _head(x[labelled], y[labelled], ASKED)
-            new = WARM[method](x, head.predict_proba(x), labelled, size, rng)
+            odds = _fit(x[labelled], y[labelled], ASKED).predict_proba(x)
+            new = WARM[method](x, odds, labelled, size, rng)
         else:
             free = np.setdiff1d(np.arange(len(x)), labelled)
             known = (x[labelled], y[labelled], x[free], size)
-            new = free[query_by_variance(*known, random_state=seed, runtime=RUNTIME).indices]
+            new = free[query_by_variance(*known, random_state=seed, runtime=ONE_THREAD).indices]
         labelled = np.r_[labelled, new]
-        scores.append(_scores(data, labelled))
+        scores.append(_score(data, labelled))
     return scores

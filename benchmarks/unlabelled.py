@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.battery.sets import load
-from benchmarks.common import report
+from benchmarks.common import draw_split, fit_score, report, standardise
 from bicore import select
 
 SETS = (
@@ -48,30 +48,20 @@ def run(arguments: Any) -> dict[str, Any]:
 
 def _scores(x: np.ndarray, y: np.ndarray, seed: int) -> list[dict[str, Any]]:
     """The mean accuracy of the models by method, one line per size."""
-    order = np.random.default_rng(seed).permutation(len(y))
-    pool = order[: min(MOST_POOL, 2 * len(y) // 3)]
-    test = order[len(pool) :][:MOST_TEST]
-    x = x.reshape(len(x), -1)
-    spread = x[pool].std(0)
-    x = (x - x[pool].mean(0)) / np.where(spread > 0, spread, 1.0)
+    pool, test = draw_split(len(y), min(MOST_POOL, 2 * len(y) // 3), MOST_TEST, seed)
+    x = standardise(x.reshape(len(x), -1), pool)
     found = []
     for size in (one for one in SIZES if one <= len(pool) // 2):
-        picks = {
-            name: pool[select(x[pool], size=size, method=name, random_state=seed)]
-            for name in METHODS
-        }
-        scores = {name: _accuracy(x, y, own, test) for name, own in picks.items()}
+        scores = {}
+        for name in METHODS:
+            chosen = pool[select(x[pool], size=size, method=name, random_state=seed)]
+            rows = (x[chosen], y[chosen], x[test], y[test])
+            models = [
+                LogisticRegression(max_iter=1000),
+                KNeighborsClassifier(3),
+                RandomForestClassifier(100, random_state=0),
+            ]
+            own = [fit_score(model, *rows) for model in models]
+            scores[name] = round(float(np.mean(own)), 4)
         found.append({"size": size, **scores})
     return found
-
-
-def _accuracy(x: np.ndarray, y: np.ndarray, chosen: np.ndarray, test: np.ndarray) -> float:
-    if len(np.unique(y[chosen])) == 1:
-        return float((y[test] == y[chosen[0]]).mean())
-    models = (
-        LogisticRegression(max_iter=1000),
-        KNeighborsClassifier(3),
-        RandomForestClassifier(100, random_state=0),
-    )
-    scores = [model.fit(x[chosen], y[chosen]).score(x[test], y[test]) for model in models]
-    return round(float(np.mean(scores)), 4)

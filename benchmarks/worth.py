@@ -8,14 +8,16 @@ of some repeats; the smaller problem is 1000 images of MNIST. Scores of every se
 that the intervals can be computed again.
 """
 
+from collections.abc import Iterator
+from functools import partial
+from time import process_time
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from benchmarks.common import cifar_embedding, data_folder, mnist_vectors, report
-from benchmarks.exchange import timed
-from bicore import Runtime, worth
+from benchmarks.common import ONE_THREAD, cifar_embedding, data_folder, mnist_vectors, time_call
+from bicore import select, worth
 from bicore.evaluate.worth import Curve
 
 SIZES = (50, 100)
@@ -23,22 +25,24 @@ SIZES = (50, 100)
 MOST = 10_000
 
 
-def run(arguments: Any) -> dict[str, Any]:
-    folder = data_folder(arguments.data)
+def run(arguments: Any) -> Iterator[dict[str, Any]]:
+    folder, seconds = data_folder(arguments.data), []
+
+    def choose(x: np.ndarray, y: np.ndarray, size: int) -> Any:
+        work = partial(select, x.astype(np.float64), y, size, runtime=ONE_THREAD)
+        spent, coreset = time_call(work, arguments.repeats, process_time)
+        facts = {"rows": len(x), "width": x.shape[1], "size": size}
+        seconds.append({**facts, "seconds": spent})
+        return coreset
+
+    choose(*mnist_vectors(folder, "train", 1000), 100)
     train, test = cifar_embedding(folder, "train"), cifar_embedding(folder, "test")
-    rows, seconds = [], []
-    x, y = mnist_vectors(folder, "train", 1000)
-    spent, _ = timed(x.astype(np.float64), y, 100, arguments.repeats)
-    seconds.append({"rows": 1000, "width": x.shape[1], "size": 100, "seconds": spent})
     for size in SIZES:
-        spent, coreset = timed(*train, size, arguments.repeats)
-        seconds.append({"rows": 50_000, "width": 256, "size": size, "seconds": spent})
-        rows.append(_worth(train, test, coreset))
-        report(rows[-1], seconds)
-    return {"rows": rows, "seconds": seconds}
+        yield _measure(train, test, choose(*train, size))
+    return {"seconds": seconds}
 
 
-def _worth(train: Any, test: Any, coreset: Any) -> dict[str, Any]:
+def _measure(train: Any, test: Any, coreset: Any) -> dict[str, Any]:
     """The numbers with their intervals, and the scores of every seed behind them."""
     curves: dict[str, Any] = {}
     answer = Curve.equivalent
@@ -48,8 +52,8 @@ def _worth(train: Any, test: Any, coreset: Any) -> dict[str, Any]:
         curves[baseline] = {"chosen": np.asarray(curve.chosen).tolist(), "random": random}
         return answer(curve, baseline, size)
 
-    runtime = Runtime("cpu", "float64", progress=False, threads=1)
+    options = {"test": test, "judge": "logistic", "most": MOST, "runtime": ONE_THREAD}
     with mock.patch.object(Curve, "equivalent", keep):
-        found = worth(*train, coreset, test=test, judge="logistic", most=MOST, runtime=runtime)
+        found = worth(*train, coreset, **options)
     worths = {own.baseline: [own.rows, own.low, own.high] for own in found.baselines}
     return {"size": len(coreset), "score": found.score, "worth": worths, "scores": curves}

@@ -8,8 +8,8 @@ import os
 import pickle
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +21,11 @@ import torch
 from benchmarks import __main__ as command
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import LARGE
-from benchmarks.busy import Problem
+from benchmarks.busy import Problem, load_mnist
 from benchmarks.comparison_embedding import PARTS
 from benchmarks.comparison_images import PROTOCOL
 from benchmarks.hard import PROBLEMS
+from bicore import select
 from tests.fuzzing import idx
 
 ROOT = Path(__file__).parents[1]
@@ -62,15 +63,12 @@ def data(tmp_path_factory):
     return folder
 
 
-def in_this_process(patch, module):
+def in_this_process(patch):
     """Threads instead of processes, so that the small constants hold there too."""
     usual, threads = multiprocessing.get_context, SimpleNamespace(Pool=ThreadPool)
     patch.setattr(
         multiprocessing, "get_context", lambda way=None: threads if way == "spawn" else usual(way)
     )
-    if hasattr(module, "ProcessPoolExecutor"):
-        patch.setattr(module, "ProcessPoolExecutor", lambda count, context: ThreadPoolExecutor(1))
-        patch.setattr(module, "get_context", lambda way: None)
 
 
 def tabpfn(folder, device, x, y, test_x, classes, with_test):
@@ -85,8 +83,8 @@ def two_classes(sources):
 
 
 HARD = tuple(replace(one, read=two_classes, size=8) for one in PROBLEMS[1:])
-BUSY = (Problem("small", "mnist(100)", "select(data, size=3, runtime=runtime)"),)
-PART = {"pool": 60, "sizes": {4: 1}}
+BUSY = (Problem("small", partial(select, size=3), partial(load_mnist, 100)),)
+PART = {"pool": 60, "sizes": (4,)}
 BATTERY = PROTOCOLS | {"aside": replace(PROTOCOLS["kept"], sets=("wine",), seeds=1)}
 DRIFT = {"benchmarks.drift.ROWS": 400, "benchmarks.drift.CAPACITY": 10}
 #: By name: further words of the command, and constants of its module (or of the one that is named).
@@ -94,7 +92,9 @@ SMALL = {
     "selection": ([], {"POINTS": 100, "SIZES": (5, 6), "SCALING_SIZES": (4, 8), "ENGINES": [],
                        "AUTHORS": {5: {"seconds": 1.0}, 6: {"seconds": 1.0}}}),
     "busy": ([], {"PROBLEMS": BUSY}),
-    "regulariser": ([], {"POINTS": 100, "SIZES": (4, 6), "GRID": (0.1, 1.0)}),
+    "regulariser": (
+        [], {"benchmarks.selection.POINTS": 100, "SIZES": (4, 6), "GRID": (0.1, 1.0)}
+    ),
     "memory": ([], {"CASES": ((60, 8, "squared"), (50, 4, "cross-entropy"))}),
     "kernels": ([], {"IMAGES": 60}),
     "ablation": ([], {"POOL": 100, "SIZES": (5, 20)}),
@@ -118,7 +118,8 @@ SMALL = {
         {"SIZES": (2, 4), "POOLS": (12,), "UNIFORM_POOL": 12, "TESTED": 6, "STRIP": 6},
     ),
     "pooled_whole": (["--cache", "strips", "--pool", "20"], {"KNOWN": 12, "SIZES": (2, 4),
-                     "CANDIDATES": 5, "STARTS": 2, "STRIP": 10, "FIRST_TESTED": 10}),
+                     "CANDIDATES": 5, "STARTS": 2, "FIRST_TESTED": 10,
+                     "benchmarks.pooled_regression.SIZES": (2, 4)}),
     "strategies": ([], {"POOL": 100, "SIZES": (6, 30), "ROUNDS": {6: None}, "WEIGHED": (6,)}),
     "exchange": ([], {"PROBLEMS": (("MNIST", 80, 5, {"rule": "gain"}, 2.0, 1),
                                    ("embedding", 90, 5, {"kernel": "linear"}, None, 1))}),
@@ -161,8 +162,8 @@ def test_a_benchmark_runs_to_its_end(name, data, tmp_path, monkeypatch, capsys):
     if name in NEEDED:
         pytest.importorskip(NEEDED[name])
     words, constants = SMALL[name]
-    module = importlib.import_module(f"benchmarks.{name}")
-    in_this_process(monkeypatch, module)
+    importlib.import_module(f"benchmarks.{name}")
+    in_this_process(monkeypatch)
     for constant, value in constants.items():
         where = constant if "." in constant else f"benchmarks.{name}.{constant}"
         monkeypatch.setattr(where, value)

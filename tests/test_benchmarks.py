@@ -13,7 +13,7 @@ import pytest
 from benchmarks.__main__ import _public
 from benchmarks.check import slower
 from benchmarks.common import write_record
-from benchmarks.moment_weights import learnt
+from benchmarks.moment_weights import learn_weights
 from benchmarks.page import PAGES
 from benchmarks.pages import render
 from bicore.moments.ridge import Candidates
@@ -87,7 +87,7 @@ def test_weights_of_a_moment_memory_lower_its_objective_as_a_weighted_fit_says()
     x, y = digits()
     memory = MomentMemory(12)
     memory.update(x[:200], y[:200])
-    weights, before, after = learnt(memory)
+    weights, before, after = learn_weights(memory)
     assert after < before
     # Equal weights: the objective is that of the memory's own candidates.
     outer = memory._outer(memory.moments)

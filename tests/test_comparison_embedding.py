@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import comparison_embedding
+from benchmarks import common, comparison_embedding
 from benchmarks.comparison_embedding import Part, run
 from benchmarks.comparison_page import complete_seeds
 from bicore.evaluate.models import RidgeJudge
@@ -24,9 +24,9 @@ def folder(tmp_path, monkeypatch):
         y = np.arange(rows) % 2
         x = (rng.normal(size=(rows, 3)) + 3 * y[:, None]).astype(np.float32)
         np.savez(tmp_path / "cifar10-embedding" / f"{name}.npz", x=x, y=y.astype(np.uint8))
-    part = Part(30, {4: 2, 6: 1}, ("uniform", "class-balanced"), (RidgeJudge(Linear()),), {})
+    part = Part(30, (4, 6), ("uniform", "class-balanced"), (RidgeJudge(Linear()),))
     monkeypatch.setattr(comparison_embedding, "PARTS", {"pools": part})
-    monkeypatch.setattr(comparison_embedding, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(common, "RECORDS", tmp_path / "records")
     return tmp_path
 
 
@@ -54,7 +54,7 @@ def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
     assert cells(first) == [("uniform", 4, 0), ("uniform", 6, 0)]
     capsys.readouterr()
     whole = run(asked(folder))
-    assert len(cells(whole)) == 6  # of the larger size one seed
+    assert len(cells(whole)) == 8
     assert "uniform, 4 points, seed 0" not in capsys.readouterr().err
     run(asked(folder))
     assert capsys.readouterr().err == ""

@@ -1,7 +1,7 @@
-"""Memories in front of rows that come class by class: as tasks, or as a stream.
+"""Memories of rows that come class by class: as tasks, or as a stream.
 
-What a memory ends with is judged by the problem of all classes, of which every part that it chose
-from showed a few: a selection that only tells those apart is found out.
+The rows that a memory ends with are evaluated on the problem of all classes, of which every part
+that it chose from showed a few: a selection that only separates those scores badly.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import feed
 from bicore import Dataset
 from bicore.methods.registry import build_selector
 from bicore.runtime.context import Context
@@ -31,7 +32,7 @@ BUFFERS: dict[str, Callable[[int, int], Buffer]] = {
 
 @dataclass(frozen=True, eq=False)
 class Picks:
-    """Rows of a pool that were chosen, by whatever means."""
+    """Chosen rows of a pool."""
 
     indices: np.ndarray
     weights: np.ndarray
@@ -50,7 +51,6 @@ def replay(
     """Tasks of two classes each (the first ones of three if the number is odd), in an order that
     the seed draws; earlier tasks shrink as the library has it."""
     memory = ReplayMemory(build_selector(name, **options), capacity, random_state=seed)
-    assert data.y is not None
     order = _class_order(data.y, seed)
     tasks = [
         np.flatnonzero(np.isin(data.y, classes))
@@ -61,33 +61,28 @@ def replay(
     indices = [rows[task.ids] for rows, task in zip(tasks, memory.tasks, strict=True)]
     # as in the rehearsal loss: the mean of a task counts as much as that of any other
     weights = [np.full(len(own), 1 / len(own)) for own in indices]
-    return Picks(np.concatenate(indices), np.concatenate(weights), _kernel(memory.selector))
+    return Picks(np.concatenate(indices), np.concatenate(weights), _kernel_name(memory))
 
 
 def stream(
     name: str, options: dict[str, Any], data: Dataset, capacity: int, seed: int, context: Context
 ) -> Picks:
     """Batches of a stream that is sorted by class, in an order that the seed draws."""
-    buffer: Buffer
     if name in BUFFERS:
         buffer = BUFFERS[name](capacity, seed)
     else:
         buffer = MergeReduce(build_selector(name, **options), capacity, slots=1, random_state=seed)
-    assert data.y is not None
     place = np.argsort(_class_order(data.y, seed))
     codes = np.unique(data.y, return_inverse=True)[1]
     order = np.argsort(place[codes], kind="stable")
-    for start in range(0, len(order), BATCH):
-        rows = order[start : start + BATCH]
-        buffer.update(data.x[rows], data.y[rows], model=context)
-    kept = buffer.snapshot()
-    return Picks(order[kept.ids], kept.weights, _kernel(getattr(buffer, "selector", None)))
+    kept = feed(buffer, data.x[order], data.y[order], BATCH, model=context).snapshot()
+    return Picks(order[kept.ids], kept.weights, _kernel_name(buffer))
 
 
 def _class_order(y: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng((seed, len(y))).permutation(np.unique(y))
 
 
-def _kernel(selector: Any) -> str | None:
-    kernel = getattr(selector, "kernel", None)
+def _kernel_name(memory: Any) -> str | None:
+    kernel = getattr(getattr(memory, "selector", None), "kernel", None)
     return None if kernel is None else str(kernel.name)

@@ -1,4 +1,4 @@
-"""Which sets, sizes, methods and judges belong together."""
+"""Which sets, sizes, methods and evaluation models belong together."""
 
 from __future__ import annotations
 
@@ -13,20 +13,29 @@ from bicore.kernels.classical import Laplace
 from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 from bicore.kernels.tangent import fully_connected
 
-#: Methods by name: a name of ``bicore.methods.METHODS``, options, and whether rows of a table are
-#: given to it with standardised columns. What is left to itself sees the rows as they are.
+#: A name of ``bicore.methods.METHODS``, options, and whether the columns of a table are
+#: standardised for it; otherwise it sees the rows as they are.
 Method = tuple[str, dict[str, Any], bool]
 #: Option of methods within each class, with as many points per class as its share of the rows.
 PER_CLASS = {"per_class": "proportional"}
 
-OURS: dict[str, Method] = {"default": ("bilevel", {}, False)}
+
+def _ours(scaled: bool = False, **options: Any) -> Method:
+    return "bilevel", options, scaled
+
+
+def _paper(scaled: bool = True, **options: Any) -> Method:
+    return "bilevel-ntk", options, scaled
+
+
+OURS: dict[str, Method] = {"default": _ours()}
 CHANCE: dict[str, Method] = {
     "uniform": ("uniform", {}, True),
     "class-balanced": ("class-balanced", {}, True),
 }
-RIVALS: dict[str, Method] = {
+BASELINES: dict[str, Method] = {
     **CHANCE,
-    "paper": ("bilevel-ntk", {}, True),
+    "paper": _paper(),
     "k-means": ("k-means-features", {}, True),
     "facility location": ("facility-location", {}, True),
     "herding": ("herding-features", {}, True),
@@ -38,59 +47,42 @@ RIVALS: dict[str, Method] = {
 VARIANTS: dict[str, Method] = {
     **OURS,
     **CHANCE,
-    "labels as given": ("bilevel", {"smooth_labels": False}, False),
-    "labels smoothed": ("bilevel", {"smooth_labels": True}, False),
-    "greedy": ("bilevel", {"strategy": "greedy"}, False),
-    "greedy, gain": ("bilevel", {"strategy": "greedy", "rule": "gain"}, False),
-    "elimination, gain": ("bilevel", {"strategy": "elimination", "rule": "gain"}, False),
-    "exchange": ("bilevel", {"strategy": "exchange"}, False),
-    "laplace, standardised": ("bilevel", {"kernel": "laplace"}, True),
-    "rbf, standardised": ("bilevel", {"kernel": "rbf"}, True),
-    "ntk, standardised": ("bilevel", {"kernel": "ntk"}, True),
-    "linear, standardised": ("bilevel", {"kernel": "linear"}, True),
-    "equal classes": ("bilevel", {"prior": "equal"}, False),
-    "final weights": ("bilevel", {"weighting": "final"}, False),
-    "cross-entropy": ("bilevel", {"loss": "cross-entropy"}, False),
+    "labels as given": _ours(smooth_labels=False),
+    "labels smoothed": _ours(smooth_labels=True),
+    "greedy": _ours(strategy="greedy"),
+    "greedy, gain": _ours(strategy="greedy", rule="gain"),
+    "elimination, gain": _ours(strategy="elimination", rule="gain"),
+    "exchange": _ours(strategy="exchange"),
+    "laplace, standardised": _ours(True, kernel="laplace"),
+    "rbf, standardised": _ours(True, kernel="rbf"),
+    "ntk, standardised": _ours(True, kernel="ntk"),
+    "linear, standardised": _ours(True, kernel="linear"),
+    "equal classes": _ours(prior="equal"),
+    "final weights": _ours(weighting="final"),
+    "cross-entropy": _ours(loss="cross-entropy"),
 }
 #: In a memory: greedy by the gradient with labels as given, unless a name says otherwise.
 NORMALISED = Normalised(fully_connected())
+STANDARDISED = Standardised(NORMALISED)
 INPUTS_TOO = Smoothed(share=0.0, inputs=1.0, doubt=False)
 MEMORIES: dict[str, Method] = {
     **OURS,
     **CHANCE,
-    "paper": ("bilevel-ntk", {}, True),
-    "normalised": ("bilevel-ntk", {"kernel": NORMALISED}, True),
-    "normalised, gain": ("bilevel-ntk", {"kernel": NORMALISED, "rule": "gain"}, True),
-    "normalised, elimination": (
-        "bilevel-ntk",
-        {"kernel": NORMALISED, "rule": "gain", "strategy": "elimination"},
-        True,
+    "paper": _paper(),
+    "normalised": _paper(kernel=NORMALISED),
+    "normalised, gain": _paper(kernel=NORMALISED, rule="gain"),
+    "normalised, elimination": _paper(kernel=NORMALISED, rule="gain", strategy="elimination"),
+    "normalised, exchange": _paper(kernel=NORMALISED, strategy="exchange"),
+    # rows as they are, which is what a memory sees
+    "auto": _paper(False, kernel="auto"),
+    "auto, gain": _paper(False, kernel="auto", rule="gain"),
+    "standardised": _paper(False, kernel=STANDARDISED),
+    "standardised, equal classes": _paper(False, kernel=STANDARDISED, prior="equal"),
+    "standardised, inputs too": _paper(
+        False, kernel=STANDARDISED, targets=INPUTS_TOO, quotas="balanced"
     ),
-    "normalised, exchange": ("bilevel-ntk", {"kernel": NORMALISED, "strategy": "exchange"}, True),
-    # of rows as they are, which is what a memory sees
-    "auto": ("bilevel-ntk", {"kernel": "auto"}, False),
-    "auto, gain": ("bilevel-ntk", {"kernel": "auto", "rule": "gain"}, False),
-    "standardised": ("bilevel-ntk", {"kernel": Standardised(NORMALISED)}, False),
-    "standardised, equal classes": (
-        "bilevel-ntk",
-        {"kernel": Standardised(NORMALISED), "prior": "equal"},
-        False,
-    ),
-    "standardised, inputs too": (
-        "bilevel-ntk",
-        {"kernel": Standardised(NORMALISED), "targets": INPUTS_TOO, "quotas": "balanced"},
-        False,
-    ),
-    "standardised laplace": (
-        "bilevel-ntk",
-        {"kernel": Standardised(Laplace()), "quotas": "balanced"},
-        False,
-    ),
-    "laplace of unit rows": (
-        "bilevel-ntk",
-        {"kernel": UnitRows(Laplace()), "quotas": "balanced"},
-        False,
-    ),
+    "standardised laplace": _paper(False, kernel=Standardised(Laplace()), quotas="balanced"),
+    "laplace of unit rows": _paper(False, kernel=UnitRows(Laplace()), quotas="balanced"),
 }
 RESERVOIRS: dict[str, Method] = {
     "reservoir": ("reservoir", {}, True),
@@ -141,10 +133,10 @@ _TASKS = ("digits", "vehicle", "satimage", "vowel", "mnist", "embedding", "reute
 
 PROTOCOLS: dict[str, Protocol] = {
     "variants": Protocol(_KEPT, VARIANTS, QUICK_JUDGES, seeds=5),
-    "kept": Protocol(_KEPT, OURS | RIVALS, TABLE_JUDGES),
-    "aside": Protocol(_ASIDE, OURS | RIVALS, TABLE_JUDGES),
+    "kept": Protocol(_KEPT, OURS | BASELINES, TABLE_JUDGES),
+    "aside": Protocol(_ASIDE, OURS | BASELINES, TABLE_JUDGES),
     "images": Protocol(
-        ("mnist", "cifar10"), OURS | RIVALS, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
+        ("mnist", "cifar10"), OURS | BASELINES, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
     ),
     "wrong-labels": Protocol(
         _CLASSES,

