@@ -55,9 +55,8 @@ class BatchBALDChoice(Choice):
                 network = self._train(row, job, task.train[labelled], validation)
                 found = accuracy(network, [task.test], job.device, job.fast)[0]
                 accuracies.append((len(labelled), found))
-                labelled = np.concatenate(
-                    [labelled, self._acquire(network, task.train.x, labelled, job)]
-                )
+                new = self._acquire(network, task.train.x, labelled, job)
+                labelled = np.concatenate([labelled, new])
             chosen = labelled[:size]
             facts = {"acquisition": [pair for pair in accuracies if pair[0] <= size]}
             yield Subset(task.train[chosen], np.ones(size), chosen, facts)
@@ -94,9 +93,5 @@ class BatchBALDChoice(Choice):
         left = np.setdiff1d(np.arange(len(x)), labelled)
         selector = BatchBALD(self.draws, self.configurations)
         seed = job.seed + 1000 * len(labelled)  # other masks and samples for every batch
-        context = context_of(job.device, network)
-        picked = selector.select(
-            Dataset(x[left]), self.batch, random_state=seed, **context.keywords
-        )
-        rows: np.ndarray = left[picked.indices]
-        return rows
+        options = {"random_state": seed, "model": context_of(job.device, network)}
+        return left[selector.select(Dataset(x[left]), self.batch, **options).indices]

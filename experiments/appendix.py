@@ -88,11 +88,11 @@ def _marks(found: list[Cell], cell: Cell) -> str:
 
 def _legend(found: list[Cell]) -> str:
     """Which rows the marks compare with, and how many comparisons that makes."""
-    names = list(dict.fromkeys(other.title for cell in found for other in _references(found, cell)))
-    count = sum(bool(mark(cell, other)) for cell in found for other in _references(found, cell))
+    pairs = [(cell, other) for cell in found for other in _references(found, cell)]
+    count = sum(bool(mark(*pair)) for pair in pairs)
     if not count:
         return ""
-    compared = ", then ".join(f"*{name}*" for name in names)
+    compared = ", then ".join(f"*{key}*" for key in dict.fromkeys(one.row.key for _, one in pairs))
     return f"Marks: compared with {compared}; {count} comparisons.\n"
 
 

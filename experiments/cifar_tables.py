@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from experiments import summary
-from experiments.cifar import EVERY, HIGHER, LOW, LOWER, MEMORY, OTHERS, Plan, Table
-from experiments.continual import RECALIBRATED, ContinualRow
+from experiments import cifar, summary
+from experiments.cifar import EVERY, HIGHER, LOW, LOWER, MEMORY, OTHERS, Plan
+from experiments.continual import RECALIBRATED
 from experiments.methods import (
     continual_row,
     continual_rows,
-    coreset_row,
-    counted,
     imbalanced_rows,
     moment_rows,
     stream_row,
     summary_rows,
+    with_counted_batches,
 )
 from experiments.networks import GROUPED_RESIDUAL, NORMALISED_RESIDUAL
 from experiments.paper import published
@@ -24,18 +24,17 @@ from experiments.rows import Row, Source, experiment
 from experiments.selections import PenaltyRow
 from experiments.selectors import (
     CORESET,
+    DIRECTIONS_CORESET,
+    EMBEDDING_CORESET,
     RBF_CORESET,
     UNIFORM,
-    ByDirections,
-    ByEmbedding,
     Named,
-    Picker,
     Proxy,
 )
 from experiments.stores import RESERVOIR, ByMoments, ByNetwork
-from experiments.streaming import Optimiser, StreamRow, Weighting
+from experiments.streaming import Weighting
 
-#: Epochs a task, and by how much fewer steps a batch, of the runs that look for β.
+#: Epochs a task, and by how much fewer steps a batch, of the runs that search β.
 BETA_EPOCHS = 80
 FEWER_STEPS = 3
 #: β of the paper's rows where they are not the usual ones.
@@ -69,21 +68,18 @@ EQUAL_MOMENTS = {
     key.replace("Moments, ", "Moments, equal prior, "): replace(store, prior="equal")
     for key, store in MOMENTS.items()
 }
-#: Both streams begin every batch with a fresh optimiser, as in the authors' code, but where a row
-#: says otherwise.
-IMBALANCED: dict[str, Any] = {"steps": 150, "slots": 1, "optimiser": Optimiser.FRESH}
-BALANCED: dict[str, Any] = {"steps": 40, "slots": 10, "optimiser": Optimiser.FRESH}
+#: Both streams begin every batch with a fresh optimiser, as in the authors' code, unless a row says
+#: otherwise.
+IMBALANCED: dict[str, Any] = {"steps": 150, "slots": 1, "fresh": True}
+BALANCED: dict[str, Any] = {"steps": 40, "slots": 10, "fresh": True}
+
+_row = partial(continual_row, SPLIT_CIFAR, MEMORY)
+_plan = partial(Plan, cifar.CONTINUAL)
+#: The paper says that it fails on CIFAR-10.
+_RBF = _plan(_row("Coreset RBF", RBF_CORESET))
 
 
-def _row(key: str, picker: Picker | None, **facts: Any) -> ContinualRow:
-    return continual_row(SPLIT_CIFAR, MEMORY, key, picker, **facts)
-
-
-def _plan(row: ContinualRow, **how: Any) -> Plan[ContinualRow]:
-    return Plan(Table.CONTINUAL, row, **how)
-
-
-def continual_plans() -> list[Plan[ContinualRow]]:
+def continual_plans() -> list[Plan]:
     """The paper's rows, and our own."""
     matching, scaled = "Gradient matching", Named("gradient-matching", scaled=True)
     paper = published("continual_learning", matching, SPLIT_CIFAR)
@@ -101,116 +97,107 @@ def continual_plans() -> list[Plan[ContinualRow]]:
     ]
 
 
-def _normalised() -> list[Plan[ContinualRow]]:
+def _normalised() -> list[Plan]:
     """A network as one would train it today, normalised: on the memory of the paper's rows, and
     with its own embedding as the proxy.
 
-    A network that has fitted a task seems to tell its points apart by what is odd in them, and
-    their directions by what is common.
+    A network that has fitted a task seems to separate its points by what is odd in them, and their
+    directions by what is common.
     """
-    facts: dict[str, Any] = {"network": NORMALISED_RESIDUAL, "reference": True}
+    row = partial(_row, network=NORMALISED_RESIDUAL)
     name = "Coreset, normalised network"
     directions = f"{name}, directions of its embedding as the proxy"
     coresets = [
-        _row(name, CORESET, **facts),
-        _row(f"{name}, its embedding as the proxy", ByEmbedding(), **facts),
-        _row(directions, ByDirections(), penalty=DIRECTIONS_PENALTY, **facts),
+        row(name, CORESET),
+        row(f"{name}, its embedding as the proxy", EMBEDDING_CORESET),
+        row(directions, DIRECTIONS_CORESET, penalty=DIRECTIONS_PENALTY),
     ]
-    uniform = _row("Uniform sampling, normalised network", UNIFORM, network=NORMALISED_RESIDUAL)
     return [
-        _plan(uniform, follows="Uniform sampling"),
-        *(_plan(row, follows="Coreset") for row in coresets),
+        _plan(row("Uniform sampling, normalised network", UNIFORM), follows="Uniform sampling"),
+        *(_plan(replace(one, reference=True), follows="Coreset") for one in coresets),
     ]
 
 
-def normalised_plans() -> list[Plan[ContinualRow]]:
+def normalised_plans() -> list[Plan]:
     """Does a coreset win with a normalised network? Its statistics are those of a batch and all of
     the memory together; or groups of channels are normalised, and nothing is shared."""
-    ways: dict[str, dict[str, Any]] = {
-        "Uniform sampling": {"picker": UNIFORM},
-        "Coreset": {"picker": CORESET, "reference": True},
-        "Joint moments, random convolutions": {"picker": None, "jointly": CONVOLUTIONS},
+    ways = {
+        "Uniform sampling": UNIFORM,
+        "Coreset": CORESET,
+        "Joint moments, random convolutions": replace(CONVOLUTIONS, jointly=True),
     }
+    plan, row = partial(Plan, cifar.NORMALISED), partial(_row, epochs=NORMALISED_EPOCHS)
     plans = []
     for network in (NORMALISED_RESIDUAL, GROUPED_RESIDUAL):
         shared = network is NORMALISED_RESIDUAL
-        facts = {"network": network, "epochs": NORMALISED_EPOCHS, "recalibrated": shared}
-        for key, way in ways.items():
-            row = _row(f"{key}, {network.normalised}", **way, **facts)
-            plans.append(Plan(Table.NORMALISED, row, LOWER, () if shared else HIGHER))
-    facts = {"epochs": NORMALISED_EPOCHS, "recalibrated": True, "network": NORMALISED_RESIDUAL}
-    embedded = _row("Coreset, its embedding as the proxy, BatchNorm", ByEmbedding(), **facts)
-    return [*plans, Plan(Table.NORMALISED, embedded, follows="Coreset, BatchNorm")]
+        for key, how in ways.items():
+            facts = {"network": network, "recalibrated": shared, "reference": key == "Coreset"}
+            one = row(f"{key}, {network.normalised}", how, **facts)
+            plans.append(plan(one, LOWER, () if shared else HIGHER))
+    facts = {"network": NORMALISED_RESIDUAL, "recalibrated": True}
+    embedded = row("Coreset, its embedding as the proxy, BatchNorm", EMBEDDING_CORESET, **facts)
+    return [*plans, plan(embedded, follows="Coreset, BatchNorm")]
 
 
-def _rbf() -> Plan[ContinualRow]:
-    """Which the paper says fails on CIFAR-10."""
-    return _plan(_row("Coreset RBF", RBF_CORESET))
-
-
-def imbalanced_plans() -> list[Plan[StreamRow]]:
+def imbalanced_plans() -> list[Plan]:
     """The paper's rows, and our own: slots that count for their batches, the RBF kernel, memories
     by moments, and one optimiser that lasts through the stream."""
+    plan = partial(Plan, cifar.IMBALANCED)
     reservoir, balanced, coreset = (
         replace(row, **IMBALANCED) for row in imbalanced_rows(IMBALANCED_CIFAR, MEMORY)
     )
-    lasting = {"optimiser": Optimiser.LASTING, "paper": None, "reference": False}
+    lasting = {"fresh": False, "paper": None, "reference": False}
     sampled = reservoir.variant("Reservoir, one optimiser", **lasting)
     weighted = balanced.variant(
         "CBRS, one optimiser, weights of the stream", weighting=Weighting.SHARE, **lasting
     )
     by_proxy = coreset.variant("Coreset, λ by the proxy, one optimiser", **lasting)
-    rbf = coreset_row(IMBALANCED_CIFAR, MEMORY, "Coreset RBF", RBF_CORESET, **IMBALANCED)
+    rbf = stream_row(IMBALANCED_CIFAR, MEMORY, "Coreset RBF", RBF_CORESET, **IMBALANCED)
     moments = moment_rows(IMBALANCED_CIFAR, MEMORY, EQUAL_MOMENTS, EQUAL_CONVOLUTIONS, **IMBALANCED)
-    by_sample = Plan(Table.IMBALANCED, reservoir, LOWER)
-    by_coreset = Plan(Table.IMBALANCED, coreset, HIGHER)
-    by_moments = [Plan(Table.IMBALANCED, row, LOWER) for row in moments]
+    by_sample, by_coreset = plan(reservoir, LOWER), plan(coreset, HIGHER)
+    by_moments = [plan(row, LOWER) for row in moments]
     return [
         by_sample,
-        Plan(Table.IMBALANCED, balanced, LOWER),
+        plan(balanced, LOWER),
         by_coreset,
-        Plan(Table.IMBALANCED, counted(coreset), LOWER),
-        Plan(Table.IMBALANCED, rbf, LOWER),
+        plan(with_counted_batches(coreset), LOWER),
+        plan(rbf, LOWER),
         *by_moments,
-        *(grouped(plan) for plan in (by_sample, by_coreset, by_moments[0])),
-        Plan(Table.IMBALANCED, sampled, LOW),
-        Plan(Table.IMBALANCED, weighted, LOW),
-        Plan(Table.IMBALANCED, coreset.variant("Coreset, one optimiser", **lasting), LOWER),
-        Plan(Table.IMBALANCED, by_proxy, LOWER, by_proxy=True),
+        *map(with_groups, (by_sample, by_coreset, by_moments[0])),
+        plan(sampled, LOW),
+        plan(weighted, LOW),
+        plan(coreset.variant("Coreset, one optimiser", **lasting), LOWER),
+        plan(by_proxy, LOWER, by_proxy=True),
     ]
 
 
-def balanced_plans() -> list[Plan[StreamRow]]:
+def balanced_plans() -> list[Plan]:
     """The paper's negative result; the RBF kernel, which it says fails; and memories by moments."""
-
-    def row(key: str, picker: Picker, **facts: Any) -> StreamRow:
-        return coreset_row(SPLIT_CIFAR, MEMORY, key, picker, **BALANCED, **facts)
-
+    plan = partial(Plan, cifar.STREAMING)
+    row = partial(stream_row, SPLIT_CIFAR, MEMORY, **BALANCED)
     coreset = row("Streaming coreset", CORESET, reference=True)
-    reservoir = stream_row(SPLIT_CIFAR, MEMORY, "Reservoir sampling", RESERVOIR, **BALANCED)
     moments = moment_rows(SPLIT_CIFAR, MEMORY, MOMENTS, CONVOLUTIONS, **BALANCED)
-    by_sample = Plan(Table.STREAMING, reservoir)
-    by_coreset = Plan(Table.STREAMING, coreset, HIGHER)
-    by_moments = [Plan(Table.STREAMING, row) for row in moments]
+    by_sample, by_coreset = plan(row("Reservoir sampling", RESERVOIR)), plan(coreset, HIGHER)
+    by_moments = list(map(plan, moments))
     return [
         by_sample,
         by_coreset,
-        Plan(Table.STREAMING, row("Streaming coreset RBF", RBF_CORESET)),
-        Plan(Table.STREAMING, counted(coreset)),
+        plan(row("Streaming coreset RBF", RBF_CORESET)),
+        plan(with_counted_batches(coreset)),
         *by_moments,
-        *(grouped(plan) for plan in (by_sample, by_coreset, by_moments[0])),
+        *map(with_groups, (by_sample, by_coreset, by_moments[0])),
     ]
 
 
-def grouped(plan: Plan[StreamRow]) -> Plan[StreamRow]:
+def with_groups(plan: Plan) -> Plan:
     """The same row with a network whose groups of channels are normalised; it tries the same β."""
     key = f"{plan.row.key}, GroupNorm"
     return replace(plan, row=plan.row.variant(key, network=GROUPED_RESIDUAL, paper=None))
 
 
-def every_plan() -> Sequence[Plan[Any]]:
-    """All rows whose β are looked for."""
-    return [*continual_plans(), _rbf(), *normalised_plans(), *imbalanced_plans(), *balanced_plans()]
+def every_plan() -> Sequence[Plan]:
+    """All rows whose β are searched."""
+    return [*continual_plans(), _RBF, *normalised_plans(), *imbalanced_plans(), *balanced_plans()]
 
 
 @experiment("cifar-penalty", "SplitCIFAR-10: λ by the proxy's held-out loss", one_seed=True)
@@ -227,7 +214,7 @@ def penalty_experiment() -> list[Row]:
 )
 def beta_experiment() -> list[Row]:
     """β on held-out points with one seed and fewer epochs."""
-    epochs = {BETA_EPOCHS: [*continual_plans(), _rbf()], NORMALISED_EPOCHS // 2: normalised_plans()}
+    epochs = {BETA_EPOCHS: [*continual_plans(), _RBF], NORMALISED_EPOCHS // 2: normalised_plans()}
     return [
         plan.searching(epochs=few)
         for few, plans in epochs.items()
@@ -266,8 +253,8 @@ def normalised_experiment() -> list[Row]:
     the memory."""
     rows = [plan.build() for plan in normalised_plans()]
     again = [
-        replace(
-            row.variant(f"{row.key} recalibrated"),
+        row.variant(
+            f"{row.key} recalibrated",
             source=Source("cifar-normalised", row.key, RECALIBRATED),
             network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
         )
@@ -295,4 +282,4 @@ def proxy_experiment() -> list[Row]:
         replace(plans[key].build(), paper=None, source=Source("cifar-continual", key))
         for key in ("Uniform sampling", "Coreset")
     ]
-    return [*shown, _rbf().build()]
+    return [*shown, _RBF.build()]

@@ -1,25 +1,31 @@
 """Rows that rehearse, their learners on the way through tasks, batches or epochs, and checkpoints.
 
-The state of a run is a file of tensors, written next to the old one and renamed; reading it runs
+The state of a run is a file of tensors, written to a temporary file and renamed; reading it runs
 nothing. A run that was stopped continues from it, and it is removed when the run is recorded.
 """
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import torch
 
+from bicore.files import replacing
 from experiments.networks import Architecture
 from experiments.records import file_name
 from experiments.rows import Job, Row, Trials
 from experiments.selectors import LAMBDA
+from experiments.stores import Room, Store
 from experiments.training import EPOCHS, Cohort, Learner, Memory, build
+
+#: Reads a memory that a checkpoint wrote.
+Load = Callable[[Path], Any]
 
 
 def checkpoint_folder() -> Path:
@@ -28,27 +34,15 @@ def checkpoint_folder() -> Path:
     return Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints"))
 
 
-def once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Tensors that are made by the process that asks first, and read by the others, who wait for
-    it."""
+def make_once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Tensors that are made by the process that asks first, and read by the others, which wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not path.exists():
-            beside = path.with_suffix(".part")
-            torch.save(make(), beside)
-            beside.replace(path)
-    found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return found
-
-
-class Kept(Protocol):
-    """A memory or a buffer."""
-
-    def save(self, path: str | os.PathLike[str]) -> Path: ...
-
-
-Keeper = TypeVar("Keeper", bound=Kept)
+            with replacing(path) as beside:
+                torch.save(make(), beside)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 @dataclass
@@ -64,7 +58,7 @@ class Place:
 
 @dataclass
 class Checkpoint:
-    """Where a run of several learners stands, and everything that changes."""
+    """Where the state of a run of several learners is saved."""
 
     folder: Path
     every: int  # epochs of a task or a summary, or batches of a stream
@@ -75,30 +69,25 @@ class Checkpoint:
     def path(self) -> Path:
         return self.folder / "state.pt"
 
-    def save(self, place: Place, learners: Sequence[Learner], kept: Sequence[Kept]) -> None:
-        """Everything as it is at this place; what is kept changes from task to task or batch to
-        batch."""
+    def save(self, place: Place, learners: Sequence[Learner], kept: Sequence[Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for number, one in enumerate(kept):
-            one.save(self._kept(place.task, number))
-        state: dict[str, Any] = {
+        files = self._files(place, kept)
+        for one, path in zip(kept, files, strict=True):
+            one.save(path)
+        state = {
             "place": asdict(place),
             "betas": [learner.beta for learner in learners],
-            "learners": [_taken(learner) for learner in learners],
-            "random": _random(),
+            "learners": [learner.state() for learner in learners],
+            "random": torch.get_rng_state(),
+            "random on GPUs": torch.cuda.get_rng_state_all(),
         }
-        beside = self.path.with_suffix(".part")
-        torch.save(state, beside)
-        beside.replace(self.path)
-        for old in set(self.folder.glob("kept-*")) - {
-            self._kept(place.task, number) for number in range(len(kept))
-        }:
+        with replacing(self.path) as beside:
+            torch.save(state, beside)
+        for old in set(self.folder.glob("kept-*")) - set(files):
             old.unlink()
 
-    def restore(
-        self, learners: Sequence[Learner], kept: list[Keeper], load: Callable[[Path], Keeper] | None
-    ) -> Place:
-        """Put everything back; the beginning, where there is nothing."""
+    def restore(self, learners: Sequence[Learner], kept: list[Any], load: Load | None) -> Place:
+        """Restore everything; the beginning, if there is nothing."""
         if not self.path.exists():
             return Place()
         state = torch.load(self.path, map_location="cpu", weights_only=True)
@@ -106,29 +95,25 @@ class Checkpoint:
         if state["betas"] != [learner.beta for learner in learners]:
             return Place()
         place = Place(**state["place"])
-        for learner, taken in zip(learners, state["learners"], strict=True):
-            _put(learner, taken)
-        if load is not None:
-            kept[:] = [load(self._kept(place.task, number)) for number in range(len(kept))]
-        torch.set_rng_state(state["random"][0])
-        if torch.cuda.is_available() and len(state["random"]) > 1:
-            torch.cuda.set_rng_state(state["random"][1])
+        for learner, own in zip(learners, state["learners"], strict=True):
+            learner.load_state(own)
+        kept[:] = [load(path) for path in self._files(place, kept)]
+        torch.set_rng_state(state["random"])
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["random on GPUs"])
         return place
 
     def remove(self) -> None:
         """The run is recorded."""
-        for path in self.folder.glob("*") if self.folder.exists() else ():
-            path.unlink()
-        if self.folder.exists():
-            self.folder.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _kept(self, done: int, number: int) -> Path:
-        return self.folder / f"kept-{done}-{number}.npz"
+    def _files(self, place: Place, kept: Sequence[Any]) -> list[Path]:
+        return [self.folder / f"kept-{place.task}-{number}.npz" for number in range(len(kept))]
 
 
-def middle_of(row: Row, job: Job, kind: str, penalty: float, every: int) -> Checkpoint | None:
-    """Where the state of a row's runs is kept for as long as they last, with what all runs of a
-    seed begin with; None where runs are short. ``kind`` tells apart runs that differ otherwise."""
+def checkpoint_of(row: Row, job: Job, kind: str, penalty: float, every: int) -> Checkpoint | None:
+    """Where the state of a row's runs is saved, and what all runs of a seed begin with; None for
+    short runs. ``kind`` separates runs that differ otherwise."""
     if not row.problem.long:
         return None
     name = row.problem.name
@@ -139,50 +124,18 @@ def middle_of(row: Row, job: Job, kind: str, penalty: float, every: int) -> Chec
     return Checkpoint(folder / own, every, folder / f"start-{name}-{network}{job.seed}-{kind}.pt")
 
 
-def _taken(learner: Learner) -> dict[str, Any]:
-    averages = [
-        learner.optimiser.state.get(value, {})
-        for group in learner.optimiser.param_groups
-        for value in group["params"]
-    ]
-    return {
-        "network": {
-            name: value.detach().cpu() for name, value in learner.network.state_dict().items()
-        },
-        "optimiser": [{name: value.cpu() for name, value in one.items()} for one in averages],
-        "generator": learner.generator.get_state(),
-    }
-
-
-def _put(learner: Learner, taken: dict[str, Any]) -> None:
-    learner.network.load_state_dict(taken["network"])
-    values = [value for group in learner.optimiser.param_groups for value in group["params"]]
-    for value, averages in zip(values, taken["optimiser"], strict=True):
-        for name, number in averages.items():
-            place = value.device if number.dim() or value.is_cuda else torch.device("cpu")
-            learner.optimiser.state[value][name] = number.to(place, copy=True)
-    learner.generator.set_state(taken["generator"])
-
-
-def _random() -> list[torch.Tensor]:
-    return [
-        torch.get_rng_state(),
-        *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else []),
-    ]
-
-
 @dataclass
-class Course(Generic[Keeper]):
-    """Learners that differ in β or in their points, and what is ``kept`` to rehearse: nothing, one
-    for all, or one for each."""
+class Course:
+    """Learners that differ in β or in their points, and the memories ``kept`` to rehearse: none,
+    one for all, or one for each."""
 
-    learners: Cohort[Learner]
+    learners: Cohort
     checkpoint: Checkpoint | None = None
-    kept: list[Keeper] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
     place: Place = field(default_factory=Place)
     begun: float = field(default_factory=time.perf_counter)
 
-    def resume(self, load: Callable[[Path], Keeper] | None = None) -> None:
+    def resume(self, load: Load | None = None) -> None:
         """Go to the place that was written last; ``load`` reads what was kept there."""
         if self.checkpoint is not None:
             self.place = self.checkpoint.restore(self.learners.learners, self.kept, load)
@@ -195,7 +148,7 @@ class Course(Generic[Keeper]):
             self.checkpoint.save(self.place, self.learners.learners, self.kept)
 
     def train(self, epochs: int) -> None:
-        """The epochs that are left of so many; with a checkpoint, in stretches after each of which
+        """The epochs that are left of these; with a checkpoint, in stretches after each of which
         everything is written."""
         while self.place.epochs < epochs:
             left = epochs - self.place.epochs
@@ -206,10 +159,14 @@ class Course(Generic[Keeper]):
                 self.save()
         self.place.epochs = 0
 
-    def rehearse(self, rows: Callable[[Keeper], Memory]) -> None:
+    def memory_of(self, which: int) -> Any:
+        """The memory of a learner."""
+        return self.kept[min(which, len(self.kept) - 1)]
+
+    def rehearse(self, rows: Callable[[Any], Memory]) -> None:
         """From now on the ``rows`` of what is kept now."""
         for which, learner in enumerate(self.learners if self.kept else ()):
-            learner.rehearse(rows(self.kept[min(which, len(self.kept) - 1)]))
+            learner.rehearse(rows(self.memory_of(which)))
 
     @contextmanager
     def choosing(self) -> Iterator[None]:
@@ -218,16 +175,11 @@ class Course(Generic[Keeper]):
         yield
         self.place.picking += time.perf_counter() - begin
 
-    def spent(self, runs: int) -> dict[str, Any]:
-        """What each of so many runs has cost, and the precision of its products."""
-        seconds = {
-            "seconds": time.perf_counter() - self.begun,
-            "selection_seconds": self.place.picking,
-        }
-        return {
-            **{name: value / runs for name, value in seconds.items()},
-            "precision": self.learners.precision,
-        }
+    def costs(self, runs: int) -> dict[str, Any]:
+        """What each of several runs has cost, and the precision of its products."""
+        seconds = (time.perf_counter() - self.begun) / runs
+        spent = {"seconds": seconds, "selection_seconds": self.place.picking / runs}
+        return {**spent, "precision": self.learners.precision}
 
     def end(self) -> None:
         """All runs are recorded."""
@@ -240,25 +192,28 @@ BETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsingRow(Row):
-    """The ``network`` that is trained, for so many ``epochs`` a task or at the end, and β.
+    """The ``network`` that is trained, for some ``epochs`` a task or at the end, β, and the
+    ``store`` of what is rehearsed, if there is one; a merge-reduce buffer has ``slots``.
 
     ``at_end``, nothing is rehearsed: a fresh network is trained on what is kept. ``penalty`` is the
-    λ of a proxy, where there is one.
+    λ of a proxy, if there is one.
     """
 
     network: Architecture
+    store: Store | None
     betas: tuple[float, ...] = BETAS
     at_end: bool = False
     epochs: int = EPOCHS
     penalty: float = LAMBDA
+    slots: int = 10
 
     @property
     def rehearsed(self) -> bool:
-        return not self.at_end
+        return self.store is not None and not self.at_end
 
     @property
     def trials(self) -> Trials:
-        """Every β where something is rehearsed."""
+        """Every β if something is rehearsed."""
         return Trials.of_beta(self.betas if self.rehearsed else (0.0,))
 
     @property
@@ -269,7 +224,21 @@ class RehearsingRow(Row):
         return replace(super().toy(), network=self.network.toy(), epochs=1)
 
     def learner(self, job: Job, beta: float, points: int, memory: int, passes: int) -> Learner:
-        """A network with room for so many points and rows of memory, and for so many passes at a
-        time."""
+        """A network with room for some points and rows of memory, and for some passes at a time."""
         network = build(self.network.make, job.seed, job.device)
         return Learner(network, beta, points, memory, passes, seed=job.seed, fast=job.fast)
+
+    def begin(self, job: Job, learners: Cohort, checkpoint: Checkpoint | None) -> Course:
+        """The course of these learners at its last place, with one memory for all, or one for each
+        if memories look at the networks."""
+        room = Room(self.problem, self.memory, self.slots, job.seed, job.device, self.penalty)
+        store = self.store
+        count = 0 if store is None else len(job.values) if store.looks else 1
+        course = Course(learners, checkpoint, [store.make(room) for _ in range(count)])
+        course.resume(lambda path: store.load(path, room))
+        return course
+
+    def facts(self, course: Course, job: Job) -> dict[str, Any]:
+        """The costs of each run of a job, and λ if it has a part in it."""
+        own = {"lambda": self.penalty} if self.store is not None and self.store.penalised else {}
+        return {**course.costs(len(job.values)), **own}

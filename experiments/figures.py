@@ -14,7 +14,7 @@ from bicore.methods import as_selector
 from experiments.layout import CONTINUAL, ON_MNIST, published
 from experiments.methods import FRESH
 from experiments.paper import PAPER
-from experiments.tables import Book, Cell, Place, titles
+from experiments.tables import Book, Cell, Place
 from experiments.tasks import load
 
 Painter = Callable[[Path, Book, str | None], None]
@@ -142,10 +142,10 @@ def _cifar_summary(path: Path, book: Book, folder: str | None) -> None:
 
 def _summary(path: Path, book: Book, name: str, published: dict[int, float]) -> None:
     """Accuracy against size."""
-    records, shown = book.records(name), titles(name)
+    records = book.records(name)
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in records:
-        scores[shown[one["method"]]][one["memory"]].append(100 * one["test"][0])
+        scores[one["method"]][one["memory"]].append(100 * one["test"][0])
     with drawing(path, figsize=(6, 4), dpi=DPI) as (_, place):
         for style, (title, by_size) in zip(STYLES, scores.items(), strict=False):
             sizes = sorted(by_size)
@@ -168,7 +168,6 @@ def _summary(path: Path, book: Book, name: str, published: dict[int, float]) -> 
 def _picks(path: Path, book: Book, folder: str | None) -> None:
     """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
     images = load(folder)[0].x
-    shown = titles("picks")
     first = [one for one in book.records("picks") if one["seed"] == 0]
     across = 10
     deep = [-(-len(one["picks"]) // 10) for one in first]
@@ -179,7 +178,7 @@ def _picks(path: Path, book: Book, folder: str | None) -> None:
         for top, one in zip(np.cumsum([0, *deep]), first, strict=False):
             for number, row in enumerate(one["picks"]):
                 axes[top + number // across][number % across].imshow(images[row, 0], cmap="gray_r")
-            axes[top][0].set_title(shown[one["method"]], loc="left", fontsize=8)
+            axes[top][0].set_title(one["method"], loc="left", fontsize=8)
 
 
 def _merge_reduce(path: Path, book: Book, folder: str | None) -> None:

@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from experiments.continual import ContinualRow
 from experiments.paper import published
 from experiments.problems import Problem
 from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
-from experiments.stores import BALANCED_RESERVOIR, RESERVOIR, ByMoments, Slots, Store
-from experiments.streaming import Optimiser, StreamRow, Weighting
-from experiments.summary import CrossEntropyChoice, Recipe, SummaryRow, UniformChoice
-
-Kind = TypeVar("Kind", bound=Row)
+from experiments.stores import BALANCED_RESERVOIR, RESERVOIR, ByMoments, Picked, Slots, Store
+from experiments.streaming import StreamRow, Weighting
+from experiments.summary import CoresetChoice, Recipe, SummaryRow, UniformChoice
 
 #: What the keys of streams that are run as the authors' code runs them end in.
 FRESH, BY_BATCHES = ", fresh optimiser", ", slots by their batches"
@@ -34,60 +32,58 @@ REHEARSED: dict[str, Picker] = {
     "iCaRL's selection": Named("icarl"),
     "Coreset": CORESET,
 }
-UNIFORM_AT_END = "Uniform sampling, train at the end"
-CORESET_AT_END = "Per task coreset, train at the end"
+#: Those that train at the end.
+AT_END: dict[str, Picker] = {
+    "Uniform sampling, train at the end": UNIFORM,
+    "Per task coreset, train at the end": CORESET,
+}
 
 
-def by_key(rows: Sequence[Kind]) -> dict[str, Kind]:
+def by_key(rows: Sequence[Any]) -> dict[str, Any]:
     return {row.key: row for row in rows}
 
 
+def add_paper(table: str, rows: Sequence[Row]) -> list[Any]:
+    """The rows with the numbers that the paper has for them."""
+    return [replace(row, paper=published(table, row.key, row.problem)) for row in rows]
+
+
 def continual_row(
-    problem: Problem, memory: int, key: str, picker: Picker | None, **facts: Any
+    problem: Problem, memory: int, key: str, how: Picker | Store | None, **facts: Any
 ) -> ContinualRow:
-    """With the network of the problem, unless the facts have another."""
+    """With the network of the problem, unless the facts have another; a picker gives every task an
+    equal share."""
     facts = {"network": problem.network, **facts}
-    return ContinualRow(problem=problem, memory=memory, key=key, picker=picker, **facts)
+    store = Picked(how) if isinstance(how, Picker) else how
+    return ContinualRow(problem=problem, memory=memory, key=key, store=store, **facts)
 
 
 def continual_rows(problem: Problem, memory: int) -> list[ContinualRow]:
     """The paper's sixteen rows of table 1."""
-    rows = [
-        continual_row(problem, memory, "Training w/o replay", None),
-        continual_row(problem, memory, UNIFORM_AT_END, UNIFORM, at_end=True),
-        continual_row(problem, memory, CORESET_AT_END, CORESET, at_end=True),
-        *(continual_row(problem, memory, key, picker) for key, picker in REHEARSED.items()),
-    ]
-    return [
-        replace(
-            row,
-            paper=published("continual_learning", row.key, problem),
-            reference=row.picker is CORESET and row.rehearsed,
-        )
-        for row in rows
-    ]
+    ends = [continual_row(problem, memory, *one, at_end=True) for one in AT_END.items()]
+    rows = [continual_row(problem, memory, *one) for one in REHEARSED.items()]
+    rows[-1] = replace(rows[-1], reference=True)
+    none = continual_row(problem, memory, "Training w/o replay", None)
+    return add_paper("continual_learning", [none, *ends, *rows])
 
 
 def joint_rows(problem: Problem, memory: int, ways: Mapping[str, ByMoments]) -> list[ContinualRow]:
     """One choice over all tasks by moments, in these ways."""
-    return [
-        continual_row(problem, memory, key, None, jointly=how, reference=how == ByMoments())
-        for key, how in ways.items()
-    ]
+    ours = ByMoments(jointly=True)
+    return [continual_row(problem, memory, *one, reference=one[1] == ours) for one in ways.items()]
 
 
-def stream_row(problem: Problem, memory: int, key: str, store: Store, **facts: Any) -> StreamRow:
-    """With the network of the problem; what is sampled is rehearsed equally, unless the facts have
-    it otherwise."""
-    facts = {"network": problem.network, "weighting": Weighting.EQUAL, **facts}
+def stream_row(
+    problem: Problem, memory: int, key: str, how: Picker | Store, **facts: Any
+) -> StreamRow:
+    """With the network of the problem. A picker fills a merge-reduce buffer, whose slots count for
+    their share of the stream; what is sampled is rehearsed equally, unless the facts say
+    otherwise."""
+    picked = isinstance(how, Picker)
+    weighting = Weighting.SHARE if picked else Weighting.EQUAL
+    facts = {"network": problem.network, "weighting": weighting, **facts}
+    store = Slots(how) if picked else how
     return StreamRow(problem=problem, memory=memory, key=key, store=store, **facts)
-
-
-def coreset_row(problem: Problem, memory: int, key: str, picker: Picker, **facts: Any) -> StreamRow:
-    """A merge-reduce buffer, whose slots count for their share of the stream unless the facts have
-    it otherwise."""
-    facts = {"weighting": Weighting.SHARE, **facts}
-    return stream_row(problem, memory, key, Slots(picker), **facts)
 
 
 def moment_rows(
@@ -100,13 +96,13 @@ def moment_rows(
     ]
 
 
-def fresh(row: StreamRow) -> StreamRow:
+def with_fresh_optimiser(row: StreamRow) -> StreamRow:
     """The same row with a fresh optimiser a batch."""
-    return row.variant(row.key + FRESH, optimiser=Optimiser.FRESH)
+    return row.variant(row.key + FRESH, fresh=True)
 
 
-def counted(row: StreamRow) -> StreamRow:
-    """The same row with slots that count for the batches they stand for, as the authors' do."""
+def with_counted_batches(row: StreamRow) -> StreamRow:
+    """The same row with slots that count for their batches, as the authors' do."""
     return row.variant(row.key + BY_BATCHES, weighting=Weighting.BATCHES, reference=False)
 
 
@@ -115,19 +111,13 @@ def imbalanced_rows(problem: Problem, memory: int) -> list[StreamRow]:
     rows = [
         stream_row(problem, memory, "Reservoir", RESERVOIR),
         stream_row(problem, memory, "CBRS", BALANCED_RESERVOIR),
-        coreset_row(problem, memory, "Coreset", CORESET, reference=True),
+        stream_row(problem, memory, "Coreset", CORESET, reference=True),
     ]
-    return [replace(row, paper=published("imbalanced_streaming", row.key, problem)) for row in rows]
+    return add_paper("imbalanced_streaming", rows)
 
 
 def summary_rows(problem: Problem, recipe: Recipe) -> list[SummaryRow]:
     """The paper's coreset and uniform samples."""
-    uniform = SummaryRow(
-        problem=problem,
-        key="Uniform",
-        choice=UniformChoice(),
-        recipe=recipe,
-        network=problem.network,
-    )
-    coreset = uniform.variant("Coreset", choice=CrossEntropyChoice(), reference=True)
-    return [uniform, coreset]
+    facts = {"problem": problem, "recipe": recipe, "network": problem.network}
+    uniform = SummaryRow(key="Uniform", choice=UniformChoice(), **facts)
+    return [uniform, uniform.variant("Coreset", choice=CoresetChoice(), reference=True)]

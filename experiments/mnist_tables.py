@@ -1,12 +1,21 @@
 """The rows of every experiment on MNIST."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from experiments import methods, selectors, stores, summary, variational
 from experiments.active import BatchBALDChoice
-from experiments.methods import FRESH, GSS_ROW, by_key, continual_row, coreset_row, stream_row
+from experiments.methods import (
+    FRESH,
+    GSS_ROW,
+    by_key,
+    continual_row,
+    stream_row,
+    with_counted_batches,
+    with_fresh_optimiser,
+)
 from experiments.paper import PAPER, published
 from experiments.problems import (
     CIFAR_POOL,
@@ -36,6 +45,15 @@ IN_MEMORY_TABLE = {
     "Reservoir sampling": "Streaming reservoir sampling",
     "Streaming coreset": "Streaming coreset",
 }
+#: Baselines as the authors' code runs them, to find the cause of a difference.
+TRAPS = {
+    "k-means of grads": ("dropout on", Named("k-means-gradients")),
+    "k-center of grads": ("dropout on", Named("k-center-gradients")),
+    "Gradient matching": ("dropout on, normalised", Named("gradient-matching", scaled=True)),
+    "Max entropy samples": ("dropout on", Named("max-entropy")),
+    "Hardest samples": ("dropout on", Named("hardest")),
+    "k-center of features": ("from the first point", Named("k-center-features", from_first=True)),
+}
 
 
 @experiment(
@@ -45,7 +63,7 @@ def continual(problem: Problem) -> Sequence[Row]:
     """The paper's rows, and our own: every point a candidate, the squared error instead of the
     cross-entropy, weights kept in the memory; and one choice over all tasks by moments."""
     variants = {
-        "Coreset, all candidates": selectors.ByKernel(all_candidates=True),
+        "Coreset, all candidates": selectors.ByProxy(all_candidates=True),
         "Coreset, squared error": SQUARED_CORESET,
         "Coreset, weights kept": WEIGHTED_CORESET,
     }
@@ -59,43 +77,29 @@ def continual(problem: Problem) -> Sequence[Row]:
 
 
 @experiment("traps", "Continual learning, baselines as the authors' code runs them", PROBLEMS)
-def traps(problem: Problem) -> Sequence[Row]:
-    """Rows as the authors' code runs them, to find the cause of a difference: networks are looked
-    at with dropout on, gradient matching scales gradients to length 1, and k-center begins with the
-    first point of a task."""
-    rows = {
-        "k-means of grads": ("dropout on", Named("k-means-gradients")),
-        "k-center of grads": ("dropout on", Named("k-center-gradients")),
-        "Gradient matching": ("dropout on, normalised", Named("gradient-matching", scaled=True)),
-        "Max entropy samples": ("dropout on", Named("max-entropy")),
-        "Hardest samples": ("dropout on", Named("hardest")),
-        "k-center of features": ("from the first point", Named("k-center-features", False, True)),
-    }
-    made = []
-    for method, (variant, picker) in rows.items():
+def traps(problem: Problem) -> Iterator[Row]:
+    """Networks are looked at with dropout on, gradient matching scales gradients to length 1, and
+    k-center begins with the first point of a task."""
+    for method, (variant, picker) in TRAPS.items():
         facts = {"noisy": True, "paper": published("continual_learning", method, problem)}
-        made.append(continual_row(problem, MEMORY, f"{method}, {variant}", picker, **facts))
-    return made
+        yield continual_row(problem, MEMORY, f"{method}, {variant}", picker, **facts)
 
 
 @experiment("memory", "Memory sizes on SplitMNIST")
-def memory_sizes() -> list[Row]:
+def memory_sizes() -> Iterator[Row]:
     """Three sizes; the runs of the middle one are those of other tables."""
-    return [row for memory in SIZES for row in _of_size(memory)]
-
-
-def _of_size(memory: int) -> Sequence[Row]:
-    learning = by_key(methods.continual_rows(SPLIT_MNIST, memory))
-    streams = by_key(streaming(SPLIT_MNIST, memory))
-    rows = [
-        learning["Uniform sampling"].borrowed("continual", "CL uniform sampling"),
-        learning["Coreset"].borrowed("continual", "CL coreset"),
-        streams["Reservoir sampling"].borrowed("streaming", "Streaming reservoir sampling"),
-        streams["Streaming coreset"].borrowed("streaming", "Streaming coreset"),
-    ]
-    paper = PAPER["memory_size_splitmnist"]
-    rows = [replace(row, paper=paper[row.key].get(str(memory))) for row in rows]
-    return rows if memory == MEMORY else [replace(row, source=None) for row in rows]
+    for memory in SIZES:
+        learning = by_key(methods.continual_rows(SPLIT_MNIST, memory))
+        streams = by_key(streaming(SPLIT_MNIST, memory))
+        rows = [
+            learning["Uniform sampling"].borrowed("continual", "CL uniform sampling"),
+            learning["Coreset"].borrowed("continual", "CL coreset"),
+            *(streams[key].borrowed("streaming", own) for key, own in IN_MEMORY_TABLE.items()),
+        ]
+        for row in rows:
+            paper = PAPER["memory_size_splitmnist"][row.key].get(str(memory))
+            source = row.source if memory == MEMORY else None
+            yield replace(row, paper=paper, source=source)
 
 
 @experiment("proxy", "An RBF kernel as the proxy", PROBLEMS)
@@ -104,11 +108,10 @@ def proxies(problem: Problem) -> Sequence[Row]:
     other tables."""
     learning = by_key(methods.continual_rows(problem, MEMORY))
     posteriors, streams = by_key(posterior(problem)), by_key(streaming(problem))
-    rbf = "CL Coreset RBF"
-    paper = published("rbf_proxy", rbf, problem)
+    paper = published("rbf_proxy", "CL Coreset RBF", problem)
     rows = [
         learning["Coreset"].borrowed("continual", "CL Coreset CNTK"),
-        continual_row(problem, MEMORY, rbf, RBF_CORESET, paper=paper),
+        continual_row(problem, MEMORY, "CL Coreset RBF", RBF_CORESET, paper=paper),
         posteriors["Coreset"].borrowed("vcl", "VCL Coreset CNTK"),
         posteriors["Coreset RBF"].borrowed("vcl", "VCL Coreset RBF"),
         streams["Streaming coreset"].borrowed("streaming", "Streaming Coreset CNTK"),
@@ -121,43 +124,34 @@ def proxies(problem: Problem) -> Sequence[Row]:
 def posterior(problem: Problem) -> Sequence[variational.VariationalRow]:
     """The paper's four rows and one of our own."""
     recipe = variational.PERMUTED if problem is PERM_MNIST else variational.SPLIT
-    pickers = {
-        "k-center": Named("k-center-features"),
-        "Uniform": selectors.UNIFORM,
-        "Coreset": CORESET,
-        "Coreset RBF": RBF_CORESET,
-        "Coreset, squared error": SQUARED_CORESET,
-    }
+    row = partial(variational.VariationalRow, problem=problem, recipe=recipe)
     rows = [
-        variational.VariationalRow(problem=problem, key=key, picker=picker, recipe=recipe)
-        for key, picker in pickers.items()
+        row(key="k-center", picker=Named("k-center-features")),
+        row(key="Uniform", picker=selectors.UNIFORM),
+        row(key="Coreset", picker=CORESET, reference=True),
+        row(key="Coreset RBF", picker=RBF_CORESET),
+        row(key="Coreset, squared error", picker=SQUARED_CORESET),
     ]
-    return _with_paper("vcl", [replace(row, reference=row.picker is CORESET) for row in rows])
-
-
-def _with_paper(table: str, rows: Sequence[Any]) -> list[Any]:
-    return [replace(row, paper=published(table, row.key, row.problem)) for row in rows]
+    return methods.add_paper("vcl", rows)
 
 
 @experiment("streaming", "Streams with a memory of 100 (figure 4)", PROBLEMS)
 def streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
     """The paper's six rows and six of our own."""
-    coresets = {
-        "Streaming coreset RBF": RBF_CORESET,
-        "Streaming coreset, squared error": SQUARED_CORESET,
-        "Streaming coreset, weights kept": WEIGHTED_CORESET,
-        "Streaming coreset, balanced classes": selectors.BALANCED_CORESET,
-    }
+    row = partial(stream_row, problem, memory)
     rows = [
-        coreset_row(problem, memory, "Train on coreset only", CORESET, at_end=True),
-        stream_row(problem, memory, "Reservoir sampling", stores.RESERVOIR),
+        row("Train on coreset only", CORESET, at_end=True),
+        row("Reservoir sampling", stores.RESERVOIR),
         *_other_buffers(problem, memory),
-        coreset_row(problem, memory, "Streaming coreset", CORESET, reference=True),
-        *(coreset_row(problem, memory, key, picker) for key, picker in coresets.items()),
-        stream_row(problem, memory, "CBRS", stores.BALANCED_RESERVOIR),
+        row("Streaming coreset", CORESET, reference=True),
+        row("Streaming coreset RBF", RBF_CORESET),
+        row("Streaming coreset, squared error", SQUARED_CORESET),
+        row("Streaming coreset, weights kept", WEIGHTED_CORESET),
+        row("Streaming coreset, balanced classes", selectors.BALANCED_CORESET),
+        row("CBRS", stores.BALANCED_RESERVOIR),
         *methods.moment_rows(problem, memory, MOMENTS, ByMoments()),
     ]
-    return _with_paper("streaming", rows)
+    return methods.add_paper("streaming", rows)
 
 
 def _other_buffers(problem: Problem, memory: int) -> list[StreamRow]:
@@ -174,12 +168,11 @@ def _other_buffers(problem: Problem, memory: int) -> list[StreamRow]:
 )
 def fresh_streams(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
     """As the authors' code runs them: every batch of the stream begins with a fresh optimiser, and
-    in the last row slots count for the batches they stand for."""
+    in the last row slots count for their batches."""
     streams = by_key(streaming(problem, memory))
-    return [
-        *(methods.fresh(streams[key]) for key in (*COMPARED, *AS_THE_AUTHORS)),
-        methods.counted(methods.fresh(streams["Streaming coreset"])),
-    ]
+    rows = [with_fresh_optimiser(streams[key]) for key in (*COMPARED, *AS_THE_AUTHORS)]
+    coreset = with_fresh_optimiser(streams["Streaming coreset"])
+    return [*rows, with_counted_batches(coreset)]
 
 
 @experiment(
@@ -187,104 +180,89 @@ def fresh_streams(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]
     "Streams with a fresh optimiser a batch and a memory of 50, 100 and 200",
     PROBLEMS,
 )
-def fresh_sizes(problem: Problem) -> Sequence[Row]:
+def fresh_sizes(problem: Problem) -> Iterator[Row]:
     """Three sizes of memory; the runs of the middle one are those of another table, and of
     SplitMNIST the table of sizes has published numbers."""
-    known = {key + FRESH: shown for key, shown in IN_MEMORY_TABLE.items()}
-    rows: list[Row] = []
     for size in SIZES:
         for row in fresh_streams(problem, size):
             held = Source("streaming-fresh", row.key) if size == MEMORY else None
+            known = IN_MEMORY_TABLE.get(row.key.removesuffix(FRESH))
             paper = None
-            if problem is SPLIT_MNIST and row.key in known and size != MEMORY:
-                paper = PAPER["memory_size_splitmnist"][known[row.key]].get(str(size))
-            rows.append(replace(row, paper=paper, source=held))
-    return rows
+            if problem is SPLIT_MNIST and known and size != MEMORY:
+                paper = PAPER["memory_size_splitmnist"][known].get(str(size))
+            yield replace(row, paper=paper, source=held)
 
 
 @experiment("streaming-sizes", "Streams with a memory of 50, 100 and 200", PROBLEMS)
-def stream_sizes(problem: Problem) -> Sequence[Row]:
+def stream_sizes(problem: Problem) -> Iterator[Row]:
     """Three sizes of memory; runs that other tables hold are theirs."""
-    rows: list[Row] = []
     for size in SIZES:
         streams = by_key(streaming(problem, size))
-        for key in COMPARED:
-            held = Source("streaming", key) if size == MEMORY else None
-            if held is None and problem is SPLIT_MNIST and key in IN_MEMORY_TABLE:
-                held = Source("memory", IN_MEMORY_TABLE[key])
-            ours = streams[key].reference and key in MOMENTS
-            rows.append(replace(streams[key], paper=None, source=held, reference=ours))
-    return rows
+        for row in _of_size(size, [streams[key] for key in COMPARED], "streaming"):
+            known = IN_MEMORY_TABLE.get(row.key) if problem is SPLIT_MNIST else None
+            yield replace(row, source=row.source or (Source("memory", known) if known else None))
 
 
 @experiment("imbalanced", "An imbalanced stream of SplitMNIST")
 def imbalanced() -> list[Row]:
     """The paper's rows, and our own: the last a class-balanced reservoir that is rehearsed in the
     proportions of the stream."""
-    where = (IMBALANCED_MNIST, MEMORY)
-    cbrs, share = "CBRS, weights of the stream", {"weighting": Weighting.SHARE}
+    row = partial(stream_row, IMBALANCED_MNIST, MEMORY, **IMBALANCED)
+    share = {"weighting": Weighting.SHARE}
     return [
         *_imbalanced(),
-        coreset_row(*where, "Coreset, squared error", SQUARED_CORESET, **IMBALANCED),
-        coreset_row(*where, "Coreset, weights kept", WEIGHTED_CORESET, **IMBALANCED),
-        stream_row(*where, cbrs, stores.BALANCED_RESERVOIR, **share, **IMBALANCED),
+        row("Coreset, squared error", SQUARED_CORESET),
+        row("Coreset, weights kept", WEIGHTED_CORESET),
+        row("CBRS, weights of the stream", stores.BALANCED_RESERVOIR, **share),
     ]
 
 
 @experiment("imbalanced-fresh", "The imbalanced stream with a fresh optimiser a batch")
 def imbalanced_fresh() -> list[Row]:
-    return [methods.fresh(row) for row in _imbalanced()]
+    return list(map(with_fresh_optimiser, _imbalanced()))
 
 
 @experiment("imbalanced-sizes", "The imbalanced stream with a memory of 50, 100 and 200")
-def imbalanced_sizes() -> list[Row]:
-    return [row for size in SIZES for row in _imbalanced_of(size, _imbalanced(size), "imbalanced")]
+def imbalanced_sizes() -> Iterator[Row]:
+    for size in SIZES:
+        yield from _of_size(size, _imbalanced(size), "imbalanced")
 
 
 @experiment(
     "imbalanced-fresh-sizes",
     "The imbalanced stream with a fresh optimiser a batch and a memory of 50, 100 and 200",
 )
-def imbalanced_fresh_sizes() -> list[Row]:
-    return [
-        row
-        for size in SIZES
-        for row in _imbalanced_of(size, map(methods.fresh, _imbalanced(size)), "imbalanced-fresh")
-    ]
+def imbalanced_fresh_sizes() -> Iterator[Row]:
+    for size in SIZES:
+        yield from _of_size(size, map(with_fresh_optimiser, _imbalanced(size)), "imbalanced-fresh")
 
 
-def _imbalanced_of(size: int, rows: Iterable[StreamRow], held: str) -> list[Row]:
+def _of_size(size: int, rows: Iterable[StreamRow], held: str) -> Iterator[StreamRow]:
     """Rows of one size of memory; the runs of the middle one are held by the table of that name."""
-    made: list[Row] = []
     for row in rows:
         source = Source(held, row.key) if size == MEMORY else None
-        ours = row.reference and row.key.removesuffix(FRESH) in EQUAL_MOMENTS
-        made.append(replace(row, paper=None, source=source, reference=ours))
-    return made
+        ours = row.reference and row.key.startswith("Moments")
+        yield replace(row, paper=None, source=source, reference=ours)
 
 
 def _imbalanced(memory: int = MEMORY) -> Sequence[StreamRow]:
     """The paper's rows, the buffers of the other streams, and memories by moments that count
     classes as they came or alike."""
     problem = IMBALANCED_MNIST
-    ours = ByMoments(prior="equal")
+    moments = (MOMENTS | EQUAL_MOMENTS, ByMoments(prior="equal"))
     rows = [
         *methods.imbalanced_rows(problem, memory),
         *_other_buffers(problem, memory),
-        *methods.moment_rows(problem, memory, MOMENTS | EQUAL_MOMENTS, ours),
+        *methods.moment_rows(problem, memory, *moments),
     ]
     return [replace(row, **IMBALANCED) for row in rows]
 
 
 @experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)")
 def summaries() -> list[Row]:
-    rows = methods.summary_rows(MNIST_POOL, summary.MNIST)
-    squared = {"choice": summary.SquaredChoice(), "reference": False}
-    return [
-        *rows,
-        rows[0].variant("Coreset, squared error", **squared),
-        rows[0].variant("BatchBALD", choice=BatchBALDChoice(), reference=False),
-    ]
+    uniform, coreset = methods.summary_rows(MNIST_POOL, summary.MNIST)
+    squared = uniform.variant("Coreset, squared error", choice=summary.CoresetChoice(squared=True))
+    return [uniform, coreset, squared, uniform.variant("BatchBALD", choice=BatchBALDChoice())]
 
 
 @experiment("picks", "The 40 picks of figure 5 and what the paper says of them")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.pages import where
 from bicore import InputError
 from experiments.catalogue import EXPERIMENTS
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line
@@ -18,7 +19,7 @@ LAYOUTS = (*TABLES, FIGURE_A, FIGURE_C)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PageCell:
     """A cell of the page: its column, its place, and where its runs are recorded."""
 
     column: str
@@ -28,7 +29,7 @@ class Wanted:
 
     def order(self, order: Order, book: Book) -> Order:
         """The runs behind it, with the seeds and β that the page has; toys have one."""
-        seeds, values = _compared(book, self.recorded)
+        seeds, values = _count_seeds(book, self.recorded)
         varied = self.row.trials.name == "memory"
         if varied and self.recorded.memory is not None:
             values = (float(self.recorded.memory),)
@@ -42,10 +43,10 @@ class Wanted:
             values=() if order.quick else values,
         )
 
-    def said(self, order: Order, book: Book) -> str:
-        """What came out, beside what the page has."""
-        new = _made(order, self.recorded)
-        words = "not run" if new is None else _told(new)
+    def describe(self, order: Order, book: Book) -> str:
+        """What came out, and what the page has."""
+        new = _find_new(order, self.recorded)
+        words = "not run" if new is None else _show(new)
         if order.quick:
             return f"{self.column}, a toy: {words}"
         try:
@@ -54,17 +55,17 @@ class Wanted:
             return f"{self.column}: {words}"
         paper = before.paper
         theirs = "" if paper is None else f", the paper {paper['mean']:.2f} ± {paper['std']:.2f}"
-        return f"{self.column}: {words}; the page has {_told(before)}{theirs}"
+        return f"{self.column}: {words}; the page has {_show(before)}{theirs}"
 
 
-def wanted(table: str, row: str, column: str | None = None) -> list[Wanted]:
+def find_cells(table: str, row: str, column: str | None = None) -> list[PageCell]:
     """The cells of a row, or one of them, by the words that stand on the page."""
     layouts = [one for one in LAYOUTS if _words(table) <= _words(one.title)]
     if not layouts:
         raise InputError(
             f"no table is called {table!r}; there are {'; '.join(one.title for one in LAYOUTS)}."
         )
-    found = [(one, line) for one in layouts for line in one.lines if _same(line.label, row)]
+    found = [(one, line) for one in layouts for line in one.lines if _is_same(line.label, row)]
     if len(found) != 1:
         known = "; ".join(line.label for one in layouts for line in one.lines if not line.hidden)
         many = "several rows are" if found else "no row is"
@@ -72,20 +73,18 @@ def wanted(table: str, row: str, column: str | None = None) -> list[Wanted]:
     return list(_columns(*found[0], column))
 
 
-def _columns(layout: Layout, line: Line, column: str | None) -> Iterator[Wanted]:
-    cells = [
-        (name, place)
-        for name, place in zip(layout.columns, line.places, strict=True)
-        if place is not None and (column is None or _same(name, column))
-    ]
-    if not cells:
+def _columns(layout: Layout, line: Line, column: str | None) -> Iterator[PageCell]:
+    found = 0
+    for name, place in zip(layout.columns, line.places, strict=True):
+        if place is not None and (column is None or _is_same(name, column)):
+            found += 1
+            yield PageCell(name, place, *_find_recorded(place))
+    if not found:
         known = ", ".join(layout.columns)
         raise InputError(f"{line.label!r} has no number in a column {column!r}; there are {known}.")
-    for name, place in cells:
-        yield Wanted(name, place, *_recorded(place))
 
 
-def _recorded(place: Place) -> tuple[Place, Row]:
+def _find_recorded(place: Place) -> tuple[Place, Row]:
     """Where the runs of a place are made: its own row, or the one that lends its runs."""
     for row in EXPERIMENTS[place.experiment].rows():
         known = (row.problem.name, row.key) == (place.problem, place.key)
@@ -93,26 +92,25 @@ def _recorded(place: Place) -> tuple[Place, Row]:
             if row.source is None:
                 return place, row
             memory = place.memory if row.memory == 0 else row.memory
-            return _recorded(Place(row.source.experiment, place.problem, row.source.key, memory))
+            return _find_recorded(
+                Place(row.source.experiment, place.problem, row.source.key, memory)
+            )
     raise LookupError(f"{place}: no experiment has such a row")
 
 
-def _compared(book: Book, place: Place) -> tuple[int, tuple[float, ...]]:
-    """How many seeds the records of a place have, and what was tried with so many."""
+def _count_seeds(book: Book, place: Place) -> tuple[int, tuple[float, ...]]:
+    """How many seeds the records of a place have, and what was tried with as many."""
     try:
         cell = book.cell(place)
     except Absent:
         return PAPER_SEEDS, ()
-    runs = Counter(
-        choice(one)
-        for one in book.records(place.experiment)
-        if (one["dataset"], one["method"], one["memory"]) == (place.problem, place.key, cell.memory)
-    )
+    own = {"dataset": place.problem, "method": place.key, "memory": cell.memory}
+    runs = Counter(map(choice, where(book.records(place.experiment), **own)))
     tried = tuple(sorted(value for value, count in runs.items() if count == cell.seeds))
     return cell.seeds, tried if cell.row.trials.name in ("beta", "penalty") else ()
 
 
-def _made(order: Order, place: Place) -> Cell | None:
+def _find_new(order: Order, place: Place) -> Cell | None:
     """What the runs of an order came to; a toy has a memory of its own."""
     found: Sequence[Cell] = cells(place.experiment, read_runs(place.experiment, order.folder))
     for cell in found:
@@ -122,7 +120,7 @@ def _made(order: Order, place: Place) -> Cell | None:
     return None
 
 
-def _told(cell: Cell) -> str:
+def _show(cell: Cell) -> str:
     seeds = "1 seed" if cell.seeds == 1 else f"{cell.seeds} seeds"
     return f"{spread(cell.mean, cell.std, cell.seeds)} ({seeds})"
 
@@ -134,5 +132,5 @@ def _words(title: str) -> set[str]:
     return {"table" if word == "tables" else word for word in found}
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same(one: str, other: str) -> bool:
     return one.strip().lower() == other.strip().lower()

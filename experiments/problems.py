@@ -1,47 +1,59 @@
-"""What is learnt: data under the name they are recorded by, the network trained on them, and the
-kernel that stands in for it."""
+"""What is learned: data under the name they are recorded by, the network trained on them, and the
+kernel that replaces it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
+from functools import cache
 from pathlib import Path
-
-import numpy as np
 
 from bicore import InputError
 from bicore.kernels import Kernel, cnn, fully_connected, resnet18
 from experiments import tasks
 from experiments.networks import CONVOLUTIONAL, FULLY_CONNECTED, RESIDUAL, Architecture
-from experiments.tasks import Part, Source, Task
+from experiments.tasks import CIFAR, MNIST, Part, Task
 
-#: Points a task of a toy, tasks, and test points.
-QUICK_POINTS = 36
-QUICK_TASKS = 2
+#: Tasks of a toy, points of each, and test points.
+QUICK = {"tasks": 2, "points": 36}
 QUICK_TESTED = 60
 #: Images of the pool that summaries come from.
 POOL = 10_000
 
 
-class Arrangement(Enum):
-    """How images become tasks."""
+def arrange_permuted(train: Part, test: Part, quick: bool) -> list[Task]:
+    """Pixels are shuffled, for every task in another way."""
+    return tasks.permute(train, test, **(QUICK if quick else {}))
 
-    PERMUTED = "their pixels shuffled, for every task in another way"
-    SPLIT = "pairs of classes"
-    IMBALANCED = "pairs of classes, the last with most of the points"
-    POOL = "a pool, and a second task of everything that is not held out"
+
+def arrange_split(train: Part, test: Part, quick: bool) -> list[Task]:
+    """Pairs of classes."""
+    return tasks.split(train, test, **(QUICK if quick else {}))
+
+
+def arrange_imbalanced(train: Part, test: Part, quick: bool) -> list[Task]:
+    """Pairs of classes, the last with most of the points."""
+    points = (18, 72) if quick else tasks.IMBALANCED
+    return tasks.split(train, test, len(points), points)
+
+
+def arrange_pool(train: Part, test: Part, quick: bool) -> list[Task]:
+    """A pool, and a second task of everything that is not held out."""
+    size, held = (QUICK["points"],) * 2 if quick else (POOL, tasks.POINTS)
+    kept_out = train[size : size + held]
+    whole = tasks.join([train[:size], train[size + held :]])
+    return [Task(train[:size], kept_out, test), Task(whole, kept_out, test)]
 
 
 @dataclass(frozen=True)
 class Problem:
     """Images arranged as tasks, with the network and the kernel of the paper's experiments on them.
 
-    ``candidates`` are those of a step of a selection. A problem whose runs are ``long`` has them
-    kept in their middle.
+    ``candidates`` are those of a step of a selection. The state of ``long`` runs is saved on the
+    way.
     """
 
     name: str
-    source: Source
-    arrangement: Arrangement
+    source: str
+    arrange: Callable[[Part, Part, bool], list[Task]]
     network: Architecture
     kernel: Callable[[], Kernel]
     candidates: int = 200
@@ -49,84 +61,35 @@ class Problem:
 
     @property
     def imbalanced(self) -> bool:
-        return self.arrangement is Arrangement.IMBALANCED
+        return self.arrange is arrange_imbalanced
 
 
-PERM_MNIST = Problem(
-    "PermMNIST", Source.MNIST, Arrangement.PERMUTED, FULLY_CONNECTED, fully_connected
-)
-SPLIT_MNIST = Problem("SplitMNIST", Source.MNIST, Arrangement.SPLIT, CONVOLUTIONAL, cnn)
-SPLIT_CIFAR = Problem(
-    "SplitCIFAR-10", Source.CIFAR, Arrangement.SPLIT, RESIDUAL, resnet18, 600, long=True
-)
-IMBALANCED_MNIST = replace(SPLIT_MNIST, arrangement=Arrangement.IMBALANCED)
-IMBALANCED_CIFAR = replace(SPLIT_CIFAR, arrangement=Arrangement.IMBALANCED)
-MNIST_POOL = replace(SPLIT_MNIST, name="MNIST", arrangement=Arrangement.POOL)
-CIFAR_POOL = replace(SPLIT_CIFAR, name="CIFAR-10", arrangement=Arrangement.POOL)
+PERM_MNIST = Problem("PermMNIST", MNIST, arrange_permuted, FULLY_CONNECTED, fully_connected)
+SPLIT_MNIST = Problem("SplitMNIST", MNIST, arrange_split, CONVOLUTIONAL, cnn)
+SPLIT_CIFAR = Problem("SplitCIFAR-10", CIFAR, arrange_split, RESIDUAL, resnet18, 600, long=True)
+IMBALANCED_MNIST = replace(SPLIT_MNIST, arrange=arrange_imbalanced)
+IMBALANCED_CIFAR = replace(SPLIT_CIFAR, arrange=arrange_imbalanced)
+MNIST_POOL = replace(SPLIT_MNIST, name="MNIST", arrange=arrange_pool)
+CIFAR_POOL = replace(SPLIT_CIFAR, name="CIFAR-10", arrange=arrange_pool)
 
 
 class Data:
     """The tasks of every problem, made once."""
 
     def __init__(self, folder: str | None, quick: bool) -> None:
-        self.folder = None if quick else folder
-        self.quick = quick
-        if self.folder is not None and not any(
-            (Path(self.folder) / name).exists() for name in ("MNIST", "cifar-10-batches-py")
-        ):
+        known = ("MNIST", "cifar-10-batches-py")
+        if not (quick or any((Path(folder) / name).exists() for name in known)):
             raise InputError(
-                f"{self.folder} holds neither MNIST nor cifar-10-batches-py; give the folder that "
+                f"{folder} holds neither MNIST nor cifar-10-batches-py; give the folder that "
                 "torchvision fills."
             )
-        self._made: dict[tuple[Source, Arrangement], list[Task]] = {}
-        self._loaded: dict[Source, tuple[Part, Part]] = {}
+        self.quick = quick
+        self._load = cache(lambda source: tasks.load(None if quick else folder, source))
+        self._arrange = cache(lambda arrange, source: arrange(*self._images(source), quick))
 
     def tasks(self, problem: Problem) -> list[Task]:
-        kind = (problem.source, problem.arrangement)
-        if kind not in self._made:
-            arrange = _ARRANGED[problem.arrangement]
-            self._made[kind] = arrange(*self._images(problem.source), self.quick)
-        return self._made[kind]
+        return self._arrange(problem.arrange, problem.source)
 
-    def _images(self, source: Source) -> tuple[Part, Part]:
-        if source not in self._loaded:
-            train, test = tasks.load(self.folder, source)
-            self._loaded[source] = (train, test[:QUICK_TESTED] if self.quick else test)
-        return self._loaded[source]
-
-
-def _permuted(train: Part, test: Part, quick: bool) -> list[Task]:
-    if quick:
-        return tasks.permuted(train, test, QUICK_TASKS, QUICK_POINTS)
-    return tasks.permuted(train, test)
-
-
-def _split(train: Part, test: Part, quick: bool) -> list[Task]:
-    if quick:
-        return tasks.split(train, test, QUICK_TASKS, QUICK_POINTS)
-    return tasks.split(train, test)
-
-
-def _imbalanced(train: Part, test: Part, quick: bool) -> list[Task]:
-    if quick:
-        return tasks.split(train, test, QUICK_TASKS, (QUICK_POINTS // 2, 2 * QUICK_POINTS))
-    return tasks.split(train, test, points=tasks.IMBALANCED)
-
-
-def _pool(train: Part, test: Part, quick: bool) -> list[Task]:
-    size = QUICK_POINTS if quick else POOL
-    rest = size + (QUICK_POINTS if quick else tasks.POINTS)
-    held = train[size:rest]
-    whole = Part(
-        np.concatenate([train.x[:size], train.x[rest:]]),
-        np.concatenate([train.y[:size], train.y[rest:]]),
-    )
-    return [Task(train[:size], held, test), Task(whole, held, test)]
-
-
-_ARRANGED: dict[Arrangement, Callable[[Part, Part, bool], list[Task]]] = {
-    Arrangement.PERMUTED: _permuted,
-    Arrangement.SPLIT: _split,
-    Arrangement.IMBALANCED: _imbalanced,
-    Arrangement.POOL: _pool,
-}
+    def _images(self, source: str) -> tuple[Part, Part]:
+        train, test = self._load(source)
+        return train, test[:QUICK_TESTED] if self.quick else test

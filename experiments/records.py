@@ -3,8 +3,8 @@ another process is left to it.
 
 A line is appended whole and under a lock, so that several processes of a machine can record at the
 same time. A run that is recorded again gets a further line, and the last one counts; ``tidy`` puts
-the lines in order and leaves out those that count no more. A process that is killed while it writes
-leaves a torn line: a warning names it, and its run is repeated.
+the lines in order and leaves out those that no longer count. A process that is killed while it
+writes leaves a torn line: a warning names it, and its run is repeated.
 """
 
 import fcntl
@@ -15,9 +15,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from benchmarks.common import machine
+from bicore.files import replacing
 
 FOLDER = Path(__file__).parent / "records"
 #: What identifies a run within its experiment, as far as its record has it.
@@ -63,8 +64,7 @@ class Records:
 
     def all(self) -> Iterator[Record]:
         """In the order of what identifies them, whatever their order in the file."""
-        found = self._read()
-        return iter([found[one] for one in sorted(found, key=_place)])
+        return iter(_sort(self._read()))
 
     def collect(self, others: Iterable[Record]) -> int:
         """Add the records of another machine; how many were not here, or not like this."""
@@ -93,15 +93,13 @@ class Records:
             return
         with self._locked("rb", fcntl.LOCK_EX) as held:
             before = held.read()
-            found = self._parsed(before)
-            after = b"".join(_line(found[one]) for one in sorted(found, key=_place))
+            after = b"".join(map(_to_line, _sort(self._parse(before))))
             if after != before:
-                beside = self.path.with_suffix(".part")
-                beside.write_bytes(after)
-                beside.replace(self.path)
+                with replacing(self.path) as beside:
+                    beside.write_bytes(after)
 
     def _append(self, records: Iterable[Record]) -> None:
-        lines = b"".join(map(_line, records))
+        lines = b"".join(map(_to_line, records))
         if not lines:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,55 +119,46 @@ class Records:
             return _PARSED[state]
         with self._locked("rb", fcntl.LOCK_SH) as held:
             text = held.read()
-        found = self._parsed(text)
+        found = self._parse(text)
         if len(found) == text.count(b"\n") == len(text.splitlines()):
             _PARSED[state] = found
         return found
 
-    def _parsed(self, text: bytes) -> dict[Identity, Record]:
+    def _parse(self, text: bytes) -> dict[Identity, Record]:
         lines = enumerate(text.splitlines(), 1)
-        whole = (self._whole(line, number) for number, line in lines if line.strip())
-        return {identity(record): record for record in whole if record is not None}
+        found = [self._read_line(line, number) for number, line in lines if line.strip()]
+        return {identity(record): record for record in found if record is not None}
 
-    def _whole(self, line: bytes, number: int) -> Record | None:
-        """The record of a line; None, and a warning, where it is torn."""
+    def _read_line(self, line: bytes, number: int) -> Record | None:
+        """The record of a line; None, and a warning, if it is torn."""
+        place, record = f"{self.path}, line {number},", None
         try:
             record = json.loads(line)
         except ValueError as damage:
-            if not line.startswith(b"{"):
-                raise self._foreign(number) from None
-            warnings.warn(
-                f"{self.path}, line {number}, is not a whole record ({damage}); it is passed over, "
-                "and its run is done again.",
-                TornLine,
-                stacklevel=2,
-            )
-            return None
+            if line.startswith(b"{"):
+                words = f"is not a whole record ({damage}); its run is done again."
+                warnings.warn(f"{place} {words}", TornLine, stacklevel=2)
+                return None
         if not (isinstance(record, dict) and {"dataset", "method", "seed"} <= record.keys()):
-            raise self._foreign(number)
+            raise RecordError(f"{place} is not a record of a run; remove the line.")
         return record
-
-    def _foreign(self, number: int) -> RecordError:
-        return RecordError(
-            f"{self.path}, line {number}, is not a record of a run; remove it, and what it stood "
-            "for is done again."
-        )
 
     @contextmanager
     def _locked(self, mode: str, lock: int) -> Iterator[BinaryIO]:
-        """The file under a lock, opened again where it was replaced while we waited for it."""
+        """The file under a lock, opened again if it was replaced while we waited for it."""
         while True:
             with self.path.open(mode) as held:
                 fcntl.flock(held, lock)
                 if os.path.samestat(os.fstat(held.fileno()), self.path.stat()):
-                    yield cast(BinaryIO, held)
+                    yield held
                     return
 
 
-def _place(key: Identity) -> tuple[tuple[bool, Any], ...]:
-    """To sort by: what a run does not have comes first."""
-    return tuple((value is not None, value) for value in key)
+def _sort(found: dict[Identity, Record]) -> list[Record]:
+    """By what identifies runs; what a run does not have comes first."""
+    keys = sorted(found, key=lambda key: [(value is not None, value) for value in key])
+    return [found[key] for key in keys]
 
 
-def _line(record: Record) -> bytes:
+def _to_line(record: Record) -> bytes:
     return json.dumps(record).encode() + b"\n"

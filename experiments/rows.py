@@ -1,6 +1,6 @@
-"""What a row of a table is: a title for people, and every fact by which its runs are made.
+"""What a row of a table is: a key, and every fact by which its runs are made.
 
-Nothing is decided by a title. Each experiment has a kind of row of its own, which knows what it
+Nothing is decided by a key. Each experiment has a kind of row of its own, which knows what it
 tries, how it is run and what it looks like as a toy.
 """
 
@@ -71,8 +71,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Row(ABC):
-    """``key`` is what its records call the method, ``title`` what people read: the same words,
-    unless another title is given.
+    """``key`` is the method's name in records and tables.
 
     ``paper`` is the published number, ``source`` where its runs are if another table has them, and
     a ``reference`` is the paper's own method or the one that is proposed in its place: the other
@@ -82,18 +81,14 @@ class Row(ABC):
     problem: Problem
     key: str
     memory: int
-    title: str = ""
     paper: Number | None = None
     source: Source | None = None
     reference: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "title", self.title or self.key)
-
     @property
-    @abstractmethod
     def trials(self) -> Trials:
-        """What is tried."""
+        """What is tried; nothing by default."""
+        return Trials()
 
     @property
     def normalised(self) -> str:
@@ -122,7 +117,7 @@ class Row(ABC):
 
     def variant(self, key: str, **facts: Any) -> Self:
         """A row that differs in these facts."""
-        return replace(self, key=key, title=key, **facts)
+        return replace(self, key=key, **facts)
 
     def borrowed(self, experiment: str, key: str) -> Self:
         """This row of an experiment as a row of another table, under another key."""

@@ -1,17 +1,18 @@
 """Runs what has no record yet, one after the other or in several processes that share the runs."""
 
 import math
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
 import traceback
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 import torch
 
+from benchmarks.common import report
 from bicore import InputError
 from experiments.catalogue import EXPERIMENTS
 from experiments.problems import Data
@@ -24,8 +25,8 @@ class Order:
     """What is to be run, where, and for how long.
 
     ``only`` are the keys of rows, all if there are none; ``fast`` lets products use fewer bits on a
-    GPU; no run begins after so many ``minutes``; of what a row tries only the ``values`` given are
-    run, all if there are none; ``on`` and ``memory`` leave other data and other sizes out.
+    GPU; no run begins after this many ``minutes``; of what a row tries only the given ``values``
+    are run, all if there are none; ``on`` and ``memory`` leave other data and other sizes out.
     """
 
     names: tuple[str, ...]
@@ -42,46 +43,43 @@ class Order:
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        """A row that there is not, or a value that no row tries, would pass for one whose runs are
-        all done."""
-        keys = {row.key for name in self.names for row in EXPERIMENTS[name].rows()}
+        """Refuse rows that do not exist and values that no row tries: they would pass for done."""
+        every = [row for name in self.names for row in EXPERIMENTS[name].rows()]
+        asked, keys = ", ".join(self.names), {row.key for row in every}
         for key in self.only:
             if key not in keys:
                 near = get_close_matches(key, keys, 1, 0) or ["nothing"]
                 raise InputError(
-                    f"--only {key!r}: no row of {', '.join(self.names)} is called so; the nearest "
-                    f"is {near[0]!r}. Rows are separated by semicolons."
+                    f"--only {key!r} is no row of {asked}; the nearest is {near[0]!r}. Separate "
+                    "rows by semicolons."
                 )
         narrowed = self.on is not None or self.memory is not None
-        if narrowed and not any(self.rows(name) for name in self.names):
-            rows = [row for name in self.names for row in EXPERIMENTS[name].rows()]
-            data = ", ".join(sorted({row.problem.name for row in rows}))
+        if narrowed and not any(map(self.rows, self.names)):
+            data = ", ".join(sorted({row.problem.name for row in every}))
             raise InputError(
-                f"--on {self.on}, --memory {self.memory}: no row of {', '.join(self.names)} is run "
-                f"there; their data are {data}. Give one of these, or leave it out."
+                f"--on {self.on}, --memory {self.memory}: no row of {asked} is run there; their "
+                f"data are {data}. Give one of these, or leave it out."
             )
-        known = self._known() if self.values else set()
-        strange = [f"{value:g}" for value in self.values if value not in known]
-        if strange:
+        known = self._known_values() if self.values else set()
+        unknown = [f"{value:g}" for value in self.values if value not in known]
+        if unknown:
             tried = ", ".join(f"{value:g}" for value in sorted(known)) or "nothing"
             toys = " at toy size" if self.quick else ""
             raise InputError(
-                f"--tried {', '.join(strange)}: no row of {', '.join(self.names)} that was asked "
-                f"for tries that{toys}; they try {tried}. Give some of these, or leave out --tried."
+                f"--tried {', '.join(unknown)} is tried by no row asked for of {asked}{toys}; they "
+                f"try {tried}. Give some of these, or leave out --tried."
             )
 
     def tried(self, row: Row) -> tuple[float, ...]:
         """What a row tries here."""
-        values = self._offered(row)
+        values = row.trials.toy if self.quick else row.trials.values
         return tuple(value for value in values if not self.values or value in self.values)
 
-    def _known(self) -> set[float]:
+    def _known_values(self) -> set[float]:
         """All that the rows asked for try; what has not been chosen yet is no value."""
-        rows = (row for name in self.names for row in self.rows(name) if row.trials.name)
-        return {value for row in rows for value in self._offered(row) if not math.isnan(value)}
-
-    def _offered(self, row: Row) -> tuple[float, ...]:
-        return row.trials.toy if self.quick else row.trials.values
+        rows = [row for name in self.names for row in self.rows(name) if row.trials.name]
+        values = [row.trials.toy if self.quick else row.trials.values for row in rows]
+        return {value for own in values for value in own if not math.isnan(value)}
 
     def records(self, name: str) -> Records:
         """Of one of its experiments; runs in float32 have a file of their own."""
@@ -98,36 +96,21 @@ class Order:
             and (self.memory is None or row.memory == self.memory)
         ]
 
-    @property
-    def words(self) -> list[str]:
-        """The same order for another process."""
-        precision = "fast" if self.fast else "float32"
-        given = {"--seeds": self.seeds, "--device": self.device, "--records": self.folder}
-        given |= {"--precision": precision, "--data": self.data, "--on": self.on}
-        given |= {"--only": ";".join(self.only), "--tried": ",".join(map(repr, self.values))}
-        given |= {"--memory": self.memory, "--minutes": self.minutes}
-        words = [
-            word for name, one in given.items() if one not in (None, "") for word in (name, one)
-        ]
-        return ["run", *self.names, *map(str, words), *(["--quick"] if self.quick else [])]
+
+def run_order(order: Order, workers: int = 1) -> int:
+    """Run what has no record, in several processes if asked; a run goes to the process that claims
+    it first. Returns an exit code."""
+    if workers == 1:
+        return run_here(order)
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ.setdefault(name, "1")
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn) as pool:
+        return max(pool.map(run_here, [order] * workers))
 
 
-def shared(words: list[str], workers: int) -> int:
-    """The same command in several processes; a run goes to the one that claims it first."""
-    environment = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
-    command = [sys.executable, "-m", "experiments", *words, "--worker"]
-    processes = [subprocess.Popen(command, env=environment) for _ in range(workers)]
-    try:
-        codes = [process.wait() for process in processes]
-        return int(any(codes))  # one that was killed has failed too
-    except KeyboardInterrupt:
-        for process in processes:
-            process.terminate()
-        raise
-
-
-def one_by_one(order: Order) -> int:
-    """Every run that has no record; one that fails is told and leaves the others alone."""
+def run_here(order: Order) -> int:
+    """Every run that has no record; one that fails is reported and leaves the others alone."""
     data = Data(order.data, order.quick)
     start = time.perf_counter()
     failed = 0
@@ -136,26 +119,26 @@ def one_by_one(order: Order) -> int:
         for seed in EXPERIMENTS[name].seeds(1 if order.quick else order.seeds):
             for row in order.rows(name):
                 if order.minutes is not None and time.perf_counter() - start > 60 * order.minutes:
-                    _tell(f"{order.minutes} minutes are over; the same command goes on.")
+                    _tell(f"{order.minutes} minutes are over; the same command continues.")
                     return failed
-                failed |= _tried(row, seed, data, records, order)
+                failed |= _try_row(row, seed, data, records, order)
     return failed
 
 
-def _tried(row: Row, seed: int, data: Data, records: Records, order: Order) -> int:
+def _try_row(row: Row, seed: int, data: Data, records: Records, order: Order) -> int:
     """Whether its runs failed, as an exit code."""
     try:
-        _run(row.toy() if order.quick else row, seed, data, records, order)
+        _run_row(row.toy() if order.quick else row, seed, data, records, order)
     except InputError as refusal:
-        _tell(f"{row.title}, seed {seed}: {refusal}")
+        _tell(f"{row.key}, seed {seed}: {refusal}")
         return 1
     except Exception:
-        _tell(f"{row.problem.name}, {row.title}, seed {seed} failed:\n{traceback.format_exc()}")
+        _tell(f"{row.problem.name}, {row.key}, seed {seed} failed:\n{traceback.format_exc()}")
         return 1
     return 0
 
 
-def _run(row: Row, seed: int, data: Data, records: Records, order: Order) -> None:
+def _run_row(row: Row, seed: int, data: Data, records: Records, order: Order) -> None:
     """Run what is missing of a row, unless another process is at it."""
     values = order.tried(row)
     if not values:
@@ -174,10 +157,9 @@ def _run(row: Row, seed: int, data: Data, records: Records, order: Order) -> Non
         job = Job(seed, missing, order.device, order.fast)
         for value, result in row.run(job, data.tasks(row.problem)):
             records.write(row.configuration(seed, value), {**result, "quick": order.quick})
-    shown = f"{row.problem.name}, {row.title}, memory {row.memory}, seed {seed}"
-    seconds = time.perf_counter() - begin
-    print(f"{shown}: {len(missing)} runs in {seconds:.1f} s", file=sys.stderr, flush=True)
+    shown = f"{row.problem.name}, {row.key}, memory {row.memory}, seed {seed}"
+    report(f"{shown}: {len(missing)} runs in {time.perf_counter() - begin:.1f} s")
 
 
 def _tell(words: str) -> None:
-    print(f"experiments: {words}", file=sys.stderr, flush=True)
+    report(f"experiments: {words}")

@@ -3,18 +3,18 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from benchmarks.common import time_call
+from benchmarks.common import ONE_THREAD, device_seconds
 from bicore import BilevelSelector, Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.methods.registry import greedy_selector
-from bicore.runtime.context import Context
 from experiments.rows import Job, Results, Row, Trials
-from experiments.selectors import Proxy, on_the_host
+from experiments.selectors import Proxy
 from experiments.tasks import Task
 
 #: Figure 5: one start point, the first 2500 images, 1000 candidates a step, binary weights.
@@ -26,8 +26,6 @@ LAMBDA = 1e-7
 #: seen two.
 GRID = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 SIZE = 100
-#: Timed runs of a kernel.
-REPEATS = 3
 
 
 def _softmax(penalty: float, **options: Any) -> BilevelSelector:
@@ -41,32 +39,21 @@ class PicksRow(Row):
     squared: bool = False
     memory: int = PICKS
 
-    @property
-    def trials(self) -> Trials:
-        return Trials()
-
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
         """The picks in order, and what the paper says of them: ten classes among the first ten, and
         more eights than ones."""
         start = time.perf_counter()
         pool = tasks[0].train[:POOL]
-        context = Context(runtime=Runtime(job.device, progress=False))
         selector = greedy_selector(kernel="cntk")
         if not self.squared:
             drawn = {"candidates": min(CANDIDATES, len(pool)), "first": "random"}
             selector = _softmax(LAMBDA, kernel="cntk", **drawn)
-        data = Dataset(pool.x, pool.y)
-        coreset = selector.select(data, self.memory, random_state=job.seed, **context.keywords)
+        options = {"random_state": job.seed, "runtime": Runtime(job.device, progress=False)}
+        coreset = selector.select(Dataset(pool.x, pool.y), self.memory, **options)
         labels = pool.y[coreset.indices].tolist()
-        found = {
-            "picks": coreset.indices.tolist(),
-            "labels": labels,
-            "classes_in_first_ten": len(set(labels[:10])),
-            "eights": labels.count(8),
-            "ones": labels.count(1),
-            "seconds": time.perf_counter() - start,
-        }
-        yield 0.0, found
+        facts = {"picks": coreset.indices.tolist(), "labels": labels}
+        facts |= {"classes_in_first_ten": len(set(labels[:10])), "eights": labels.count(8)}
+        yield 0.0, {**facts, "ones": labels.count(1), "seconds": time.perf_counter() - start}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,48 +89,20 @@ def held_out_loss(
 ) -> float:
     """The loss of the proxy that knows a coreset chosen without the held-out points."""
     selector = _softmax(penalty, kernel="precomputed", first="random")
-    context = on_the_host()
-    chosen = selector.select(inner, size, random_state=seed, **context.keywords)
-    size = len(chosen.indices)  # nothing is added
-    judged = selector.select(inner, size, initial=chosen, outer=outer, **context.keywords)
-    return float(judged.objectives[-1])
-
-
-@dataclass(frozen=True)
-class Selection:
-    """A timed selection: its size, and how many candidates are looked at for each point."""
-
-    size: int
-    candidates: int | None
-
-    @property
-    def key(self) -> str:
-        """Its name in records."""
-        looked = "all" if self.candidates is None else self.candidates
-        return f"coreset {self.size}, {looked} candidates"
-
-    @property
-    def paper(self) -> str:
-        """The paper's name for it, which had 200 candidates."""
-        return f"coreset {self.size} (one CPU thread)"
+    chosen = selector.select(inner, size, random_state=seed, runtime=ONE_THREAD)
+    # nothing is added
+    options = {"initial": chosen, "outer": outer, "runtime": ONE_THREAD}
+    fitted = selector.select(inner, len(chosen.indices), **options)
+    return float(fitted.objectives[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeRow(Row):
-    """The kernel of a problem's network, of so many points, and the ``sizes`` of the coresets."""
+    """The kernel of some points by a problem's network, and coresets of some ``sizes``."""
 
     memory: int = 1000
     points: int = 1000
     sizes: tuple[int, ...] = (100, 400)
-
-    @property
-    def selections(self) -> list[Selection]:
-        """What is timed in addition to the kernel."""
-        return [Selection(size, candidates) for size in self.sizes for candidates in (200, None)]
-
-    @property
-    def trials(self) -> Trials:
-        return Trials()
 
     def toy(self) -> Self:
         return replace(super().toy(), points=12, sizes=(5,))
@@ -155,17 +114,19 @@ class RuntimeRow(Row):
         points = tasks[0].train[: self.points]
         images = torch.from_numpy(np.ascontiguousarray(points.x)).to(job.device)
         kernel = self.problem.kernel()
-
-        def work() -> None:
-            kernel(images)
-            if job.device == "cuda":
-                torch.cuda.synchronize()
-
-        kernel(images[:3])
-        result: dict[str, Any] = {"kernel": time_call(work, REPEATS)[0], "device": job.device}
+        found: dict[str, Any] = {"kernel": device_seconds(partial(kernel, images))}
         data = Dataset(kernel(images.double()).cpu().numpy(), points.y)
-        for one in self.selections:
-            selector = _softmax(1e-3, kernel="precomputed", candidates=one.candidates)
-            found = selector.select(data, one.size, **on_the_host().keywords)
-            result[one.key] = found.provenance.selection_seconds
-        yield 0.0, {**result, "seconds": time.perf_counter() - begin}
+        for size in self.sizes:
+            for candidates in (200, None):
+                selector = _softmax(1e-3, kernel="precomputed", candidates=candidates)
+                coreset = selector.select(data, size, runtime=ONE_THREAD)
+                key = f"coreset {size}, {candidates or 'all'} candidates"
+                found[key] = coreset.provenance.selection_seconds
+        yield 0.0, {**found, "device": job.device, "seconds": time.perf_counter() - begin}
+
+
+def paper_time(work: str) -> str:
+    """The paper's name for something timed; its coresets had 200 candidates."""
+    if work == "kernel":
+        return "kernel (GTX 1080 Ti)"
+    return f"{work.split(',')[0]} (one CPU thread)"

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from benchmarks.common import ONE_THREAD
 from bicore import Coreset, Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.kernels import RBF, Kernel
-from bicore.methods import Selector
+from bicore.methods import KCenter, Selector
 from bicore.methods.registry import build_selector, greedy_selector
 from bicore.networks.observe import observe
 from bicore.runtime.context import Context
@@ -25,6 +26,8 @@ from experiments.problems import Problem
 
 #: γ of the paper's RBF kernel.
 GAMMA = 5e-4
+#: The paper's λ, in its per-point form.
+LAMBDA = 1e-3
 
 
 @dataclass(frozen=True)
@@ -49,48 +52,39 @@ class Elsewhere(Kernel):
 
 
 class Proxy(Enum):
-    """What stands in for the network that is trained."""
+    """What replaces the network that is trained: its kernel, an RBF kernel, or what the network
+    makes of the points in front of its last layer, or the directions of that alone."""
 
-    NETWORK = "the kernel of that network"
-    RBF = "an RBF kernel"
+    NETWORK = auto()
+    RBF = auto()
+    EMBEDDING = auto()
+    DIRECTIONS = auto()
 
-    def kernel(self, problem: Problem, device: str) -> Kernel:
+    @property
+    def looks(self) -> bool:
+        """Whether it looks at the network in training."""
+        return self in (Proxy.EMBEDDING, Proxy.DIRECTIONS)
+
+    def kernel(self, problem: Problem, device: str) -> Kernel | str:
+        if self.looks:
+            return "linear"
         kernel = RBF(GAMMA) if self is Proxy.RBF else problem.kernel()
         return Elsewhere(kernel, device) if device != "cpu" else kernel
 
 
-#: The paper's λ, in its per-point form.
-LAMBDA = 1e-3
-
-
 @dataclass(frozen=True)
-class FromTheFirst(Selector):
-    """A selector that is given the first row to begin with."""
+class KCenterFromFirst(KCenter):
+    """k-center that begins with the first row."""
 
-    selector: Selector
-
-    @property
-    def needs_model(self) -> bool:
-        return self.selector.needs_model
-
-    @property
-    def needs_labels(self) -> bool:
-        return self.selector.needs_labels
-
-    @property
-    def ordered(self) -> bool:
-        return self.selector.ordered
-
-    def select(self, data: Dataset, size: int | float | str, **options: Any) -> Coreset:
-        return self.selector.select(data, size, **{**options, "initial": [0]})
+    def select(self, data: Dataset, size: int | float, **options: Any) -> Coreset:
+        return super().select(data, size, **{**options, "initial": [0]})
 
 
 @dataclass(frozen=True)
 class OverEmbedding(Selector):
-    """A selector whose points are what the current network makes of them in front of its last
-    layer; or their directions alone.
+    """A selector of what the current network makes of the points, or of its directions alone.
 
-    Its proxy tells apart the classes of the points it is given, and is told of no others.
+    Its proxy separates the classes of the points it is given, and knows of no others.
     """
 
     selector: Selector
@@ -99,22 +93,14 @@ class OverEmbedding(Selector):
     needs_model = True
     needs_labels = True
 
-    def select(
-        self,
-        data: Dataset,
-        size: int | float | str,
-        *,
-        context: Context | None = None,
-        **options: Any,
-    ) -> Coreset:
-        assert context is not None
-        embedding = observe(context.model, data.x).embedding.double().cpu().numpy()
+    def select(self, data: Dataset, size: int | float, **options: Any) -> Coreset:
+        embedding = observe(options["model"], data.x).embedding.double().cpu().numpy()
         if self.directions:
-            embedding = embedding / np.maximum(
-                np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny
-            )
+            lengths = np.linalg.norm(embedding, axis=1, keepdims=True)
+            embedding = embedding / np.maximum(lengths, np.finfo(float).tiny)
         seen = Dataset(embedding, data.y, data.sample_weight, data.ids)
-        return self.selector.select(seen, size, **on_the_host().keywords, **options)
+        own = {"model": None, "model_classes": None, "runtime": ONE_THREAD}
+        return self.selector.select(seen, size, **{**options, **own})
 
 
 class Noisy(nn.Module):
@@ -125,8 +111,7 @@ class Noisy(nn.Module):
         self.network = network
 
     def train(self, mode: bool = True) -> Noisy:
-        super().train(True)
-        return self
+        return super().train(True)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
@@ -137,11 +122,10 @@ class Picker(ABC):
 
     #: Whether its proxy has a λ; squared errors have the library's own regulariser.
     penalised = False
-
-    @property
-    def kept(self) -> str:
-        """Which weights a memory keeps."""
-        return "uniform"
+    #: Whether it looks at the network in training.
+    looks = False
+    #: Which weights a memory keeps.
+    kept = "uniform"
 
     @abstractmethod
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
@@ -154,100 +138,74 @@ class Picker(ABC):
 
 @dataclass(frozen=True)
 class Named(Picker):
-    """A selector of the library by its word; with gradients scaled to length 1, or given the first
-    row to begin with, where the authors' code does so."""
+    """A selector of the library by its name; with gradients scaled to length 1, or k-center that
+    begins with the first row, as in the authors' code."""
 
-    word: str
+    name: str
     scaled: bool = False
-    from_the_first: bool = False
+    from_first: bool = False
+
+    @property
+    def looks(self) -> bool:
+        return build_selector(self.name).needs_model
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        options = {"normalise": True} if self.scaled else {}
-        selector = build_selector(self.word, **options)
-        return FromTheFirst(selector) if self.from_the_first else selector
+        if self.from_first:
+            return KCenterFromFirst(over="features")
+        return build_selector(self.name, **({"normalise": True} if self.scaled else {}))
 
 
 @dataclass(frozen=True)
-class ByKernel(Picker):
-    """The paper's coreset: cross-entropy with a kernel as the proxy. By default candidates are
-    drawn anew for each point, and weights are binary; ``balanced`` takes classes in turn."""
+class ByProxy(Picker):
+    """The paper's coreset: cross-entropy with a proxy. By default candidates are drawn anew for
+    each point, and weights are binary; ``balanced`` takes classes in turn. ``squared`` errors have
+    the library's defaults."""
 
     proxy: Proxy = Proxy.NETWORK
     all_candidates: bool = False
     weighted: bool = False
     balanced: bool = False
+    squared: bool = False
 
-    penalised = True
+    @property
+    def penalised(self) -> bool:
+        return not self.squared
+
+    @property
+    def looks(self) -> bool:
+        return self.proxy.looks
 
     @property
     def kept(self) -> str:
         return "learned" if self.weighted else "uniform"
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        return greedy_selector(
-            kernel=self.proxy.kernel(problem, device),
-            loss="cross-entropy",
-            inner_reg=PerPoint(penalty),
-            candidates=None if self.all_candidates else problem.candidates,
-            first="random",
-            weighting="final" if self.weighted else "uniform",
-            quotas="balanced" if self.balanced else None,
-        )
+        softmax = {
+            "loss": "cross-entropy",
+            "inner_reg": PerPoint(penalty),
+            "candidates": None if self.all_candidates else problem.candidates,
+            "first": "random",
+            "weighting": "final" if self.weighted else "uniform",
+            "quotas": "balanced" if self.balanced else None,
+        }
+        kernel = self.proxy.kernel(problem, device)
+        selector = greedy_selector(kernel=kernel, **({} if self.squared else softmax))
+        directions = self.proxy is Proxy.DIRECTIONS
+        return OverEmbedding(selector, directions) if self.proxy.looks else selector
 
     def place(self, device: str) -> str:
-        """The host (see :mod:`experiments.proxies`)."""
-        return "cpu"
-
-
-@dataclass(frozen=True)
-class BySquaredErrors(Picker):
-    """A coreset by squared errors, as the library has it unless told otherwise."""
-
-    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        return greedy_selector(kernel=Proxy.NETWORK.kernel(problem, device))
-
-    def place(self, device: str) -> str:
-        """The host."""
-        return "cpu"
-
-
-@dataclass(frozen=True)
-class ByEmbedding(Picker):
-    """A coreset by squared errors over what the network makes of the points."""
-
-    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        return OverEmbedding(greedy_selector(kernel="linear"))
-
-
-@dataclass(frozen=True)
-class ByDirections(Picker):
-    """A coreset by cross-entropy over the directions of what the network makes of the points."""
-
-    penalised = True
-
-    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
-        selector = greedy_selector(
-            kernel="linear",
-            loss="cross-entropy",
-            inner_reg=PerPoint(penalty),
-            candidates=problem.candidates,
-            first="random",
-            weighting="uniform",
-        )
-        return OverEmbedding(selector, directions=True)
+        """The host, unless the network is looked at."""
+        return device if self.proxy.looks else "cpu"
 
 
 UNIFORM = Named("uniform")
-CORESET = ByKernel()
-RBF_CORESET = ByKernel(Proxy.RBF)
-WEIGHTED_CORESET = ByKernel(weighted=True)
-BALANCED_CORESET = ByKernel(balanced=True)
-SQUARED_CORESET = BySquaredErrors()
-
-
-def on_the_host() -> Context:
-    """One thread, and no network."""
-    return Context(runtime=Runtime("cpu", threads=1, progress=False))
+CORESET = ByProxy()
+RBF_CORESET = ByProxy(Proxy.RBF)
+WEIGHTED_CORESET = ByProxy(weighted=True)
+BALANCED_CORESET = ByProxy(balanced=True)
+SQUARED_CORESET = ByProxy(squared=True)
+EMBEDDING_CORESET = ByProxy(Proxy.EMBEDDING, squared=True)
+DIRECTIONS_CORESET = ByProxy(Proxy.DIRECTIONS)
 
 
 def context_of(place: str, model: nn.Module | None = None) -> Context:

@@ -1,14 +1,11 @@
-"""Memories of streams and tasks: the buffers of the tables' rows, and how tasks share a memory."""
+"""Memories of streams and tasks: the buffers of the tables' rows."""
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from bicore import Dataset, MergeReduce, ReplayMemory
 from bicore.methods import Selector
@@ -23,7 +20,6 @@ from bicore.streaming import (
     Reservoir,
 )
 from bicore.streaming.buffer import Buffer
-from experiments.networks import Network
 from experiments.problems import Problem
 from experiments.selectors import LAMBDA, Picker
 
@@ -33,8 +29,8 @@ GSS_BATCH = 10
 
 @dataclass(frozen=True)
 class Room:
-    """What a buffer is made for: a problem, so many rows, so many slots where it has some, the λ of
-    a proxy, and a seed."""
+    """What a memory is made for: a problem, its rows, its slots if it has some, the λ of a proxy,
+    and a seed."""
 
     problem: Problem
     memory: int
@@ -45,28 +41,25 @@ class Room:
 
 
 class Store(ABC):
-    """A kind of buffer."""
+    """A kind of memory."""
 
     #: Whether it looks at the network in training, so that every β needs one of its own.
     looks = False
-    #: Whether a file can hold it, so that a run that was cut off goes on.
+    #: Whether a file can hold it, so that a run that was cut off continues.
     restorable = True
-
-    @property
-    def penalised(self) -> bool:
-        """Whether what it keeps is chosen with a proxy that has a λ."""
-        return False
+    #: Whether what it keeps is chosen with a proxy that has a λ.
+    penalised = False
 
     @abstractmethod
-    def buffer(self, room: Room) -> Buffer:
+    def make(self, room: Room) -> Any:
         """An empty one."""
 
     @abstractmethod
-    def load(self, path: Path, room: Room) -> Buffer:
+    def load(self, path: Path, room: Room) -> Any:
         """One as it was written."""
 
     def batch(self, rows: int) -> int:
-        """Rows it sees at a time, where batches of the stream have so many."""
+        """Rows it sees at a time, if batches of the stream have this many."""
         return rows
 
     def place(self, device: str) -> str:
@@ -80,7 +73,7 @@ class Sampled(Store):
 
     kind: type[Buffer]
 
-    def buffer(self, room: Room) -> Buffer:
+    def make(self, room: Room) -> Buffer:
         return self.kind(room.memory, room.seed)
 
     def load(self, path: Path, room: Room) -> Buffer:
@@ -99,32 +92,49 @@ class ByGradients(Sampled):
 
 
 @dataclass(frozen=True)
-class Slots(Store):
-    """Merge and reduce, with what the ``picker`` chooses."""
+class Picked(Store):
+    """A memory with what the ``picker`` chooses: an equal share for every task."""
 
     picker: Picker
+
+    @property
+    def looks(self) -> bool:
+        return self.picker.looks
 
     @property
     def penalised(self) -> bool:
         return self.picker.penalised
 
-    def buffer(self, room: Room) -> Buffer:
-        selector = self.picker.selector(room.problem, room.device, room.penalty)
-        slots = min(room.slots, room.memory)
-        return MergeReduce(selector, room.memory, slots, self.picker.kept, room.seed)
+    def _selector(self, room: Room) -> Selector:
+        return self.picker.selector(room.problem, room.device, room.penalty)
 
-    def load(self, path: Path, room: Room) -> Buffer:
-        return MergeReduce.load(path, self.picker.selector(room.problem, room.device, room.penalty))
+    def make(self, room: Room) -> ReplayMemory:
+        return ReplayMemory(self._selector(room), room.memory, self.picker.kept, room.seed)
+
+    def load(self, path: Path, room: Room) -> ReplayMemory:
+        return ReplayMemory.load(path, self._selector(room))
 
     def place(self, device: str) -> str:
         return self.picker.place(device)
 
 
 @dataclass(frozen=True)
-class ByMoments(Store):
-    """Rows chosen by a ``rule`` against the moments of the whole stream.
+class Slots(Picked):
+    """Merge and reduce, with what the ``picker`` chooses."""
 
-    Random ``features`` are drawn from the buffer's seed, classes count by the ``prior``, and the
+    def make(self, room: Room) -> MergeReduce:
+        options = (min(room.slots, room.memory), self.picker.kept, room.seed)
+        return MergeReduce(self._selector(room), room.memory, *options)
+
+    def load(self, path: Path, room: Room) -> MergeReduce:
+        return MergeReduce.load(path, self._selector(room))
+
+
+@dataclass(frozen=True)
+class ByMoments(Store):
+    """Rows chosen by a ``rule`` against the moments of a stream, or ``jointly`` of all tasks.
+
+    Random ``features`` are drawn from the memory's seed, classes count by the ``prior``, and the
     regulariser is the library's own.
     """
 
@@ -132,14 +142,18 @@ class ByMoments(Store):
     features: str = "relu"
     prior: str = "data"
     on_host: bool = True
+    jointly: bool = False
 
-    def buffer(self, room: Room) -> Buffer:
-        return MomentMemory(
-            room.memory, self.features, self.rule, prior=self.prior, random_state=room.seed
-        )
+    @property
+    def kind(self) -> type:
+        return JointReplay if self.jointly else MomentMemory
 
-    def load(self, path: Path, room: Room) -> Buffer:
-        return MomentMemory.load(path)
+    def make(self, room: Room) -> Any:
+        options = {"prior": self.prior, "random_state": room.seed}
+        return self.kind(room.memory, self.features, self.rule, **options)
+
+    def load(self, path: Path, room: Room) -> Any:
+        return self.kind.load(path)
 
     def place(self, device: str) -> str:
         """The host, so that rows are the same wherever networks are trained; deep features would
@@ -159,7 +173,7 @@ class ByNetwork(Store):
     #: No file holds the networks that its features came from.
     restorable = False
 
-    def buffer(self, room: Room) -> Buffer:
+    def make(self, room: Room) -> Buffer:
         return Refreshed(room.memory, self.prior, room.seed)
 
     def load(self, path: Path, room: Room) -> Buffer:
@@ -171,6 +185,7 @@ class Refreshed(Buffer):
 
     needs_model = True
     needs_labels = True
+    _own_state = ("batches", "within")
 
     def __init__(self, capacity: int, prior: str, seed: int) -> None:
         super().__init__(capacity, seed)
@@ -181,26 +196,17 @@ class Refreshed(Buffer):
     def _take(self, batch: Dataset, context: Context) -> None:
         self.batches += 1
         if self.batches & (self.batches - 1) == 0:
-            assert isinstance(context.model, Network)
             features = Embedded(context.model.trunk()).unit()
+            options = {"prior": self.prior, "random_state": self.random_state}
             self.within = (
-                MomentMemory(self.capacity, features, prior=self.prior, random_state=self.seed)
+                MomentMemory(self.capacity, features, **options)
                 if self.within is None
                 else self.within.with_features(features, runtime=context)
             )
-        assert self.within is not None
         self.within.update(batch.x, batch.y, batch.weights, model=context)
         self.kept = self.within.kept
 
-    def _own(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """For what is undone; no file holds it."""
-        return {"batches": self.batches, "within": self.within}, {}
-
-    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        self.batches, self.within = values["batches"], values["within"]
-
     def _weights(self) -> np.ndarray:
-        assert self.within is not None
         return np.asarray(self.within.snapshot().weights)
 
 
@@ -210,62 +216,17 @@ PROTOTYPES = Sampled(Prototypes)
 GSS = ByGradients()
 #: The library's two rules that suit networks, by what a table calls them.
 MOMENTS = {"Moments, elimination": ByMoments(), "Moments, gradient": ByMoments("gradient")}
-#: The same as memories of tasks.
-JOINT_MOMENTS = {
-    "Joint moments, elimination": ByMoments(),
-    "Joint moments, gradient": ByMoments("gradient"),
-}
-#: And in features of images that see what lies beside what.
-JOINT_IMAGES = {
-    f"{key}, random convolutions": replace(store, features="convolutions")
-    for key, store in JOINT_MOMENTS.items()
-}
 #: The same with every class counted alike, however the stream is mixed.
 EQUAL_MOMENTS = {
     f"{key}, equal prior": replace(store, prior="equal") for key, store in MOMENTS.items()
 }
-
-
-class TaskMemory(Protocol):
-    """What continual learning asks of a memory."""
-
-    def add_task(self, x: Any, y: Any, *, context: Context) -> None: ...
-
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]: ...
-
-    def save(self, path: str | os.PathLike[str]) -> Path: ...
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """How a row keeps points of its tasks: an empty memory, one as it was written, and the device
-    that points are chosen on."""
-
-    memory: Callable[[], TaskMemory]
-    load: Callable[[Path], TaskMemory]
-    place: Callable[[str], str]
-    #: Whether it looks at the network in training, so that every β needs a memory of its own.
-    looks: bool = False
-    #: Whether points are chosen with a proxy that has a λ.
-    penalised: bool = False
-
-
-def keep_shares(picker: Picker, selector: Selector, capacity: int, seed: int) -> Keeping:
-    """An equal share for every task, with what the ``picker`` chooses from it."""
-    return Keeping(
-        lambda: ReplayMemory(selector, capacity, picker.kept, seed),
-        lambda path: ReplayMemory.load(path, selector),
-        picker.place,
-        selector.needs_model,
-        picker.penalised,
-    )
-
-
-def keep_jointly(store: ByMoments, capacity: int, seed: int) -> Keeping:
-    """What the ``store`` chooses from all tasks."""
-    options = {"prior": store.prior, "random_state": seed}
-    return Keeping(
-        lambda: JointReplay(capacity, store.features, store.rule, **options),
-        JointReplay.load,
-        store.place,
-    )
+#: The same as memories of tasks.
+JOINT_MOMENTS = {
+    key.replace("Moments", "Joint moments"): replace(store, jointly=True)
+    for key, store in MOMENTS.items()
+}
+#: And in features of images that see neighbouring pixels.
+JOINT_IMAGES = {
+    f"{key}, random convolutions": replace(store, features="convolutions")
+    for key, store in JOINT_MOMENTS.items()
+}

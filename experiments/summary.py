@@ -14,28 +14,28 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
-from bicore import Coreset, Dataset
+from benchmarks.common import ONE_THREAD
+from bicore import BilevelSelector, Dataset
 from bicore.bilevel import Adam, PerPoint
 from bicore.kernels import Kernel
 from bicore.methods.registry import greedy_selector
-from experiments.courses import Checkpoint, Course, checkpoint_folder, middle_of, once
+from experiments.courses import Checkpoint, Course, checkpoint_folder, checkpoint_of, make_once
 from experiments.networks import Architecture
 from experiments.rows import Job, Results, Row, Trials
-from experiments.selectors import on_the_host
 from experiments.tasks import Part, Task
 from experiments.training import BATCH, RATE, Cohort, Learner, accuracy, build, tensors
 
 #: The last epochs over which accuracy is averaged.
 LAST = 5
-#: A long run is kept every so many epochs.
+#: Epochs after which the state of a long run is saved.
 KEPT_EPOCHS = 10
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a summary is chosen and judged.
+    """How a summary is chosen and evaluated.
 
-    ``starts`` random points begin; weights are learnt by Adam where the paper learns them. Where
+    ``starts`` random points begin; weights are learned by Adam if the paper learns them. If
     ``rows`` an epoch are more than the points, these are repeated; each time they look different.
     """
 
@@ -43,7 +43,7 @@ class Recipe:
     epochs: int
     penalty: float
     starts: int
-    learnt: bool
+    learned: bool
     rate: float = RATE
     decay: float = 0.0
     rows: int = 0
@@ -93,55 +93,42 @@ class UniformChoice(Choice):
             yield Subset(everything[rows], np.ones(size), rows)
 
 
-class Grown(Choice):
-    """A coreset of the pool that grows from size to size."""
+@dataclass(frozen=True)
+class CoresetChoice(Choice):
+    """A coreset of the pool that grows from size to size: the paper's, which begins with random
+    points, or one by ``squared`` errors, with the library's defaults."""
+
+    squared: bool = False
+
+    @property
+    def penalised(self) -> bool:
+        return not self.squared
 
     def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
-        pool = tasks[0].train
-        kernel = stored(row.problem.kernel, row.recipe.precision, pool, job.device)
+        pool, recipe = tasks[0].train, row.recipe
+        kernel = stored_kernel(row.problem.kernel, recipe.precision, pool, job.device)
         data = Dataset(kernel, pool.y)
-        coreset: Coreset | None = None
+        options: dict[str, Any] = {"initial": (), "runtime": ONE_THREAD}
+        if not self.squared:
+            starts = min(recipe.starts, *sizes)
+            drawn = np.random.default_rng(job.seed).choice(len(pool), starts, replace=False)
+            options |= {"initial": drawn.tolist(), "random_state": job.seed}
+        selector = self._selector(recipe)
         for size in sizes:
-            coreset = self.grown(data, size, row.recipe, job.seed, coreset)
+            coreset = options["initial"] = selector.select(data, size, **options)
             yield Subset(pool[coreset.indices], coreset.weights, coreset.indices)
 
-    @abstractmethod
-    def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
-        """A coreset of this size that continues the one ``before``, if there is one."""
-
-
-@dataclass(frozen=True)
-class CrossEntropyChoice(Grown):
-    """The paper's, which begins with random points."""
-
-    penalised = True
-
-    def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
-        weights = {"weighting": "learned" if recipe.learnt else "uniform", "optimiser": Adam()}
+    def _selector(self, recipe: Recipe) -> BilevelSelector:
+        if self.squared:
+            return greedy_selector(kernel="precomputed")
+        weights = {"weighting": "learned" if recipe.learned else "uniform", "optimiser": Adam()}
         loss = {"loss": "cross-entropy", "inner_reg": PerPoint(recipe.penalty)}
-        selector = greedy_selector(kernel="precomputed", candidates=200, **loss, **weights)
-        starts = min(recipe.starts, size)
-        drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
-        first = drawn if before is None else before
-        return selector.select(
-            data, size, initial=first, random_state=seed, **on_the_host().keywords
-        )
-
-
-@dataclass(frozen=True)
-class SquaredChoice(Grown):
-    """By squared errors, as the library has it unless told otherwise."""
-
-    def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
-        selector = greedy_selector(kernel="precomputed")
-        return selector.select(
-            data, size, initial=() if before is None else before, **on_the_host().keywords
-        )
+        return greedy_selector(kernel="precomputed", candidates=200, **loss, **weights)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryRow(Row):
-    """Summaries of several sizes, by each of which a network is trained and judged."""
+    """Summaries of several sizes, on each of which a network is trained and tested."""
 
     choice: Choice
     recipe: Recipe
@@ -161,7 +148,7 @@ class SummaryRow(Row):
 
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
         kind = f"{self.recipe.epochs}-" + ",".join(f"{size:g}" for size in job.values)
-        checkpoint = middle_of(self, job, kind, self.recipe.penalty, KEPT_EPOCHS)
+        checkpoint = checkpoint_of(self, job, kind, self.recipe.penalty, KEPT_EPOCHS)
         return run(self, job, tasks, checkpoint)
 
 
@@ -174,25 +161,22 @@ def run(
     subsets = list(row.choice.subsets(row, job, tasks, sizes))
     picking = time.perf_counter() - begun
     learners = Cohort([learner(row, job, one.points, one.weights) for one in subsets])
-    course: Course[Any] = Course(learners, checkpoint, begun=begun)
+    course = Course(learners, checkpoint, begun=begun)
     course.resume()
     course.place.picking = picking
     course.train(max(row.recipe.epochs - LAST, 0))
     found = _last_scores(learners, tasks[0], job, min(LAST, row.recipe.epochs))
-    spent = {
-        **course.spent(len(sizes)),
-        "epochs": row.recipe.epochs,
-        **({"lambda": row.recipe.penalty} if row.choice.penalised else {}),
-    }
+    facts = {**course.costs(len(sizes)), "epochs": row.recipe.epochs}
+    facts |= {"lambda": row.recipe.penalty} if row.choice.penalised else {}
     # a point whose weight is zero leaves
     for size, one, (test, held) in zip(sizes, subsets, found, strict=True):
         scores = {"test": [test], "held": [held]}
-        yield float(size), {**scores, **spent, "picks": one.rows.tolist(), **one.facts}
+        yield float(size), {**scores, **facts, "picks": one.rows.tolist(), **one.facts}
     course.end()
 
 
 @lru_cache(maxsize=1)
-def stored(
+def stored_kernel(
     kernel: Callable[[], Kernel], precision: torch.dtype, pool: Part, device: str
 ) -> np.ndarray:
     """The kernel of the pool, computed by the first process that asks; the small steps of a
@@ -200,9 +184,11 @@ def stored(
     content = hashlib.sha256(np.ascontiguousarray(pool.x).tobytes()).hexdigest()[:16]
     kind = str(precision).split(".")[-1]
     path = checkpoint_folder() / f"kernel-{kernel.__name__}-{kind}-{content}.pt"
-    found = once(path, lambda: {"kernel": kernel()(tensors(pool, device)[0].to(precision)).cpu()})
-    matrix: np.ndarray = found["kernel"].double().numpy()
-    return matrix
+
+    def make() -> dict[str, torch.Tensor]:
+        return {"kernel": kernel()(tensors(pool, device)[0].to(precision)).cpu()}
+
+    return make_once(path, make)["kernel"].double().numpy()
 
 
 def learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Learner:
@@ -217,14 +203,11 @@ def learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Lea
     return made
 
 
-def _last_scores(learners: Cohort[Learner], task: Task, job: Job, epochs: int) -> list[list[float]]:
-    """Accuracy on test and held-out points of each learner, averaged over so many more epochs."""
+def _last_scores(learners: Cohort, task: Task, job: Job, epochs: int) -> list[list[float]]:
+    """Accuracy on test and held-out points of each learner, averaged over some more epochs."""
     found = []
     for _ in range(epochs):
         learners.train(1)
-        parts = [task.test, task.held]
-        found.append(
-            [accuracy(learner.network, parts, job.device, job.fast) for learner in learners]
-        )
-    scores: list[list[float]] = np.mean(found, 0).tolist()
-    return scores
+        parts = ([task.test, task.held], job.device, job.fast)
+        found.append([accuracy(learner.network, *parts) for learner in learners])
+    return np.mean(found, 0).tolist()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER, Record, RecordError, Records
 from experiments.rows import Number, Row, Source, toy_memory
+from experiments.selections import paper_time
 from experiments.statistics import Gap, Measured, contrast
 
 #: What a record has that is another measurement of a run, and no run of its own.
@@ -46,10 +47,6 @@ class Cell:
         return self.row.problem.name
 
     @property
-    def title(self) -> str:
-        return self.row.title
-
-    @property
     def difference(self) -> Gap | None:
         """Ours minus the paper's."""
         if self.paper is None or self.seeds < 2:
@@ -77,73 +74,50 @@ def table(name: str, records: Iterable[Record]) -> str:
     return OTHERS[name](list(records)) if name in OTHERS else cell_table(cells(name, records))
 
 
-def titles(name: str) -> Mapping[str, str]:
-    """What people read for the keys of an experiment's records."""
-    return {row.key: row.title for row in EXPERIMENTS[name].rows()}
-
-
-def _titled(name: str, records: Iterable[Record]) -> list[Record]:
-    shown = titles(name)
-    return [{**one, "title": shown[one["method"]]} for one in records]
-
-
 def _runtime(records: list[Record]) -> str:
     """Selections run on one thread, kernels on what there is."""
     body = []
-    for record in _titled("runtime", records):
+    for record in records:
         place = record["machine"]["gpu"] or record["machine"]["processor"]
-        for what, known in _works(record):
-            where = place if what == "kernel" else "one thread"
-            body.append([record["title"], what, where, f"{record[what]:.3f} s", known])
+        for work in record:
+            if work.startswith(("kernel", "coreset")):
+                known = PAPER["runtime_seconds_1000_points"].get(paper_time(work), {})
+                theirs = f"{known[record['method']]} s" if record["method"] in known else ""
+                where = place if work == "kernel" else "one thread"
+                body.append([record["method"], work, where, f"{record[work]:.3f} s", theirs])
     return pages.table(["network", "work", "on", "ours", "paper"], body)
-
-
-def _works(record: Record) -> Iterable[tuple[str, str]]:
-    """What was timed, with the paper's seconds."""
-    row = next(row for row in EXPERIMENTS["runtime"].rows() if row.key == record["method"])
-    theirs = PAPER["runtime_seconds_1000_points"]
-    selections = [*row.selections, *row.toy().selections]
-    works = {"kernel": "kernel (GTX 1080 Ti)", **{one.key: one.paper for one in selections}}
-    for what, paper in works.items():
-        if what in record:  # a toy times other sizes
-            known = theirs.get(paper, {}).get(record["method"])
-            yield what, "" if known is None else f"{known} s"
 
 
 def _picks(records: list[Record]) -> str:
     """The paper: the first ten picks come from ten classes; about twice as many eights as ones."""
     head = ["method", "seed", "classes among the first ten", "eights and ones among all"]
-    patterns = "{title} | {seed} | {classes_in_first_ten} | {eights} and {ones}"
-    return pages.table(head, _titled("picks", records), patterns)
+    patterns = "{method} | {seed} | {classes_in_first_ten} | {eights} and {ones}"
+    return pages.table(head, records, patterns)
 
 
 def _penalties(records: list[Record]) -> str:
     body = []
-    for one in sorted(_titled("cifar-penalty", records), key=lambda one: float(one["penalty"])):
+    for one in sorted(records, key=lambda one: float(one["penalty"])):
         losses = one["held_loss"]
         each = ", ".join(f"{loss:.3f}" for loss in losses)
-        body.append([one["title"], f"{one['penalty']:g}", f"{np.mean(losses):.4f}", each])
+        body.append([one["method"], f"{one['penalty']:g}", f"{np.mean(losses):.4f}", each])
     return pages.table(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
 def _betas(name: str, records: list[Record]) -> str:
     """Accuracy on held-out points by β, the highest of a row in bold."""
-    held: dict[str, dict[float, float]] = defaultdict(dict)
-    for one in records:
-        held[one["method"]][float(one["beta"])] = 100 * float(np.mean(one["held"]))
-    betas = sorted({beta for found in held.values() for beta in found})
-    body = []
-    for key, title in titles(name).items():
-        if key in held:
-            best = max(held[key].values())
-            body.append([title, *(_bold(held[key].get(beta), best) for beta in betas)])
-    return pages.table(["method", *(f"β = {beta:g}" for beta in betas)], body)
+    order = [row.key for row in EXPERIMENTS[name].rows()]
+    rows = [{**one, "held": 100 * float(np.mean(one["held"]))} for one in records]
+    rows.sort(key=lambda one: order.index(one["method"]))
 
+    def show(own: list[Record]) -> str:
+        if not own:
+            return ""
+        best = max(one["held"] for one in pages.where(rows, method=own[0]["method"]))
+        value = own[0]["held"]
+        return f"**{value:.2f}**" if value == best else f"{value:.2f}"
 
-def _bold(value: float | None, best: float) -> str:
-    if value is None:
-        return ""
-    return f"**{value:.2f}**" if value == best else f"{value:.2f}"
+    return pages.pivot(rows, "method", "beta", show, "β = {:g}".format)
 
 
 #: Tables that do not compare methods by their accuracy.
@@ -170,10 +144,9 @@ def read_runs(name: str, folder: Path = FOLDER) -> list[Record]:
             for row, source in borrowing:
                 own = (source.experiment, source.key, row.problem.name, row.memory)
                 if own == lent and source.measured in ("", *record):
-                    again = {}
-                    if source.measured:
-                        again = {**record[source.measured], AGAIN: source.measured}
-                    found.append({**record, **again, "method": row.key})
+                    measured = {AGAIN: source.measured} if source.measured else {}
+                    measured |= record.get(source.measured, {})
+                    found.append({**record, **measured, "method": row.key})
     return found
 
 
@@ -197,8 +170,7 @@ def progress(name: str, folder: Path = FOLDER, seeds: int = 5) -> tuple[int, int
 
 def choice(record: Record) -> float:
     """What a run tried: β, or the weight of VCL's divergence."""
-    tried: float = record.get("beta", record.get("penalty", 0))
-    return float(tried)
+    return float(record.get("beta", record.get("penalty", 0)))
 
 
 def cells(name: str, records: Iterable[Record]) -> list[Cell]:
@@ -212,9 +184,8 @@ def cells(name: str, records: Iterable[Record]) -> list[Cell]:
     found = []
     for row in EXPERIMENTS[name].rows():
         for memory, tried in sorted(runs[row.problem.name, row.key].items()):
-            toy = memory == toy_memory(row.memory) and all(
-                run["quick"] for one in tried.values() for run in one
-            )
+            quick = all(run["quick"] for one in tried.values() for run in one)
+            toy = quick and memory == toy_memory(row.memory)
             if row.memory in (memory, 0) or toy:
                 found.append(_cell(row, memory, tried))
     return found
@@ -224,18 +195,16 @@ def _cell(row: Row, memory: int, tried: Tried) -> Cell:
     """Choices are compared where they have the most seeds; records of several λ do not mix."""
     if len({run["lambda"] for runs in tried.values() for run in runs if "lambda" in run}) > 1:
         raise RecordError(
-            f"{row.title} on {row.problem.name}: its records have several λ; keep those of one."
+            f"{row.key} on {row.problem.name}: its records have several λ; keep those of one."
         )
     most = max(len(runs) for runs in tried.values())
     tried = {choice: runs for choice, runs in tried.items() if len(runs) == most}
-    held = {
-        choice: np.mean([np.mean(run["held"]) for run in runs]) for choice, runs in tried.items()
-    }
-    tested = {
-        choice: 100 * np.array([np.mean(run["test"]) for run in runs])
-        for choice, runs in tried.items()
-    }
-    chosen = max(held, key=lambda choice: held[choice])
+    held, tested = (
+        {one: np.array([np.mean(run[part]) for run in runs]) for one, runs in tried.items()}
+        for part in ("held", "test")
+    )
+    tested = {one: 100 * scores for one, scores in tested.items()}
+    chosen = max(held, key=lambda choice: held[choice].mean())
     best = max(tested, key=lambda choice: tested[choice].mean())
     return Cell(
         row=row,
@@ -267,7 +236,7 @@ def cell_table(found: list[Cell], marks: Callable[[Cell], str] | None = None) ->
 
 def _line(cell: Cell, marks: list[str]) -> list[str]:
     best = f"{spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
-    run = [cell.problem, cell.title, str(cell.memory), str(cell.seeds), f"{cell.chosen:g}"]
+    run = [cell.problem, cell.row.key, str(cell.memory), str(cell.seeds), f"{cell.chosen:g}"]
     ours = [spread(cell.mean, cell.std, cell.seeds), *marks, best if cell.choices > 1 else ""]
     return [*run, *ours, published(cell), difference(cell)]
 
@@ -302,10 +271,6 @@ class Place:
         return cls(experiment, problem, key, int(memory[0]) if memory else None)
 
 
-#: What a place holds, as one side measured it.
-Look = Callable[[Place], Measured]
-
-
 class Absent(Exception):
     """No record, or no published number, stands at a place."""
 
@@ -315,19 +280,9 @@ class Book:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
-        self._records: dict[str, list[Record]] = {}
-        self._cells: dict[str, list[Cell]] = {}
-        self._runs: dict[Place, list[Record]] = {}
-
-    def records(self, name: str) -> list[Record]:
-        if name not in self._records:
-            self._records[name] = read_runs(name, self.folder)
-        return self._records[name]
-
-    def cells(self, name: str) -> list[Cell]:
-        if name not in self._cells:
-            self._cells[name] = cells(name, self.records(name))
-        return self._cells[name]
+        self.records = cache(lambda name: read_runs(name, folder))
+        self.cells = cache(lambda name: cells(name, self.records(name)))
+        self.runs = cache(self._runs)
 
     def cell(self, place: Place) -> Cell:
         for cell in self.cells(place.experiment):
@@ -336,18 +291,12 @@ class Book:
                 return cell
         raise Absent(place)
 
-    def runs(self, place: Place) -> list[Record]:
+    def _runs(self, place: Place) -> list[Record]:
         """The runs behind a cell, with what was chosen for it."""
-        if place not in self._runs:
-            cell = self.cell(place)
-            own = (place.problem, place.key, cell.memory)
-            self._runs[place] = [
-                one
-                for one in self.records(place.experiment)
-                if (one["dataset"], one["method"], one["memory"]) == own
-                and choice(one) == cell.chosen
-            ]
-        return self._runs[place]
+        cell = self.cell(place)
+        own = {"dataset": place.problem, "method": place.key, "memory": cell.memory}
+        found = pages.where(self.records(place.experiment), **own)
+        return [one for one in found if choice(one) == cell.chosen]
 
     def ours(self, place: Place) -> Measured:
         """As we measured it; a spread needs two seeds."""

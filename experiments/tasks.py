@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -19,13 +18,8 @@ POINTS = 1000
 BATCH = 125
 #: Points of each task in the imbalanced stream.
 IMBALANCED = (200, 200, 200, 200, 2000)
-
-
-class Source(Enum):
-    """Where images come from."""
-
-    MNIST = "MNIST"
-    CIFAR = "CIFAR-10"
+#: The names of the sources of images.
+MNIST, CIFAR = "MNIST", "CIFAR-10"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,46 +45,39 @@ class Task:
     test: Part
 
 
-def load(folder: str | None, source: Source = Source.MNIST) -> tuple[Part, Part]:
-    """MNIST or CIFAR-10 from a folder; without one, scikit-learn's digits enlarged to their size:
-    the toy of ``--quick``."""
+def load(folder: str | None, source: str = MNIST) -> list[Part]:
+    """Training and test images of a folder; without one, scikit-learn's digits enlarged to their
+    size: the toy of ``--quick``."""
     if folder is None:
-        return _toy(source)
-    if source is Source.CIFAR:
-        return Part(*cifar10(folder, "train")), Part(*cifar10(folder, "test"))
-    return Part(*_images(folder, "train")), Part(*_images(folder, "test"))
+        return _load_toy(source)
+    if source == CIFAR:
+        return [Part(*cifar10(folder, part)) for part in ("train", "test")]
+    parts = (mnist(folder, part) for part in ("train", "test"))
+    return [Part(x.reshape(-1, 1, 28, 28), y) for x, y in parts]
 
 
-def _toy(source: Source) -> tuple[Part, Part]:
+def _load_toy(source: str) -> list[Part]:
     x, y = digits()
-    border = 4 if source is Source.CIFAR else 2
+    border = 4 if source == CIFAR else 2
     images = np.kron(x.reshape(-1, 1, 8, 8), np.ones((1, 1, 3, 3)))
     framed = np.pad(images, ((0, 0), (0, 0), (border, border), (border, border)))
     images = framed.astype(np.float32) * 2 - 0.4
-    images = np.repeat(images, 3, axis=1) if source is Source.CIFAR else images
-    return Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])
+    images = np.repeat(images, 3, axis=1) if source == CIFAR else images
+    return [Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])]
 
 
-def _images(folder: str, split: str) -> tuple[Array, Array]:
-    x, y = mnist(folder, split)
-    return x.reshape(-1, 1, 28, 28), y
-
-
-def permuted(train: Part, test: Part, tasks: int = 10, points: int = POINTS) -> list[Task]:
+def permute(train: Part, test: Part, tasks: int = 10, points: int = POINTS) -> list[Task]:
     """The first points with their pixels shuffled, once for every task and also for the first; the
     next ones are held out."""
     order = np.arange(28 * 28)
     rng = np.random.RandomState(0)
+    parts = (train[:points], train[points : points + min(points, POINTS)], test)
     made = []
     for _ in range(tasks):
         rng.shuffle(order)
-        held = train[points : points + min(points, POINTS)]
-        made.append(Task(*(_shuffled(part, order.copy()) for part in (train[:points], held, test))))
+        flat = ((part.x.reshape(len(part), -1)[:, order], part) for part in parts)
+        made.append(Task(*(Part(x.reshape(part.x.shape), part.y) for x, part in flat)))
     return made
-
-
-def _shuffled(part: Part, order: Array) -> Part:
-    return Part(part.x.reshape(len(part), -1)[:, order].reshape(part.x.shape), part.y)
 
 
 def split(
@@ -98,24 +85,24 @@ def split(
 ) -> list[Task]:
     """Pairs of classes (0, 1), (2, 3) …; points are drawn with seed 0 and as many others are held
     out."""
-    counts = [points] * tasks if isinstance(points, int) else list(points)
+    counts = [points] * tasks if isinstance(points, int) else points
     rng = np.random.RandomState(0)
     made = []
     for pair, count in zip(range(tasks), counts, strict=True):
         classes = (2 * pair, 2 * pair + 1)
         rows = rng.permutation(np.flatnonzero(np.isin(train.y, classes)))
         held = rows[count : count + min(count, POINTS)]
-        made.append(
-            Task(train[rows[:count]], train[held], test[np.flatnonzero(np.isin(test.y, classes))])
-        )
+        own = test[np.flatnonzero(np.isin(test.y, classes))]
+        made.append(Task(train[rows[:count]], train[held], own))
     return made
+
+
+def join(parts: Sequence[Part]) -> Part:
+    return Part(*(np.concatenate([getattr(part, name) for part in parts]) for name in "xy"))
 
 
 def batches(tasks: Sequence[Task], size: int = BATCH) -> Iterator[Part]:
     """The tasks one after the other in batches; a last part batch is dropped."""
-    whole = Part(
-        np.concatenate([task.train.x for task in tasks]),
-        np.concatenate([task.train.y for task in tasks]),
-    )
+    whole = join([task.train for task in tasks])
     for start in range(0, len(whole) - size + 1, size):
         yield whole[start : start + size]

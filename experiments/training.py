@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,9 +109,6 @@ def adam(
     return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, **recorded)
 
 
-Trained = TypeVar("Trained", bound=Passes)
-
-
 class Learner(Passes):
     """A network in training. Places of the memory that are not taken weigh nothing."""
 
@@ -170,6 +167,16 @@ class Learner(Passes):
             for value in state.values():
                 value.zero_()
 
+    def state(self) -> dict[str, Any]:
+        """Everything that training changes."""
+        parts = {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+        return {**parts, "generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+
     def shuffle(self, epochs: int) -> None:
         super().shuffle(epochs)
         self.network.train()
@@ -193,10 +200,10 @@ class Learner(Passes):
             return self.call(x).float()
 
 
-class Cohort(Generic[Trained]):
+class Cohort:
     """Learners that train in step, side by side on a GPU."""
 
-    def __init__(self, learners: Sequence[Trained]) -> None:
+    def __init__(self, learners: Sequence[Passes]) -> None:
         self.learners = list(learners)
         on_gpu = bool(self.learners) and self.learners[0].device.type == "cuda"
         self.streams = [torch.cuda.Stream() for _ in self.learners] if on_gpu else []
@@ -209,7 +216,7 @@ class Cohort(Generic[Trained]):
             return "float32"
         return "bfloat16" if self.learners[0].mixed else "tf32"
 
-    def __iter__(self) -> Iterator[Trained]:
+    def __iter__(self) -> Iterator[Passes]:
         return iter(self.learners)
 
     def train(self, epochs: int) -> None:
@@ -228,9 +235,9 @@ class Cohort(Generic[Trained]):
 
     def _replay(self, epochs: int) -> None:
         if self.graph is None:
-            self._side_by_side()
+            self._run_side_by_side()
             epochs -= 1
-            self.graph = self._recorded() if epochs else None
+            self.graph = self._record() if epochs else None
         for _ in range(epochs):
             assert self.graph is not None
             self.graph.replay()
@@ -244,7 +251,7 @@ class Cohort(Generic[Trained]):
             if not torch.isfinite(torch.stack(sums)).all():
                 raise ArithmeticError("a training broke down: weights are not finite.")
 
-    def _side_by_side(self) -> None:
+    def _run_side_by_side(self) -> None:
         """One epoch, each learner on a stream of its own."""
         main = torch.cuda.current_stream()
         for learner, stream in zip(self.learners, self.streams, strict=True):
@@ -254,13 +261,13 @@ class Cohort(Generic[Trained]):
         for stream in self.streams:
             main.wait_stream(stream)
 
-    def _recorded(self) -> torch.cuda.CUDAGraph:
+    def _record(self) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize()
         for learner in self.learners:
             learner.optimiser.zero_grad(set_to_none=True)  # gradients get a place inside the graph
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._side_by_side()
+            self._run_side_by_side()
         return graph
 
 

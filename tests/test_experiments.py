@@ -38,10 +38,10 @@ from experiments.problems import MNIST_POOL, SPLIT_MNIST
 from experiments.records import RecordError, Records, TornLine
 from experiments.rows import Job
 from experiments.selectors import (
+    DIRECTIONS_CORESET,
+    EMBEDDING_CORESET,
     RBF_CORESET,
     UNIFORM,
-    ByDirections,
-    ByEmbedding,
     Named,
 )
 from experiments.stores import (
@@ -51,9 +51,9 @@ from experiments.stores import (
     ByMoments,
     Slots,
 )
-from experiments.streaming import Optimiser, Weighting
+from experiments.streaming import Weighting
 from experiments.tables import cells, read_runs
-from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
+from experiments.tasks import IMBALANCED, Part, Task, batches, load, permute, split
 from experiments.training import Cohort, Learner, Memory, build
 from tests.marks import except_slow, few
 
@@ -74,7 +74,7 @@ def everything():
 
 def test_tasks_are_those_of_the_protocol():
     train_part, test = everything()
-    made = permuted(train_part, test, 3)
+    made = permute(train_part, test, 3)
     rng = np.random.RandomState(0)
     order = np.arange(784)
     for task in made:  # one generator shuffles in turn, so that the first task is permuted too
@@ -229,7 +229,7 @@ def check_resumed(module, row, job, tasks, cut, times=("seconds", "picking")):
     place = torch.load(kept, weights_only=True)["place"]
     longer = {**place, **dict.fromkeys(times, 5000.0)}
     torch.save({**torch.load(kept, weights_only=True), "place": longer}, kept)
-    continual.started.cache_clear()
+    continual.learn_first.cache_clear()
     found = run(Checkpoint(cut.folder, cut.every), seed=99)  # another process
     for value, result in whole.items():
         assert found[value]["test"] == result["test"]
@@ -256,23 +256,20 @@ def flowing(store, memory, **facts):
 
 
 @pytest.mark.parametrize(
-    ("picker", "jointly"),
+    "how",
     few(
         [
-            (RBF_CORESET, None),
-            (None, ByMoments()),
-            *((picker, None) for picker in (UNIFORM, NOISY, ByEmbedding(), ByDirections())),
+            *(RBF_CORESET, ByMoments(jointly=True)),
+            *(UNIFORM, NOISY, EMBEDDING_CORESET, DIRECTIONS_CORESET),
         ],
         2,
     ),
     ids=repr,
 )
-def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(
-    picker, jointly, tmp_path
-):
+def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(how, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
-    row = learning(picker, jointly=jointly)
+    row = learning(how)
     check_resumed(continual, row, Job(0, [0.1, 10.0]), made, Cut(tmp_path / "state", 2, left=3))
 
 
@@ -380,16 +377,16 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimiser", Optimiser)
+@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize(
     "store",
     [RESERVOIR, BALANCED_RESERVOIR, Slots(RBF_CORESET), GSS, ByMoments()],
     ids=repr,
 )
-def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, optimiser, tmp_path):
+def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, fresh, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 2, 50)
-    facts = {"optimiser": optimiser, "steps": 2, "batch": 10, "slots": 3}
+    facts = {"fresh": fresh, "steps": 2, "batch": 10, "slots": 3}
     row = flowing(store, 12, weighting=Weighting.BATCHES, **facts)
     cut = Cut(tmp_path / "state", 3, left=2)
     place, files = check_resumed(streaming, row, Job(0, [0.1, 10.0]), made, cut)
@@ -443,7 +440,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
         assert kept["seconds"] > 0
         assert all(0 <= value <= 1 for value in kept.get("test", []) + kept.get("held", []))
     for row in rows:
-        assert row.title in shown.out
+        assert row.key in shown.out
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     assert "runs in" not in capsys.readouterr().err
     assert main(["table", name, "--records", str(tmp_path)]) == 0
@@ -563,18 +560,3 @@ def test_the_records_that_are_kept_are_in_order_and_of_known_experiments():
         kept = [json.loads(line) for line in path.open()]
         assert kept == list(records.all())
         assert {record["experiment"] for record in kept} == {path.stem}
-
-
-def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():
-    network = build(lambda: ResNet18(width=3), 0, "cpu").double()
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(4, 3, 32, 32, generator=draw).double()
-    y = torch.randint(0, 10, (4,), generator=draw)
-    found = []
-    for whole in (False, True):
-        network.whole = lambda maps, whole=whole: whole
-        outputs = network(x)
-        loss = nn.functional.cross_entropy(outputs, y)
-        found.append((outputs, *torch.autograd.grad(loss, list(network.parameters()))))
-    for plain, by_hand in zip(*found, strict=True):
-        torch.testing.assert_close(by_hand, plain, rtol=1e-10, atol=1e-14)

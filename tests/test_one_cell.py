@@ -8,7 +8,7 @@ import pytest
 from bicore import InputError
 from experiments.__main__ import main
 from experiments.layout import FIGURE_C
-from experiments.one_cell import LAYOUTS, wanted
+from experiments.one_cell import LAYOUTS, find_cells
 from experiments.running import Order
 from experiments.tables import Book
 
@@ -22,7 +22,7 @@ def cells_of_the_page():
     for layout in LAYOUTS:
         for line in layout.lines:
             if not line.hidden:
-                cells = wanted(layout.title.partition(":")[0], line.label)
+                cells = find_cells(layout.title.partition(":")[0], line.label)
                 places = [place for place in line.places if place is not None]
                 assert [one.place for one in cells] == places, (layout.title, line.label)
                 yield from cells
@@ -43,7 +43,7 @@ def test_the_words_of_the_page_lead_to_the_runs_behind_its_cells(book):
 
 
 def test_one_column_alone():
-    (cell,) = wanted("figure3c", "coreset", "90")
+    (cell,) = find_cells("figure3c", "coreset", "90")
     assert (cell.column, cell.place.memory) == ("90", 90)
     assert cell.place.experiment == FIGURE_C.experiments[0]
 
@@ -62,7 +62,7 @@ def test_one_column_alone():
 )
 def test_words_that_are_not_there(words, told):
     with pytest.raises(InputError, match=told.replace("(", r"\(")):
-        wanted(*words)
+        find_cells(*words)
 
 
 def test_a_toy_of_a_row_end_to_end(tmp_path, capsys):
@@ -79,4 +79,3 @@ def test_data_and_sizes_that_no_row_has():
     assert Order(("cifar-proxy",), Path("nowhere"), only=("Coreset",)).rows("cifar-proxy") == []
     order = Order(("memory",), Path("nowhere"), on="SplitMNIST", memory=50)
     assert {row.memory for row in order.rows("memory")} == {50}
-    assert order.words[-4:] == ["--on", "SplitMNIST", "--memory", "50"]

@@ -14,7 +14,7 @@ from bicore.streaming.vcl import (
     VariationalLearner,
 )
 from bicore.streaming.vcl import VariationalTraining as Training
-from experiments.vcl import RecordedLearner
+from experiments.variational import RecordedLearner
 
 
 def test_the_divergence_is_the_closed_form_and_its_gradient():
