@@ -83,15 +83,15 @@ def lead_table(field: str) -> str:
             lead = found.pop("mean")
             worst = min(found, key=lambda name: found[name].value)
             own = where(rows, size=size, contexts=contexts)
-            row = {"contexts": contexts, "size": size, "lead": lead.value, "half": lead.half()}
+            row = {"contexts": contexts, "size": size, "lead": lead, "worst": worst}
             for method in ("selected", "stratified"):
                 scores = [row[field] for row in where(own, method=method)]
                 row[method] = abs(scale) * np.mean(scores)
-            row |= {"above": sum(one.above for one in found.values()), "worst": worst}
-            row |= {"below": sum(one.below for one in found.values()), "least": found[worst].value}
-            body.append(row)
+            row |= {"above": sum(one.above for one in found.values())}
+            row |= {"below": sum(one.below for one in found.values())}
+            body.append({**row, "least": found[worst].value})
     head = ["contexts", "rows", "selected", "stratified", "lead", "tables above", "below", "worst"]
-    pattern = "{contexts} | {size} | {selected:S} | {stratified:S} | {lead:+S} ± {half:S}"
+    pattern = "{contexts} | {size} | {selected:S} | {stratified:S} | {lead:S}"
     pattern += " | {above} | {below} | {least:+S} ({worst})"
     return table(head, body, pattern.replace("S", spec))
 

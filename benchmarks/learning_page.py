@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages import Row, figure, join_words, label, percent, read_record, where
-from experiments.tables import cells, read_runs
+from experiments.tables import Place, read_book
 
 #: Bytes of a row that is kept, with its label.
 ROW_BYTES = {"SplitMNIST": 785, "SplitCIFAR-10": 3073, "CIFAR-10 embedding": 1025}
@@ -85,18 +85,13 @@ def heads() -> Iterator[Point]:
 def networks() -> Iterator[Point]:
     """Networks that rehearse the rows of a memory along the stream."""
     for stream, (name, methods, sizes) in NETWORKS.items():
-        runs = read_runs(name)
-        found = {(one.problem, one.memory, one.row.key): one for one in cells(name, runs)}
         for size in sizes:
             for learner, method in zip(REPLAY, methods, strict=True):
-                chosen = found[stream, size, method].chosen
-                fields = {"dataset": stream, "method": method, "memory": size, "beta": chosen}
-                own = where(runs, **fields)
+                own = read_book().runs(Place(name, stream, method, size))
                 scores = 100 * np.array([np.mean(row["test"]) for row in own])
                 seconds = float(np.mean([row["seconds"] for row in own]))
-                detail = f"{size} rows"
                 kept = size * ROW_BYTES[stream]
-                yield Point(stream, learner, detail, scores, kept, size == 200, seconds)
+                yield Point(stream, learner, f"{size} rows", scores, kept, size == 200, seconds)
 
 
 def embedding() -> Iterator[Point]:

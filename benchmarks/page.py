@@ -17,21 +17,21 @@ from benchmarks import (
 from benchmarks.battery import sets
 from benchmarks.pages import DOCS, FIGURES, render
 from bicore.methods import registry
-from experiments import appendix, claims, comparisons, notes, paper, records
+from experiments import claims, comparisons, layout, paper, records
 from experiments import page as reproduction
 
 #: The generated pages of docs/, with the modules whose names their templates use.
 PAGES: dict[str, tuple[ModuleType, ...]] = {
     "evidence.md": (battery_page, streams_page, reproduction),
-    "reproduction.md": (claims, comparisons, notes, reproduction),
+    "reproduction.md": (claims, comparisons, reproduction),
     "unseen.md": (sets, battery_page),
     "comparison.md": (registry, comparison_page),
     "streams-evidence.md": (streams_page,),
     "speed.md": (speed_page,),
     "learning.md": (learning_page,),
     "choosing.md": (battery_page,),
-    "tables/reproduction.md": (paper, appendix, claims, reproduction),
-    "tables/experiments.md": (records, appendix),
+    "tables/reproduction.md": (paper, layout, claims, reproduction),
+    "tables/experiments.md": (records, reproduction),
     "tables/battery.md": (battery_page,),
     "tables/comparison.md": (comparison_embedding, comparison_page),
     "tables/streams.md": (streams_page,),

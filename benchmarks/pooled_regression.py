@@ -110,13 +110,17 @@ class Work:
         chosen = list(self.choose(job))
         points = np.unique(np.concatenate([coreset.indices for _, _, coreset in chosen]))
         columns = self.block("test", self.test, points)
-        own = self.block("own", self.pool, points, points)
+        own = self.own_block(job, points)
         for method, size, coreset in chosen:
             places = np.searchsorted(points, coreset.indices)
             right = self._is_right(own[places][:, places], columns[:, places], coreset)
             row = {"method": method, "pool": job.pool, "seed": job.seed, "size": size}
             row |= {"kept": len(coreset), "selection_seconds": coreset.provenance.seconds}
             yield {**row, **self.score(right)}
+
+    def own_block(self, job: Job, points: np.ndarray) -> Tensor:
+        """The kernel of points of the pool with each other."""
+        return self.gram(job.pool)[points][:, points]
 
     def score(self, right: np.ndarray) -> dict[str, Any]:
         return {"accuracy": float(right.mean())}
@@ -189,11 +193,9 @@ class Work:
         whole.diagonal().fill_(1.0)
         return whole
 
-    def block(
-        self, name: str, rows: Images, points: np.ndarray, of: np.ndarray | slice = slice(None)
-    ) -> Tensor:
-        """The normalised kernel of rows (or of some among them) with points of the pool."""
-        x, norms = rows.x[of], rows.norms[of]
+    def block(self, name: str, rows: Images, points: np.ndarray) -> Tensor:
+        """The normalised kernel of rows with points of the pool."""
+        x, norms = rows.x, rows.norms
 
         def make() -> Tensor:
             parts = [self.kernel(part, self.pool.x[points]) for part in x.split(STRIP)]

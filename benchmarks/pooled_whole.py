@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.common import Rows, report
-from benchmarks.pooled_regression import CORESET, LAMBDA, SIZES, Choice, Job, Work
+from benchmarks.pooled_regression import CORESET, LAMBDA, SIZES, Choice, Images, Job, Work
 from benchmarks.pooled_regression import TESTED as FIRST_TESTED
 from bicore import Dataset
 from bicore.bilevel import PerPoint
@@ -61,6 +62,10 @@ class LandmarkWork(Work):
         # Landmarks and orders of more or fewer images are others.
         self.rows = Rows(arguments.rows, images=len(self.pool.x))
         self.features = self._map_landmarks(self._order(0)[: max(SIZES)])
+
+    def own_block(self, job: Job, points: np.ndarray) -> Tensor:
+        own = Images(*(getattr(self.pool, name)[points] for name in ("x", "labels", "norms")))
+        return self.block("own", own, points)
 
     def score(self, right: np.ndarray) -> dict[str, Any]:
         first = float(right[:FIRST_TESTED].mean())

@@ -20,7 +20,7 @@ from benchmarks.pages import (
 )
 from experiments.methods import FRESH, GSS_ROW
 from experiments.statistics import Gap
-from experiments.tables import Cell, cells, less, read_runs, welch
+from experiments.tables import Cell, less, read_book, welch
 
 CAPACITIES = (20, 50, 100, 200, 500)
 ORDERS = ("random", "pairs of classes", "class by class")
@@ -216,19 +216,15 @@ TASKS = {
 Cells = dict[str, Cell]
 
 
-def _cells(name: str) -> list[Cell]:
-    return cells(name, read_runs(name))
-
-
 def image_streams() -> list[Cells]:
-    return [{cell.row.key: cell for cell in _cells(name)} for name in STREAMS]
+    return [{cell.row.key: cell for cell in read_book().cells(name)} for name in STREAMS]
 
 
 def image_cells(streams: Sequence[Cells]) -> list[list[str]]:
     def show(cell: Cell | None) -> str:
         if cell is None:
             return "–"
-        return f"{cell.mean:.1f} ± {cell.std:.1f}" + ("" if cell.seeds == 5 else f" ({cell.seeds})")
+        return f"{cell:.1f}" + ("" if cell.seeds == 5 else f" ({cell.seeds})")
 
     return [
         [label, *(show(stream.get(key)) for stream, key in zip(streams, keys, strict=True))]
@@ -241,22 +237,22 @@ def imbalanced_gain(streams: Sequence[Cells]) -> str:
 
 
 def task_words() -> str:
-    found = {(cell.problem, cell.row.key): cell for cell in _cells("continual")}
+    found = {(cell.problem, cell.row.key): cell for cell in read_book().cells("continual")}
     parts = []
     for problem in ("PermMNIST", "SplitMNIST"):
         shown = {name: found[problem, key] for key, name in TASKS.items()}
-        means = (f"{name} {cell.mean:.1f} ± {cell.std:.1f}" for name, cell in shown.items())
+        means = (f"{name} {cell:.1f}" for name, cell in shown.items())
         parts.append(f"{problem}: {', '.join(means)}")
     return "; ".join(parts)
 
 
 def normalised_words() -> str:
-    found = {cell.row.key: cell for cell in _cells("cifar-normalised")}
+    found = {cell.row.key: cell for cell in read_book().cells("cifar-normalised")}
     parts = []
     for way in WAYS:
         ours, uniform, coreset = (found[f"{key}, {way}"] for key in NORMALISED)
         parts.append(
-            f"with {way} {ours.mean:.1f} ± {ours.std:.1f} ({ours.seeds} seeds), "
+            f"with {way} {ours:.1f} ({ours.seeds} seeds), "
             f"{less(ours, uniform)} against uniform samples and {less(ours, coreset)} against the "
             "paper's coreset"
         )
@@ -270,7 +266,7 @@ def mnist_columns() -> list[tuple[Cell, list[Cell]]]:
         for kind, ending in (("", ""), ("-fresh", FRESH)):
             found = {
                 (cell.problem, cell.memory, cell.row.key): cell
-                for cell in _cells(f"{stream}{kind}-sizes")
+                for cell in read_book().cells(f"{stream}{kind}-sizes")
             }
             for place in dict.fromkeys(place[:2] for place in found):
                 own = found[*place, ours + ending]
@@ -287,5 +283,4 @@ def highest_means(columns: Sequence[tuple[Cell, list[Cell]]]) -> int:
 
 
 def lowest(gaps: Sequence[Gap]) -> str:
-    least = min(gaps, key=lambda gap: gap.value)
-    return f"{least.value:+.1f} ± {least.half():.1f}"
+    return f"{min(gaps, key=lambda gap: gap.value):.1f}"

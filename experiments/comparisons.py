@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.statistics import Gap, Measured, contrast, measure, seeds_needed
+from experiments.statistics import Gap, Measured, Part, contrast, measure, seeds_needed
 from experiments.tables import Absent, Book, Place
-from experiments.verdicts import Part
 
 #: δ in percentage points: the smallest difference worth knowing. It was fixed after the first five
 #: seeds, for all claims alike, and before any seed that was added since.

@@ -84,11 +84,8 @@ HOLDING, HIGHER, LOWER = ("o", "white"), ("^", "0.45"), ("v", "black")
 
 def _differences(path: Path, book: Book, folder: str | None) -> None:
     """Ours minus the paper with Welch's interval, every published number."""
-    found = [
-        (layout.title, _sized(line.label, place), book.cell(place))
-        for layout, line, _, place in published()
-        if book.cell(place).difference is not None
-    ]
+    every = [(title, label, book.cell(place)) for title, label, place in published()]
+    found = [one for one in every if one[2].difference is not None]
     names = list(dict.fromkeys((title, label) for title, label, _ in found))
     rows = {name: number for number, name in enumerate(names)}
     problems = list(dict.fromkeys(cell.problem for _, _, cell in found))
@@ -111,18 +108,12 @@ def _differences(path: Path, book: Book, folder: str | None) -> None:
             axes[-1].text(1.02, place, title, **beside)
 
 
-def _sized(label: str, place: Place) -> str:
-    """With the size where the table varies it."""
-    return label if place.memory is None else f"{label}, {place.memory} rows"
-
-
 def _first_rows(names: list[tuple[str, str]]) -> list[int]:
     titles = [title for title, _ in names]
     return [titles.index(title) for title in dict.fromkeys(titles)]
 
 
 def _difference(axis: Any, row: int, cell: Cell) -> None:
-    assert cell.difference is not None
     gap = cell.difference
     marker, face = HIGHER if gap.above else LOWER if gap.below else HOLDING
     look = {"fmt": marker, "color": "black", "markerfacecolor": face, "markersize": 5}

@@ -1,9 +1,9 @@
 """The paper's tables as docs/reproduction.md shows them: which run of ours belongs to which
 published number, from ``layout.json``.
 
-Streams are those with a fresh optimiser a batch, as the authors run them, wherever such runs exist;
-the others follow below them. Errors of the authors' code are not repeated here: rows that repeat
-them are in the appendix.
+Streams are those with a fresh optimiser a batch, as the authors run them, if such runs exist; the
+others follow below them. Errors of the authors' code are not repeated here: rows that repeat them
+are in the appendix.
 """
 
 import json
@@ -45,12 +45,10 @@ class Layout:
     note: str = ""
     picture: str = ""
 
-    def numbered(self) -> Iterator[tuple[Line, int, Place]]:
-        """Every place with its line and column."""
-        for line in self.lines:
-            for column, place in enumerate(line.places):
-                if place is not None:
-                    yield line, column, place
+    def references(self, line: Line) -> Sequence[Place | None]:
+        """The places that a line's marks compare with, one for every column."""
+        none = [None] * len(line.places)
+        return next((one.places for one in self.lines if one.label == line.against), none)
 
 
 def _layouts() -> Iterator[Layout]:
@@ -62,12 +60,15 @@ def _layouts() -> Iterator[Layout]:
         yield Layout(lines=lines, **layout)
 
 
-*TABLES, FIGURE_A, FIGURE_C = _layouts()
+LAYOUTS = list(_layouts())
+*TABLES, FIGURE_A, FIGURE_C = LAYOUTS
 
 
-def published() -> Iterator[tuple[Layout, Line, int, Place]]:
-    """Every published number once."""
+def published() -> Iterator[tuple[str, str, Place]]:
+    """Every published number once: the title of its table, the label of its row (with the size if
+    the table varies it), and its place."""
     for layout in TABLES:
-        for line, column, place in layout.numbered():
-            if line.counted:
-                yield layout, line, column, place
+        for line in layout.lines:
+            for place in filter(None, line.places if line.counted else ()):
+                size = "" if place.memory is None else f", {place.memory} rows"
+                yield layout.title, line.label + size, place

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from benchmarks.pages import where
 from bicore import InputError
 from experiments.catalogue import EXPERIMENTS
-from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line
+from experiments.layout import LAYOUTS, Layout, Line
 from experiments.paper import PAPER_SEEDS
 from experiments.rows import Row
 from experiments.running import Order
-from experiments.tables import Absent, Book, Cell, Place, cells, choice, read_runs, spread
-
-LAYOUTS = (*TABLES, FIGURE_A, FIGURE_C)
+from experiments.tables import Book, Cell, Place, cells, choice, read_runs, show_paper
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,10 @@ class PageCell:
         words = "not run" if new is None else _show(new)
         if order.quick:
             return f"{self.column}, a toy: {words}"
-        try:
-            before = book.cell(self.place)
-        except Absent:
+        before = book.find(self.place)
+        if before is None:
             return f"{self.column}: {words}"
-        paper = before.paper
-        theirs = "" if paper is None else f", the paper {paper['mean']:.2f} ± {paper['std']:.2f}"
+        theirs = "" if before.paper is None else f", the paper {show_paper(before)}"
         return f"{self.column}: {words}; the page has {_show(before)}{theirs}"
 
 
@@ -100,9 +96,8 @@ def _find_recorded(place: Place) -> tuple[Place, Row]:
 
 def _count_seeds(book: Book, place: Place) -> tuple[int, tuple[float, ...]]:
     """How many seeds the records of a place have, and what was tried with as many."""
-    try:
-        cell = book.cell(place)
-    except Absent:
+    cell = book.find(place)
+    if cell is None:
         return PAPER_SEEDS, ()
     own = {"dataset": place.problem, "method": place.key, "memory": cell.memory}
     runs = Counter(map(choice, where(book.records(place.experiment), **own)))
@@ -122,7 +117,7 @@ def _find_new(order: Order, place: Place) -> Cell | None:
 
 def _show(cell: Cell) -> str:
     seeds = "1 seed" if cell.seeds == 1 else f"{cell.seeds} seeds"
-    return f"{spread(cell.mean, cell.std, cell.seeds)} ({seeds})"
+    return f"{cell:.2f} ({seeds})"
 
 
 def _words(title: str) -> set[str]:

@@ -1,8 +1,10 @@
-"""Differences of means over seeds: intervals, margins, and the seeds that a test needs."""
+"""Differences of means over seeds: intervals, the rules that give claims their verdicts, and the
+seeds that a test needs."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from scipy import special
@@ -43,8 +45,66 @@ class Gap:
         """Whether a one-sided test at 5% places the difference above −margin."""
         return self.value - self.half(0.9) > -margin
 
+    def __format__(self, spec: str) -> str:
+        spec = spec or ".2f"
+        return f"{self.value:+{spec}} ± {self.half():{spec}}"
+
     def __str__(self) -> str:
-        return f"{self.value:+.2f} ± {self.half():.2f}"
+        return format(self)
+
+
+class Verdict(StrEnum):
+    """Of a claim."""
+
+    HOLDS = "holds"
+    EQUAL = "no difference larger than δ"
+    OPEN = "not resolved"
+    FAILS = "fails"
+
+
+#: A difference, and δ: the smallest difference that is worth knowing.
+Part = tuple[Gap, float]
+
+
+def better(parts: Sequence[Part]) -> Verdict:
+    """*Above*: holds if every interval lies above zero and fails if one lies below. If none does,
+    a single part that is shown to be smaller than δ refutes a claim about all of them."""
+    if any(gap.below for gap, _ in parts):
+        return Verdict.FAILS
+    if all(gap.above for gap, _ in parts):
+        return Verdict.HOLDS
+    return Verdict.EQUAL if equal_parts(parts) else Verdict.OPEN
+
+
+def no_worse(parts: Sequence[Part]) -> Verdict:
+    """*Not below*: holds if every difference is shown to lie above −δ."""
+    short = [gap for gap, margin in parts if not gap.not_below(margin)]
+    if not short:
+        return Verdict.HOLDS
+    return Verdict.FAILS if any(gap.below for gap in short) else Verdict.OPEN
+
+
+def equal_parts(parts: Sequence[Part]) -> list[Part]:
+    """Those within ±δ whose interval does not lie above zero."""
+    return [(gap, margin) for gap, margin in parts if gap.within(margin) and not gap.above]
+
+
+#: The most gaps that are shown one by one.
+FEW = 3
+
+
+def describe_parts(parts: Sequence[Part]) -> str:
+    """Each difference if there are few, else how many are above, below and within δ."""
+    gaps = [gap for gap, _ in parts]
+    if len(gaps) <= FEW:
+        return ", ".join(map(str, gaps))
+    counts = {
+        "below": sum(gap.below for gap in gaps),
+        "within δ": len(equal_parts(parts)),
+    }
+    others = "".join(f", {count} {word}" for word, count in counts.items() if count)
+    lowest = min(gaps, key=lambda gap: gap.value - gap.half())
+    return f"{sum(gap.above for gap in gaps)} of {len(gaps)} above{others}; lowest {lowest}"
 
 
 def contrast(terms: Sequence[tuple[int, Measured]]) -> Gap:
@@ -62,9 +122,8 @@ def contrast(terms: Sequence[tuple[int, Measured]]) -> Gap:
 def paired(differences: Sequence[float] | np.ndarray) -> Gap:
     """The mean of differences, one for each seed."""
     count = len(differences)
-    return Gap(
-        float(np.mean(differences)), float(np.std(differences, ddof=1)) / count**0.5, count - 1
-    )
+    error = float(np.std(differences, ddof=1)) / count**0.5
+    return Gap(float(np.mean(differences)), error, count - 1)
 
 
 def measure(values: Sequence[float] | np.ndarray) -> Measured:

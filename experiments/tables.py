@@ -57,6 +57,9 @@ class Cell:
     def measured(self) -> Measured:
         return self.mean, self.std, self.seeds
 
+    def __format__(self, spec: str) -> str:
+        return show_spread(*self.measured, spec)
+
 
 def welch(ours: Measured, theirs: Measured) -> Gap:
     """The difference of two means."""
@@ -65,8 +68,22 @@ def welch(ours: Measured, theirs: Measured) -> Gap:
 
 def less(first: Cell, second: Cell) -> str:
     """The mean of one row less that of another, with its interval."""
-    gap = welch(first.measured, second.measured)
-    return f"{gap.value:+.1f} ± {gap.half():.1f}"
+    return f"{welch(first.measured, second.measured):.1f}"
+
+
+#: How a row compares with another: its interval lies below, above, or includes zero.
+BELOW, ABOVE, LEVEL = "↓", "↑", "≈"
+
+
+def mark(cell: Cell | None, other: Cell | None) -> str:
+    """How a row compares with another; empty if there is none, one has a single seed, they are the
+    same, or they have another network."""
+    if cell is None or other is None or cell is other or min(cell.seeds, other.seeds) < 2:
+        return ""
+    if cell.row.normalised != other.row.normalised:
+        return ""
+    gap = welch(cell.measured, other.measured)
+    return ABOVE if gap.above else BELOW if gap.below else LEVEL
 
 
 def table(name: str, records: Iterable[Record]) -> str:
@@ -221,9 +238,13 @@ def _cell(row: Row, memory: int, tried: Tried) -> Cell:
     )
 
 
-def spread(mean: float, std: float, seeds: int) -> str:
-    """One seed has none."""
-    return f"{mean:.2f} ± {std:.2f}" if seeds > 1 else f"{mean:.2f}"
+def spread(scores: np.ndarray) -> str:
+    """Mean and deviation over n; one seed has none."""
+    return show_spread(float(scores.mean()), float(scores.std()), len(scores))
+
+
+def show_spread(mean: float, std: float, seeds: int, spec: str = ".2f") -> str:
+    return f"{mean:{spec}} ± {std:{spec}}" if seeds > 1 else f"{mean:{spec}}"
 
 
 def cell_table(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
@@ -235,13 +256,13 @@ def cell_table(found: list[Cell], marks: Callable[[Cell], str] | None = None) ->
 
 
 def _line(cell: Cell, marks: list[str]) -> list[str]:
-    best = f"{spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
+    best = show_spread(cell.best_mean, cell.best_std, cell.seeds) + f" ({cell.best_chosen:g})"
     run = [cell.problem, cell.row.key, str(cell.memory), str(cell.seeds), f"{cell.chosen:g}"]
-    ours = [spread(cell.mean, cell.std, cell.seeds), *marks, best if cell.choices > 1 else ""]
-    return [*run, *ours, published(cell), difference(cell)]
+    ours = [f"{cell:.2f}", *marks, best if cell.choices > 1 else ""]
+    return [*run, *ours, show_paper(cell), difference(cell)]
 
 
-def published(cell: Cell) -> str:
+def show_paper(cell: Cell) -> str:
     paper = cell.paper
     return "" if paper is None else f"{paper['mean']:.2f} ± {paper['std']:.2f}"
 
@@ -291,6 +312,12 @@ class Book:
                 return cell
         raise Absent(place)
 
+    def find(self, place: Place | None) -> Cell | None:
+        try:
+            return None if place is None else self.cell(place)
+        except Absent:
+            return None
+
     def _runs(self, place: Place) -> list[Record]:
         """The runs behind a cell, with what was chosen for it."""
         cell = self.cell(place)
@@ -311,3 +338,9 @@ class Book:
         if paper is None:
             raise Absent(place)
         return paper["mean"], paper["std"], PAPER_SEEDS
+
+
+@cache
+def read_book(folder: Path = FOLDER) -> Book:
+    """The records, read once for all pages."""
+    return Book(folder)

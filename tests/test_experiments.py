@@ -16,8 +16,8 @@ from benchmarks.pages import render
 from bicore.networks.observe import dropout_probabilities
 from experiments import (
     active,
-    appendix,
     continual,
+    page,
     streaming,
     summary,
 )
@@ -448,7 +448,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
         out = tmp_path / "figure.png"
         assert main(["figure", name, "--records", str(tmp_path), "--out", str(out)]) == 0
         assert out.stat().st_size > 10_000
-    assert EXPERIMENTS[name].title in render("tables/experiments.md", appendix, FOLDER=tmp_path)
+    assert EXPERIMENTS[name].title in render("tables/experiments.md", page, FOLDER=tmp_path)
 
 
 def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path, capsys):

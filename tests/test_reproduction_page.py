@@ -10,16 +10,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import page, verdicts
+from experiments import page, tables
 from experiments.catalogue import EXPERIMENTS
 from experiments.claims import CLAIMS, OWN, answer_claims, apply_rule
 from experiments.comparisons import compare, total_minutes
 from experiments.layout import PERM, SPLIT, published
 from experiments.paper import PAPER
 from experiments.records import Records
-from experiments.statistics import Gap, contrast, paired, seeds_needed
+from experiments.statistics import (
+    Gap,
+    Verdict,
+    better,
+    contrast,
+    describe_parts,
+    no_worse,
+    paired,
+    seeds_needed,
+)
 from experiments.tables import Absent, Cell, Place, welch
-from experiments.verdicts import Verdict, better, describe_parts, no_worse
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -79,7 +87,7 @@ def test_every_published_number_has_one_place(book):
         for row in PAPER["memory_size_splitmnist"].values()
         for size in ("50", "200")
     ]
-    places = [place for _, _, _, place in published()]
+    places = [place for _, _, place in published()]
     assert len(set(places)) == len(places)
     found = [cell.paper["mean"] for cell in page.published_cells(book)]
     assert Counter(found) == Counter(listed)
@@ -182,10 +190,10 @@ def test_every_claim_is_answered_and_has_a_table(answers, book):
 
 def test_a_mark_needs_two_seeds_the_same_network_and_an_interval():
     coreset, uniform = cell("Coreset", 50.0), cell("Uniform sampling", 48.0)
-    assert verdicts.mark(uniform, coreset) == verdicts.BELOW
-    assert verdicts.mark(coreset, uniform) == verdicts.ABOVE
-    assert verdicts.mark(replace(uniform, mean=49.0), coreset) == verdicts.LEVEL
-    assert verdicts.mark(coreset, coreset) == ""
-    assert verdicts.mark(replace(uniform, seeds=1), coreset) == ""
+    assert tables.mark(uniform, coreset) == tables.BELOW
+    assert tables.mark(coreset, uniform) == tables.ABOVE
+    assert tables.mark(replace(uniform, mean=49.0), coreset) == tables.LEVEL
+    assert tables.mark(coreset, coreset) == ""
+    assert tables.mark(replace(uniform, seeds=1), coreset) == ""
     normalised = cell("Coreset, normalised network", 60.0, experiment="cifar-continual")
-    assert verdicts.mark(normalised, coreset) == ""
+    assert tables.mark(normalised, coreset) == ""
