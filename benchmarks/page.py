@@ -10,7 +10,6 @@ from benchmarks import (
     comparison_page,
     jobs_page,
     learning_page,
-    speed_page,
     streams_page,
     tables_page,
 )
@@ -27,7 +26,7 @@ PAGES: dict[str, tuple[ModuleType, ...]] = {
     "unseen.md": (sets, battery_page),
     "comparison.md": (registry, comparison_page),
     "streams-evidence.md": (streams_page,),
-    "speed.md": (speed_page,),
+    "speed.md": (tables_page,),
     "learning.md": (learning_page,),
     "choosing.md": (battery_page,),
     "tables/reproduction.md": (paper, layout, claims, reproduction),

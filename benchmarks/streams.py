@@ -5,7 +5,9 @@
 The stream is all 50 000 rows of the frozen embedding of CIFAR-10 in batches of 125. Heads are
 trained on the rows kept alone, all counting the same, and tested on the embedding's own test set; a
 seed draws the order of the stream and the 300 rows that settings of the heads are chosen by. Rows
-are written as they come; a rerun continues from those that the same source of bicore made.
+are written as they come; a rerun continues from those that the same source of bicore made. Streams
+of 20 000 rows drift half-way: labels change their meaning, or classes their share; memories with
+several half-lives are evaluated on what the stream ended as, and on what it began as.
 """
 
 import hashlib
@@ -19,10 +21,10 @@ import numpy as np
 import torch
 
 import bicore
-from benchmarks import drift
-from benchmarks.common import CPU, Rows, cifar_embedding, data_folder, time_call
+from benchmarks.common import CPU, Rows, cifar_embedding, data_folder, feed, time_call
 from benchmarks.heads import CLASSES, Heads, label_rows
 from bicore import Dataset, select
+from bicore.evaluate.samples import Sample
 from bicore.methods.registry import greedy_selector
 from bicore.streaming import ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import Buffer
@@ -44,6 +46,17 @@ AT_ONCE = (20, 50, 100, 200, 500)
 ONCE = ("merge-reduce", "moments, gain", "moments, gradient")
 PLAIN = ("moments", "reservoir", "class-balanced reservoir")
 Job = tuple[str, Callable[[], dict[str, Any]]]
+#: Rows of streams that drift half-way, and rows kept of them.
+DRIFT_ROWS, DRIFT_CAPACITY = 20_000, 100
+#: Half-lives as shares of the stream.
+HALF_LIVES: dict[str, float | None] = {"none": None, "n": 1.0, "n/5": 0.2, "n/20": 0.05}
+MEMORIES = (*HALF_LIVES, "reservoir")
+#: How far labels move when they change their meaning: every class becomes another.
+MOVED = 3
+#: The share of the classes that are frequent in a half.
+FREQUENT = 0.9
+#: Rows and labels of a stream, and test rows from its earlier and its later half.
+Drift = tuple[np.ndarray, np.ndarray, Sample, Sample]
 
 
 def make_buffer(name: str, capacity: int, seed: int) -> Buffer:
@@ -99,10 +112,10 @@ class Work:
                 yield from self._stream_jobs(seed, (SHOWN,), ONCE[1:])
                 for capacity in AT_ONCE:
                     yield f"offline/{capacity}", partial(self.choose_at_once, capacity)
-            for kind in drift.KINDS:
-                for name in drift.MEMORIES:
+            for kind in KINDS:
+                for name in MEMORIES:
                     given = (kind, name, self.x, self.y, self.test, seed)
-                    yield f"drift/{kind}/{name}/{seed}", partial(drift.evaluate, *given)
+                    yield f"drift/{kind}/{name}/{seed}", partial(evaluate_drift, *given)
             for count, sizes in ((FIRST, FIRST_BATCHES), (len(self.y), BATCHES)):
                 key = f"batches/{count}/{seed}"
                 yield key, partial(self.compare_batches, count, sizes, seed)
@@ -182,3 +195,62 @@ def time_stream(
         if look is not None:
             look(min(start + batch, len(x)))
     return spent
+
+
+def move_labels(x: np.ndarray, y: np.ndarray, test: Sample, seed: int) -> Drift:
+    """The first half has other labels for the same classes."""
+    places = np.random.default_rng(seed).permutation(len(x))[:DRIFT_ROWS]
+    labels = y[places].copy()
+    labels[: DRIFT_ROWS // 2] = (labels[: DRIFT_ROWS // 2] + MOVED) % CLASSES
+    earlier = Sample(test.x, (test.y + MOVED) % CLASSES, test.weight)
+    return x[places], labels, earlier, test
+
+
+def change_shares(x: np.ndarray, y: np.ndarray, test: Sample, seed: int) -> Drift:
+    """Nine of ten rows are of the first five classes, and later of the last five."""
+    rng = np.random.default_rng(seed)
+    places = np.concatenate([_draw(y, first, DRIFT_ROWS // 2, rng) for first in (True, False)])
+    answers = test.y.numpy()
+    tests = []
+    for first in (True, False):
+        frequent = int((answers < CLASSES // 2).sum())
+        rows = _draw(answers, first, int(frequent / FREQUENT), rng)
+        tests.append(label_rows(test.x.numpy()[rows], answers[rows]))
+    return x[places], y[places], *tests
+
+
+def _draw(y: np.ndarray, first: bool, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows of which nine in ten are of the first five classes, or of the last; shuffled."""
+    frequent = (y < CLASSES // 2) == first
+    many = round(FREQUENT * count)
+    parts = [
+        rng.choice(np.flatnonzero(frequent), many, replace=False),
+        rng.choice(np.flatnonzero(~frequent), count - many, replace=False),
+    ]
+    return rng.permutation(np.concatenate(parts))
+
+
+KINDS = {"meaning": move_labels, "frequency": change_shares}
+
+
+def evaluate_drift(
+    kind: str, name: str, x: np.ndarray, y: np.ndarray, test: Sample, seed: int
+) -> dict[str, Any]:
+    """Accuracies on the later and the earlier half's rows of a memory of the whole stream."""
+    x, y, earlier, later = KINDS[kind](x, y, test, seed)
+    share = HALF_LIVES.get(name)
+    half_life = None if share is None else share * DRIFT_ROWS
+    buffer = MomentMemory(DRIFT_CAPACITY, half_life=half_life, random_state=seed)
+    buffer = Reservoir(DRIFT_CAPACITY, seed) if name == "reservoir" else buffer
+    kept = feed(buffer, x, y, BATCH).snapshot()
+    heads = Heads(x[DRIFT_ROWS // 2 :], y[DRIFT_ROWS // 2 :], seed)
+    facts = {
+        "kind": kind,
+        "memory": name,
+        "seed": seed,
+        "rows": DRIFT_ROWS,
+        "capacity": DRIFT_CAPACITY,
+    }
+    scores = {"later": heads.score_all(kept, later), "earlier": heads.score_all(kept, earlier)}
+    share = float((kept.ids >= DRIFT_ROWS // 2).mean())
+    return {"part": "drift", **facts, "later_share": share, **scores}

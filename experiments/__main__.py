@@ -15,9 +15,8 @@ import torch
 
 from bicore import InputError
 from bicore.files import replacing
-from experiments import cifar
+from experiments import cifar_tables as cifar
 from experiments.catalogue import EXPERIMENTS
-from experiments.cifar_tables import LAMBDA_ROW, every_plan
 from experiments.figures import FIGURES, draw
 from experiments.one_cell import find_cells
 from experiments.records import FOLDER, RecordError, Records
@@ -70,10 +69,10 @@ def _choose(given: argparse.Namespace) -> None:
     streams = read_runs("cifar-stream-betas", folder)
     tasks = read_runs("cifar-betas", folder)
     betas = {cifar.CONTINUAL: tasks, cifar.NORMALISED: tasks}
-    betas |= {cifar.IMBALANCED: streams, cifar.STREAMING: streams}
+    betas |= {cifar.ON_IMBALANCED: streams, cifar.ON_BALANCED: streams}
     penalties = Records("cifar-penalty", folder).all()
-    by_network = (record for record in penalties if record["method"] == LAMBDA_ROW)
-    found = cifar.choose(every_plan(), betas, by_network)
+    by_network = (record for record in penalties if record["method"] == cifar.LAMBDA_ROW)
+    found = cifar.choose(cifar.every_plan(), betas, by_network)
     if not found:
         raise InputError("there are no records of cifar-penalty and cifar-betas; run them first.")
     with replacing(cifar.CHOSEN) as beside:

@@ -1,13 +1,23 @@
-"""The rows of every experiment on CIFAR-10."""
+"""The rows of every experiment on CIFAR-10, and how each row's β and λ are found.
 
-from collections.abc import Sequence
-from dataclasses import replace
+Every training is long, so β is searched with one seed and fewer epochs or steps, on held-out
+points; ``choose`` writes what was found to ``chosen.json``. Tables then hold one β a row, two for
+the rows that matter most.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from experiments import cifar, summary
-from experiments.cifar import EVERY, HIGHER, LOW, LOWER, MEMORY, OTHERS, Plan
+import numpy as np
+
+from experiments import summary
 from experiments.continual import RECALIBRATED
+from experiments.courses import BETAS, RehearsingRow
 from experiments.methods import (
     continual_row,
     continual_rows,
@@ -34,6 +44,19 @@ from experiments.selectors import (
 from experiments.stores import RESERVOIR, ByMoments, ByNetwork
 from experiments.streaming import Weighting
 
+MEMORY = 200
+#: β tried: everything for the rows that matter most; for the others the published best (1 for most,
+#: 10, 100 for k-means of grads) and its neighbours; in continual learning on beyond an end that was
+#: best.
+EVERY = BETAS
+OTHERS = (1.0, 10.0, 100.0)
+LOWER = (0.1, *OTHERS)
+HIGHER = (*OTHERS, 1000.0)
+LOW = (0.01, 0.1, 1.0)
+CHOSEN = Path(__file__).with_name("chosen.json")
+#: Tables of the file of β that were chosen.
+CONTINUAL, NORMALISED = "continual", "normalised"
+ON_IMBALANCED, ON_BALANCED = "imbalanced", "streaming"
 #: Epochs a task, and by how much fewer steps a batch, of the runs that search β.
 BETA_EPOCHS = 80
 FEWER_STEPS = 3
@@ -73,8 +96,83 @@ EQUAL_MOMENTS = {
 IMBALANCED: dict[str, Any] = {"steps": 150, "slots": 1, "fresh": True}
 BALANCED: dict[str, Any] = {"steps": 40, "slots": 10, "fresh": True}
 
+
+@dataclass(frozen=True)
+class Plan:
+    """A row, and how it finds its β: among those ``tried``, or as the row it ``follows`` does.
+
+    ``also`` is run in addition to the choice of few epochs, which learn a last task less well than
+    many and so favour a small β. ``by_proxy`` takes the λ that gives the proxy the lowest held-out
+    loss; it is much smaller than that of the authors' scripts.
+    """
+
+    table: str
+    row: RehearsingRow
+    tried: tuple[float, ...] = OTHERS
+    also: tuple[float, ...] = ()
+    follows: str | None = None
+    by_proxy: bool = False
+
+    @property
+    def searched(self) -> tuple[float, ...]:
+        """The β to try; none if none is rehearsed, or if the row follows another."""
+        return self.tried if self.row.rehearsed and self.follows is None else ()
+
+    @property
+    def beta(self) -> float:
+        """The β found on held-out points; not a number before that."""
+        found = _read_chosen().get(self.table, {})
+        return float(found.get(self.follows or self.row.key, math.nan))
+
+    @property
+    def penalty(self) -> float:
+        """λ: the row's own, or the proxy's choice."""
+        own = self.row.penalty
+        return float(_read_chosen().get("penalty", own)) if self.by_proxy else own
+
+    def build(self) -> RehearsingRow:
+        """The row of the table, with the β that it runs."""
+        betas = tuple(dict.fromkeys((self.beta, *self.also)))
+        return replace(self.row, betas=betas, penalty=self.penalty)
+
+    def searching(self, **fewer: Any) -> RehearsingRow:
+        """The row that searches β, with ``fewer`` steps or epochs."""
+        return replace(self.row, betas=self.searched, penalty=self.penalty, paper=None, **fewer)
+
+
+def _read_chosen() -> dict[str, Any]:
+    return json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
+
+
+def choose(
+    plans: Sequence[Plan],
+    betas: Mapping[str, Iterable[dict[str, Any]]],
+    penalties: Iterable[dict[str, Any]],
+) -> dict[str, Any]:
+    """For each row whose β have all been tried that of the highest accuracy on held-out points; λ
+    of the lowest held-out loss."""
+    found: dict[str, Any] = {}
+    losses = {float(record["penalty"]): float(np.mean(record["held_loss"])) for record in penalties}
+    if losses:
+        found["penalty"] = min(losses, key=lambda value: losses[value])
+    for table, records in betas.items():
+        searched = {plan.row.key: plan.searched for plan in plans if plan.table == table}
+        held: dict[str, dict[float, float]] = {key: {} for key in sorted(searched)}
+        for record in records:
+            if record["method"] in held:
+                held[record["method"]][float(record["beta"])] = float(np.mean(record["held"]))
+        best = {
+            key: max(scores, key=lambda beta: scores[beta])
+            for key, scores in held.items()
+            if scores and set(searched[key]) <= set(scores)
+        }
+        if best:
+            found[table] = best
+    return found
+
+
 _row = partial(continual_row, SPLIT_CIFAR, MEMORY)
-_plan = partial(Plan, cifar.CONTINUAL)
+_plan = partial(Plan, CONTINUAL)
 #: The paper says that it fails on CIFAR-10.
 _RBF = _plan(_row("Coreset RBF", RBF_CORESET))
 
@@ -126,7 +224,7 @@ def normalised_plans() -> list[Plan]:
         "Coreset": CORESET,
         "Joint moments, random convolutions": replace(CONVOLUTIONS, jointly=True),
     }
-    plan, row = partial(Plan, cifar.NORMALISED), partial(_row, epochs=NORMALISED_EPOCHS)
+    plan, row = partial(Plan, NORMALISED), partial(_row, epochs=NORMALISED_EPOCHS)
     plans = []
     for network in (NORMALISED_RESIDUAL, GROUPED_RESIDUAL):
         shared = network is NORMALISED_RESIDUAL
@@ -142,7 +240,7 @@ def normalised_plans() -> list[Plan]:
 def imbalanced_plans() -> list[Plan]:
     """The paper's rows, and our own: slots that count for their batches, the RBF kernel, memories
     by moments, and one optimiser that lasts through the stream."""
-    plan = partial(Plan, cifar.IMBALANCED)
+    plan = partial(Plan, ON_IMBALANCED)
     reservoir, balanced, coreset = (
         replace(row, **IMBALANCED) for row in imbalanced_rows(IMBALANCED_CIFAR, MEMORY)
     )
@@ -173,7 +271,7 @@ def imbalanced_plans() -> list[Plan]:
 
 def balanced_plans() -> list[Plan]:
     """The paper's negative result; the RBF kernel, which it says fails; and memories by moments."""
-    plan = partial(Plan, cifar.STREAMING)
+    plan = partial(Plan, ON_BALANCED)
     row = partial(stream_row, SPLIT_CIFAR, MEMORY, **BALANCED)
     coreset = row("Streaming coreset", CORESET, reference=True)
     moments = moment_rows(SPLIT_CIFAR, MEMORY, MOMENTS, CONVOLUTIONS, **BALANCED)

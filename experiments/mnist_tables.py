@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from experiments import methods, selectors, stores, summary, variational
-from experiments.active import BatchBALDChoice
 from experiments.methods import (
     FRESH,
     GSS_ROW,
@@ -262,7 +261,12 @@ def _imbalanced(memory: int = MEMORY) -> Sequence[StreamRow]:
 def summaries() -> list[Row]:
     uniform, coreset = methods.summary_rows(MNIST_POOL, summary.MNIST)
     squared = uniform.variant("Coreset, squared error", choice=summary.CoresetChoice(squared=True))
-    return [uniform, coreset, squared, uniform.variant("BatchBALD", choice=BatchBALDChoice())]
+    return [
+        uniform,
+        coreset,
+        squared,
+        uniform.variant("BatchBALD", choice=summary.BatchBALDChoice()),
+    ]
 
 
 @experiment("picks", "The 40 picks of figure 5 and what the paper says of them")

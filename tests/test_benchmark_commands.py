@@ -86,7 +86,7 @@ HARD = tuple(replace(one, read=two_classes, size=8) for one in PROBLEMS[1:])
 BUSY = (Problem("small", partial(select, size=3), partial(load_mnist, 100)),)
 PART = {"pool": 60, "sizes": (4,)}
 BATTERY = PROTOCOLS | {"aside": replace(PROTOCOLS["kept"], sets=("wine",), seeds=1)}
-DRIFT = {"benchmarks.drift.ROWS": 400, "benchmarks.drift.CAPACITY": 10}
+DRIFT = {"DRIFT_ROWS": 400, "DRIFT_CAPACITY": 10}
 #: By name: further words of the command, and constants of its module (or of the one that is named).
 SMALL = {
     "selection": ([], {"POINTS": 100, "SIZES": (5, 6), "SCALING_SIZES": (4, 8), "ENGINES": [],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.residual_judge import ResidualJudge
+from benchmarks.comparison_images import ResidualJudge
 from bicore.errors import InputError, NumericalError
 from bicore.evaluate.samples import Sample
 from experiments.networks import ResNet18

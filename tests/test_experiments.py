@@ -15,7 +15,6 @@ from torch import nn
 from benchmarks.pages import render
 from bicore.networks.observe import dropout_probabilities
 from experiments import (
-    active,
     continual,
     page,
     streaming,
@@ -284,9 +283,9 @@ def test_batchbald_acquires_the_batches_that_enumeration_finds(monkeypatch):
     part = Part((3 * rng.normal(size=(14, 2))).astype(np.float32), np.arange(14) % 3)
     trained = []
     monkeypatch.setattr(
-        active.BatchBALDChoice, "_train", lambda *given: trained.append(len(given[3])) or network
+        summary.BatchBALDChoice, "_train", lambda *given: trained.append(len(given[3])) or network
     )
-    choice = active.BatchBALDChoice(per_class=1, batch=2, draws=6)
+    choice = summary.BatchBALDChoice(per_class=1, batch=2, draws=6)
     found = list(choice.subsets(None, Job(3, ()), [Task(part, part, part)], [4, 7]))
     order = found[-1].rows.tolist()
     assert trained == [3, 5]
