@@ -21,40 +21,31 @@ NAMES = (
     *("collapse", "hard", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
     *("goals", "check", "page"),
 )
-#: Options with their defaults, the benchmarks that read them (all if none is named), and help.
-OPTIONS: dict[str, tuple[Any, str]] = {
-    "--data": (None, "Folder with MNIST in torchvision's layout (default: $BICORE_DATA)."),
+#: Options: default, help, and the name that replaces a file or folder in a record's command.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "--data": (None, "Folder with MNIST in torchvision's layout (default: $BICORE_DATA).", "DIR"),
     "--json": (False, "Print the record as JSON on standard output."),
     "--record": (False, "Keep the record under benchmarks/records."),
-    "--out": (None, "Folder to write the record to."),
+    "--out": (None, "Folder to write the record to.", "DIR"),
     "--device": ("cpu", "Device of networks and kernels."),
     "--seeds": (5, "Number of seeds."),
     "--repeats": (3, "Number of timed runs; the fastest counts."),
     "--skip-recipe": (False, "selection: omit the slow baseline."),
-    "--pools": (None, "comparison: only write the pools to this file, for the peers."),
-    "--picks": (None, "comparison: comma-separated files of peers' picks."),
-    "--rows": (None, "File of rows; a rerun continues from it (default: NAME-rows.jsonl)."),
+    "--pools": (None, "comparison: only write the pools to this file, for the peers.", "POOLS.npz"),
+    "--picks": (None, "comparison: comma-separated files of peers' picks.", "PICKS.json,…"),
+    "--rows": (None, "File of rows to continue from (default: NAME-rows.jsonl).", "ROWS.jsonl"),
     "--cache": (
         "pooled-kernel",
         "pooled_…: folder for strips of the kernel; contexts: of TabPFN; hard: of the packages.",
+        "FOLDER",
     ),
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
     "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
     "--minutes": (0.0, "comparison_…, contexts, text: start nothing after this time."),
     "--methods": (None, "battery, comparison_…: comma-separated methods; goals: problems."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),
-    "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets."),
+    "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets.", "SETS"),
     "--processes": (2, "battery, contexts, text: number of processes; scale: number of threads."),
-}
-#: Names that replace files and folders of this machine in a record's command.
-PLACES = {
-    "--data": "DIR",
-    "--out": "DIR",
-    "--rows": "ROWS.jsonl",
-    "--cache": "FOLDER",
-    "--picks": "PICKS.json,…",
-    "--pools": "POOLS.npz",
-    "--sets": "SETS",
 }
 
 
@@ -79,12 +70,12 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=NAMES)
-    for option, (default, words) in OPTIONS.items():
+    for option, (default, words, *place) in OPTIONS.items():
         if default is False:
             parser.add_argument(option, action="store_true", help=words)
         else:
-            kind = str if default is None else type(default)
-            parser.add_argument(option, type=kind, default=default or None, help=words)
+            facts = {"type": str if default is None else type(default), "default": default or None}
+            parser.add_argument(option, **facts, help=words, metavar=place[0] if place else None)
     return parser
 
 
@@ -103,11 +94,9 @@ def _collect(found: dict[str, Any] | Generator[Any, None, dict[str, Any] | None]
 
 def _public(words: list[str]) -> list[str]:
     """The command with plain names for the files and folders of this machine."""
-    shown = []
-    for before, word in zip(["", *words], words, strict=False):
-        if word != "--record":
-            shown.append(PLACES.get(before, word))
-    return shown
+    pairs = zip(["", *words], words, strict=False)
+    shown = [[word, *OPTIONS.get(before, ())[2:]][-1] for before, word in pairs]
+    return [word for word in shown if word != "--record"]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.metrics import r2_score
 
-from benchmarks.common import CPU, data_folder, draw_split, ridge_answers
+from benchmarks.common import CPU, data_folder, draw_split
 from bicore import Dataset
 from bicore.kernels import fully_connected
 from bicore.methods.registry import greedy_selector
@@ -54,16 +54,11 @@ def _compare(x: Any, y: Any, seed: int) -> dict[str, Any]:
 
 def _score(data: Dataset, rho: Any, test: Dataset, size: int, seed: int) -> tuple[float, float]:
     """The score on the test points, and the regulariser."""
-    kernel = fully_connected()
-    selector = greedy_selector(kernel=kernel, inner_reg=rho)
+    selector = greedy_selector(kernel=fully_connected(), inner_reg=rho)
     coreset = selector.select(data, size, random_state=seed, runtime=CPU)
     value = float(coreset.provenance.inner_reg)
-    chosen = coreset.indices
-    is_classes = data.y.dtype.kind != "f"
-    classes = np.unique(data.y)
-    targets = (data.y[:, None] == classes).astype(float) if is_classes else data.y[:, None]
-    centre = targets.mean(0)
-    answer = ridge_answers(kernel, data.x[chosen], targets[chosen], centre, value, test.x)
-    if is_classes:
-        return float((classes[answer.argmax(1)] == test.y).mean()), value
-    return float(r2_score(test.y, answer[:, 0])), value
+    fitted = greedy_selector(kernel=fully_connected(), inner_reg=value)
+    answer = fitted.predict(data, test.x, coreset.indices.tolist(), runtime=CPU)
+    if data.y.dtype.kind == "f":
+        return float(r2_score(test.y, answer)), value
+    return float((answer == test.y).mean()), value

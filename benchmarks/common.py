@@ -90,14 +90,6 @@ def fit_score(model: Any, x: Any, y: Any, test_x: Any, test_y: Any) -> float:
     return float(model.fit(x, y).score(test_x, test_y))
 
 
-def ridge_answers(
-    kernel: Any, x: Any, targets: Any, centre: Any, ridge: float, test_x: Any
-) -> np.ndarray:
-    """Kernel ridge regression of targets less their centre, at the rows of a test."""
-    alpha = np.linalg.solve(kernel(x) + ridge * np.eye(len(x)), targets - centre)
-    return np.asarray(kernel(test_x, x) @ alpha + centre)
-
-
 def feed(buffer: Any, x: np.ndarray, y: np.ndarray, batch: int, **options: Any) -> Any:
     """Pass rows through a buffer in batches, and return it."""
     for start in range(0, len(x), batch):
