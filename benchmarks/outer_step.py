@@ -16,13 +16,11 @@ from torch.func import grad
 
 from benchmarks.common import device_seconds
 from bicore import Dataset, Runtime
-from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.methods.network import CRITERIA
-from bicore.methods.outcome import fit_engine
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients
 from bicore.networks.problem import FlatModule, NetworkProblem, Rows
-from bicore.picking import Start
 from experiments.networks import ResNet18
 
 POOL, PRODUCTS = 1000, 30
@@ -70,8 +68,8 @@ def _proxy_step(x: Any, y: Any, size: int) -> Callable[[], Any]:
     selector = greedy_selector(kernel="ntk", loss="cross-entropy", inner_reg=1.0)
     runtime = Runtime(device="cpu", threads=1)
     data = Dataset(x.reshape(POOL, -1), y)
-    prepared = prepare(selector.proxy, data, None, Room(size), 0, runtime)
-    engine = fit_engine(prepared, Start(list(range(size)), [1.0] * size))
+    prepared = prepare(selector, data, None, EngineMemory(size), 0, runtime)
+    engine = prepared.fit(list(range(size)))
 
     def step() -> Any:
         with runtime.applied():

@@ -11,11 +11,9 @@ import torch
 from bicore import BilevelSelector, Dataset, Runtime
 from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.prepare import Prepared, Room, prepare
+from bicore.bilevel.prepare import EngineMemory, Prepared, prepare
 from bicore.bilevel.problem import Problem
 from bicore.losses import CustomLoss
-from bicore.methods.outcome import fit_engine
-from bicore.picking import Start
 from bicore.runtime.context import Context
 
 
@@ -45,7 +43,7 @@ def prepared_of(
 ) -> Prepared:
     """What a selector would work on."""
     where = runtime or Runtime(device="cpu")
-    return prepare(selector.proxy, data, outer, Room(len(data)), seed, where)
+    return prepare(selector, data, outer, EngineMemory(len(data)), seed, where)
 
 
 def problem_of(
@@ -63,9 +61,7 @@ def state_of(
     outer: Dataset | None = None,
 ) -> ImplicitEngine:
     """The fit of a selector on given points."""
-    return fit_engine(
-        prepared_of(selector, data, outer), Start(points, [float(w) for w in weights])
-    )
+    return prepared_of(selector, data, outer).fit(points, [float(w) for w in weights])
 
 
 def gradients(engine: Engine, columns: torch.Tensor | None = None) -> np.ndarray:

@@ -7,7 +7,7 @@ import torch
 from bicore import Dataset, InputError, Runtime, select
 from bicore.bilevel import aims
 from bicore.bilevel.aims import Smoothed
-from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
@@ -18,7 +18,7 @@ QUIET = Runtime(device="cpu", progress=False)
 
 def prepared(x, y, targets, outer=None, **options):
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=targets, **options)
-    return prepare(selector.proxy, Dataset(x, y), outer, Room(5), 0, QUIET)
+    return prepare(selector, Dataset(x, y), outer, EngineMemory(5), 0, QUIET)
 
 
 def points(n=40, seed=0):
@@ -60,7 +60,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
     order = np.random.default_rng(1).permutation(len(x))
     data = Dataset(x[order], y[order], ids=order)
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(1.0, 0.0))
-    other = prepare(selector.proxy, data, None, Room(5), 0, QUIET).problem.outer_targets[:, 0]
+    other = prepare(selector, data, None, EngineMemory(5), 0, QUIET).problem.outer_targets[:, 0]
     assert np.allclose(other + y.mean(), guesses[order], atol=1e-9)
 
 
@@ -148,7 +148,7 @@ def test_denied_labels_stay_candidates_if_held_out_points_need_them():
     wrong[::8] = 1 - wrong[::8]
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     data = Dataset(x[order], wrong[order], ids=order)
-    other = prepare(selector.proxy, data, None, Room(5), 0, QUIET)
+    other = prepare(selector, data, None, EngineMemory(5), 0, QUIET)
     expected = prepared(x, wrong, True).contradicted
     assert expected.any()
     assert other.contradicted.tolist() == expected[order].tolist()

@@ -34,10 +34,6 @@ class RefitEngine(ListedEngine):
         self.chosen = []
         self.objective = self._objective([])
 
-    @property
-    def weights(self):
-        return torch.ones(len(self.chosen))
-
     def _objective(self, points):
         gram = self.problem.train.matrix.numpy()
         targets = self.problem.inner_targets.numpy()
@@ -47,7 +43,7 @@ class RefitEngine(ListedEngine):
         residual = targets - gram[:, points] @ alpha
         return float(self.problem.outer_weights.numpy() @ np.square(residual).sum(1))
 
-    def extend(self, points, weights):
+    def extend(self, points):
         self.chosen += points
         self.objective = self._objective(self.chosen)
 
@@ -141,12 +137,11 @@ def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separ
     needs = frozenset({Quantity.GRADIENT, more})
     demand = Demand(10, needs, closed_form=kind is not ImplicitEngine)
     once, never = (kind.build(problem, demand) for _ in range(2))
-    once.extend([3, 8, 21, 30], [1.0, 1.0, 1.0, 1.0])
+    once.extend([3, 8, 21, 30])
     once.drop([1, 3])
-    never.extend([3], [1.0])
-    never.extend([21], [1.0])
+    never.extend([3])
+    never.extend([21])
     assert once.chosen == never.chosen == [3, 21]
-    assert once.weights.tolist() == [1.0, 1.0]
     assert once.objective == pytest.approx(never.objective, rel=1e-9)
     for what in needs:
         np.testing.assert_allclose(once.quantity(what), never.quantity(what), rtol=1e-6, atol=1e-10)

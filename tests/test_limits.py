@@ -224,7 +224,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
     )
     from bicore.bilevel.strategies.base import Assembly
 
-    put = Assembly.ordered
+    put = Assembly.put_in_order
 
     columns = []
 
@@ -234,7 +234,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
         columns.append(sum(seen))  # what the final check of the objective takes is its own
         return ending
 
-    monkeypatch.setattr(Assembly, "ordered", counted)
+    monkeypatch.setattr(Assembly, "put_in_order", counted)
     runtime = Runtime(device="cpu", memory=400_000)
     found = bilevel(kernel=kernel, loss=loss, strategy="simplex").select(
         blobs(), SIZE, runtime=runtime
@@ -418,7 +418,7 @@ def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeyp
 
     data = blobs()
     whole = greedy_selector(RBF(0.2)).select(data, 2).provenance.inner_reg
-    monkeypatch.setattr(prepare, "JUDGING_ROWS", 120)
+    monkeypatch.setattr(prepare, "MEASURING_ROWS", 120)
     for memory in ("1GB", 760_000):  # stored, and in blocks
         context = Context(runtime=Runtime(device="cpu", memory=memory))
         found = greedy_selector(RBF(0.2)).select(data, 2, **context.keywords).provenance.inner_reg

@@ -197,11 +197,11 @@ def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
     engine.drop([0])
     assert engine.chosen == general.chosen
     assert engine.objective == pytest.approx(general.objective, rel=1e-6)
-    engine.extend([59], [2.0])
+    engine.extend([59])
     assert engine.chosen[-1] == 59
     np.testing.assert_allclose(
         engine.quantity(Quantity.LOSS),
-        state_of(selector, data, engine.chosen, [1.0] * 5 + [2.0]).quantity(Quantity.LOSS),
+        state_of(selector, data, engine.chosen, [1.0] * 6).quantity(Quantity.LOSS),
         rtol=1e-4,
     )
 

@@ -21,7 +21,7 @@ from bicore.bilevel.engines import ridge
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.posterior import check_variance, rounding_allowed
-from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
 from bicore.coreset import Coreset, Status, mark_unverified
@@ -30,12 +30,10 @@ from bicore.losses import CustomLoss
 from bicore.methods import ADesign, Batches, JointSelector, VDesign
 from bicore.methods.baselines import design as design_module
 from bicore.methods.baselines.design import Variances, _gap
-from bicore.methods.outcome import fit_engine
 from bicore.methods.registry import greedy_selector
 from bicore.moments.choosing import WAYS as MEMORY_RULES
 from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureState
-from bicore.picking import Start
 from bicore.runtime.context import Context
 from bicore.shards import select_from_shards, selection
 from bicore.sources.chunks import ArrayShards
@@ -649,11 +647,11 @@ def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(mon
     ]
     second = DenseRidgeEngine._add
 
-    def interrupted(self, k, weight):
+    def interrupted(self, k):
         if len(self.chosen) == 3:
             monkeypatch.setattr(DenseRidgeEngine, "_add", second)
             raise KeyboardInterrupt
-        second(self, k, weight)
+        second(self, k)
 
     monkeypatch.setattr(DenseRidgeEngine, "_add", interrupted)
     coreset = JointSelector(models).select(scaled(1), 6, **on_cpu().keywords)
@@ -688,9 +686,9 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
     runtime = Runtime("cpu", memory=memory)
     selector = greedy_selector(RBF(0.1), loss=loss, inner_reg=0.1)
     for outer in (None, judge):
-        prepared = prepare(selector.proxy, data, outer, Room(5), 0, runtime)
+        prepared = prepare(selector, data, outer, EngineMemory(5), 0, runtime)
         chosen = list(range(points))
-        engine = fit_engine(prepared, Start(chosen, [0.5 + place for place in chosen]))
+        engine = prepared.fit(chosen, [0.5 + place for place in chosen])
         weights = engine.weights.double().numpy()
         assert not verify_objective(prepared, chosen, weights, engine.objective).note
         extra = [*chosen, 7], [*weights, 0.0]  # a point of weight 0 is not part of the fit

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from bicore._deprecated import renamed_keywords
-from bicore.coreset import Coreset, ended
+from bicore.coreset import Coreset, describe_early_end
 from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_type
 from bicore.kernels.classical import Exponential, Nystrom
@@ -169,7 +169,7 @@ def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Co
     rows = coreset.indices[new] - labelled
     message = coreset.message
     if not coreset.status.whole:
-        message = ended(coreset.status, len(rows), wanted)
+        message = describe_early_end(coreset.status, len(rows), wanted)
     begun = coreset.provenance.empty_objective
     if len(coreset.objectives) >= labelled:
         begun = float(coreset.objectives[labelled - 1])

@@ -589,8 +589,8 @@ def mark_unverified(coreset: Coreset, note: str, objective: float | None = None)
     )
 
 
-def ended(status: Status, taken: int, size: int) -> str:
-    """The sentence for a selection that ended early, after ``taken`` of ``size`` points."""
+def describe_early_end(status: Status, taken: int, size: int) -> str:
+    """Describe a selection that ended early, after ``taken`` of ``size`` points."""
     how = "interrupted" if status is Status.INTERRUPTED else "stopped by max_seconds"
     return f"{how} after {taken} of {size} points"
 

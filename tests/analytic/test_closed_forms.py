@@ -65,31 +65,29 @@ def engine(request):
         if request.param.startswith("dense")
         else RidgeEngine(problem, 12, gains=True)
     )
-    for k, weight in ((4, 1.0), (17, 1.0), (9, 2.5), (30, 0.3)):
-        state.extend([k], [weight])
+    for k in (4, 17, 9, 30):
+        state.extend([k])
     return state
 
 
 def test_objective_is_that_of_a_refit(engine):
     assert engine.objective == pytest.approx(
-        refit(engine.problem, [4, 17, 9, 30], [1.0, 1.0, 2.5, 0.3]), rel=1e-10
+        refit(engine.problem, [4, 17, 9, 30], [1.0] * 4), rel=1e-10
     )
 
 
 def test_exact_gain_is_the_difference_of_two_refits(engine):
     found = gains(engine)
-    weights = [1.0, 1.0, 2.5, 0.3]
     for k in (0, 5, 22, 39):
-        after = refit(engine.problem, [4, 17, 9, 30, k], [*weights, 1.0])
+        after = refit(engine.problem, [4, 17, 9, 30, k], [1.0] * 5)
         assert found[k] == pytest.approx(engine.objective - after, rel=1e-7, abs=1e-11)
 
 
 def test_gradient_is_the_limit_of_refits(engine):
     scores = gradients(engine)
-    weights = [1.0, 1.0, 2.5, 0.3]
     for k in (0, 5, 22, 39):
         near, far = (
-            refit(engine.problem, [4, 17, 9, 30, k], [*weights, step]) for step in (1e-4, 2e-4)
+            refit(engine.problem, [4, 17, 9, 30, k], [*[1.0] * 4, step]) for step in (1e-4, 2e-4)
         )
         slope = (-3 * engine.objective + 4 * near - far) / 2e-4
         assert scores[k] == pytest.approx(slope, rel=1e-4, abs=1e-8)

@@ -249,7 +249,7 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
     data = blobs(60)
     given = {"kernel": "rbf", "loss": loss}
     chooser = greedy_selector(inner_reg=Learned(0.3), weighting="final", **given)
-    state = solver.optimised(state_of(chooser, data, [0, 7, 13, 30], [1.0, 0.2, 3.0, 0.5]))
+    state = solver.as_reweighable(state_of(chooser, data, [0, 7, 13, 30], [1.0, 0.2, 3.0, 0.5]))
     assert float(state.weights @ state.weight_gradient()) == pytest.approx(0, abs=1e-6)
     step = np.zeros(5)
     step[-1] = 1e-4

@@ -475,14 +475,13 @@ def test_points_taken_together_leave_the_state_of_points_taken_one_by_one(kernel
     together, alone = (RidgeEngine(problem, 9, gains=True) for _ in range(2))
     for state in (together, alone):
         state.quantity(Quantity.FIRST_ORDER)  # kept from its first use on
-    together.extend([2, 11], [1.0, 2.0])
-    together.extend([5, 7, 19], [1.0, 1.0, 0.5])
-    together.extend([3], [1.0])
-    for k, weight in ((2, 1.0), (11, 2.0), (5, 1.0), (7, 1.0), (19, 0.5), (3, 1.0)):
-        alone.extend([k], [weight])
+    together.extend([2, 11])
+    together.extend([5, 7, 19])
+    together.extend([3])
+    for k in (2, 11, 5, 7, 19, 3):
+        alone.extend([k])
     assert together.chosen == alone.chosen
     assert together.objective == pytest.approx(alone.objective, rel=1e-9)
-    assert together.weights.tolist() == alone.weights.tolist()
     for what in Quantity:
         np.testing.assert_allclose(
             together.quantity(what), alone.quantity(what), rtol=1e-6, atol=1e-9
@@ -495,7 +494,7 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
     given = data(60)
     problem = problem_of(given)
     state = RidgeEngine(problem, 30, gains=True)
-    state.extend([4, 9], [1.0, 1.0])
+    state.extend([4, 9])
     pool = np.array(sorted(set(range(0, 60, 3)) - {9}))
     turn = Turn(np.ones(60, dtype=bool), np.arange(60), count=5, shortlist=len(pool))
     found = state.pick_from(pool, RULES[rule](), turn)
@@ -503,7 +502,7 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
         scores = state.scores(RULES[rule]()).numpy()[pool]
         scores[np.isin(pool, state.chosen)] = np.inf
         assert pick == pool[scores.argmin()]
-        state.extend([pick], [1.0])
+        state.extend([pick])
     greedy, batches = (
         greedy_selector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(
             data(400), 40

@@ -21,6 +21,10 @@ from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.picking import TIE, lowest, non_finite_score_error, ranks_of
 
+#: Points chosen on a device before their numbers are read back, and a time limit or an interrupt
+#: is noticed.
+UNREAD = 16
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -29,9 +33,7 @@ class Effort:
     held: int = 0
     listed: int = 0
     passes: float = 0.0
-    products: float = 0.0
     multiplications: float = 0.0
-    pairs: float = 0.0
     reads: float = 0.0
 
 
@@ -72,16 +74,25 @@ class Turn:
 
     #: A mask over all points.
     open: Array
-    #: Who wins a tie.
+    #: Ties go to the smallest.
     ids: Array
     #: Points to take together, after one look at the scores …
     count: int = 1
-    #: … among so many of the best scores; 1 means: only ever the best one.
+    #: … among this many of the best scores; 1 for the best one only.
     shortlist: int = 1
     #: Looks at the scores that the engine may take before it answers.
     steps: int = 1
     #: The open points are a small sample: no others need a score.
     sampled: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether the best of all open points are taken one by one."""
+        return self.shortlist == 1 and self.count == 1 and not self.sampled
+
+    def steps_unread(self, taken: int) -> int:
+        """Return how many points may be chosen before numbers are read; the first is read alone."""
+        return 1 if taken == 0 else min(UNREAD, self.steps)
 
 
 class Scoring(Protocol):
@@ -108,60 +119,52 @@ class Engine(ABC):
     objective: float
 
     @property
-    @abstractmethod
-    def weights(self) -> Tensor:
-        """One for each chosen point."""
-
-    @property
     def effort(self) -> Mapping[str, int]:
-        """What the arithmetic took, by name; for display."""
+        """Counts of fits and products, for display."""
         return {}
 
     @abstractmethod
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """Take points in, with these weights."""
+    def extend(self, points: Sequence[int]) -> None:
+        """Add points with weight 1."""
 
     @abstractmethod
     def drop(self, places: Sequence[int]) -> None:
-        """Let the points at these places of the order go."""
+        """Remove the points at these places of the order."""
 
     @abstractmethod
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        """One of ``offers`` for every training point, or for ``columns`` only."""
+        """Compute one of ``offers`` for every training point, or for ``columns`` only."""
 
-    def not_offered(self, what: Quantity) -> LookupError:
-        """What is raised where another quantity is asked for."""
-        kind = type(self).__name__
-        return LookupError(f"{kind} was built without {what.name}; name it in the demand.")
+    def check_offer(self, what: Quantity) -> None:
+        """Refuse a quantity that the engine does not offer."""
+        if what not in self.offers:
+            kind = type(self).__name__
+            raise LookupError(f"{kind} was built without {what.name}; name it in the demand.")
 
-    def without(self, places: Sequence[int]) -> list[int]:
-        """The places of the order that are left when these go."""
+    def places_without(self, places: Sequence[int]) -> list[int]:
+        """Return all places of the order but these."""
         gone = set(places)
         return [place for place in range(len(self.chosen)) if place not in gone]
 
     def scores(self, rule: Scoring, columns: Tensor | None = None) -> Tensor:
-        """What the rule makes of every point; the lowest is the one to take."""
+        """Score every point by the rule; the lowest is the one to take."""
         return rule.scores(self, columns)
 
     def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
-        """Take the best open points; the objective after each of them.
+        """Take the best open points and return the objective after each of them.
 
         Points taken together have the objective of all of them.
         """
         points = self.best(rule, turn)
-        self.extend(points, [1.0] * len(points))
+        self.extend(points)
         return [self.objective] * len(points)
 
     def best(self, rule: Scoring, turn: Turn) -> list[int]:
-        """The points that the rule would take now; nothing is taken yet."""
-        if turn.shortlist == 1 and not turn.sampled:
-            scores = self.scores(rule).double().cpu().numpy()
-            return [lowest(np.where(turn.open, scores, np.inf), turn.ids)]
+        """Return the points that the rule would take now."""
         places = np.flatnonzero(turn.open)
-        if turn.sampled:
-            scores = self.scores(rule, torch.from_numpy(places)).double().cpu().numpy()
-        else:
-            scores = self.scores(rule).double().cpu().numpy()[places]
+        columns = torch.from_numpy(places) if turn.sampled else None
+        scores = self.scores(rule, columns).double().cpu().numpy()
+        scores = scores if turn.sampled else scores[places]
         if turn.shortlist == 1:
             return [int(places[lowest(scores, turn.ids[places])])]
         if not np.isfinite(scores).all():
@@ -170,7 +173,7 @@ class Engine(ABC):
         return self.pick_from(order[: turn.shortlist], rule, turn)
 
     def pick_from(self, shortlist: Array, rule: Scoring, turn: Turn) -> list[int]:
-        """Those of a shortlist, best first, to take at once: the best unless it knows better."""
+        """Return the points of a shortlist, best first, to take at once."""
         return [int(place) for place in shortlist[: turn.count]]
 
 
@@ -196,10 +199,14 @@ class ListedEngine(Engine):
 class ReweighableEngine(ListedEngine):
     """An engine whose points can have any weights, which an optimiser may change."""
 
-    @property
+    #: One for each chosen point.
+    weights: Tensor
+    #: Predictions of the outer set by the fit.
+    predictions: Tensor
+
     @abstractmethod
-    def predictions(self) -> Tensor:
-        """Of the outer set, by the fit."""
+    def extend(self, points: Sequence[int], weights: Sequence[float] | None = None) -> None:
+        """Add points, with weight 1 by default."""
 
     @abstractmethod
     def reweigh(self, weights: Tensor) -> None:
@@ -207,16 +214,11 @@ class ReweighableEngine(ListedEngine):
 
     @abstractmethod
     def weight_gradient(self) -> Tensor:
-        """∂G/∂w of the chosen points."""
+        """Compute ∂G/∂w of the chosen points."""
 
     @abstractmethod
     def joint_gradient(self) -> Tensor:
-        """∂G/∂w of the chosen points, and ∂G/∂ρ as the last entry."""
-
-
-#: Points chosen before their numbers are read back: time limits and interrupts are heard that
-#: often.
-UNASKED = 16
+        """Compute ∂G/∂w of the chosen points, and ∂G/∂ρ as the last entry."""
 
 
 class DeviceChooser:
@@ -232,10 +234,6 @@ class DeviceChooser:
         """Whether it still agrees with what may be taken."""
         return bool(np.array_equal(self.open, turn.open))
 
-    def took(self, points: Array | list[int]) -> None:
-        """Note on the host what the device took."""
-        self.open[points] = False
-
     def step(self, scores: Tensor, take: Callable[[Tensor], None]) -> None:
         """Take the open point of the lowest score; nothing is read back."""
         scores = scores.double().masked_fill(self.closed, torch.inf)
@@ -246,17 +244,8 @@ class DeviceChooser:
         take(k)
         self.closed.index_fill_(0, k, True)
 
-    def check(self) -> None:
-        """Raise what the steps since the last look have shown."""
+    def check(self, points: list[int]) -> None:
+        """Check the scores of the points that the device took, and note the points."""
         if not self.fine:
             raise non_finite_score_error()
-
-
-def unasked(turn: Turn, taken: int) -> int:
-    """How many points may be chosen before the next look; the first one is looked at alone."""
-    return 1 if taken == 0 else min(UNASKED, turn.steps)
-
-
-def one_by_one(turn: Turn) -> bool:
-    """Whether the engine may go on by itself: the best of all open points, one by one."""
-    return turn.shortlist == 1 and turn.count == 1 and not turn.sampled
+        self.open[points] = False

@@ -5,7 +5,6 @@ The coreset is complete after every step, so that an interrupt can fall back to 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +13,25 @@ import numpy as np
 
 from bicore.bilevel.contract import Engine, Scoring, Turn
 from bicore.bilevel.solvers.weights import Weighing
-from bicore.coreset import Status, ended
+from bicore.coreset import Status, describe_early_end
 from bicore.data import Array, Targets
 from bicore.errors import InputError, check_integer
 from bicore.picking import Start, in_id_order, step_rng
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver, checkpoint
 
+#: A batch is chosen from this many times as many of the best scores …
+SHORTLIST = 4
+#: … and has at most one point for this many chosen ones, because early scores change the most.
+GROWTH = 10
+
 
 @dataclass(frozen=True, eq=False)
 class Quotas:
-    """Quotas of one data set: ``codes`` is the class of every row, ``caps`` the most points of
-    each class, or None for one of every class a round."""
+    """Quotas of one data set.
+
+    ``codes`` is the class of every row, ``caps`` the most points of each class, or None for one of
+    every class a round.
+    """
 
     codes: Array
     caps: Array | None
@@ -49,12 +56,16 @@ def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
     return left & (counts == counts[left].min()) if left.any() else left
 
 
-class QuotaRule(ABC):
+class QuotaRule:
     """A quota setting, before the classes of the data are known."""
 
-    @abstractmethod
     def of(self, targets: Targets) -> Quotas | None:
         """Return the quotas for these labels; None if there is no limit."""
+        if targets.classes is None:
+            raise InputError(
+                "quotas are for classes, and y holds targets; leave them out, or give labels."
+            )
+        return Quotas(np.asarray(targets.values).reshape(-1), self.caps(targets.classes))
 
     def caps(self, classes: Array) -> Array | None:
         """Return the most points of each class; None for one of every class a round."""
@@ -65,16 +76,13 @@ class QuotaRule(ABC):
 class Balanced(QuotaRule):
     """One point of every class a round."""
 
-    def of(self, targets: Targets) -> Quotas:
-        return Quotas(_codes(targets), None)
-
 
 @dataclass(frozen=True)
 class BalancedIfClasses(QuotaRule):
     """One point of every class a round where there are classes; no quotas for regression."""
 
     def of(self, targets: Targets) -> Quotas | None:
-        return None if targets.classes is None else Balanced().of(targets)
+        return None if targets.classes is None else super().of(targets)
 
 
 @dataclass(frozen=True)
@@ -87,12 +95,8 @@ class AtMost(QuotaRule):
         for label, count in self.counts.items():
             check_integer(f"quotas[{label!r}]", count, 0)
 
-    def of(self, targets: Targets) -> Quotas:
-        codes = _codes(targets)
-        return Quotas(codes, self.caps(np.asarray(targets.classes)))
-
     def caps(self, classes: Array) -> Array:
-        known = classes.tolist()
+        known = np.asarray(classes).tolist()
         caps = np.full(len(known), np.iinfo(np.int64).max)
         for label, count in self.counts.items():
             if label not in known:
@@ -104,26 +108,28 @@ class AtMost(QuotaRule):
         return caps
 
 
-def _codes(targets: Targets) -> Array:
-    if targets.classes is None:
-        raise InputError(
-            "quotas are for classes, and y holds targets; leave them out, or give labels."
-        )
-    return np.asarray(targets.values).reshape(-1)
-
-
-#: A batch is chosen from this many times as many of the best scores …
-SHORTLIST = 4
-#: … and has at most one point for this many chosen ones, because early scores change the most.
-GROWTH = 10
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """The status of a finished run and its message."""
+    """The status of a finished search and its message."""
 
     status: Status = Status.COMPLETE
     message: str = ""
+
+
+def not_refined(when: str, interrupted: bool = False) -> Outcome:
+    """Return the outcome of a search that has all points and was ended while it refined them."""
+    if interrupted:
+        return Outcome(Status.INTERRUPTED, f"interrupted {when}")
+    return Outcome(Status.NOT_REFINED, f"stopped by max_seconds {when}")
+
+
+def weightless(left: int, size: int) -> Outcome:
+    """Return the outcome of a search some of whose points lost their weight."""
+    why = "the learned weight of the others is zero"
+    return Outcome(Status.FEWER, f"{left} of {size} points: {why}")
+
+
+WEIGHTS_NOT_REFINED = not_refined("while the weights were optimised: all points, not refined")
 
 
 @dataclass(eq=False)
@@ -149,36 +155,19 @@ class Plan:
         """Return the candidates and the number of points of the next step."""
         step = len(chosen)
         free = self.open if self.quotas is None else self.quotas.allowed(chosen, self.open)
-        if step == 0 and self.first_random and free.any():
-            return self._only(step_rng(self.seed, 0).choice(self._places(free), 1))
         batch = min(self.together, max(1, step // GROWTH))
         shortlist = SHORTLIST * batch if batch > 1 else 1
         count = min(batch, self.size - step)
-        if self.candidates is not None and self.candidates < np.count_nonzero(free):
-            rng = step_rng(self.seed, step)
-            drawn = rng.choice(self._places(free), self.candidates, replace=False)
-            return self._only(drawn, count, shortlist)
+        first = step == 0 and self.first_random
+        drawn = 1 if first else self.candidates
+        if drawn is not None and drawn < np.count_nonzero(free):
+            # By id, so that the order of rows does not matter.
+            places = self.by_id[free[self.by_id]]
+            mask = np.zeros(len(self.open), dtype=bool)
+            mask[step_rng(self.seed, step).choice(places, drawn, replace=first)] = True
+            return Turn(mask, self.ids, count, shortlist, sampled=True)
         alone = self.candidates is None and self.together == 1 and self.quotas is None
-        steps = self.size - step if alone else 1
-        return Turn(free, self.ids, count, shortlist, steps)
-
-    def _places(self, free: Array) -> Array:
-        """The free places in the order of their ids, to draw from."""
-        places: Array = self.by_id[free[self.by_id]]
-        return places
-
-    def _only(self, places: Array, count: int = 1, shortlist: int = 1) -> Turn:
-        """Return a turn limited to these points."""
-        mask = np.zeros(len(self.open), dtype=bool)
-        mask[places] = True
-        return Turn(mask, self.ids, count, shortlist, sampled=True)
-
-    def exhausted(self, taken: int) -> str:
-        """Return the message for a run without further candidates."""
-        why = "the learned weight of the others is zero"
-        if self.open.any():
-            why = "the quotas allow no more"
-        return f"{taken} of {self.size} points: {why}"
+        return Turn(free, self.ids, count, shortlist, self.size - step if alone else 1)
 
 
 class Run:
@@ -205,50 +194,58 @@ class Run:
         self.objectives: list[float] = []
 
     def complete(self, start: Start, same_problem: bool = False) -> Outcome:
-        """Take the points given, then grow to the planned size, until the time is over or the user
-        interrupts. ``same_problem``: the objectives of the start are valid for this problem."""
+        """Take the initial points, then grow to the planned size or until time is over.
+
+        ``same_problem``: the objectives of the start are valid for this problem.
+        """
         try:
             self._begin(start, same_problem)
-            ending = self._grow()
-            return ending if self.weighing is None else self._polish(ending, self.weighing)
+            outcome = self._grow()
+            return outcome if self.weighing is None else self._polish(outcome, self.weighing)
         except KeyboardInterrupt:
             if not self.objectives:
                 raise
-            return self._ended(Status.INTERRUPTED)
+            return self._end(Status.INTERRUPTED)
         except TimeOver:
             if not self.objectives:
                 raise
-            return self._stopped()
+            return self._stop()
         finally:
             self.line.close()
 
     def _begin(self, start: Start, same_problem: bool) -> None:
         points = start.points
-        weights = [1.0] * len(points) if self.weighing is None else start.weights
         self.plan.open[points] = False
-        if points and same_problem and start.coreset is not None:
-            before = start.coreset.objectives
-            if len(before) == len(points):
-                self.engine.extend(points, weights)
-                self.objectives = before.tolist()[:-1]
-                self._note([])
-                return
-        for k, weight in zip(points, weights, strict=True):
-            self.engine.extend([k], [weight])
-            self._note([])
+        before = [] if start.coreset is None else start.coreset.objectives.tolist()
+        if points and same_problem and len(before) == len(points):
+            self._extend(points, start.weights)
+            self.objectives = before[:-1]
+            self._save([])
+            return
+        for k, weight in zip(points, start.weights, strict=True):
+            self._extend([k], [weight])
+            self._save([])
+
+    def _extend(self, points: list[int], weights: list[float]) -> None:
+        if self.weighing is None:
+            self.engine.extend(points)
+        else:
+            self.weighing.engine.extend(points, weights)
 
     def _grow(self) -> Outcome:
-        engine = self.engine
-        plan = self.plan
+        engine, plan = self.engine, self.plan
         while len(engine.chosen) < plan.size:
             if self.objectives:
                 self.clock.secure()
                 if self.clock.over:
-                    return self._stopped()
+                    return self._stop()
             checkpoint()
             turn = plan.turn(engine.chosen)
             if not turn.open.any():
-                return Outcome(Status.FEWER, plan.exhausted(len(self.objectives)))
+                if not plan.open.any():
+                    return weightless(len(self.objectives), plan.size)
+                words = f"{len(self.objectives)} of {plan.size} points: the quotas allow no more"
+                return Outcome(Status.FEWER, words)
             taken = len(engine.chosen)
             objectives = engine.take_best(self.rule, turn)
             if not objectives:
@@ -257,24 +254,26 @@ class Run:
             if self.weighing is not None:
                 self.weighing.correct(self.clock)
             before = len(self.objectives)
-            self._note(objectives)
+            self._save(objectives)
             for done in range(min(before, len(self.objectives) - 1), len(self.objectives)):
                 self.line.update(done + 1, self.objectives[done])
         return Outcome()
 
-    def _polish(self, ending: Outcome, weighing: Weighing) -> Outcome:
+    def _polish(self, outcome: Outcome, weighing: Weighing) -> Outcome:
         """Optimise the weights once more at the end, so that growth does not depend on the size."""
         before = len(self.indices)
         weighing.correct(self.clock, final=True)
-        self._note([])
-        if len(self.indices) == before:
-            cut = ending.status is Status.COMPLETE and self.clock.over
-            return self._stopped() if cut else ending
-        return Outcome(Status.FEWER, zero_weight_message(len(self.indices), self.plan.size))
+        self._save([])
+        if len(self.indices) < before:
+            return weightless(len(self.indices), self.plan.size)
+        late = outcome.status is Status.COMPLETE and self.clock.over
+        return self._stop() if late else outcome
 
-    def _note(self, objectives: list[float]) -> None:
-        """Save the coreset, which is returned if the next step is interrupted; points that join
-        together share one objective."""
+    def _save(self, objectives: list[float]) -> None:
+        """Save the coreset, which is returned if the next step is interrupted.
+
+        Points that join together share one objective.
+        """
         chosen = self.engine.chosen
         before = self.objectives[: len(chosen) - 1]
         fresh = len(chosen) - len(before)
@@ -283,22 +282,13 @@ class Run:
         self.indices = np.array(chosen, dtype=np.int64)
         self.weights = np.ones(len(chosen))
         if self.weighing is not None:
-            self.weights = self.engine.weights.double().cpu().numpy()
+            self.weights = self.weighing.engine.weights.double().cpu().numpy()
         self.objectives = before + objectives
 
-    def _stopped(self) -> Outcome:
+    def _stop(self) -> Outcome:
         """Return the outcome at the time limit: fewer points, or all with unrefined weights."""
-        if len(self.indices) < self.plan.size:
-            return self._ended(Status.OUT_OF_TIME)
-        return Outcome(
-            Status.NOT_REFINED,
-            "stopped by max_seconds while the weights were optimised: all points, not refined",
-        )
+        few = len(self.indices) < self.plan.size
+        return self._end(Status.OUT_OF_TIME) if few else WEIGHTS_NOT_REFINED
 
-    def _ended(self, status: Status) -> Outcome:
-        return Outcome(status, ended(status, len(self.objectives), self.plan.size))
-
-
-def zero_weight_message(left: int, size: int) -> str:
-    """The sentence for points that lost their weight."""
-    return f"{left} of {size} points: the learned weight of the others is zero"
+    def _end(self, status: Status) -> Outcome:
+        return Outcome(status, describe_early_end(status, len(self.objectives), self.plan.size))

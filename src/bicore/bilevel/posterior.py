@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,46 +55,42 @@ def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
     return solved
 
 
-class Downdate:
-    """The step of points that join, in float64: L at the training points (``rows``) and, if known,
-    at the outer set, M (``images``) and B (``spread``)."""
+class Downdate(NamedTuple):
+    """The step of points that join, in float64.
 
-    __slots__ = ("images", "outer", "rows", "spread")
+    L at the training points (``rows``) and, if known, at the outer set, M (``images``) and B
+    (``spread``).
+    """
 
-    def __init__(self, rows: Tensor, outer: Tensor | None, images: Tensor, spread: Tensor) -> None:
-        self.rows = rows
-        self.outer = outer
-        self.images = images
-        self.spread = spread
+    rows: Tensor
+    outer: Tensor | None
+    images: Tensor
+    spread: Tensor
 
-    def residual(self, residual: Tensor, head: Tensor) -> None:
-        """r, with ``head`` = F⁻¹ r_T."""
+    def update_residuals(
+        self, residual: Tensor, pull: Tensor, head: Tensor, pulled: Tensor
+    ) -> None:
+        """Update r and K'Dr in place, with ``head`` = F⁻¹ r_T and ``pulled`` = F⁻¹ (K'Dr)_T."""
         residual.addmm_(self.rows.T, head, alpha=-1)
-
-    def pull(self, pull: Tensor, head: Tensor, pulled: Tensor) -> None:
-        """K'Dr, with ``pulled`` = F⁻¹ (K'Dr)_T."""
         pull.addmm_(self.images.T, head, alpha=-1)
         pull.addmm_(self.rows.T, pulled - self.spread @ head, alpha=-1)
 
-    def gain(self, head: Tensor, pulled: Tensor) -> Tensor:
-        """The decrease of the objective."""
-        return (head * (2 * pulled - self.spread @ head)).sum()
-
-    def energy(self, energy: Tensor) -> None:
-        """The diagonal of K'DK', which only rounding could take below zero."""
-        changes = torch.add(self.spread @ self.rows, self.images, alpha=-2)
-        for row, change in zip(self.rows, changes, strict=True):
-            energy.addcmul_(row, change)
-        energy.clamp_min_(0)
-
-    def variance(self, variance: Tensor) -> None:
-        """The diagonal of K'; the caller checks how far it fell, when a device can be asked."""
+    def update_diagonals(self, variance: Tensor, energy: Tensor | None) -> None:
+        """Update the diagonals of K' and K'DK' in place; the caller checks the variances."""
         for row in self.rows:
             variance.addcmul_(row, row, value=-1)
+        if energy is not None:
+            changes = torch.add(self.spread @ self.rows, self.images, alpha=-2)
+            for row, change in zip(self.rows, changes, strict=True):
+                energy.addcmul_(row, change)
+            energy.clamp_min_(0)  # only rounding could take it below zero
+
+    def gain(self, head: Tensor, pulled: Tensor) -> Tensor:
+        """Return the decrease of the objective."""
+        return (head * (2 * pulled - self.spread @ head)).sum()
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
+class Columns(NamedTuple):
     """K'[T, :] at the training points and at the outer set, and (K'DK')[T, :]; a row a point."""
 
     train: Tensor
@@ -350,8 +345,7 @@ def check_variance(lowest: float, allowed: float) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
+class Seen(NamedTuple):
     """K[:, k] at the training points and at the outer set, and KᵀD times the latter."""
 
     train: Tensor

@@ -1,10 +1,10 @@
-"""From a model and data to a bilevel problem, ready to run: checks, encoding, memory."""
+"""Prepare a bilevel problem from a model and data: checks, encoding, memory."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel import kernel_choice
-from bicore.bilevel.aims import Aims, Given
-from bicore.bilevel.contract import Demand, Effort, Quantity
-from bicore.bilevel.engines import reweighable
+from bicore.bilevel.aims import Aims
+from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
+from bicore.bilevel.engines import choose_reweighable
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
@@ -46,24 +46,14 @@ from bicore.runtime.context import Runtime
 #: The model of all data that a rule may compare with is fitted on at most this many points, drawn
 #: at random beyond.
 REFERENCE_POINTS = 2000
-
-
-#: An automatic regulariser looks at the loss of at most this many rows, drawn at random beyond: it
-#: is a mean, and the same rows judge every candidate.
-JUDGING_ROWS = 10_000
-
-
+#: An automatic regulariser is measured by the loss of at most this many rows, drawn at random
+#: beyond: it is a mean, and the same rows measure every candidate.
+MEASURING_ROWS = 10_000
 #: Bytes of a float64 number, in which refining computes whatever the matrix is stored in.
 DOUBLE = 8
 #: The columns of a shortlist are held with their weighted copies; K and KᵀDK of the chosen and the
 #: listed are each put together from parts.
 COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 4
-#: Of what only grows.
-GROWING = Effort()
-
-
-#: The labels as they are.
-GIVEN = Given()
 
 
 def as_quotas(value: Any) -> QuotaRule | None:
@@ -80,28 +70,27 @@ def as_quotas(value: Any) -> QuotaRule | None:
 class Prior(StrEnum):
     """How much the classes count in the outer objective."""
 
-    #: As the rows that are there.
+    #: By their frequency in the data.
     DATA = "data"
-    #: All the same.
+    #: Equally.
     EQUAL = "equal"
 
 
-@dataclass(frozen=True)
 class Proxy:
     """The kernel model a coreset is chosen for, and how it reads labels."""
 
     kernel: Kernel
     loss: Loss
-    outer_loss: Loss
-    regulariser: Regulariser
-    task: Task = Task.AUTO
-    classes: tuple[Any, ...] | None = None
-    inner: InnerSolver | None = None
-    linear: LinearSolver | None = None
-    aims: Aims = GIVEN
-    prior: Prior = Prior.DATA
+    outer_loss: Loss | None
+    inner_reg: Regulariser
+    task: Task
+    classes: tuple[Any, ...] | None
+    inner: InnerSolver | None
+    linear: LinearSolver | None
+    smooth_labels: Aims
+    prior: Prior
     #: The constant feature as a share of the mean of k(x, x); None: chosen by loss and kernel.
-    intercept: float | None = None
+    intercept: float | None
 
     @property
     def kernel_with_intercept(self) -> Kernel:
@@ -119,27 +108,27 @@ class Proxy:
     @property
     def squared(self) -> bool:
         """Whether both losses are the squared error."""
-        return self.loss.quadratic and self.outer_loss == self.loss
+        return self.loss.quadratic and self.outer_loss in (None, self.loss)
 
     @property
     def closed_form(self) -> bool:
         """Whether rank-one updates hold: the squared error, a constant ρ, no solver by name."""
-        return self.squared and self.regulariser.constant and self.inner is None
+        return self.squared and self.inner_reg.constant and self.inner is None
 
-    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> Proxy:
-        """With its kernel chosen for coresets of ``size`` points, where that is left to the data;
-        a coreset that was ``begun`` keeps the one chosen for it."""
+    def choose_kernel(self, data: Dataset, size: int, begun: Coreset | None = None) -> Kernel:
+        """Return the kernel for coresets of ``size`` points, chosen by the data if it is unset.
+
+        A coreset that was ``begun`` keeps the kernel chosen for it.
+        """
         if not kernel_choice.is_open(self.kernel):
-            return self
-        targets, _ = targets_of(self, data, None)
-        return replace(
-            self, kernel=kernel_choice.choose_kernel(self.kernel, data, targets, size, begun)
-        )
+            return self.kernel
+        targets, _ = read_labels(self, data, None)
+        return kernel_choice.choose_kernel(self.kernel, data, targets, size, begun)
 
 
 @dataclass(frozen=True)
-class Room:
-    """Memory of an engine in addition to the kernel matrix."""
+class EngineMemory:
+    """What an engine holds in addition to the kernel matrix."""
 
     #: Points it holds.
     capacity: int
@@ -149,13 +138,13 @@ class Room:
     reference: bool = False
     #: Whether a kernel with features needs no such matrix at all.
     lean: bool = False
-    #: What a strategy needs besides.
-    refining: Effort = GROWING
+    #: What a strategy needs in addition.
+    refining: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A problem with its solvers, and what its data looked like."""
+    """A problem with its solvers and its data."""
 
     problem: Problem
     kernel: Kernel
@@ -165,13 +154,7 @@ class Prepared:
     outer: Dataset | None
     #: Points that count and are not to be chosen.
     contradicted: Array
-    #: What its making has to say.
     notes: tuple[str, ...] = ()
-
-    @property
-    def ids(self) -> Array:
-        """Of the training points."""
-        return self.data.ids
 
     @property
     def counted(self) -> Array:
@@ -180,7 +163,7 @@ class Prepared:
         return counted
 
     def choosable(self, size: int) -> Array:
-        """A mask of the points that may be chosen; all that count where fewer would be too few."""
+        """Return a mask of the points that may be chosen; all that count if others are too few."""
         left: Array = self.counted & ~self.contradicted
         return left if left.sum() >= size else self.counted
 
@@ -189,8 +172,8 @@ class Prepared:
         """As given or as found."""
         return self.problem.regulariser
 
-    def decoded(self, predictions: Tensor) -> Array:
-        """Labels or targets of the model's outputs."""
+    def decode(self, predictions: Tensor) -> Array:
+        """Return the labels or targets of the model's outputs."""
         problem = self.problem
         outputs = problem.inner_loss.undone(predictions, self.targets, problem.inner_targets)
         classes = self.targets.classes
@@ -202,52 +185,64 @@ class Prepared:
         return labels
 
     def configuration(self, *more: object) -> str:
-        """A digest of all that decides the objective: kernel, losses, regulariser, outer set, and
-        ``more``."""
+        """Digest all that decides the objective: kernel, losses, regulariser, outer set, more."""
         problem = self.problem
         classes = None if self.targets.classes is None else self.targets.classes.tolist()
         own = (self.kernel, problem.inner_loss, problem.outer_loss, self.regulariser, classes)
-        judge = "" if self.outer is None else self.outer.fingerprint()
-        words = "|".join(map(repr, (*own, judge, *more)))
+        outer = "" if self.outer is None else self.outer.fingerprint()
+        words = "|".join(map(repr, (*own, outer, *more)))
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
+    def fit(
+        self,
+        points: Sequence[int],
+        weights: Sequence[float] | None = None,
+        needed: Quantity = Quantity.GRADIENT,
+    ) -> ReweighableEngine:
+        """Fit the model on points with weights."""
+        demand = Demand(len(points), frozenset({needed}), closed_form=False, solvers=self.solvers)
+        engine = choose_reweighable(self.problem, demand)
+        if points:
+            engine.extend(points, weights)
+        return engine
+
     def losses_of_all(self, seed: int) -> Tensor:
-        """Every point's loss under the model fitted on all of them."""
+        """Compute every point's loss under the model fitted on all of them."""
         points = np.flatnonzero(self.counted)
         if len(points) > REFERENCE_POINTS:
             rng = np.random.default_rng(seed)
-            eligible = in_id_order(points, self.ids)
+            eligible = in_id_order(points, self.data.ids)
             points = rng.choice(eligible, REFERENCE_POINTS, replace=False)
-        needs = frozenset({Quantity.LOSS})
-        demand = Demand(len(points), needs, closed_form=False, solvers=self.solvers)
-        engine = reweighable(self.problem, demand)
-        engine.extend(points.tolist(), of_mean_one(self.data.weights[points]).tolist())
-        return engine.quantity(Quantity.LOSS)
+        weights = of_mean_one(self.data.weights[points])
+        return self.fit(points.tolist(), weights.tolist(), Quantity.LOSS).quantity(Quantity.LOSS)
 
 
 def prepare(
-    proxy: Proxy, data: Dataset, outer: Dataset | None, room: Room, seed: int, runtime: Runtime
+    proxy: Proxy,
+    data: Dataset,
+    outer: Dataset | None,
+    memory: EngineMemory,
+    seed: int,
+    runtime: Runtime,
 ) -> Prepared:
     """Check, encode, allocate: everything before the first point."""
-    targets, outer_targets = targets_of(proxy, data, outer)
+    targets, outer_targets = read_labels(proxy, data, outer)
     weights = data.weights
     inner_loss, outer_loss, outputs = _losses(proxy, targets, weights > 0)
     by_id = in_id_order(np.arange(len(data)), data.ids)
     in_order = bool((np.diff(data.ids) > 0).all())
     kernel = proxy.kernel_with_intercept.fitted(data.x if in_order else data.x[by_id])
-    rows = len(data) + (0 if outer is None else len(outer))
-    several = proxy.aims.outputs(outputs, targets.classes is None)
-    reserve = _reserve(proxy, room, rows, several, runtime)
+    reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
     check_scale(float(train.diagonal().double().mean()), data.x, like.dtype != torch.float64)
     own_weights = as_tensor(summable(weights)).to(like)
-    judging = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
+    measuring = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
     counted = own_weights
     if proxy.prior is Prior.EQUAL:
-        judging = _of_equal_classes(judging, outer_targets)
-        counted = _of_equal_classes(own_weights, targets)
+        measuring = _equalise_classes(measuring, outer_targets)
+        counted = _equalise_classes(own_weights, targets)
     inner_aims = inner_loss.prepare(targets, targets, counted, like)
     outer_aims = inner_aims
     if outer is not None or inner_loss != outer_loss:
@@ -259,13 +254,13 @@ def prepare(
         outer_loss,
         inner_aims,
         outer_aims,
-        judging / judging.sum(),
+        measuring / measuring.sum(),
         outputs,
         Constant(1.0),  # until the data is seen
     )
     solvers = solvers_for(inner_loss, proxy.inner, proxy.linear)
     eligible = by_id[weights[by_id] > 0]
-    aimed = proxy.aims.of(problem, targets, eligible, seed)
+    aimed = proxy.smooth_labels.of(problem, targets, eligible, seed)
     own = aimed.problem
     if outer is not None or not own.one_target:
         # an automatic regulariser looks at the training data alone
@@ -274,15 +269,15 @@ def prepare(
             aims = outer_loss.prepare(targets, targets, counted, like)
         shares = own_weights / own_weights.sum()
         own = replace(own, cross=train, outer_targets=aims, outer_weights=shares)
-    if proxy.regulariser.automatic:
-        own = _judged_by_some(own, by_id, seed)
-    settled = proxy.regulariser.settled(own, eligible, solvers, seed)
-    problem = replace(aimed.problem, regulariser=settled)
+    if proxy.inner_reg.automatic:
+        own = _measure_on_some(own, by_id, seed)
+    regulariser = proxy.inner_reg.resolve(own, eligible, solvers, seed)
+    problem = replace(aimed.problem, regulariser=regulariser)
     return Prepared(problem, kernel, targets, solvers, data, outer, aimed.contradicted, aimed.notes)
 
 
-def _of_equal_classes(weights: Tensor, targets: Targets) -> Tensor:
-    """The same weights, so that every class weighs as much as any other."""
+def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
+    """Scale the weights so that every class weighs as much as any other."""
     if targets.classes is None:
         raise InputError("prior='equal' is for classes, and y holds targets; leave it out.")
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
@@ -290,11 +285,12 @@ def _of_equal_classes(weights: Tensor, targets: Targets) -> Tensor:
     return torch.where(weights > 0, weights / totals[codes], weights)  # no share of nothing
 
 
-def _judged_by_some(problem: Problem, by_id: Array, seed: int) -> Problem:
-    """The same problem with fewer rows in its outer set, which is the training data."""
-    if len(by_id) <= JUDGING_ROWS:
+def _measure_on_some(problem: Problem, by_id: Array, seed: int) -> Problem:
+    """Return the problem with fewer rows in its outer set, which is the training data."""
+    if len(by_id) <= MEASURING_ROWS:
         return problem
-    drawn = np.random.default_rng((seed, JUDGING_ROWS)).choice(by_id, JUDGING_ROWS, replace=False)
+    rng = np.random.default_rng((seed, MEASURING_ROWS))
+    drawn = rng.choice(by_id, MEASURING_ROWS, replace=False)
     rows = torch.from_numpy(np.sort(drawn)).to(problem.train.like.device)
     shares = problem.outer_weights[rows]
     return replace(
@@ -305,31 +301,25 @@ def _judged_by_some(problem: Problem, by_id: Array, seed: int) -> Problem:
     )
 
 
-def planned(
-    proxy: Proxy, data: Dataset, outer: Dataset | None, room: Room, runtime: Runtime
+def plan_memory(
+    proxy: Proxy, data: Dataset, outer: Dataset | None, memory: EngineMemory, runtime: Runtime
 ) -> OperatorPlan:
-    """How :func:`prepare` would hold the kernel matrix; the kernel is fitted, nothing allocated."""
-    targets, _ = targets_of(proxy, data, outer)
+    """Return how :func:`prepare` would hold the kernel matrix; nothing is allocated."""
+    targets, _ = read_labels(proxy, data, outer)
     outputs = _losses(proxy, targets, data.weights > 0)[2]
-    rows = 0 if outer is None else len(outer)
-    several = proxy.aims.outputs(outputs, targets.classes is None)
-    reserve = _reserve(proxy, room, len(data) + rows, several, runtime)
-    return plan_operators(
-        proxy.kernel_with_intercept.fitted(data.x), data.x, rows, reserve, runtime
-    )
+    reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
+    kernel = proxy.kernel_with_intercept.fitted(data.x)
+    return plan_operators(kernel, data.x, 0 if outer is None else len(outer), reserve, runtime)
 
 
 def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss, int]:
-    """Of the inner and of the outer problem, and how many numbers both predict."""
-    inner = proxy.loss
-    outer = proxy.outer_loss
+    """Return the inner and the outer loss, and the number of outputs of both."""
+    inner, outer = proxy.loss, proxy.outer_loss or proxy.loss
     several = targets.classes is not None and len(targets.classes) > 1
     if several and len(np.unique(targets.values[counted])) == 1:
         # The rows show one class of several: centring would leave nothing to fit.
-        inner = inner.uncentred()
-        outer = outer.uncentred()
-    outputs = inner.outputs(targets)
-    other = outer.outputs(targets)
+        inner, outer = inner.uncentred(), outer.uncentred()
+    outputs, other = inner.outputs(targets), outer.outputs(targets)
     if other != outputs:
         raise InputError(
             f"loss={inner.name!r} predicts {outputs} numbers and outer_loss={outer.name!r} "
@@ -338,24 +328,36 @@ def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss,
     return inner, outer, outputs
 
 
-def _reserve(proxy: Proxy, room: Room, rows: int, outputs: int, runtime: Runtime) -> Reserve:
-    """The engine's own memory: kernel rows of the chosen points, a few vectors a data point, a few
-    m×m matrices."""
-    width = max(room.capacity, SUBSET_SIZE if proxy.regulariser.automatic else 0)
+def _reserve(
+    proxy: Proxy,
+    memory: EngineMemory,
+    data: Dataset,
+    outer: Dataset | None,
+    targets: Targets,
+    outputs: int,
+    runtime: Runtime,
+) -> Reserve:
+    """Count the bytes of an engine.
+
+    These are kernel rows of the chosen points, a few vectors a data point, a few m×m matrices.
+    """
+    rows = len(data) + (0 if outer is None else len(outer))
+    outputs = proxy.smooth_labels.outputs(outputs, targets.classes is None)
+    width = max(memory.capacity, SUBSET_SIZE if proxy.inner_reg.automatic else 0)
     vectors = 8 * rows * outputs * 8
     squares = 3 * width * width * runtime.itemsize
-    factor = rows * width * runtime.itemsize * room.factors
-    if room.reference:
+    factor = rows * width * runtime.itemsize * memory.factors
+    if memory.reference:
         factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
-    work = room.refining
+    work = memory.refining
     listed = rows * COPIES_OF_LISTED * work.listed * DOUBLE
-    pool = SQUARES_OF_POOL * (room.capacity + work.listed) ** 2 * DOUBLE if work.listed else 0
+    pool = SQUARES_OF_POOL * (memory.capacity + work.listed) ** 2 * DOUBLE if work.listed else 0
     whole = factor + vectors + squares + rows * work.held * DOUBLE + pool
-    return Reserve(whole + listed, vectors if room.lean else whole, norms=work.held > 0)
+    return Reserve(whole + listed, vectors if memory.lean else whole, norms=work.held > 0)
 
 
-def targets_of(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
-    """The labels or targets of the data and of the outer set, as the losses read them."""
+def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
+    """Read the labels or targets of the data and of the outer set."""
     if data.y is None:
         raise InputError(
             "bilevel selection needs labels or targets, and data has none; give y, or a method "

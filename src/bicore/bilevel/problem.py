@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
-from bicore.errors import InputError, NumericalError
+from bicore.errors import NumericalError, check_number
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
 from bicore.numerics.linear_algebra import weighted_gram
@@ -35,7 +35,7 @@ LEAST_SHARE = 1e-3
 
 
 class Regulariser(ABC):
-    """How much the inner problem is held back: a form of ρ, known or to be found from the data."""
+    """A form of ρ, known or to be found from the data."""
 
     #: Whether ρ is the same for every size: prefixes and rank-one updates need that.
     constant: ClassVar[bool] = True
@@ -45,8 +45,8 @@ class Regulariser(ABC):
     learned: ClassVar[bool] = False
 
     @abstractmethod
-    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
-        """The regulariser to work with, once the problem is known.
+    def resolve(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        """Return the regulariser to work with, once the problem is known.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class Regulariser(ABC):
         solvers : Solvers
             To fit them with.
         seed : int
-            Of what is drawn.
+            Seed of the draw.
 
         Returns
         -------
@@ -66,19 +66,23 @@ class Regulariser(ABC):
         """
 
 
+@dataclass(frozen=True)
 class Known(Regulariser):
     """A regulariser that is a number."""
 
     value: float
 
+    def __post_init__(self) -> None:
+        check_number("inner_reg", self.value, above=0)
+
     @abstractmethod
     def rho(self, size: int) -> float:
-        """The ρ of a coreset.
+        """Return the ρ of a coreset.
 
         Parameters
         ----------
         size : int
-            How many points it has.
+            Number of its points.
 
         Returns
         -------
@@ -86,18 +90,13 @@ class Known(Regulariser):
             The factor of ‖h‖².
         """
 
-    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+    def resolve(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
         return self
 
 
 @dataclass(frozen=True)
 class Constant(Known):
     """The same ρ for every coreset size: the plain sum of the paper."""
-
-    value: float
-
-    def __post_init__(self) -> None:
-        _check_regulariser(self.value)
 
     def rho(self, size: int) -> float:
         return self.value
@@ -145,26 +144,13 @@ class PerPoint(Known):
     0.5
     """
 
-    value: float
-
     constant = False
-
-    def __post_init__(self) -> None:
-        _check_regulariser(self.value)
 
     def rho(self, size: int) -> float:
         return self.value * max(size, 1)
 
     def __str__(self) -> str:
         return f"PerPoint({self.value:g})"
-
-
-def _check_regulariser(value: float) -> None:
-    if not 0 < value < math.inf:
-        raise InputError(
-            f"inner_reg={value} is not a positive number; the inner problem needs a "
-            "regulariser > 0."
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ class Automatic(Regulariser):
 
     automatic = True
 
-    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+    def resolve(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
         scale = float(problem.train.diagonal().double().mean()) or 1.0
         size = min(SUBSET_SIZE, max(1, len(eligible) // 2))
         values = np.zeros(len(EXPONENTS))
@@ -66,8 +66,8 @@ class LearnedFromData(Automatic):
 
     learned = True
 
-    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
-        return Learned(super().settled(problem, eligible, solvers, seed).value)
+    def resolve(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        return Learned(super().resolve(problem, eligible, solvers, seed).value)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RelativeToKernel(Regulariser):
 
     relative: Relative
 
-    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+    def resolve(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
         return Constant(self.relative.rho(float(problem.train.diagonal().double().mean())))
 
 
@@ -94,8 +94,8 @@ def _along_the_grid(
             if engine.chosen:
                 engine.fit()
             else:
-                engine.extend(subset, [1.0] * len(subset))
-            slope = engine.rho_gradient() * engine.rho * math.log(10)
+                engine.extend(subset)
+            slope = float(engine.joint_gradient()[-1]) * engine.rho * math.log(10)
         except NumericalError:
             if not found:
                 raise

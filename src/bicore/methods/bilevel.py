@@ -18,20 +18,28 @@ import torch
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
-from bicore.bilevel.engines import choose, reweighable, supported
-from bicore.bilevel.greedy import BalancedIfClasses, Outcome, Plan, QuotaRule, Run
+from bicore.bilevel.engines import choose, choose_reweighable, is_supported
+from bicore.bilevel.greedy import BalancedIfClasses, Plan, QuotaRule, Run
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
-from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, as_quotas, prepare, targets_of
+from bicore.bilevel.prepare import (
+    EngineMemory,
+    Prepared,
+    Prior,
+    Proxy,
+    as_quotas,
+    prepare,
+    read_labels,
+)
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
-from bicore.bilevel.solvers.inner import InnerSolver
+from bicore.bilevel.solvers.inner import InnerSolver, Solvers
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import (
     ProjectedGradient,
     Weighing,
     WeightMode,
     WeightOptimiser,
-    optimised,
+    as_reweighable,
 )
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
@@ -45,10 +53,9 @@ from bicore.losses import Loss
 from bicore.methods import names
 from bicore.methods.base import Request, Selector
 from bicore.methods.outcome import (
-    ONLY_FINAL,
-    better_path,
     build_coreset,
-    fit_engine,
+    choose_path,
+    only_final,
     optimise_weights,
     positive_weights,
     weighted_points,
@@ -94,7 +101,7 @@ def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, init=False)
-class BilevelSelector(Selector):
+class BilevelSelector(Selector, Proxy):
     """Select the points on which a kernel model, fitted to them alone, predicts all data best.
 
     Names are resolved when it is built; its fields hold objects. The objective of the answer is
@@ -265,31 +272,13 @@ class BilevelSelector(Selector):
     def name(self) -> str:
         return self.rule.method
 
-    @property
-    def proxy(self) -> Proxy:
-        """The model for which points are chosen."""
-        outer = self.loss if self.outer_loss is None else self.outer_loss
-        return Proxy(
-            self.kernel,
-            self.loss,
-            outer,
-            self.inner_reg,
-            self.task,
-            self.classes,
-            self.inner,
-            self.linear,
-            self.smooth_labels,
-            self.prior,
-            self.intercept,
-        )
-
     def _check(self) -> None:
         """Refuse combinations that no engine supports."""
         strategy = self.strategy
         asked = f"strategy={strategy.name!r}"
         if strategy.refines and not self.inner_reg.constant:
             raise InputError(f"{asked} needs a constant inner_reg, not PerPoint.")
-        if not supported(self.demand(1)):
+        if not is_supported(self.demand(1)):
             gain = self.rule.quantity is Quantity.GAIN
             asked = f"rule={self.rule.name!r}" if gain else asked
             fix = "rule='gradient'" if gain else "strategy='batches' or 'greedy'"
@@ -303,7 +292,7 @@ class BilevelSelector(Selector):
             raise InputError(
                 "inner_reg='learned' needs weighting='learned' or 'final'; got 'uniform'."
             )
-        if not (self.smooth_labels.plain or self.proxy.squared):
+        if not (self.smooth_labels.plain or self.squared):
             raise InputError(
                 "smooth_labels=True is for the squared error, and the loss is "
                 f"{self.loss.name}; use smooth_labels=False."
@@ -328,10 +317,10 @@ class BilevelSelector(Selector):
     ) -> BilevelSelector:
         found = self
         if any(getattr(self, name).open for name in PAPER):
-            classes = targets_of(self.proxy, data, None)[0].classes is not None
+            classes = read_labels(self, data, None)[0].classes is not None
             all_scored = self.candidates is None and self.first is First.BEST
             found = self._fill_unset(best_choices(classes, len(data), all_scored))
-        kernel = found.proxy.settled(data, size, begun).kernel
+        kernel = found.choose_kernel(data, size, begun)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
 
     def _fill_unset(self, wanted: Mapping[str, Any]) -> BilevelSelector:
@@ -402,7 +391,7 @@ class BilevelSelector(Selector):
             return None
         if self._has_features(data):
             return None
-        targets, _ = targets_of(self.proxy, data, None)
+        targets, _ = read_labels(self, data, None)
         sample = draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
         return sample if len(sample.candidates) < len(data) else None
 
@@ -442,23 +431,24 @@ class BilevelSelector(Selector):
 
     def _prepare(self, request: Request) -> Prepared:
         data = request.data
-        capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
-        room = self.room(capacity, len(data))
-        return prepare(self.proxy, data, request.outer, room, request.seed, request.runtime)
+        memory = self.memory(self._grown(request), len(data))
+        return prepare(self, data, request.outer, memory, request.seed, request.runtime)
+
+    def _grown(self, request: Request) -> int:
+        """Return how many points the search takes at first."""
+        return self.strategy.grown(request.size, int((request.data.weights > 0).sum()))
 
     def _search(self, request: Request, prepared: Prepared | None = None) -> Coreset:
         """Select from the rows of a request, all of which are candidates."""
-        data, start, seed = request.data, request.start, request.seed
-        runtime, clock = request.runtime, request.clock
-        capacity = self.strategy.grown(request.size, int((data.weights > 0).sum()))
-        line = ProgressLine(runtime.progress, clock, capacity, "selecting")
-        with runtime.applied(), clock.running(), line:
+        start, clock = request.start, request.clock
+        line = ProgressLine(request.runtime.progress, clock, self._grown(request), "selecting")
+        with request.runtime.applied(), clock.running(), line:
             prepared = prepared or self._prepare(request)
-            known = self._provenance(prepared, seed, clock)
+            known = self._provenance(prepared, request.seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(known)
-            rule = self.rule.against(partial(prepared.losses_of_all, seed))
-            found, ending = self._run(prepared, rule, request, line, same)
+            rule = self.rule.against(partial(prepared.losses_of_all, request.seed))
+            found = self._run(prepared, rule, request, line, same)
             run = found.run
             learned = found.problem.regulariser
             prepared = replace(prepared, problem=replace(prepared.problem, regulariser=learned))
@@ -469,10 +459,16 @@ class BilevelSelector(Selector):
                 empty_objective=run.empty_objective,
                 notes=(*known.notes, *found.notes),
             )
-            details = self.details(prepared) | found.details
-            verify = partial(verify_objective, prepared)
-            points = (run.indices, run.weights, run.objectives)
-            return build_coreset(data, *points, ending, provenance, details, verify)
+            return build_coreset(
+                request.data,
+                run.indices,
+                run.weights,
+                run.objectives,
+                found.outcome,
+                provenance,
+                self.details(prepared) | found.details,
+                partial(verify_objective, prepared),
+            )
 
     def select_contexts(
         self,
@@ -513,7 +509,7 @@ class BilevelSelector(Selector):
         InputError
             If an argument is invalid, or a loss is not the squared error.
         """
-        if not self.proxy.squared:
+        if not self.squared:
             raise InputError(f"loss={self.loss.name!r}: contexts need the squared error.")
         context = Context(runtime=runtime or Runtime())
         request = self._request(data, size, None, (), random_state, context)
@@ -536,13 +532,12 @@ class BilevelSelector(Selector):
             picked = chooser._with_two_classes(chooser._search(request, one), request).indices
             used[picked] = True
             found.append(rows[picked])
-            start = Start(picked.tolist(), [1.0] * len(picked))
-            left = left + problem.outer_targets - fit_engine(prepared, start).predictions
+            left = left + problem.outer_targets - prepared.fit(picked.tolist()).predictions
         return found
 
     def _run(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
-    ) -> tuple[Assembly, Outcome]:
+    ) -> Assembly:
         """Find points and weights.
 
         ``same`` states that the objectives of the initial points are those of this problem.
@@ -554,34 +549,36 @@ class BilevelSelector(Selector):
         chooser, quiet = replace(self, weighting=WeightMode.FINAL), line
         if line.callback is not None:  # its points are not reported
             quiet = ProgressLine(False, request.clock, line.total, line.label)
-        final, ending = chooser._run_strategy(prepared, rule, request, quiet, False)
-        if not ending.status.whole:
-            return final, ending
+        final = chooser._run_strategy(prepared, rule, request, quiet, False)
+        if not final.outcome.status.whole:
+            return final
         try:
-            learned, learnt_ending = self._run_strategy(prepared, rule, request, line, same)
+            learned = self._run_strategy(prepared, rule, request, line, same)
+            return choose_path(final, learned)
         except KeyboardInterrupt:
-            return final, ONLY_FINAL[Status.INTERRUPTED]
+            final.outcome = only_final(Status.INTERRUPTED)
         except TimeOver:
-            return final, ONLY_FINAL[Status.OUT_OF_TIME]
-        return better_path(final, ending, learned, learnt_ending)
+            final.outcome = only_final(Status.OUT_OF_TIME)
+        return final
 
     def _run_strategy(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
-    ) -> tuple[Assembly, Outcome]:
+    ) -> Assembly:
         problem, start, clock = prepared.problem, request.start, request.clock
         plan = self.plan(prepared, line.total, request.seed)
-        demand = replace(self.demand(plan.size, not start.points), solvers=prepared.solvers)
+        demand = self.demand(plan.size, not start.points, prepared.solvers)
         weighing = None
         if demand.reweighs:
-            weighing = Weighing(reweighable(problem, demand), self.optimiser)
+            weighing = Weighing(choose_reweighable(problem, demand), self.optimiser)
         engine = choose(problem, demand) if weighing is None else weighing.engine
         run = Run(engine, rule, plan, clock, line, weighing)
         assembly = Assembly(problem, demand, run, start, same, request.size, clock)
-        ending = self.strategy.assemble(assembly)
+        assembly.outcome = self.strategy.assemble(assembly)
         assembly.problem = engine.problem  # with the ρ that was learned
-        if self.weighting is WeightMode.FINAL and ending.status is not Status.INTERRUPTED:
-            ending = optimise_weights(assembly, ending, self.optimiser)
-        return assembly, ending
+        interrupted = assembly.outcome.status is Status.INTERRUPTED
+        if self.weighting is WeightMode.FINAL and not interrupted:
+            optimise_weights(assembly, self.optimiser)
+        return assembly
 
     def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
         """Replace a complete answer from a single class, which trains no classifier.
@@ -596,7 +593,7 @@ class BilevelSelector(Selector):
             or not coreset.status.whole
             or request.start.points
             or self.quotas is not None
-            or self.proxy.kernel_with_intercept is self.kernel
+            or self.kernel_with_intercept is self.kernel
         ):
             return coreset
         labels = np.unique(data.y[coreset.indices]).tolist()
@@ -608,7 +605,9 @@ class BilevelSelector(Selector):
         note = f"classes: all points were {labels[0]!r}, so one was replaced"
         return found.annotated({"notes": (*found.provenance.notes, note)})
 
-    def demand(self, capacity: int, repeats: bool = False) -> Demand:
+    def demand(
+        self, capacity: int, repeats: bool = False, solvers: Solvers | None = None
+    ) -> Demand:
         """Return the requirements on an engine.
 
         Parameters
@@ -617,6 +616,8 @@ class BilevelSelector(Selector):
             Number of points the engine must hold.
         repeats : bool
             Whether it begins without points.
+        solvers : Solvers, optional
+            Solvers of the inner problem.
 
         Returns
         -------
@@ -628,13 +629,14 @@ class BilevelSelector(Selector):
         return Demand(
             capacity,
             frozenset({self.rule.quantity}),
-            self.proxy.closed_form,
+            self.closed_form,
             exact=self.strategy.exact,
             reweighs=self.weighting is WeightMode.LEARNED,
             repeats=repeats and one_by_one and self.candidates is None and not own_solvers,
+            solvers=solvers or Solvers(),
         )
 
-    def room(self, capacity: int, points: int) -> Room:
+    def memory(self, capacity: int, points: int) -> EngineMemory:
         """Return the memory that engines need in addition to the kernel matrix.
 
         Parameters
@@ -646,18 +648,18 @@ class BilevelSelector(Selector):
 
         Returns
         -------
-        Room
+        EngineMemory
             For :func:`bicore.bilevel.prepare.prepare`.
         """
         binary = self.weighting is WeightMode.UNIFORM
         rank_one_only = (
-            self.proxy.closed_form
+            self.closed_form
             and self.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
             and binary
             and not self.strategy.refines
             and not self.inner_reg.automatic
         )
-        return Room(
+        return EngineMemory(
             capacity,
             factors=1 if binary else 2,
             reference=self.rule.compares,
@@ -684,7 +686,7 @@ class BilevelSelector(Selector):
         """
         return Plan(
             size,
-            prepared.ids,
+            prepared.data.ids,
             prepared.choosable(size),
             seed,
             self.first is First.RANDOM,
@@ -697,14 +699,13 @@ class BilevelSelector(Selector):
         """Return what is known before the first point."""
         own: tuple[object, ...] = () if self.smooth_labels.plain else (self.smooth_labels,)
         own = own if self.prior is Prior.DATA else (*own, self.prior)
-        fingerprint = prepared.data.fingerprint()
         return Provenance(
             method=self.name,
             rows=len(prepared.data),
             seed=seed,
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
-            fingerprint=fingerprint,
+            fingerprint=prepared.data.fingerprint(),
             configuration=prepared.configuration(self.weighting.value, *own),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,
@@ -751,9 +752,10 @@ class BilevelSelector(Selector):
         self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime
     ) -> tuple[Prepared, ReweighableEngine]:
         """Fit the model on weighted points."""
-        proxy = self.proxy.settled(data, len(start.points), start.coreset)
-        prepared = prepare(proxy, data, outer, Room(len(start.points)), seed, runtime)
-        return prepared, fit_engine(prepared, start)
+        count = len(start.points)
+        chooser = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
+        prepared = prepare(chooser, data, outer, EngineMemory(count), seed, runtime)
+        return prepared, prepared.fit(start.points, start.weights)
 
     def reweight(
         self,
@@ -801,7 +803,7 @@ class BilevelSelector(Selector):
             prepared, engine = self._fit(data, outer, points, random_state, runtime)
             provenance = self._provenance(prepared, random_state, clock)
             details = {"weights": "learned", "start_objective": engine.objective}
-            self.optimiser.optimise(optimised(engine), final=True, clock=clock)
+            self.optimiser.optimise(as_reweighable(engine), final=True, clock=clock)
             prepared = replace(prepared, problem=engine.problem)
             provenance = replace(provenance, inner_reg=prepared.regulariser.value)
             chosen, weights = positive_weights(engine)
@@ -888,7 +890,7 @@ class BilevelSelector(Selector):
         """
         runtime = runtime or Runtime()
         rows = as_features(x, "x")
-        targets_of(self.proxy, data, None)  # refuses data without labels
+        read_labels(self, data, None)  # refuses data without labels
         if rows.shape[1:] != data.x.shape[1:]:
             raise InputError(
                 f"x has rows of shape {rows.shape[1:]}; data has rows of {data.x.shape[1:]}."
@@ -903,7 +905,7 @@ class BilevelSelector(Selector):
         unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
         with runtime.applied(), Clock(runtime.max_seconds).running():
             prepared, engine = self._fit(data, unknown, start, random_state, runtime)
-            return prepared.decoded(engine.predictions)
+            return prepared.decode(engine.predictions)
 
 
 def _other(label: Any) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.posterior import PASSES_A_POINT, TOGETHER
-from bicore.bilevel.prepare import planned
+from bicore.bilevel.prepare import plan_memory
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Array, Dataset, as_tensor
 from bicore.kernels.building import Held
@@ -129,15 +129,14 @@ def _bilevel_cost(
         outer = sample.objective_data(data) if outer is None else outer
         data = data[sample.candidates]
     grown = chooser.strategy.grown(size, int((data.weights > 0).sum()))
-    plan = planned(chooser.proxy, data, outer, chooser.room(grown, len(data)), runtime)
-    work = chooser.strategy.effort(grown, len(data), len(data))
+    plan = plan_memory(chooser, data, outer, chooser.memory(grown, len(data)), runtime)
     rows = len(data) if outer is None else len(outer)
-    numbers = float(len(data) * (plan.width if plan.held is Held.FEATURES else rows))
+    depth = plan.width if plan.held is Held.FEATURES else rows
+    work = chooser.strategy.effort(grown, len(data), len(data), depth)
+    numbers = float(len(data) * depth)
     passes = grown + work.passes
     multiplication = _time_multiplication(runtime)
-    products = work.products * numbers + work.multiplications
-    products += work.pairs * min(plan.width or rows, rows)
-    seconds = products * multiplication + work.reads * READ
+    seconds = work.multiplications * multiplication + work.reads * READ
     if plan.held is Held.FEATURES:
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
         seconds += passes * numbers * READ
@@ -154,7 +153,7 @@ def _bilevel_cost(
 
 def _passes_in_blocks(selector: BilevelSelector, grown: int, n: int) -> float:
     """Count passes over all pairs while points are taken, if products are made in blocks."""
-    if not selector.proxy.closed_form:  # one product for every evaluation of the scores
+    if not selector.closed_form:  # one product for every evaluation of the scores
         share = 1.0 if selector.candidates is None else min(selector.candidates / n, 1.0)
         return grown * share
     begin = 2.0 if selector.rule.quantity is Quantity.GAIN else 1.0

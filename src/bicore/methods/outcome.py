@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
-from bicore.bilevel.engines import reweighable
-from bicore.bilevel.greedy import Outcome, zero_weight_message
-from bicore.bilevel.prepare import Prepared
-from bicore.bilevel.solvers.weights import WeightOptimiser, optimised
+from bicore.bilevel.contract import ReweighableEngine
+from bicore.bilevel.greedy import WEIGHTS_NOT_REFINED, Outcome, not_refined, weightless
+from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.bilevel.strategies.base import Assembly
 from bicore.bilevel.verification import Verification
 from bicore.coreset import Coreset, Provenance, Status
@@ -22,34 +20,34 @@ from bicore.runtime.clock import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
-_FALLBACK = "while weights were learned after every point: those of the end alone, all points"
-#: Outcomes if only the path of unit weights was completed.
-ONLY_FINAL = {
-    Status.OUT_OF_TIME: Outcome(Status.NOT_REFINED, f"stopped by max_seconds {_FALLBACK}"),
-    Status.INTERRUPTED: Outcome(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
-}
 
 
-def optimise_weights(assembly: Assembly, ending: Outcome, optimiser: WeightOptimiser) -> Outcome:
+def only_final(status: Status) -> Outcome:
+    """Return the outcome if only the path of unit weights was completed."""
+    when = "while weights were learned after every point: those of the end alone, all points"
+    return not_refined(when, status is Status.INTERRUPTED)
+
+
+def optimise_weights(assembly: Assembly, optimiser: WeightOptimiser) -> None:
     """Optimise the weights of all points once; points of weight zero leave."""
-    run = assembly.run
-    engine = assembly.reweighable(len(run.indices))
-    complete = ending.status is Status.COMPLETE
-    kept = "before the weights were optimised: all points, with unit weights"
+    run, before = assembly.run, assembly.outcome
+    complete = before.status is Status.COMPLETE
+    when = "before the weights were optimised: all points, with unit weights"
     try:
-        engine.extend(run.indices.tolist(), run.weights.tolist())
-        optimiser.optimise(optimised(engine), final=True, clock=assembly.clock)
+        engine = assembly.reweighable(run.indices.tolist())
+        optimiser.optimise(as_reweighable(engine), final=True, clock=assembly.clock)
         assembly.problem = engine.problem
     except KeyboardInterrupt:
-        return Outcome(Status.INTERRUPTED, f"interrupted {kept}")
+        assembly.outcome = not_refined(when, interrupted=True)
+        return
     except TimeOver:
-        late = Outcome(Status.NOT_REFINED, f"stopped by max_seconds {kept}")
-        return late if complete else ending
-    indices, run.weights = positive_weights(engine)
-    run.objectives = [*run.objectives[: len(indices) - 1], engine.objective]
-    before = len(run.indices)
-    run.indices = indices
-    return weights_outcome(len(indices), before, assembly.clock) if complete else ending
+        assembly.outcome = not_refined(when) if complete else before
+        return
+    taken = len(run.indices)
+    run.indices, run.weights = positive_weights(engine)
+    run.objectives = [*run.objectives[: len(run.indices) - 1], engine.objective]
+    if complete:
+        assembly.outcome = weights_outcome(len(run.indices), taken, assembly.clock)
 
 
 def positive_weights(engine: ReweighableEngine) -> tuple[Array, Array]:
@@ -62,30 +60,25 @@ def positive_weights(engine: ReweighableEngine) -> tuple[Array, Array]:
 def weights_outcome(left: int, size: int, clock: Clock) -> Outcome:
     """Return how an optimisation of weights ended."""
     if left < size:
-        return Outcome(Status.FEWER, zero_weight_message(left, size))
-    if not clock.over:
-        return Outcome()
-    return Outcome(
-        Status.NOT_REFINED,
-        "stopped by max_seconds while the weights were optimised: all points, not refined",
-    )
+        return weightless(left, size)
+    return WEIGHTS_NOT_REFINED if clock.over else Outcome()
 
 
-def better_path(
-    final: Assembly, ending: Outcome, learned: Assembly, learnt_ending: Outcome
-) -> tuple[Assembly, Outcome]:
+def choose_path(final: Assembly, learned: Assembly) -> Assembly:
     """Return the path that ends lower, with a note if weights were learned at the end only."""
-    status = learnt_ending.status
-    if not status.whole and len(learned.run.indices) < learned.size:
-        return final, ONLY_FINAL[status]
-    lower, other = final.run.objectives[-1], learned.run.objectives[-1]
-    if other <= lower + EQUAL * abs(lower):
-        return learned, learnt_ending
-    final.notes.append(
-        "weights were learned at the end only, for points chosen with weights of 1: points chosen "
-        f"with weights learned after every point end at {other:.6g}, these at {lower:.6g}"
-    )
-    return final, ending if status.whole else ONLY_FINAL[status]
+    status = learned.outcome.status
+    if status.whole or len(learned.run.indices) >= learned.size:
+        lower, other = final.run.objectives[-1], learned.run.objectives[-1]
+        if other <= lower + EQUAL * abs(lower):
+            return learned
+        final.notes.append(
+            "weights were learned at the end only, for points chosen with weights of 1: points "
+            f"chosen with weights learned after every point end at {other:.6g}, these at "
+            f"{lower:.6g}"
+        )
+    if not status.whole:
+        final.outcome = only_final(status)
+    return final
 
 
 def build_coreset(
@@ -93,7 +86,7 @@ def build_coreset(
     points: Array,
     weights: Array,
     objectives: Sequence[float],
-    ending: Outcome,
+    outcome: Outcome,
     provenance: Provenance,
     details: dict[str, Any],
     verify: Callable[[Array, Array, float], Verification],
@@ -104,22 +97,12 @@ def build_coreset(
         weights,
         data.ids[points],
         np.array(objectives),
-        ending.status,
-        ending.message,
+        outcome.status,
+        outcome.message,
         provenance,
         details,
     )
     return verify(points, weights, objectives[-1]).apply(coreset) if len(objectives) else coreset
-
-
-def fit_engine(prepared: Prepared, start: Start) -> ReweighableEngine:
-    """Fit the model on points with weights."""
-    needs = frozenset({Quantity.GRADIENT})
-    demand = Demand(len(start.points), needs, closed_form=False, solvers=prepared.solvers)
-    engine = reweighable(prepared.problem, demand)
-    if start.points:
-        engine.extend(start.points, start.weights)
-    return engine
 
 
 def weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:

@@ -237,20 +237,19 @@ def _measure(
     form = PerPoint if known.per_point else Constant
     fixed = replace(selector, inner_reg=form(known.inner_reg), classes=known.classes)
     with runtime.applied():
-        room = fixed.room(len(part), len(part))
-        prepared = prepare(fixed.proxy, part, judge, room, seed, runtime)
-        demand = replace(fixed.demand(len(part)), solvers=prepared.solvers)
+        memory = fixed.memory(len(part), len(part))
+        prepared = prepare(fixed, part, judge, memory, seed, runtime)
+        demand = fixed.demand(len(part), solvers=prepared.solvers)
         engine = choose(prepared.problem, demand)
         empty = engine.objective
         order = coreset.indices.tolist()
         sizes = list(range(1, len(order) + 1)) if engine.cheap_steps else _sizes(len(order))
         losses = []
         for before, size in zip([0, *sizes], sizes, strict=False):
-            engine.extend(order[before:size], [1.0] * (size - before))
+            engine.extend(order[before:size])
             losses.append(engine.objective)
         full = choose(prepared.problem, demand)
-        points = np.flatnonzero(prepared.counted).tolist()
-        full.extend(points, [1.0] * len(points))
+        full.extend(np.flatnonzero(prepared.counted).tolist())
         return QualityCurve(
             np.array(sizes), np.array(losses), empty, full.objective, len(judge), coreset
         )

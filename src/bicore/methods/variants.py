@@ -108,7 +108,7 @@ class JointSelector(Selector):
         line = ProgressLine(runtime.progress, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
             parts = [
-                prepare(one.proxy, data, outer, one.room(count, len(data)), seed, runtime)
+                prepare(one, data, outer, one.memory(count, len(data)), seed, runtime)
                 for one in self.resolve_defaults(data, count).selectors
             ]
             first = self.selectors[0]
@@ -172,7 +172,7 @@ class JointSelector(Selector):
     ) -> tuple[JointEngine, list[dict[str, Any]]]:
         """Build the engines of all models, and the details of each model."""
         engines = [
-            choose(part.problem, replace(one.demand(count), solvers=part.solvers))
+            choose(part.problem, one.demand(count, solvers=part.solvers))
             for one, part in zip(self.selectors, parts, strict=True)
         ]
         shares = [share / sum(self._shares) for share in self._shares]

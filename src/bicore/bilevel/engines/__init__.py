@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Engine, ListedEngine, Quantity, ReweighableEngine
@@ -38,21 +39,17 @@ class JointEngine(Engine):
         parts = zip(self.shares, self.engines, strict=True)
         return sum(share * engine.objective for share, engine in parts)
 
-    @property
-    def weights(self) -> Tensor:
-        return self.engines[0].weights
-
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
+    def extend(self, points: Sequence[int]) -> None:
         for engine in self.engines:
-            engine.extend(points, weights)
+            engine.extend(points)
 
     def drop(self, places: Sequence[int]) -> None:
         for engine in self.engines:
             engine.drop(places)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        total = self.shares[0] * self.engines[0].quantity(what, columns)
-        for share, engine in zip(self.shares[1:], self.engines[1:], strict=True):
+        total = torch.zeros(())
+        for share, engine in zip(self.shares, self.engines, strict=True):
             total = total + share * engine.quantity(what, columns)
         return total
 
@@ -66,19 +63,19 @@ ENGINES: list[type[ListedEngine]] = [
 ]
 
 
-def supported(demand: Demand) -> bool:
-    """Whether some engine can do what is asked, whatever the data."""
+def is_supported(demand: Demand) -> bool:
+    """Whether some engine meets the demand, whatever the data."""
     return any(engine.supports(demand) for engine in ENGINES)
 
 
 def choose(problem: Problem, demand: Demand) -> Engine:
-    """An empty engine for the problem."""
+    """Return an empty engine for the problem."""
     for engine in ENGINES:
         if engine.supports(demand) and engine.fits(problem):
             return engine.build(problem, demand)
     raise LookupError(f"no engine supports {demand}")
 
 
-def reweighable(problem: Problem, demand: Demand) -> ReweighableEngine:
-    """An empty engine whose weights may change, from the same table."""
+def choose_reweighable(problem: Problem, demand: Demand) -> ReweighableEngine:
+    """Return an empty engine whose weights may change, from the same table."""
     return cast(ReweighableEngine, choose(problem, replace(demand, reweighs=True, exact=False)))

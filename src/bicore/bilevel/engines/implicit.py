@@ -11,7 +11,6 @@ One product K·R and one small solve give the exact score of all n points.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -21,12 +20,13 @@ from torch import Tensor
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import InnerProblem, Solvers
-from bicore.bilevel.solvers.linear import LinearSolver, NewtonSystem
 from bicore.bilevel.solvers.softmax import Fit, Preconditioner
-from bicore.kernels.operators import parts
+from bicore.kernels.operators import slices
 
 #: Points whose columns are asked for together: many more would be one long copy.
 AT_ONCE = 256
+#: Relative residual of the linear system; its error enters the scores linearly.
+GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 
 class Support:
@@ -39,8 +39,9 @@ class Support:
         self._square = like.new_empty(capacity, capacity)
         self._train = like.new_empty(capacity, problem.train.shape[0])
         self._index = torch.empty(capacity, dtype=torch.long, device=like.device)
-        separate = problem.cross is not problem.train
-        self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
+        self._outer = self._train
+        if not problem.same:
+            self._outer = like.new_empty(capacity, problem.cross.shape[0])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -62,127 +63,35 @@ class Support:
 
     @property
     def index(self) -> Tensor:
-        """The indices where the arithmetic is."""
+        """The indices on the device."""
         return self._index[: len(self)]
 
     def extend(self, points: Sequence[int]) -> None:
-        """Take points in, with their rows of the kernel matrix."""
-        first = len(self)
-        last = len(self) + len(points)
-        index = torch.tensor(list(points), dtype=torch.long, device=self._square.device)
-        self._index[first:last] = index
-        for part in parts(torch.arange(len(points)), AT_ONCE):
-            rows = slice(first + int(part[0]), first + int(part[-1]) + 1)
-            some = index[part.to(index.device)]
-            self._train[rows] = self.problem.train.columns(some).T
-            if self._outer is not self._train:
-                self._outer[rows] = self.problem.cross.columns(some).T
+        """Add points, with their rows of the kernel matrix."""
+        first, last = len(self), len(self) + len(points)
+        self._index[first:last] = torch.tensor(list(points), device=self._index.device)
+        for part in slices(len(points), AT_ONCE):
+            rows = slice(first + part.start, first + part.stop)
+            self._train[rows] = self.problem.train.columns(self._index[rows]).T
+            if not self.problem.same:
+                self._outer[rows] = self.problem.cross.columns(self._index[rows]).T
         self.indices += [int(k) for k in points]
         fresh = self._train[first:last][:, self.index]
         self._square[first:last, :last] = fresh
         self._square[:last, first:last] = fresh.T
 
-    def keep(self, positions: list[int]) -> None:
+    def keep(self, places: list[int]) -> None:
         """Drop every point whose place in the order is not listed."""
-        chosen = torch.tensor(positions, dtype=torch.long, device=self._square.device)
-        count = len(positions)
-        square = self.gram[chosen][:, chosen].clone()
-        train = self.train[chosen].clone()
-        if self._outer is not self._train:
-            self._outer[:count] = self.outer[chosen].clone()
-        self._square[:count, :count] = square
-        self._train[:count] = train
-        self._index[:count] = self.index[chosen].clone()
-        self.indices = [self.indices[place] for place in positions]
-
-
-#: Relative residual asked of the linear system; its error enters the scores linearly.
-GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
-
-
-@dataclass(frozen=True, eq=False)
-class Hypergradient:
-    """∂G/∂w of the points asked for, what the linear system took, and ∂G/∂ρ where only the chosen
-    points were asked for."""
-
-    scores: Tensor
-    products: int
-    rho: float = math.nan
-
-
-@dataclass(frozen=True, eq=False)
-class Point:
-    """Where the gradient is taken: a fit on a support with its system, and the outer set's
-    predictions."""
-
-    support: Support
-    alpha: Tensor
-    predictions: Tensor
-    system: NewtonSystem | None
-    rho: float
-
-
-def implicit_gradient(
-    problem: Problem, point: Point, linear: LinearSolver, columns: Tensor | None = None
-) -> Hypergradient:
-    """∂G/∂w_k for every training point, or for ``columns`` only."""
-    slopes = problem.outer_slopes(point.predictions)
-    right = problem.weighed(slopes)
-    values = problem.cross.transposed_matmul(right, columns)
-    if point.system is None:  # the empty coreset predicts zero
-        targets = _rows(problem.inner_targets, columns)
-        gradients = problem.inner_loss.gradient(torch.zeros_like(values), targets)
-        return Hypergradient(-(gradients * values).sum(1) / (2 * point.rho), 0)
-    # V at the chosen points: among the values already, unless only some columns were asked for.
-    on_support = values[point.support.index] if columns is None else point.support.outer @ right
-    solved = linear.solve_range(point.system, on_support, GRADIENT_TOLERANCE[on_support.dtype])
-    rows = point.support.train if columns is None else point.support.train[:, columns]
-    function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
-    if problem.one_model:
-        gradients = _rows(slopes, columns)  # of the same loss at the same predictions
-    else:
-        gradients = _inner_slopes(problem, point, columns)
-    return Hypergradient(-(gradients * function).sum(1), point.system.products)
-
-
-def first_order(problem: Problem, point: Point, columns: Tensor | None = None) -> Tensor:
-    """−⟨g_k, (K R)_k⟩: the gradient with the identity in place of the inverse Hessian, as GLISTER
-    takes it; no system is solved."""
-    values = problem.cross.transposed_matmul(problem.outer_gradient(point.predictions), columns)
-    return -(_inner_slopes(problem, point, columns) * values).sum(1)
-
-
-def _inner_slopes(problem: Problem, point: Point, columns: Tensor | None) -> Tensor:
-    """g_k of the training points asked for."""
-    if problem.same:
-        fitted = _rows(point.predictions, columns)
-    else:
-        train = point.support.train
-        fitted = (train if columns is None else train[:, columns]).T @ point.alpha
-    return problem.inner_loss.gradient(fitted, _rows(problem.inner_targets, columns))
-
-
-def _rows(values: Tensor, columns: Tensor | None) -> Tensor:
-    return values if columns is None else values[columns]
-
-
-def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hypergradient:
-    """∂G/∂w of the chosen points alone: no product over the training points."""
-    assert point.system is not None
-    right = problem.outer_gradient(point.predictions)
-    on_support = point.support.outer @ right
-    solved = linear.solve_range(point.system, on_support, GRADIENT_TOLERANCE[on_support.dtype])
-    corrected = on_support - point.support.gram @ solved.z
-    own = problem.inner_targets[point.support.index]
-    gradients = problem.inner_loss.gradient(point.support.gram @ point.alpha, own)
-    scores = -(gradients * corrected).sum(1) / (2 * point.rho)
-    rho = -float((point.alpha * corrected).sum()) / point.rho
-    return Hypergradient(scores, point.system.products, rho)
+        kept, count = torch.tensor(places, device=self._index.device).long(), len(places)
+        self._square[:count, :count] = self.gram[kept][:, kept]
+        for table in {self._train, self._outer, self._index}:
+            table[:count] = table[kept]
+        self.indices = [self.indices[place] for place in places]
 
 
 @dataclass
 class Work:
-    """What the arithmetic took: fits, iterations of the inner solver and products by K_SS."""
+    """Counts of fits, iterations of the inner solver and products by K_SS."""
 
     fits: int = 0
     inner_iterations: int = 0
@@ -191,7 +100,7 @@ class Work:
 
 
 class ImplicitEngine(ReweighableEngine):
-    """The general engine: it serves whatever the others leave."""
+    """The general engine, for everything that the others do not support."""
 
     offers = frozenset({Quantity.GRADIENT, Quantity.FIRST_ORDER, Quantity.LOSS})
     cheap_steps = False
@@ -210,25 +119,17 @@ class ImplicitEngine(ReweighableEngine):
         self.work = Work()
         self.support = Support(problem, max(capacity, 1))
         like = problem.train.like
-        self._weights = like.new_empty(0)
+        self.weights = like.new_empty(0)
         self.preconditioner: Preconditioner | None = None
         self.alpha = like.new_empty(0, problem.outputs)
         #: The last fit of the points, and the problem that it solved.
         self._fitted: tuple[InnerProblem, Fit] | None = None
-        self._predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
-        self.objective = problem.outer_value(self._predictions)
+        self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
+        self.objective = problem.outer_value(self.predictions)
 
     @property
     def chosen(self) -> list[int]:  # type: ignore[override]
         return self.support.indices
-
-    @property
-    def weights(self) -> Tensor:
-        return self._weights
-
-    @property
-    def predictions(self) -> Tensor:
-        return self._predictions
 
     @property
     def effort(self) -> Mapping[str, int]:
@@ -236,59 +137,40 @@ class ImplicitEngine(ReweighableEngine):
 
     @property
     def rho(self) -> float:
-        """ρ of the points that have weight: one without is no part of the fit, and may leave it
-        without a change."""
+        """The ρ of the points with weight: others could leave without a change of the fit."""
         regulariser = self.problem.regulariser
-        if regulariser.constant:
-            return regulariser.rho(len(self.support))
-        return regulariser.rho(int((self._weights > 0).sum()))
+        return regulariser.rho(0 if regulariser.constant else int((self.weights > 0).sum()))
 
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """With one fit for all of them."""
+    def extend(self, points: Sequence[int], weights: Sequence[float] | None = None) -> None:
+        """Add points with one fit for all of them."""
         self.support.extend(points)
-        self._weights = torch.cat([self._weights, self._weights.new_tensor(list(weights))])
+        added = [1.0] * len(points) if weights is None else list(weights)
+        self.weights = torch.cat([self.weights, self.weights.new_tensor(added)])
         fresh = self.alpha.new_zeros(len(points), self.problem.outputs)
         self.alpha = torch.cat([self.alpha, fresh])
         self.fit()
 
     def drop(self, places: Sequence[int]) -> None:
-        kept = self.without(places)
-        index = torch.tensor(kept, dtype=torch.long, device=self.alpha.device)
+        kept = self.places_without(places)
         self.support.keep(kept)
-        self._weights = self._weights[index]
-        self.alpha = self.alpha[index]
+        self.weights = self.weights[kept]
+        self.alpha = self.alpha[kept]
         self.fit()
 
     def reweigh(self, weights: Tensor) -> None:
-        self._weights = weights
+        self.weights = weights
         self.fit()
-
-    def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        if what is Quantity.GRADIENT:
-            found = implicit_gradient(self.problem, self._point(), self.solvers.linear, columns)
-            return self._counted(found).scores
-        if what is Quantity.FIRST_ORDER:
-            return first_order(self.problem, self._point(), columns)
-        if what is not Quantity.LOSS:
-            raise self.not_offered(what)
-        fitted = self._predictions if self.problem.same else self.support.train.T @ self.alpha
-        losses = self.problem.inner_loss.value(fitted, self.problem.inner_targets)
-        return losses if columns is None else losses[columns]
-
-    def weight_gradient(self) -> Tensor:
-        return self._support_gradient().scores
-
-    def joint_gradient(self) -> Tensor:
-        found = self._support_gradient()
-        return torch.cat([found.scores, found.scores.new_tensor([found.rho])])
-
-    def rho_gradient(self) -> float:
-        """∂G/∂ρ."""
-        return self._support_gradient().rho
 
     def fit(self) -> None:
         """Solve the inner problem from the last fit, and evaluate the outer objective."""
-        problem = self._inner_problem()
+        problem = InnerProblem(
+            self.support.gram,
+            self.problem.inner_targets[self.support.index],
+            self.weights,
+            self.rho,
+            self.problem.inner_loss,
+            self.preconditioner,
+        )
         fit = self.solvers.inner.solve(problem, self.alpha)
         self._fitted = problem, fit
         self.work.fits += 1
@@ -296,29 +178,70 @@ class ImplicitEngine(ReweighableEngine):
         self.work.inner_products += fit.products
         self.alpha = fit.alpha
         self.preconditioner = fit.preconditioner
-        self._predictions = self.support.outer.T @ fit.alpha
-        self.objective = self.problem.outer_value(self._predictions)
+        self.predictions = self.support.outer.T @ fit.alpha
+        self.objective = self.problem.outer_value(self.predictions)
 
-    def _inner_problem(self) -> InnerProblem:
-        return InnerProblem(
-            self.support.gram,
-            self.problem.inner_targets[self.support.index],
-            self._weights,
-            self.rho,
-            self.problem.inner_loss,
-            self.preconditioner,
-        )
+    def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
+        self.check_offer(what)
+        if what is Quantity.LOSS:
+            return self.problem.inner_loss.value(
+                self._predict_train(columns), _rows(self.problem.inner_targets, columns)
+            )
+        slopes = self.problem.outer_slopes(self.predictions)
+        right = self.problem.weighed(slopes)
+        values = self.problem.cross.transposed_matmul(right, columns)
+        if what is Quantity.GRADIENT:
+            values = self._apply_inverse_hessian(values, right, columns)
+        if self.problem.one_model:
+            gradients = _rows(slopes, columns)  # of the same loss at the same predictions
+        else:
+            targets = _rows(self.problem.inner_targets, columns)
+            gradients = self.problem.inner_loss.gradient(self._predict_train(columns), targets)
+        return -(gradients * values).sum(1)
 
-    def _point(self) -> Point:
-        if self._fitted is None or not len(self.support):
-            return Point(self.support, self.alpha, self.predictions, None, self.rho)
+    def _predict_train(self, columns: Tensor | None) -> Tensor:
+        """Predict the training points, or ``columns`` only."""
+        if self.problem.same:
+            return _rows(self.predictions, columns)
+        train = self.support.train
+        return (train if columns is None else train[:, columns]).T @ self.alpha
+
+    def _apply_inverse_hessian(
+        self, values: Tensor, right: Tensor, columns: Tensor | None
+    ) -> Tensor:
+        """Compute u from V = ``values`` and R = ``right``."""
+        if not len(self.support):
+            return values / (2 * self.rho)
+        # V at the chosen points: among the values already, unless only some columns were asked for.
+        support = self.support
+        on_support = values[support.index] if columns is None else support.outer @ right
+        rows = support.train if columns is None else support.train[:, columns]
+        z = self._solve_system(on_support)
+        return torch.addmm(values, rows.T, z, alpha=-1).mul_(1 / (2 * self.rho))
+
+    def _solve_system(self, on_support: Tensor) -> Tensor:
+        """Solve (2ρ I + A K_SS) z = A V_S."""
+        assert self._fitted is not None
         problem, fit = self._fitted
         system = problem.system(fit.predictions, self.preconditioner)
-        return Point(self.support, self.alpha, self.predictions, system, problem.rho)
+        tolerance = GRADIENT_TOLERANCE[on_support.dtype]
+        solved = self.solvers.linear.solve_range(system, on_support, tolerance)
+        self.work.linear_products += system.products
+        return solved.z
 
-    def _support_gradient(self) -> Hypergradient:
-        return self._counted(support_gradient(self.problem, self._point(), self.solvers.linear))
+    def weight_gradient(self) -> Tensor:
+        return self.joint_gradient()[:-1]
 
-    def _counted(self, gradient: Hypergradient) -> Hypergradient:
-        self.work.linear_products += gradient.products
-        return gradient
+    def joint_gradient(self) -> Tensor:
+        # No product over the training points.
+        support, problem = self.support, self.problem
+        on_support = support.outer @ problem.outer_gradient(self.predictions)
+        corrected = on_support - support.gram @ self._solve_system(on_support)
+        own = problem.inner_targets[support.index]
+        gradients = problem.inner_loss.gradient(support.gram @ self.alpha, own)
+        scores = -(gradients * corrected).sum(1) / (2 * self.rho)
+        return torch.cat([scores, -(self.alpha * corrected).sum()[None] / self.rho])
+
+
+def _rows(values: Tensor, columns: Tensor | None) -> Tensor:
+    return values if columns is None else values[columns]

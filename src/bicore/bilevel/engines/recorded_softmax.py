@@ -16,16 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import (
-    Demand,
-    DeviceChooser,
-    ListedEngine,
-    Quantity,
-    Scoring,
-    Turn,
-    one_by_one,
-    unasked,
-)
+from bicore.bilevel.contract import Demand, DeviceChooser, ListedEngine, Quantity, Scoring, Turn
 from bicore.bilevel.engines.implicit import GRADIENT_TOLERANCE, ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
@@ -224,25 +215,18 @@ class RecordedSoftmaxEngine(ListedEngine):
         return self._objective if self._successor is None else self._successor.objective
 
     @property
-    def weights(self) -> Tensor:
-        return torch.ones(len(self.chosen), dtype=torch.float64)
-
-    @property
     def effort(self) -> Mapping[str, int]:
         return {} if self._successor is None else self._successor.effort
 
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """One after the other; weights other than 1 are for the general engine."""
-        if any(weight != 1.0 for weight in weights):
-            self._hand_over().extend(points, weights)
-            return
+    def extend(self, points: Sequence[int]) -> None:
+        """Add points one after the other."""
         for place, k in enumerate(points):
             wanted = len(self.chosen) + 1
             while self._successor is None and len(self._chosen) < wanted:
                 self.advance(torch.tensor([k], device=self.log.device))
-                self._hear()
-            if len(self.chosen) < wanted:  # handed over without it
-                self._hand_over().extend(points[place:], weights[place:])
+                self._confirm()
+            if self._successor is not None and len(self.chosen) < wanted:  # not taken over
+                self._successor.extend(points[place:])
                 return
 
     def drop(self, places: Sequence[int]) -> None:
@@ -258,7 +242,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         """Several points between two looks; a step that is always the same is replayed."""
         if self._successor is not None:
             return self._successor.take_best(rule, turn)
-        if not one_by_one(turn):
+        if not turn.alone:
             return super().take_best(rule, turn)
         chooser = self._chooser
         if chooser is None or not chooser.serves(turn):
@@ -267,19 +251,17 @@ class RecordedSoftmaxEngine(ListedEngine):
         if self._step is None:
             self._step = _RecordedStep(lambda: chooser.step(self.scores(rule), self.advance))
         before = len(self._chosen)
-        for _ in range(unasked(turn, before)):
+        for _ in range(turn.steps_unread(before)):
             self._step(record=self.log.is_cuda and not self.patient)
-        objectives = self._hear()
-        chooser.took(self._chosen[before:])
-        return objectives
+        return self._confirm()
 
-    def _hear(self) -> list[float]:
-        """Read back what was done; what is stuck goes back and gets more iterations, or goes over
-        to the general engine."""
+    def _confirm(self) -> list[float]:
+        """Read back what was done; undo a step that is stuck, and retry or hand over."""
+        before = len(self._chosen)
         objectives = self.read_back()
         if not self.stuck:
             if self._chooser is not None:
-                self._chooser.check()
+                self._chooser.check(self._chosen[before:])
             self.patient = len(self._chosen) < WATCHED
             return objectives
         self._chooser = None  # the device has taken points that are taken back now
@@ -293,7 +275,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         if self._successor is None:
             successor = self._general()
             if self._chosen:
-                successor.extend(self._chosen, [1.0] * len(self._chosen))
+                successor.extend(self._chosen)
             self._successor = successor
         return self._successor
 

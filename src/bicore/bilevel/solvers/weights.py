@@ -54,12 +54,12 @@ class WithRegulariser:
         self.weights = weights
         rho = self.start * max(float(weights[-1]), LEAST_SHARE)
         problem = self.engine.problem
-        learned = replace(problem.regulariser, value=rho)  # type: ignore[type-var]
+        learned = replace(problem.regulariser, value=rho)
         self.engine.problem = replace(problem, regulariser=learned)
         self.engine.reweigh(weights[:-1])
 
 
-def optimised(engine: ReweighableEngine) -> Reweighable:
+def as_reweighable(engine: ReweighableEngine) -> Reweighable:
     """Return the state whose weights are optimised: with ρ, if that is learned."""
     return WithRegulariser(engine) if engine.problem.regulariser.learned else engine
 
@@ -224,7 +224,7 @@ class Weighing:
 
     def correct(self, clock: Clock, final: bool = False) -> None:
         """Lower the objective by the weights; ``final`` allows the longer search at the end."""
-        self.optimiser.optimise(optimised(self.engine), final=final, clock=clock)
+        self.optimiser.optimise(as_reweighable(self.engine), final=final, clock=clock)
         gone = torch.nonzero(self.engine.weights <= 0).flatten().tolist()
         if gone:
             self.engine.drop(gone)

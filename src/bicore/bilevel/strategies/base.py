@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
-from bicore.bilevel.engines import choose, reweighable
-from bicore.bilevel.greedy import Outcome, Plan, Run
+from bicore.bilevel.engines import choose, choose_reweighable
+from bicore.bilevel.greedy import Outcome, Plan, Run, not_refined
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.rules import Gradient, Rule
+from bicore.bilevel.rules import Gradient
 from bicore.bilevel.strategies.exact import greedy_order
-from bicore.coreset import Status, ended
+from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
 from bicore.kernels.operators import Features, Gram, KernelOperator
@@ -28,26 +28,26 @@ from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
 @dataclass(eq=False)
 class Assembly:
-    """The points so far and what a strategy did with them; whole at every moment."""
+    """The points so far and what a strategy did with them; complete at every moment."""
 
     problem: Problem
     demand: Demand
     #: The greedy run that takes the first points.
     run: Run
     start: Start
-    #: Whether the objectives of the points given are those of this very problem.
+    #: Whether the objectives of the initial points are those of this very problem.
     same_problem: bool
-    #: How many points are asked for; the run may take more.
+    #: Number of points to select; the run may take more.
     size: int
-    #: How long it may take.
     clock: Clock
+    outcome: Outcome = field(default_factory=Outcome)
     #: What a strategy has to say, for display, and in sentences.
     details: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
     def fixed(self) -> int:
-        """How many points were given and stay."""
+        """Number of initial points, which stay."""
         return min(len(self.start.points), self.size)
 
     @property
@@ -58,34 +58,40 @@ class Assembly:
 
     @property
     def open(self) -> Tensor:
-        """A mask of the points that may still join, where the engine computes."""
+        """A mask of the points that may still join, on the device of the engine."""
         return torch.from_numpy(self.run.plan.open.copy()).to(self.problem.train.like.device)
 
     def grow(self) -> Outcome:
-        """Take points one by one, or as the plan has it."""
-        ending = self.run.complete(self.start, self.same_problem)
+        """Take points as the plan of the run says."""
+        outcome = self.run.complete(self.start, self.same_problem)
         if self.run.engine.effort:
             self.details["effort"] = dict(self.run.engine.effort)
-        return ending
+        return outcome
 
-    def reweighable(self, capacity: int) -> ReweighableEngine:
-        """An empty engine of the same problem whose weights may change."""
+    def reweighable(self, points: Sequence[int]) -> ReweighableEngine:
+        """Return an engine of the same problem with these points, whose weights may change."""
         needs = frozenset({Quantity.GRADIENT})
-        return reweighable(self.problem, replace(self.demand, capacity=capacity, needs=needs))
+        demand = replace(self.demand, capacity=len(points), needs=needs)
+        engine = choose_reweighable(self.problem, demand)
+        engine.extend(points)
+        return engine
 
-    def ordered(self, points: Sequence[int], exact: bool) -> Status:
-        """Put the points into greedy order, the given ones first: by exact gains, or by the
-        gradient.
+    def put_in_order(self, points: Sequence[int], exact: bool) -> Status:
+        """Put the points into greedy order, the initial ones first: by exact gains or gradients.
 
-        The run is theirs if that could be finished: within the time, and a little more.
+        The run holds them if that could be finished: within the time, and a little more.
         """
         clock = self.clock.closing()
+        every = np.array(points, dtype=np.int64)
         try:
             with clock.running():
                 if exact:
-                    self._by_gains(points)
+                    order, self.run.objectives = greedy_order(
+                        self.problem, points, self.fixed, self.ranks
+                    )
+                    self.run.indices, self.run.weights = np.array(order), np.ones(len(order))
                     return Status.COMPLETE
-                again = self._again(np.array(points, dtype=np.int64), Gradient(), clock)
+                again = self._run_among(every, clock)
                 fixed = list(range(self.fixed))
                 status = again.complete(Start(fixed, [1.0] * len(fixed))).status
         except TimeLimitError:
@@ -93,29 +99,40 @@ class Assembly:
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         if status is Status.COMPLETE:
-            again.indices = np.array(points, dtype=np.int64)[again.indices]
+            again.indices = every[again.indices]
             self.run = again
         return status
 
-    def _by_gains(self, points: Sequence[int]) -> None:
-        order, objectives = greedy_order(self.problem, points, self.fixed, self.ranks)
-        self.run.indices = np.array(order, dtype=np.int64)
-        self.run.weights = np.ones(len(order))
-        self.run.objectives = objectives
-
-    def _again(self, points: Array, rule: Rule, clock: Clock) -> Run:
-        """A run among these points alone, numbered from 0."""
+    def _run_among(self, points: Array, clock: Clock) -> Run:
+        """Return a run among these points alone, numbered from 0."""
         count = len(points)
-        needs = frozenset({rule.quantity})
-        demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
+        demand = replace(
+            self.demand,
+            capacity=count,
+            needs=frozenset({Quantity.GRADIENT}),
+            exact=False,
+            repeats=False,
+        )
         quiet = ProgressLine(False, clock, count, "ordering")
         plan = Plan(count, self.run.plan.ids[points], np.ones(count, dtype=bool))
-        again = Run(choose(restricted(self.problem, points), demand), rule, plan, clock, quiet)
+        engine = choose(restrict_problem(self.problem, points), demand)
+        again = Run(engine, Gradient(), plan, clock, quiet)
         again.empty_objective = self.run.empty_objective
         return again
 
+    def cut(self, status: Status) -> Outcome:
+        """Keep at most the points asked for, as they were taken, after a run that ended early."""
+        run, size = self.run, self.size
+        run.indices, run.weights = run.indices[:size], run.weights[:size]
+        run.objectives = run.objectives[:size]
+        taken = len(run.indices)
+        if taken < size:
+            return Outcome(status, describe_early_end(status, taken, size))
+        when = "before the points were refined: all points, not refined"
+        return not_refined(when, status is Status.INTERRUPTED)
 
-class Strategy(ABC):
+
+class Strategy:
     """How points are put together into a coreset."""
 
     name: str
@@ -132,14 +149,14 @@ class Strategy(ABC):
     open = False
 
     def grown(self, size: int, available: int) -> int:
-        """How many points are taken at first.
+        """Return how many points are taken at first.
 
         Parameters
         ----------
         size : int
-            How many are asked for.
+            Number of points to select.
         available : int
-            How many there are.
+            Number of candidates.
 
         Returns
         -------
@@ -148,86 +165,83 @@ class Strategy(ABC):
         """
         return size
 
-    def effort(self, taken: int, points: int, outer: int) -> Effort:
-        """The cost of refining in addition to growing.
+    def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
+        """Return the cost of refining in addition to growing.
 
         Parameters
         ----------
         taken : int
-            How many points are taken at first.
+            Number of points that are taken at first.
         points, outer : int
-            How many there are, and how many the objective is measured on.
+            Number of candidates, and of rows that measure the objective.
+        depth : int
+            Multiplications for one number of a product with the kernel matrix.
 
         Returns
         -------
         Effort
-            Nothing, where nothing is refined.
+            Zero if nothing is refined.
         """
         return Effort()
 
-    @abstractmethod
     def assemble(self, assembly: Assembly) -> Outcome:
         """Bring an assembly to its size.
 
         Parameters
         ----------
         assembly : Assembly
-            The problem, an engine without points, and what is asked for.
+            The problem, an engine without points, and the size.
 
         Returns
         -------
         Outcome
             How it ended.
         """
+        return assembly.grow()
 
 
-class Refining(Strategy):
+class Refining(Strategy, ABC):
     """Grow, improve the points by what is known only when they are all there, put them in order."""
 
     refines = True
     ordered = False
 
-    def effort(self, taken: int, points: int, outer: int) -> Effort:
+    def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
         # The columns of all points taken, twice, and their products.
         return Effort(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
 
     def assemble(self, assembly: Assembly) -> Outcome:
-        ending = assembly.grow()
+        outcome = assembly.grow()
         assembly.details["strategy"] = repr(self)
-        if not ending.status.whole:
-            return _cut(assembly, ending.status)
+        if not outcome.status.whole:
+            return assembly.cut(outcome.status)
         points = assembly.run.indices.tolist()
         known = dict(assembly.details)
+        when = "while the points were refined: all points, not refined"
         try:
             points, refined = self.refine(assembly, points)
             if refined.status is not Status.COMPLETE:
-                ending = refined  # otherwise what growing had to say stands
+                outcome = refined  # otherwise the outcome of growing stands
         except KeyboardInterrupt:
-            ending = Outcome(
-                Status.INTERRUPTED,
-                "interrupted while the points were refined: all points, not refined",
-            )
+            outcome = not_refined(when, interrupted=True)
         except TimeOver:
-            ending = Outcome(
-                Status.NOT_REFINED,
-                "stopped by max_seconds while the points were refined: all points, not refined",
-            )
-        status = assembly.ordered(points[: assembly.size], self.exact)
+            outcome = not_refined(when)
+        status = assembly.put_in_order(points[: assembly.size], self.exact)
         if status is Status.COMPLETE:
-            return ending
+            return outcome
         # Better points without an order are no coreset: those stand that growing took.
         assembly.details = known
         assembly.notes.clear()
-        return _cut(assembly, status)
+        return assembly.cut(status)
 
     @abstractmethod
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
-        """Better points.
+        """Improve the points.
 
         Parameters
         ----------
         assembly : Assembly
-            The problem and what may join.
+            The problem and the points that may join.
         points : list of int
             Those that were taken. After an interrupt this list is what is kept: a strategy whose
             steps each leave a better coreset changes it in place.
@@ -239,14 +253,13 @@ class Refining(Strategy):
         """
 
 
-def restricted(problem: Problem, points: Array) -> Problem:
-    """The same problem with these points alone to choose from; the outer set stays as it is.
+def restrict_problem(problem: Problem, points: Array) -> Problem:
+    """Return the same problem with these points alone to choose from.
 
     Their columns are all that a choice among them needs: no pass over the kernel matrix.
     """
     index = torch.from_numpy(points).to(problem.train.like.device)
-    own = problem.train.feature_rows
-    other = problem.cross.feature_rows
+    own, other = problem.train.feature_rows, problem.cross.feature_rows
     train: KernelOperator
     cross: KernelOperator
     if own is not None and other is not None:
@@ -257,29 +270,6 @@ def restricted(problem: Problem, points: Array) -> Problem:
         columns = outer if problem.same else problem.train.columns(index)
         train, cross = Gram(columns[index].contiguous(), symmetric=True), Gram(outer)
     return replace(problem, train=train, cross=cross, inner_targets=problem.inner_targets[index])
-
-
-def _cut(assembly: Assembly, status: Status) -> Outcome:
-    """What a run that ended early leaves: at most the points asked for, as they were taken."""
-    run = assembly.run
-    size = assembly.size
-    run.indices = run.indices[:size]
-    run.weights = run.weights[:size]
-    run.objectives = run.objectives[:size]
-    taken = len(run.indices)
-    if taken < size:
-        return Outcome(status, ended(status, taken, size))
-    how = "interrupted"
-    if status is Status.OUT_OF_TIME:
-        status = Status.NOT_REFINED
-        how = "stopped by max_seconds"
-    return Outcome(status, f"{how} before the points were refined: all points, not refined")
-
-
-def unit_objective(engine: ReweighableEngine, points: Array | list[int]) -> float:
-    """G of these points with weight 1."""
-    engine.extend([int(k) for k in points], [1.0] * len(points))
-    return engine.objective
 
 
 @dataclass(frozen=True)
@@ -293,9 +283,6 @@ class Greedy(Strategy):
     """
 
     name = "greedy"
-
-    def assemble(self, assembly: Assembly) -> Outcome:
-        return assembly.grow()
 
 
 @dataclass(frozen=True)
@@ -337,6 +324,3 @@ class Batches(Strategy):
     def together(self) -> int:  # type: ignore[override]
         """Points taken between two looks at the scores."""
         return self.count
-
-    def assemble(self, assembly: Assembly) -> Outcome:
-        return assembly.grow()

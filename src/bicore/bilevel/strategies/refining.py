@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Effort, ReweighableEngine
-from bicore.bilevel.greedy import Outcome
-from bicore.bilevel.strategies.base import Assembly, Refining, unit_objective
+from bicore.bilevel.greedy import Outcome, not_refined
+from bicore.bilevel.strategies.base import Assembly, Refining
 from bicore.bilevel.strategies.exact import Chosen, Pool
-from bicore.coreset import Status
 from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, capped, steepest
 from bicore.picking import TIE
@@ -28,9 +27,7 @@ DOUBLINGS = 30
 ATTEMPTS, FACTOR = 12, 4.0
 #: A step that promises less than this share of the penalised objective is none.
 FLAT = 1e-9
-STOPPED = Outcome(
-    Status.NOT_REFINED, "stopped by max_seconds during the exchanges: all points, not refined"
-)
+STOPPED = not_refined("during the exchanges: all points, not refined")
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
 BROKEN_PROMISES = 5
 #: At least this many other points are exchanged with, after every pass over all pairs.
@@ -46,10 +43,7 @@ USUAL_PASSES, USUAL_SWAPS = 10, 1.0
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
 READS_A_PAIR = 72
-SPARSE = Outcome(
-    Status.NOT_REFINED,
-    "stopped by max_seconds while the weights grew sparse: the largest were taken",
-)
+SPARSE = not_refined("while the weights grew sparse: the largest were taken")
 IMPRECISE = (
     "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
     "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
@@ -236,8 +230,7 @@ class Simplex(Shrinking):
         size = assembly.size
         if len(points) <= size or assembly.fixed >= size:
             return points, Outcome()
-        engine = assembly.reweighable(len(points))
-        engine.extend(points, [1.0] * len(points))
+        engine = assembly.reweighable(points)
         weighing = SparseWeights(engine, size, assembly.fixed, self.largest)
         weighing.run(self.steps, assembly.clock)
         greedy, found = points[:size], weighing.ranked()[:size]
@@ -252,10 +245,10 @@ class Simplex(Shrinking):
 
     @staticmethod
     def _objective(assembly: Assembly, points: list[int]) -> float:
-        """G of these points with weight 1; in float64 where it has a closed form."""
+        """Compute G of these points with weight 1; in float64 where it has a closed form."""
         if assembly.demand.closed_form:
             return Chosen(assembly.problem, points).objective
-        return unit_objective(assembly.reweighable(len(points)), points)
+        return assembly.reweighable(points).objective
 
 
 @dataclass(frozen=True)
@@ -305,21 +298,19 @@ class Exchange(Refining):
                 check_integer(name, getattr(self, name), least=0, fix="or give None")
         check_number("tolerance", self.tolerance, least=0, below=1)
 
-    def effort(self, taken: int, points: int, outer: int) -> Effort:
+    def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
         if self._too_much(taken, points):
             return Effort()
         width = min(shortlist(taken, points), points)
         passes = USUAL_PASSES if self.passes is None else min(self.passes, USUAL_PASSES)
         swaps = USUAL_SWAPS * taken if self.rounds is None else min(self.rounds, taken)
-        of_a_pass = 3 * points * taken**2 + 2 * outer * taken**2
+        of_a_pass = (3 * points + 2 * outer) * taken**2 + width**2 * depth
         return Effort(
             held=3 * taken,  # the set's columns, their products and the pool's copy
             listed=width,
             # After each pass the columns of those that joined are new, before it the shortlist's.
             passes=FIRST_PASSES + passes * (1 + width / points),
-            products=taken + swaps,
-            multiplications=passes * of_a_pass,
-            pairs=passes * width**2,
+            multiplications=passes * of_a_pass + (taken + swaps) * points * depth,
             reads=passes * points * taken * READS_A_PAIR + swaps * outer * taken,
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bicore.coreset import Coreset, Provenance, Status, ended, mark_unverified
+from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
@@ -141,7 +141,9 @@ class Growth:
     def end(self, status: Status, message: str | None = None) -> None:
         """Record how the selection ended; the default message counts the points."""
         self.status = status
-        self.message = ended(status, len(self.order), self.size) if message is None else message
+        self.message = (
+            describe_early_end(status, len(self.order), self.size) if message is None else message
+        )
 
     def stop(self) -> None:
         """Record that the time limit ended the selection, or the work after the last point."""

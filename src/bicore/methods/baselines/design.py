@@ -340,8 +340,7 @@ class Variances:
         divisor = self.variance[place] + self.noise
         step = self.posterior.join(columns, divisor.sqrt().view(1, 1))
         self.objective -= float(self.power[place] / (2 * divisor))
-        step.energy(self.power)
-        step.variance(self.variance)
+        step.update_diagonals(self.variance, self.power)
         check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
 
