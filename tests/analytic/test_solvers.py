@@ -221,7 +221,7 @@ def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_on
     assert plain.residual(near, plain.gram @ near)[1] > plain.tolerance
     fit = Newton(linear=ConjugateGradient()).solve(Rounded(*parts), near)
     torch.testing.assert_close(fit.predictions, solved.predictions, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ConvergenceError, match="line search found no descent"):
+    with pytest.raises(ConvergenceError, match="inner problem stopped"):
         Newton(linear=ConjugateGradient(), tolerance=1e-12).solve(Rounded(*parts), near)
 
 
@@ -315,6 +315,6 @@ def test_a_singular_step_of_the_small_solver_is_left_to_the_general_one(monkeypa
     def singular(*_):
         raise np.linalg.LinAlgError("Singular matrix")
 
-    monkeypatch.setattr(np.linalg, "solve", singular)
+    monkeypatch.setattr(np.linalg, "inv", singular)
     fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
     assert fit.residual <= 1e-7

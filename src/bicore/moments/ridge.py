@@ -30,6 +30,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.moments import Outer
+from bicore.numerics.linear_algebra import row_products
 from bicore.runtime.threads import wide
 
 #: Changes that are held back before the matrices of candidates are updated.
@@ -54,11 +55,6 @@ def to_device(array: Any, device: torch.device | None) -> Any:
 def to_host(numbers: Any) -> Any:
     """Return an array or a tensor as an array."""
     return numbers.cpu().numpy() if torch.is_tensor(numbers) else np.asarray(numbers)
-
-
-def row_products(a: Any, b: Any) -> Any:
-    """Multiply rows with rows; NumPy's einsum writes no products of numbers out."""
-    return (a * b).sum(1) if torch.is_tensor(a) else np.einsum("ij,ij->i", a, b)
 
 
 def _stack(*columns: Any) -> Any:

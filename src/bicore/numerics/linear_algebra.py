@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import wide
@@ -25,6 +27,7 @@ PART = 1 << 30
 #: Iterations on a GPU between two looks at how far they got.
 UNASKED = 6
 
+Numbers = TypeVar("Numbers", Tensor, Array)
 Precondition = Callable[[Tensor], tuple[Tensor, Tensor]]
 Image = Callable[[Tensor, Tensor], Tensor]
 
@@ -87,12 +90,14 @@ def row_by_row(left: Tensor, right: Tensor) -> Tensor:
         return result
 
 
-def row_products(left: Tensor, right: Tensor) -> Tensor:
-    """⟨a_i, b_i⟩ for every row."""
+def row_products(left: Numbers, right: Numbers) -> Numbers:
+    """Compute ⟨a_i, b_i⟩ for every row of two tensors or arrays."""
+    if not isinstance(left, Tensor):
+        # one pass and no matrix of products, which takes half the time
+        return np.asarray(np.einsum("nc,nc->n", left, right))
     if left.is_cuda:
         return (left * right).sum(1)
-    # one pass and no matrix of products, which takes half the time
-    return torch.from_numpy(np.einsum("nc,nc->n", left.numpy(), right.numpy()))
+    return torch.from_numpy(row_products(left.numpy(), right.numpy()))
 
 
 def cholesky_factor(matrix: Tensor, regulariser: str = "inner_reg") -> Tensor:

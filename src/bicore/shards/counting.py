@@ -22,7 +22,7 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments
-from bicore.moments.ridge import row_products
+from bicore.numerics.linear_algebra import row_products
 from bicore.sources.parts import Part, ShardSource, checked
 
 T = TypeVar("T", covariant=True)

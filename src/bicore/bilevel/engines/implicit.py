@@ -20,7 +20,8 @@ from torch import Tensor
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import InnerProblem, Solvers
-from bicore.bilevel.solvers.softmax import Fit, Preconditioner
+from bicore.bilevel.solvers.newton import Fit
+from bicore.bilevel.solvers.softmax import Preconditioner
 from bicore.kernels.operators import slices
 
 #: Points whose columns are asked for together: many more would be one long copy.

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, DeviceChooser, ListedEngine, Quantity, Scoring, Turn
-from bicore.bilevel.pool import PoolState, add_outer
+from bicore.bilevel.pool import PoolState, add_outer, copy_rows
 from bicore.bilevel.posterior import (
     Downdate,
     Foresight,
@@ -42,13 +44,14 @@ LARGEST = 512 * 512
 
 
 class SquaredErrorEngine(ListedEngine):
-    """Scores of all points from r, K'Dr, (K'DK')_kk and K'_kk; a subclass follows these."""
+    """Scores of all points from r, K'Dr, (K'DK')_kk and K'_kk; a subclass follows these.
+
+    They are tensors or arrays in float64, for which the formulas are the same.
+    """
 
     offers = frozenset(Quantity)
-    #: r at the training points and at the outer set, and K'_kk, in float64.
-    residual: Tensor
-    outer_residual: Tensor
-    variance: Tensor
+    #: K'_kk.
+    variance: Any
 
     @classmethod
     def supports(cls, demand: Demand) -> bool:
@@ -60,7 +63,7 @@ class SquaredErrorEngine(ListedEngine):
         dtype = problem.train.like.dtype
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
         self.allowed = rounding_allowed(dtype, largest, self.rho)
-        self.outer_weights = problem.outer_weights.double()
+        self.outer_weights = self._copy(problem.outer_weights)
         self._reset()
 
     def _reset(self) -> None:
@@ -68,10 +71,9 @@ class SquaredErrorEngine(ListedEngine):
         problem = self.problem
         self.chosen: list[int] = []
         self.objective = problem.outer_value(torch.zeros_like(problem.outer_targets))
-        self.outer_residual = problem.outer_targets.double().clone()
-        self.residual = self.outer_residual
+        self.outer_residual = self.residual = self._copy(problem.outer_targets)
         if not problem.one_target:
-            self.residual = problem.inner_targets.double().clone()
+            self.residual = self._copy(problem.inner_targets)
 
     def drop(self, places: Sequence[int]) -> None:
         points = [self.chosen[place] for place in self.places_without(places)]
@@ -79,42 +81,48 @@ class SquaredErrorEngine(ListedEngine):
         self.extend(points)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        def some(values: Tensor) -> Tensor:
+        def some(values: Any) -> Any:
             return values if columns is None else values[columns]
 
         self.check_offer(what)
         residual = some(self.residual)
         if what is Quantity.LOSS:
-            return residual.square().sum(1)
+            return torch.as_tensor(row_products(residual, residual))
+        pull = self._prior_pull() if what is Quantity.FIRST_ORDER else self._pull()
+        found = row_products(some(pull), residual)
         if what is Quantity.FIRST_ORDER:
-            return row_products(some(self._prior_pull()), residual).mul_(-4)
-        agreement = row_products(some(self._pull()), residual)
-        if what is Quantity.GRADIENT:
-            return agreement.mul_(-2 / self.rho)
-        norm = residual.square().sum(1)
-        divisor = self.rho + some(self.variance)
-        gains: Tensor = exact_gain(agreement, some(self._energy()), norm, divisor)
-        return gains
+            found *= -4
+        elif what is Quantity.GRADIENT:
+            found *= -2 / self.rho
+        else:
+            norm, divisor = row_products(residual, residual), self.rho + some(self.variance)
+            found = exact_gain(found, some(self._energy()), norm, divisor)
+        return torch.as_tensor(found)
 
-    def _outer_error(self) -> Tensor:
-        """G from the residuals of the outer set."""
+    def _outer_error(self) -> Any:
+        """Compute G from the residuals of the outer set."""
         return self.outer_weights @ row_products(self.outer_residual, self.outer_residual)
 
-    @abstractmethod
-    def _pull(self) -> Tensor:
-        """K'Dr."""
+    @staticmethod
+    def _copy(values: Tensor) -> Any:
+        """Return a copy in float64."""
+        return values.double().clone()
 
     @abstractmethod
-    def _prior_pull(self) -> Tensor:
-        """KᵀDr, with the prior kernel."""
+    def _pull(self) -> Any:
+        """Return K'Dr."""
 
     @abstractmethod
-    def _energy(self) -> Tensor:
-        """(K'DK')_kk."""
+    def _prior_pull(self) -> Any:
+        """Return KᵀDr, with the prior kernel."""
+
+    @abstractmethod
+    def _energy(self) -> Any:
+        """Return (K'DK')_kk."""
 
 
 class DenseRidgeEngine(SquaredErrorEngine):
-    """The state under the squared error, with K' as a matrix in float64."""
+    """The state under the squared error, with K' as an array in float64."""
 
     @classmethod
     def fits(cls, problem: Problem) -> bool:
@@ -131,55 +139,55 @@ class DenseRidgeEngine(SquaredErrorEngine):
 
     def _reset(self) -> None:
         super()._reset()
-        problem = self.problem
-        kernel, train = problem.cross.matrix, problem.train.matrix
-        assert kernel is not None, "only problems with stored matrices fit"
-        assert train is not None
-        self.kernel = kernel.double()
-        rows = torch.contiguous_format
-        self.train = train.double().clone(memory_format=rows)
-        self.outer = self.train if problem.same else self.kernel.clone(memory_format=rows)
+        train, cross = self.problem.train.matrix, self.problem.cross.matrix
+        assert train is not None, "only problems with stored matrices fit"
+        assert cross is not None
+        self.kernel = cross.double().numpy()
+        self.train = self._copy(train)
+        self.outer = self.train if self.problem.same else self._copy(cross)
+
+    @staticmethod
+    def _copy(values: Tensor) -> Any:
+        return copy_rows(values.double())
 
     @property
-    def variance(self) -> Tensor:  # type: ignore[override]
-        return self.train.diagonal().clamp_min(0)
+    def variance(self) -> Any:
+        return np.maximum(self.train.diagonal(), 0.0)
 
     def extend(self, points: Sequence[int]) -> None:
         for k in points:
             self._add(k)
 
     def _add(self, k: int) -> None:
-        # Calls of arrays cost a fraction of those of tensors, whose memory they share.
-        train, residual = self.train.numpy(), self.residual.numpy()
-        column, own = train[k].copy(), residual[k].copy()
+        column, own = self.train[k].copy(), self.residual[k].copy()
         divisor = self.rho + max(float(column[k]), 0.0)
         scaled = column / -divisor
         if not self.problem.one_target:
-            outer = self.outer.numpy()[:, k].copy()
-            self.outer_residual.numpy()[...] -= outer[:, None] * (own / divisor)
+            outer = self.outer[:, k].copy()
+            self.outer_residual -= outer[:, None] * (own / divisor)
             if not self.problem.same:
-                add_outer(self.outer.numpy(), outer, scaled)
-        residual += scaled[:, None] * own
-        add_outer(train, scaled, column)
-        check_variance(float(train.diagonal().min()), self.allowed)
+                add_outer(self.outer, outer, scaled)
+        self.residual += scaled[:, None] * own
+        add_outer(self.train, scaled, column)
+        check_variance(float(self.train.diagonal().min()), self.allowed)
         self.chosen.append(k)
         self.objective = finite_objective(float(self._outer_error()))
 
-    def _weighted(self) -> Tensor:
-        return self.outer_weights[:, None] * self.outer_residual
+    def _pull(self) -> Any:
+        return self.outer.T @ (self.outer_weights[:, None] * self.outer_residual)
 
-    def _pull(self) -> Tensor:
-        return self.outer.T @ self._weighted()
+    def _prior_pull(self) -> Any:
+        return self.kernel.T @ (self.outer_weights[:, None] * self.outer_residual)
 
-    def _prior_pull(self) -> Tensor:
-        return self.kernel.T @ self._weighted()
-
-    def _energy(self) -> Tensor:
-        return self.outer_weights @ self.outer.square()
+    def _energy(self) -> Any:
+        return self.outer_weights @ np.square(self.outer)
 
 
 class RidgeEngine(SquaredErrorEngine):
     """The state under the squared error. Running sums are float64 whatever the kernel's dtype."""
+
+    residual: Tensor
+    outer_residual: Tensor
 
     @classmethod
     def build(cls, problem: Problem, demand: Demand) -> RidgeEngine:
@@ -257,7 +265,7 @@ class RidgeEngine(SquaredErrorEngine):
         self.variance.clamp_min_(0)
         self._taken.append((index, self._objective_after(step, head, pulled)))
 
-    def _objective_after(self, step: Downdate, head: Tensor, pulled: Tensor) -> Tensor:
+    def _objective_after(self, step: Downdate, head: Tensor, pulled: Tensor) -> Any:
         if step.outer is None:
             self.left = self.left - step.gain(head, pulled)
             return self.left

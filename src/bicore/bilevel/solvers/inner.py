@@ -9,7 +9,6 @@ well a fit is solved.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -23,10 +22,10 @@ from bicore.bilevel.solvers.linear import (
     NewtonSystem,
     by_class,
 )
-from bicore.bilevel.solvers.softmax import Fit, Preconditioner, SoftmaxFit
+from bicore.bilevel.solvers.newton import Fit, NewtonRun, Place
+from bicore.bilevel.solvers.softmax import Preconditioner, SoftmaxFit
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
-from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
 from bicore.runtime.clock import checkpoint
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
@@ -37,8 +36,6 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
 SOLVED = 100
 #: Below this relative residual Newton's method goes on with the last direct factor.
 CHORD = 1e-3
-#: Lengths that a line search tries before it gives up.
-ATTEMPTS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +63,8 @@ class InnerProblem:
         """r, and its size relative to the two terms that cancel in it."""
         pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
         r = torch.add(pull, alpha, alpha=2 * self.rho)
-        scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(
-            torch.linalg.vector_norm(alpha)
-        )
-        return r, 0.0 if scale == 0 else float(torch.linalg.vector_norm(r)) / scale
+        scale = _norm(pull) + 2 * self.rho * _norm(alpha)
+        return r, 0.0 if scale == 0 else _norm(r) / scale
 
     def backward_error(self, alpha: Tensor, predictions: Tensor) -> float:
         """‖r‖ relative to the pull of the data on a model that predicts nothing: what rounding can
@@ -80,12 +75,8 @@ class InnerProblem:
         """
         r, relative = self.residual(alpha, predictions)
         zeros = torch.zeros_like(alpha)
-        pull = float(
-            torch.linalg.vector_norm(
-                self.weights[:, None] * self.loss.gradient(zeros, self.targets)
-            )
-        )
-        return relative if pull == 0 else min(relative, float(torch.linalg.vector_norm(r)) / pull)
+        pull = _norm(self.weights[:, None] * self.loss.gradient(zeros, self.targets))
+        return relative if pull == 0 else min(relative, _norm(r) / pull)
 
     def system(
         self,
@@ -95,6 +86,10 @@ class InnerProblem:
     ) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
         return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner, factor)
+
+
+def _norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values))
 
 
 class InnerSolver(ABC):
@@ -141,8 +136,7 @@ class Ridge(InnerSolver):
         base = problem.loss.curvature(zeros, problem.targets).typical()
         system = problem.system(zeros)
         alpha = Cholesky().solve_range(system, -slope / base[:, None], problem.tolerance).z
-        predictions = problem.gram @ alpha
-        return _finished(problem, alpha, predictions, 1, 1, lenient=False)
+        return _finish(problem, alpha, problem.gram @ alpha, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -171,54 +165,52 @@ class Newton(InnerSolver):
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
-        if self.linear.adaptive and problem.loss.softmax:
-            plain = _plain_softmax(problem, start, self.iterations)
-            if plain is not None:
-                return plain
-        return self._iterated(problem, start)
+        on_cpu = problem.gram.device.type == "cpu"
+        plain = None
+        if self.linear.adaptive and problem.loss.softmax and on_cpu:
+            plain = _solve_plain(problem, start, self.iterations)
+        return plain or self._solve_general(problem, start)
 
-    def _iterated(self, problem: InnerProblem, alpha: Tensor) -> Fit:
-        predictions = problem.gram @ alpha
-        products = 1
-        r, size = problem.residual(alpha, predictions)
-        value = problem.objective(alpha, predictions)
-        shared = problem.preconditioner
-        factor = None
-        for iteration in range(self.iterations):
-            checkpoint()
-            if size <= problem.tolerance:
-                return Fit(alpha, predictions, size, iteration, products, shared)
-            # Close to the solution the curvature hardly moves: a factor of the step before does for
-            # the last ones.
-            system = problem.system(predictions, shared, factor if size < CHORD else None)
-            # The forcing term keeps Newton's fast convergence without solving early systems further
-            # than they deserve.
-            step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
-            moved = system.gram_product(step)
-            products += system.products
-            shared = system.preconditioner
-            factor = system.factor
-            slope = float((r * moved).sum())
-            found = _line_search(problem, alpha, predictions, step, moved, value, slope)
-            if found is None:
-                break  # what rounding leaves of the objective shows no descent any more
-            alpha, predictions = found.point
-            previous = size
-            stalled = found.objective >= value
-            value = found.objective
-            r, size = problem.residual(alpha, predictions)
-            if stalled and size >= previous:
-                break
-        return _finished(problem, alpha, predictions, self.iterations, products, lenient=False)
+    def _solve_general(self, problem: InnerProblem, start: Tensor) -> Fit:
+        run = _TensorRun(problem, self.linear)
+        fit, solved = run.run(run.evaluate(start, problem.gram @ start), self.iterations)
+        if solved:
+            return fit
+        return _finish(problem, fit.alpha, fit.predictions, fit.iterations, run.products)
 
 
-def _plain_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
-    """A softmax fit in plain arrays; None on a GPU, or where that did not get there."""
-    gram = problem.gram
-    if gram.device.type != "cpu":
-        return None
+class _TensorRun(NewtonRun):
+    """Newton's method in tensors, for any loss."""
+
+    def __init__(self, problem: InnerProblem, linear: LinearSolver) -> None:
+        self.problem = problem
+        self.linear = linear
+        self.tolerance = problem.tolerance
+        self.eps = torch.finfo(problem.gram.dtype).eps
+        self.preconditioner = problem.preconditioner
+        self.factor: Factor | None = None
+
+    def evaluate(self, alpha: Tensor, predictions: Tensor) -> Place:
+        return Place(alpha, predictions, self.problem.objective(alpha, predictions))
+
+    def residual(self, place: Place) -> tuple[Tensor, float]:
+        return self.problem.residual(place.alpha, place.predictions)
+
+    def step(self, place: Place, r: Tensor, size: float, tolerance: float) -> tuple[Tensor, Tensor]:
+        # Close to the solution the curvature hardly moves: the last factor does.
+        factor = self.factor if size < CHORD else None
+        system = self.problem.system(place.predictions, self.preconditioner, factor)
+        step = self.linear.solve(system, -r, tolerance).z
+        moved = system.gram_product(step)
+        self.products += system.products
+        self.preconditioner, self.factor = system.preconditioner, system.factor
+        return step, moved
+
+
+def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
+    """Fit a softmax in plain arrays; None if that does not reach the tolerance."""
     fit = SoftmaxFit(
-        gram.double().numpy(),
+        problem.gram.double().numpy(),
         by_class(problem.targets),
         problem.weights.double().numpy(),
         problem.rho,
@@ -230,34 +222,6 @@ def _plain_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit
         torch.from_numpy(part.T).to(start).contiguous() for part in (found.alpha, found.predictions)
     )
     return replace(found, alpha=alpha, predictions=predictions)
-
-
-def _line_search(
-    problem: InnerProblem,
-    alpha: Tensor,
-    predictions: Tensor,
-    step: Tensor,
-    moved: Tensor,
-    value: float,
-    slope: float,
-) -> Trial[tuple[Tensor, Tensor]] | None:
-    """α and its predictions after a step that lowers the objective enough; None when the fit is as
-    good as solved."""
-
-    def trials() -> Iterator[Trial[tuple[Tensor, Tensor]]]:
-        for length in lengths(1.0, ATTEMPTS):
-            point = alpha + length * step, predictions + length * moved
-            yield Trial(point, problem.objective(*point), length * min(slope, 0.0))
-
-    found = first_enough(trials(), value, NOISE * torch.finfo(alpha.dtype).eps * abs(value))
-    if found is not None:
-        return found
-    if problem.backward_error(alpha, predictions) <= SOLVED * problem.tolerance:
-        return None
-    raise ConvergenceError(
-        f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a "
-        f"larger inner_reg, or check that the loss {problem.loss.name!r} is convex."
-    )
 
 
 @dataclass(frozen=True)
@@ -334,7 +298,7 @@ class LBFGS(InnerSolver):
         with torch.enable_grad():
             optimiser.step(closure)  # type: ignore[no-untyped-call]
         result = alpha.data
-        return _finished(problem, result, problem.gram @ result, calls, 2 * calls, self.lenient)
+        return _finish(problem, result, problem.gram @ result, calls, 2 * calls, self.lenient)
 
 
 def _small_numbers(like: Tensor) -> Tensor:
@@ -342,14 +306,15 @@ def _small_numbers(like: Tensor) -> Tensor:
     return (torch.randn(like.shape, generator=generator) * 1e-3).to(like)
 
 
-def _finished(
+def _finish(
     problem: InnerProblem,
     alpha: Tensor,
     predictions: Tensor,
     iterations: int,
     products: int,
-    lenient: bool,
+    lenient: bool = False,
 ) -> Fit:
+    """Return a fit that is solved as far as rounding allows; raise an error for others."""
     size = problem.backward_error(alpha, predictions)
     zeros = torch.zeros_like(alpha)
     if size != size or (
@@ -362,8 +327,8 @@ def _finished(
     if size > SOLVED * problem.tolerance and not lenient:
         raise ConvergenceError(
             f"the inner problem stopped after {iterations} iterations at a relative residual of "
-            f"{size:.2g} (goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or "
-            "more iterations."
+            f"{size:.2g} (goal {problem.tolerance:.2g}); use float64, a larger inner_reg, more "
+            f"iterations, or a convex loss ({problem.loss.name!r} may not be)."
         )
     return Fit(alpha, predictions, size, iterations, products)
 

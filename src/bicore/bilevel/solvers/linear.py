@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.solvers.softmax import (
-    CURVATURE_FLOOR,
     Preconditioner,
     SoftmaxSystem,
     Solution,
+    factorise_softmax,
     scaled_gram,
 )
 from bicore.data import Array
@@ -51,28 +51,9 @@ def factorise(gram: Tensor, curvature: Curvature, shift: float, outputs: int) ->
         lower = cholesky_factor(scaled_gram(gram, root[:, 0], shift))
         return lambda values: root * torch.cholesky_solve(root * values, lower)
     if isinstance(curvature, Softmax):
-        return _factorise_softmax(gram, curvature, shift)
+        apply = factorise_softmax(gram, curvature.weighted.T.contiguous(), shift)
+        return lambda values: apply(values.T).T
     return _factorise_blocks(gram, curvature.blocks(outputs), shift)
-
-
-def _factorise_softmax(gram: Tensor, curvature: Softmax, shift: float) -> Factor:
-    """E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and R
-    the sum over classes."""
-    weighted = curvature.weighted.T.contiguous()
-    root = weighted.clamp_min(CURVATURE_FLOOR * float(weighted.max())).sqrt()
-    parts = torch.cholesky_inverse(cholesky_factor(scaled_gram(gram, root, shift)))
-    parts.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))
-    # positive definite but for rounding, when some weights are tiny compared with others
-    total = parts.sum(0)
-    total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
-    lower = cholesky_factor(total)
-
-    def apply(values: Tensor) -> Tensor:
-        single = parts @ values.T.unsqueeze(-1)
-        common = torch.cholesky_solve(single.sum(0), lower)
-        return (single - parts @ common).squeeze(-1).T
-
-    return apply
 
 
 def _factorise_blocks(gram: Tensor, blocks: Tensor, shift: float) -> Factor:

@@ -19,7 +19,7 @@ first solves a problem of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel.solvers.newton import Fit, NewtonRun, Place
 from bicore.data import Array
 from bicore.errors import NumericalError
-from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
 from bicore.numerics.linear_algebra import cholesky_factor
 
 #: A typical curvature below this share of the largest is raised to it: rough, but rounding is not
@@ -54,8 +54,6 @@ GOES = 16
 MOST = 500
 #: Newton's method leaves to the general solver what it has not solved by then.
 ITERATIONS = 25
-#: Lengths of a step that are tried before that.
-ATTEMPTS = 8
 #: The fit of a single point: steps, how far one may move its predictions, and a move that ends it.
 SINGLE_POINT_STEPS, SINGLE_POINT_REACH, SINGLE_POINT_GOAL = 12, 4.0, 1e-3
 
@@ -136,16 +134,36 @@ def scaled_gram(gram: Tensor, root: Tensor, shift: float) -> Tensor:
     return matrix
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Coefficients α, the predictions h of the points, and how they were obtained."""
+def factorise_softmax(gram: Any, weighted: Any, shift: float) -> Callable[[Any], Any]:
+    """Return a function that applies (s I + A K)⁻¹ A, by algorithm 3.3 of Rasmussen & Williams.
 
-    alpha: Any
-    predictions: Any
-    residual: float
-    iterations: int
-    products: int
-    preconditioner: Preconditioner | None = None
+    It is E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and
+    R the sum over classes. ``weighted`` are the D_c, a row for each class. For tensors and arrays.
+    """
+    root = weighted.clip(CURVATURE_FLOOR * float(weighted.max())) ** 0.5
+    pairs = root[:, :, None] * root[:, None, :]
+    system = gram * pairs
+    diagonal = np.arange(len(gram))
+    system[:, diagonal, diagonal] += shift
+    parts = _invert(system)
+    parts *= pairs
+    # Positive definite but for rounding, when some weights are tiny compared with others.
+    total = parts.sum(0)
+    eps = (torch if isinstance(gram, Tensor) else np).finfo(gram.dtype).eps
+    total[diagonal, diagonal] += total[diagonal, diagonal].max() * eps
+    common = _invert(total)
+
+    def apply(values: Any) -> Any:
+        single = parts @ values[:, :, None]
+        return (single - parts @ (common @ single.sum(0)))[:, :, 0]
+
+    return apply
+
+
+def _invert(matrix: Any) -> Any:
+    if isinstance(matrix, Tensor):
+        return torch.cholesky_inverse(cholesky_factor(matrix))
+    return np.linalg.inv(matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,11 +221,11 @@ class SoftmaxSystem:
     ) -> Solution | None:
         """z to a relative residual of ``tolerance``; None where this way does not get there."""
         if len(self.gram) > DIRECT:
-            return self._iterated(right, tolerance, carried)
-        ranged = self.range(right @ self.gram)
-        if ranged is None:
+            return self._iterate(right, tolerance, carried)
+        found = self.solve_range(right @ self.gram, tolerance, carried)
+        if found is None:
             return None
-        z = (right - ranged) / self.shift
+        z = (right - found.z) / self.shift
         return Solution(z, z @ self.gram, 0.0, 1, carried)
 
     def solve_range(
@@ -215,32 +233,14 @@ class SoftmaxSystem:
     ) -> Solution | None:
         """The same for b = A · values."""
         if len(self.gram) > DIRECT:
-            return self._iterated(self.curved(values), tolerance, carried)
-        z = self.range(values)
-        return None if z is None else Solution(z, z @ self.gram, 0.0, 1, carried)
-
-    def range(self, values: Array) -> Array | None:
-        """(s I + A K)⁻¹ A · values, directly: algorithm 3.3 of Rasmussen & Williams (2006). None
-        where rounding has made it singular."""
-        floor = CURVATURE_FLOOR * self.weighted.max()
-        root = np.sqrt(np.maximum(self.weighted, floor))
-        pairs = root[:, :, None] * root[:, None, :]
-        system = self.gram * pairs
-        diagonal = np.arange(len(self.gram))
-        system[:, diagonal, diagonal] += self.shift
+            return self._iterate(self.curved(values), tolerance, carried)
         try:
-            parts = np.linalg.inv(system)
-            parts *= pairs
-            single = parts @ values[:, :, None]
-            total = parts.sum(0)
-            total[diagonal, diagonal] += total[diagonal, diagonal].max() * np.finfo(np.float64).eps
-            common = np.linalg.solve(total, single.sum(0))
-        except np.linalg.LinAlgError:
+            z = factorise_softmax(self.gram, self.weighted, self.shift)(values)
+        except np.linalg.LinAlgError:  # rounding has made it singular
             return None
-        result: Array = (single - parts @ common)[:, :, 0]
-        return result
+        return Solution(z, z @ self.gram, 0.0, 1, carried)
 
-    def _iterated(
+    def _iterate(
         self, right: Array, tolerance: float, carried: Preconditioner | None
     ) -> Solution | None:
         gram, typical = torch.from_numpy(self.gram), torch.from_numpy(self.typical())
@@ -253,7 +253,6 @@ class SoftmaxSystem:
         goal = norm(right)
         if goal == 0:
             return Solution(np.zeros_like(right), np.zeros_like(right), 0.0, 0, preconditioner)
-        go = _SingleIterations(self, preconditioner)
         z = np.zeros_like(right)
         image = np.zeros_like(right)
         residual = right
@@ -261,7 +260,8 @@ class SoftmaxSystem:
         count = 0
         for _ in range(GOES):
             # a little more than is left to do: the norms of the two systems differ
-            change, iterations = go.run(residual, max(min(tolerance / reached, 0.5) / 2, SINGLE))
+            goal_in_single = max(min(tolerance / reached, 0.5) / 2, SINGLE)
+            change, iterations = _iterate_in_single(self, preconditioner, residual, goal_in_single)
             count += iterations
             z += change
             image += change @ self.gram
@@ -275,70 +275,40 @@ class SoftmaxSystem:
         return None
 
 
-class _SingleIterations:
-    """Conjugate gradients in float32 on the scaled system, in arrays that are made once."""
-
-    def __init__(self, system: SoftmaxSystem, preconditioner: Preconditioner) -> None:
-        single = np.float32
-        self.inverse = preconditioner.inverse.numpy()
-        self.root = preconditioner.root.numpy()
-        self.own_shift = preconditioner.shift
-        self.shift = system.shift
-        self.probabilities = system.probabilities.astype(single)
-        # A in the scaled variables: weighted probabilities over the typical curvature
-        self.weighted = (system.weighted / self.root**2).astype(single)
-        shape = system.probabilities.shape
-        self.steps = np.empty((2, *shape), dtype=single)  # N r and K̂ N r
-        self.directions = np.empty((2, *shape), dtype=single)
-        self.moved = np.empty(shape, dtype=single)
-        self.mean = np.empty(shape[1], dtype=single)
-
-    def run(self, right: Array, tolerance: float) -> tuple[Array, int]:
-        """z of right after enough iterations, and how many they were."""
-        from scipy.linalg.blas import saxpy, sdot, sscal
-
-        inverse = self.inverse
-        own = -self.own_shift
-        scaled = right / self.root
-        size = norm(scaled)
-        residual = (scaled / size).astype(np.float32)
-        z = np.zeros_like(residual)
-        self.directions[:] = 0
-        step = self.steps[0]
-        # the same arrays as vectors, for which a call into BLAS is the shortest way
-        flat, flat_z, flat_moved = (one.reshape(-1) for one in (residual, z, self.moved))
-        flat_step, flat_image = (one.reshape(-1) for one in self.steps)
-        flat_steps, flat_directions = self.steps.reshape(-1), self.directions.reshape(-1)
-        flat_direction, flat_paired = (one.reshape(-1) for one in self.directions)
-        before = 1.0
-        count = 0
-        while count < MOST:
-            count += 1
-            np.matmul(residual, inverse, out=step)
-            flat_image[:] = flat
-            saxpy(flat_step, flat_image, a=own)
-            energy = sdot(flat, flat_image)
-            if not energy > 0:
-                break  # what is left is rounding; the caller sees how much
-            sscal(energy / before, flat_directions)
-            saxpy(flat_steps, flat_directions)
-            before = energy
-            self._move()
-            saxpy(flat_direction, flat_moved, a=self.shift)
-            length = energy / sdot(flat_paired, flat_moved)
-            saxpy(flat_direction, flat_z, a=length)
-            saxpy(flat_moved, flat, a=-length)
-            if sdot(flat, flat) <= tolerance**2:
-                break
-        return z * (size * self.root), count
-
-    def _move(self) -> None:
-        """A applied to the pair of the direction."""
-        paired = self.directions[1]
-        np.multiply(self.probabilities, paired, out=self.moved)
-        np.add.reduce(self.moved, axis=0, out=self.mean)
-        np.subtract(paired, self.mean, out=self.moved)
-        self.moved *= self.weighted
+def _iterate_in_single(
+    system: SoftmaxSystem, preconditioner: Preconditioner, right: Array, tolerance: float
+) -> tuple[Array, int]:
+    """Solve the scaled system by conjugate gradients in float32; return z and the iterations."""
+    inverse, root = preconditioner.inverse.numpy(), preconditioner.root.numpy()
+    probabilities = system.probabilities.astype(np.float32)
+    # A in the scaled variables: weighted probabilities over the typical curvature
+    weighted = (system.weighted / root**2).astype(np.float32)
+    scaled = right / root
+    size = norm(scaled)
+    residual = (scaled / size).astype(np.float32)
+    z, direction, paired = (np.zeros_like(residual) for _ in range(3))
+    before, count = 1.0, 0
+    while count < MOST:
+        count += 1
+        step = residual @ inverse
+        image = residual - preconditioner.shift * step  # K̂ times the step
+        energy = float(np.vdot(residual, image))
+        if not energy > 0:
+            break  # what is left is rounding; the caller sees how much
+        direction *= energy / before
+        direction += step
+        paired *= energy / before
+        paired += image
+        before = energy
+        moved = paired - np.einsum("cm,cm->m", probabilities, paired)
+        moved *= weighted
+        moved += system.shift * direction
+        length = energy / float(np.vdot(paired, moved))
+        z += length * direction
+        residual -= length * moved
+        if np.vdot(residual, residual) <= tolerance**2:
+            break
+    return z * (size * root), count
 
 
 def norm(values: Array) -> float:
@@ -346,23 +316,16 @@ def norm(values: Array) -> float:
     return math.sqrt(np.vdot(values, values))
 
 
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """Coefficients, their predictions and their probabilities."""
-
-    alpha: Array
-    predictions: Array
-    probabilities: Array
-
-
-@dataclass(frozen=True, eq=False)
-class SoftmaxFit:
+class SoftmaxFit(NewtonRun):
     """A fit in plain arrays: targets and coefficients have a row for each class."""
 
-    gram: Array
-    targets: Array
-    weights: Array
-    rho: float
+    eps = float(np.finfo(np.float64).eps)
+
+    def __init__(self, gram: Array, targets: Array, weights: Array, rho: float) -> None:
+        self.gram = gram
+        self.targets = targets
+        self.weights = weights
+        self.rho = rho
 
     def solve(
         self,
@@ -371,49 +334,51 @@ class SoftmaxFit:
         iterations: int = ITERATIONS,
         carried: Preconditioner | None = None,
     ) -> Fit | None:
-        """From a start; None where a plain Newton method does not get there."""
-        value, place = self._begun(alpha)
+        """Fit from a start; None if a plain Newton method does not get there."""
+        self.tolerance, self.preconditioner = tolerance, carried
+        place = self.evaluate(alpha, alpha @ self.gram)
         if not alpha[:, -1].any() and alpha.any():  # the last point alone is new
-            joined = self._joined(place, carried)
-            if joined is not None and joined[0] < value:
-                value, place = joined
-        products = 1
-        for iteration in range(min(iterations, ITERATIONS)):
-            pull = self.weights * (place.probabilities - self.targets)
-            keep = 2 * self.rho * place.alpha
-            r = pull + keep
-            scale = norm(pull) + norm(keep)
-            size = norm(r) / scale if scale > 0 else 0.0
-            if size <= tolerance:
-                return Fit(place.alpha, place.predictions, size, iteration, products, carried)
-            # The forcing term keeps Newton's fast convergence without solving early systems
-            # further than they deserve.
-            forcing = min(0.1, max(size, 0.1 * tolerance))
-            step = self._system(place).solve(-r, forcing, carried)
-            if step is None:
-                return None
-            carried = step.preconditioner
-            products += step.iterations + 1
-            noise = NOISE * np.finfo(np.float64).eps * abs(value)
-            found = first_enough(self._trials(place, step, r), value, noise)
-            if found is None:
-                return None
-            place = found.point
-            value = found.objective
-        return None
+            joined = self._predict_join(place)
+            if joined is not None and joined.objective < place.objective:
+                place = joined
+        fit, solved = self.run(place, min(iterations, ITERATIONS))
+        return fit if solved else None
 
-    def _begun(self, alpha: Array) -> tuple[float, _Place]:
-        h = alpha @ self.gram
-        value, p = self._value(alpha, h)
-        return value, _Place(alpha, h, p)
+    def evaluate(self, alpha: Array, predictions: Array) -> Place:
+        h = predictions
+        top = h.max(0)
+        p = h - top
+        np.exp(p, out=p)
+        total = p.sum(0)
+        losses = np.log(total) + top - np.einsum("cm,cm->m", h, self.targets)
+        p /= total
+        value = float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h))
+        return Place(alpha, h, value, p)
 
-    def _joined(self, place: _Place, carried: Preconditioner | None) -> tuple[float, _Place] | None:
-        """Where a point that joined last would take the fit if all others answered linearly.
+    def residual(self, place: Place) -> tuple[Array, float]:
+        pull = self.weights * (place.probabilities - self.targets)
+        keep = 2 * self.rho * place.alpha
+        r = pull + keep
+        scale = norm(pull) + norm(keep)
+        return r, norm(r) / scale if scale > 0 else 0.0
+
+    def step(
+        self, place: Place, r: Array, size: float, tolerance: float
+    ) -> tuple[Array, Array] | None:
+        found = self._system(place).solve(-r, tolerance, self.preconditioner)
+        if found is None:
+            return None
+        self.preconditioner = found.preconditioner
+        self.products += found.iterations + 1
+        return found.z, found.image
+
+    def _predict_join(self, place: Place) -> Place | None:
+        """Return the fit after a point joined last, if all others answered linearly.
 
         What is far from linear is that point alone: its own coefficients a solve a problem of C
         numbers, w (p(h + κa) − y) + s a = 0, with κ its variance given the others.
         """
-        answer = self._system(place).answer(carried)
+        answer = self._system(place).answer(self.preconditioner)
         if answer is None:
             return None
         row = self.gram[-1]
@@ -429,29 +394,11 @@ class SoftmaxFit:
         alpha = place.alpha.copy()
         alpha[:, -1] += own
         alpha[:, :-1] -= own[:, None] * answer
-        return self._begun(alpha)
+        return self.evaluate(alpha, alpha @ self.gram)
 
-    def _system(self, place: _Place) -> SoftmaxSystem:
+    def _system(self, place: Place) -> SoftmaxSystem:
         p = place.probabilities
         return SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
-
-    def _trials(self, start: _Place, step: Solution, r: Array) -> Iterator[Trial[_Place]]:
-        slope = min(float(np.vdot(r, step.image)), 0.0)
-        for length in lengths(1.0, ATTEMPTS):
-            alpha = start.alpha + length * step.z
-            h = start.predictions + length * step.image
-            value, p = self._value(alpha, h)
-            yield Trial(_Place(alpha, h, p), value, length * slope)
-
-    def _value(self, alpha: Array, h: Array) -> tuple[float, Array]:
-        """The objective, and the probabilities on the way."""
-        top = h.max(0)
-        p = h - top
-        np.exp(p, out=p)
-        total = p.sum(0)
-        losses = np.log(total) + top - np.einsum("cm,cm->m", h, self.targets)
-        p /= total
-        return float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h)), p
 
 
 def _single_point(
