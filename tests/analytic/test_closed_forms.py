@@ -141,7 +141,8 @@ def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeyp
     selector = greedy_selector("rbf", inner_reg=RHO, rule=rule, strategy=strategy)
     outer = blobs(90, seed=3) if with_outer else None
     formed = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
-    monkeypatch.setattr("bicore.bilevel.problem.POINTS_A_MOMENT", 0)
+    for name in ("POINTS_A_MOMENT", "POINTS_IF_SAME"):
+        monkeypatch.setattr(f"bicore.bilevel.problem.{name}", 0)
     plain = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
     assert formed.indices.tolist() == plain.indices.tolist()
     np.testing.assert_allclose(formed.objectives, plain.objectives, rtol=1e-9)

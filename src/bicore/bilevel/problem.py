@@ -26,9 +26,9 @@ from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
 from bicore.numerics.linear_algebra import weighted_gram
 
-#: KᵀDK is formed for at least one point of this many: a number of it takes half a multiplication
-#: in a matrix product, each point one that waits for memory.
-POINTS_A_MOMENT = 16
+#: KᵀDK is formed for at least one point of this many, for an outer set of its own and for one that
+#: is the training set: then a step reads half of K only.
+POINTS_A_MOMENT, POINTS_IF_SAME = 10, 4
 #: Steps from KᵀDK lose the square of k(x, x)/ρ in rounding: this ρ, as a share of k(x, x), leaves
 #: seven digits.
 LEAST_SHARE = 1e-3
@@ -196,7 +196,8 @@ class Problem:
         if self.regulariser.value < LEAST_SHARE * float(self.train.diagonal().max()):
             return False
         needed = 8 * self.size * (2 * self.size + points)
-        return points * POINTS_A_MOMENT >= self.size and self.train.spare >= needed
+        share = POINTS_IF_SAME if self.same else POINTS_A_MOMENT
+        return points * share >= self.size and self.train.spare >= needed
 
     @cached_property
     def moment(self) -> Tensor:
