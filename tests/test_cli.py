@@ -297,7 +297,7 @@ REFUSED = {
     ),
     "regulariser": (
         ["digits", "--size", "5", "--inner-reg", "-1"],
-        "inner_reg=-1.0 is not a positive number",
+        "inner_reg",
     ),
     "column": (["table.csv", "--target", "lable", "--size", "5"], "Did you mean 'label'"),
     "no file": (["missing.csv", "--size", "5"], "'missing.csv' does not exist"),

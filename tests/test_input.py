@@ -174,7 +174,7 @@ REFUSED = {
     ),
     "regulariser": (
         lambda: select(X, Y, 3, kernel="rbf", inner_reg=0.0),
-        r"inner_reg=0.0 is not a positive number",
+        r"inner_reg",
     ),
     "regulariser a text": (
         lambda: select(X, Y, 3, kernel="rbf", inner_reg="big"),

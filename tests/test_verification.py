@@ -682,7 +682,7 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
     data = scaled(1)
     judge = scaled(1, 30, seed=1)
     if memory is not None:
-        monkeypatch.setattr(verification, "BLOCK_BYTES", 1000)
+        monkeypatch.setattr("bicore.kernels.operators.BLOCK_BYTES", 1000)
     runtime = Runtime("cpu", memory=memory)
     selector = greedy_selector(RBF(0.1), loss=loss, inner_reg=0.1)
     for outer in (None, judge):

@@ -1,4 +1,4 @@
-"""The one-liners: arrays in, an answer out. Here people write names, and sizes such as "auto"."""
+"""Functions on arrays, tables and files: select, estimate, reweight and influence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,8 +33,12 @@ from bicore.methods.large import Estimate, estimate_selection, make_feasible
 from bicore.methods.quality_curve import select_smallest
 from bicore.methods.registry import build_selector, parameters_of
 from bicore.networks.loading import is_torch_data
+from bicore.params import is_same
 from bicore.picking import Relative, as_size
 from bicore.runtime.context import Runtime
+
+if TYPE_CHECKING:
+    from bicore.methods.passes import RowsInParts
 
 #: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
 #: for requests that only a bilevel problem can meet.
@@ -43,16 +47,11 @@ NO_LABELS = (
     "labels: none given, so the method is {!r}, which needs none; name a target (y, or --target) "
     "to select for its prediction"
 )
-#: Options of the method, and of files and tables.
-METHOD_OPTIONS = (
-    "kernel", "loss", "outer_loss", "inner_reg", "task", "classes", "inner", "linear", "optimiser",
-    "smooth_labels", "prior", "intercept", "weighting", "rule", "strategy", "candidates", "first",
-    "quotas",
-)  # fmt: skip
-SOURCE_OPTIONS = (
-    "columns", "target", "labels", "scale", "drop", "drop_missing_target", "decimal", "missing",
-    "encoding", "embeddings", "passes", "state", "executor", "skip_bad", "shortlist",
-)  # fmt: skip
+#: Arguments that are no options of the method or of its source.
+OWN = {
+    *("x", "y", "size", "indices", "coreset", "sample_weight", "outer", "initial", "start"),
+    *("random_state", "runtime", "method", "model", "tolerance", "exact"),
+}
 #: Keywords of version 0.2.
 OLD = SELECTOR | {
     "seed": "random_state",
@@ -198,25 +197,23 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    options = given_options(select, locals())
+    options = _given(select, locals())
     runtime = runtime or Runtime()
-    notes: tuple[str, ...] = ()
     if isinstance(model, str):
         options, model = options_for_model(model, method, options), None
-    _refuse_size_as_labels(y)
-    if is_in_parts(x):
-        from bicore.methods.passes import RowsInParts
-
-        parts = RowsInParts(x, y, sample_weight, outer, options)
-        if parts.in_passes:
-            others = {"method": method, "model": model, "tolerance": tolerance}
-            return parts.select(size, initial, random_state, runtime, exact, **others)
-        x, outer, options, notes = parts.read(runtime, exact)
-        y = sample_weight = None
-    data = _dataset(x, y, sample_weight)
-    method, told = _method_for(data, method, size, outer, options)
+    parts = _in_parts(x, y, sample_weight, outer, options)
+    if parts is not None and parts.in_passes:
+        others = {"method": method, "model": model, "tolerance": tolerance}
+        return parts.select(size, initial, random_state, runtime, exact, **others)
+    data, judge, options, notes = _load(x, y, sample_weight, outer, options, runtime, exact)
+    method, told = _method_for(data, method, size, judge, options)
     selector = build_selector(method, **options)
-    _refuse_unused(model, selector)
+    if model is not None and not (selector.needs_model or selector.fits_model):
+        raise InputError(
+            f"model= is given, and {selector.name} uses no model; leave it out, use a method "
+            "that does, or select by its embeddings: "
+            "bicore.integrations.torch.select_from(dataset, size, model=…)."
+        )
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
         return _take_all(data, random_state, notes + told)
@@ -224,7 +221,7 @@ def select(
     for note in replaced:
         warnings.warn(note, LargeDataWarning, stacklevel=3)
     more: dict[str, Any] = {"initial": initial, "random_state": random_state, "model": model}
-    more |= {"outer": _outer(outer), "runtime": runtime}
+    more |= {"outer": judge, "runtime": runtime}
     if size == "auto":
         coreset = select_smallest(selector, data, tolerance, **more)
     else:
@@ -329,20 +326,14 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    options = options_for_model(model, method, given_options(estimate, locals()))
+    options = options_for_model(model, method, _given(estimate, locals()))
     runtime = runtime or Runtime()
-    _refuse_size_as_labels(y)
-    if is_in_parts(x):
-        from bicore.methods.passes import RowsInParts
-
-        parts = RowsInParts(x, y, sample_weight, outer, options)
-        if parts.in_passes:
-            return parts.estimate(size, runtime, exact, method)
-        x, outer, options, _ = parts.read(runtime, exact)
-        y = sample_weight = None
-    data = _dataset(x, y, sample_weight)
-    selector = build_selector(_method_for(data, method, size, outer, options)[0], **options)
-    return estimate_selection(selector, data, size, _outer(outer), runtime, exact)
+    parts = _in_parts(x, y, sample_weight, outer, options)
+    if parts is not None and parts.in_passes:
+        return parts.estimate(size, runtime, exact, method)
+    data, judge, options, _ = _load(x, y, sample_weight, outer, options, runtime, exact)
+    selector = build_selector(_method_for(data, method, size, judge, options)[0], **options)
+    return estimate_selection(selector, data, size, judge, runtime, exact)
 
 
 @renamed_keywords(VALUES, **OLD)
@@ -406,17 +397,10 @@ def reweight(
     >>> found.objective <= found.details["start_objective"]
     True
     """
-    options = given_options(reweight, locals())
-    selector = cast(BilevelSelector, build_selector("bilevel", **options))
-    data, judge = _load(x, y, sample_weight, outer, runtime)
-    return selector.reweight(
-        data,
-        indices,
-        outer=judge,
-        start=start,
-        random_state=random_state,
-        runtime=runtime,
-    )
+    selector = cast(BilevelSelector, build_selector("bilevel", **_given(reweight, locals())))
+    data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
+    more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
+    return selector.reweight(data, indices, start=start, **more)
 
 
 @renamed_keywords(VALUES, **OLD)
@@ -476,16 +460,10 @@ def influence(
     >>> bicore.influence(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1).shape
     (50,)
     """
-    options = given_options(influence, locals())
-    selector = cast(BilevelSelector, build_selector("bilevel", **options))
-    data, judge = _load(x, y, sample_weight, outer, runtime)
-    return selector.influence(
-        data,
-        coreset,
-        outer=judge,
-        random_state=random_state,
-        runtime=runtime,
-    )
+    selector = cast(BilevelSelector, build_selector("bilevel", **_given(influence, locals())))
+    data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
+    more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
+    return selector.influence(data, coreset, **more)
 
 
 def is_in_parts(x: Any) -> bool:
@@ -522,16 +500,13 @@ def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bo
 
 
 def _take_all(data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
-    """All rows: there is nothing to select, so that they come at once, in a stated order."""
+    """Return all rows in a stated order, because there is nothing to select."""
     assert data.y is not None
     targets = read_targets(data.y)
-    coreset = Coreset(np.arange(len(data)), ids=data.ids)
-    order = "in the given order"
+    coreset, order = Coreset(np.arange(len(data)), ids=data.ids), "in the given order"
     if targets.classes is not None and len(targets.classes) > 1:
-        coreset, order = (
-            ClassBalanced().select(data, len(data), random_state=seed),
-            "classes take turns",
-        )
+        coreset = ClassBalanced().select(data, len(data), random_state=seed)
+        order = "classes take turns"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
     every = (*notes, f"size: all rows, {order}; none were compared")
     return coreset.annotated({**known, "notes": every})
@@ -566,27 +541,17 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
-def given_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+def _given(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a call that differ from their defaults."""
-    options = inspect.signature(function).parameters
     return {
         name: values[name]
-        for name in (*METHOD_OPTIONS, *SOURCE_OPTIONS)
-        if name in options and not _same(values[name], options[name].default)
+        for name, one in inspect.signature(function).parameters.items()
+        if name not in OWN and not is_same(values[name], one.default)
     }
 
 
-def _same(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and bool(value == default))
-
-
-def _refuse_size_as_labels(y: Any) -> None:
-    if isinstance(y, Real):
-        raise InputError(f"y={y!r} is a number; give the size as size={y!r}.")
-
-
 def refuse_unread(x: Any) -> None:
-    """A data set of torch is an array to NumPy only after every item of it was read."""
+    """Refuse a data set of torch, which is an array only after every item of it was read."""
     if is_torch_data(x):
         raise InputError(
             f"x is a {type(x).__name__} of torch, which would be read whole; let a network "
@@ -598,51 +563,52 @@ def refuse_tolerance(size: Any, tolerance: float | None) -> None:
     """Refuse a tolerance with a size that is given."""
     if tolerance is not None and size != "auto":
         raise InputError(
-            f"tolerance={tolerance!r} goes with size='auto', and size={size!r}; leave it out, or "
-            "ask for size='auto'."
+            f"tolerance={tolerance!r} is for size='auto', and size={size!r} is given; leave one "
+            "of them out."
         )
 
 
-def _refuse_unused(model: Any, selector: Selector) -> None:
-    if model is not None and not (selector.needs_model or selector.fits_model):
-        raise InputError(
-            f"model= is given, and {selector.name} looks at no model; leave it out, use a method "
-            "that does, or select by its embeddings: "
-            "bicore.integrations.torch.select_from(dataset, size, model=…)."
-        )
+def _in_parts(
+    x: Any, y: Any, sample_weight: Any, outer: Any, options: dict[str, Any]
+) -> RowsInParts | None:
+    """Return the rows of a table or a source; None for arrays."""
+    if isinstance(y, Real):
+        raise InputError(f"y={y!r} is a number; give the size as size={y!r}.")
+    if not is_in_parts(x):
+        return None
+    from bicore.methods.passes import RowsInParts
+
+    return RowsInParts(x, y, sample_weight, outer, options)
 
 
 def _load(
-    x: Any, y: Any, sample_weight: Any, outer: Any, runtime: Runtime | None
-) -> tuple[Dataset, Dataset | None]:
-    """Return the rows and the outer set of a call without options for reading."""
-    if not is_in_parts(x):
-        return _dataset(x, y, sample_weight), _outer(outer)
-    from bicore.methods.passes import RowsInParts
-
-    parts = RowsInParts(x, y, sample_weight, outer, {})
-    data, judge, _, _ = parts.read(runtime or Runtime(), exact=False)
-    return data, _outer(judge)
-
-
-def _dataset(x: Any, y: Any, sample_weight: Any) -> Dataset:
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    outer: Any,
+    options: dict[str, Any],
+    runtime: Runtime | None,
+    exact: bool = False,
+) -> tuple[Dataset, Dataset | None, dict[str, Any], tuple[str, ...]]:
+    """Load the rows and the outer set; return them with the method's options and notes."""
+    notes: tuple[str, ...] = ()
+    parts = _in_parts(x, y, sample_weight, outer, options)
+    if parts is not None:
+        x, outer, options, notes = parts.read(runtime or Runtime(), exact)
+        y = sample_weight = None
     refuse_unread(x)
     if not isinstance(x, Dataset):
-        return Dataset(x, y, sample_weight)
-    if y is not None or sample_weight is not None:
+        x = Dataset(x, y, sample_weight)
+    elif y is not None or sample_weight is not None:
         raise InputError(
             "x is a Dataset, which has its own labels and weights; leave y and sample_weight "
             "out, or build another Dataset."
         )
-    return x
-
-
-def _outer(outer: tuple[Any, ...] | Dataset | None) -> Dataset | None:
-    if outer is None or isinstance(outer, Dataset):
-        return outer
-    if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
-        raise InputError(
-            "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset; got "
-            f"{type(outer).__name__}."
-        )
-    return Dataset(*outer)
+    if outer is not None and not isinstance(outer, Dataset):
+        if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
+            raise InputError(
+                "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset; got "
+                f"{type(outer).__name__}."
+            )
+        outer = Dataset(*outer)
+    return x, outer, options, notes

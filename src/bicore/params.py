@@ -92,7 +92,7 @@ class Parameters:
         shown = [
             f"{name}={_short(value)}"
             for name, value in values.items()
-            if name in needed or not _same(value, usual[name])
+            if name in needed or not is_same(value, usual[name])
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -102,7 +102,8 @@ def _copied(value: Any) -> Any:
     return value.__sklearn_clone__() if isinstance(value, Parameters) else value
 
 
-def _same(value: Any, default: Any) -> bool:
+def is_same(value: Any, default: Any) -> bool:
+    """Whether a value equals its default and has the same type."""
     try:
         return type(value) is type(default) and bool(value == default)
     except (TypeError, ValueError, RuntimeError):  # arrays

@@ -24,13 +24,11 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.regularisation import EXPONENTS
+from bicore.bilevel.regularisation import EXPONENTS, predict_from_subsets
 from bicore.data import Array, Targets
 from bicore.errors import InputError
-from bicore.kernels.operators import KernelOperator
+from bicore.kernels.operators import KernelOperator, multiply_columns, square_among
 from bicore.losses import encoded
-from bicore.numerics.linear_algebra import row_by_row
-from bicore.runtime.clock import checkpoint
 
 #: Points that the others are predicted from; the decomposition grows with the third power.
 REFERENCE = 600
@@ -46,8 +44,6 @@ MOST_CONTRADICTED = 0.5
 #: Points of a subset that is compared with and without contradicted points, the number of such
 #: subsets in each half of the points, and the fewest points that can be compared.
 SUBSET, SUBSETS, FEWEST = 50, 10, 2
-#: Columns of the kernel matrix that are held at a time.
-WIDTH = 128
 #: A note is written from this share of contradicted labels on.
 LEAST_NOTED = 0.01
 
@@ -128,7 +124,7 @@ class Smoothed(Aims):
         none = np.zeros(problem.size, dtype=bool)
         if len(eligible) < 2:
             return Aimed(problem, none)
-        reference = _Reference.of(problem, eligible, seed)
+        reference = _Reference(problem, eligible, seed)
         guesses = reference.guesses(problem.inner_targets.double())
         inner = problem.inner_targets
         outer = problem.outer_targets
@@ -187,64 +183,33 @@ def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...
 class _Reference:
     """Kernel ridge regression from some points, by the eigenvectors of their matrix."""
 
-    def __init__(self, operator: KernelOperator, drawn: Array) -> None:
-        self.operator = operator
+    def __init__(self, problem: Problem, eligible: Array, seed: int) -> None:
+        drawn = eligible
+        if len(eligible) > REFERENCE:
+            rng = np.random.default_rng((seed, REFERENCE))
+            drawn = rng.choice(eligible, REFERENCE, replace=False)
+        self.operator = problem.train
         points = np.sort(drawn)
-        self.points = torch.from_numpy(points).to(operator.like.device)
+        self.points = torch.from_numpy(points).to(self.operator.like.device)
         #: The places of the points as drawn, which does not depend on the order of rows.
         self.places = np.searchsorted(points, drawn)
-        square = self._square()
+        square = square_among(self.operator, self.points)
         self.square = (square + square.T) / 2
         values, self.vectors = torch.linalg.eigh(self.square)
         self.values = values.clamp_min(0)
         self.scale = float(square.diagonal().mean()) or 1.0
 
-    def _square(self) -> Tensor:
-        """The matrix of the points themselves."""
-        features = self.operator.feature_rows
-        if features is not None:
-            own = features[1][self.points].double()
-            return own @ own.T
-        parts = self.points.split(WIDTH)  # type: ignore[no-untyped-call]
-        return torch.cat([self._part(self.operator, part)[self.points] for part in parts], 1)
-
-    @staticmethod
-    def of(problem: Problem, eligible: Array, seed: int) -> _Reference:
-        drawn = eligible
-        if len(eligible) > REFERENCE:
-            rng = np.random.default_rng((seed, REFERENCE))
-            drawn = rng.choice(eligible, REFERENCE, replace=False)
-        return _Reference(problem.train, drawn)
-
-    @staticmethod
-    def _part(operator: KernelOperator, points: Tensor) -> Tensor:
-        checkpoint()
-        return operator.columns(points).double()
-
-    def _applied(self, operator: KernelOperator, right: Tensor) -> Tensor:
-        """K[:, points] @ right, some columns at a time."""
-        features = operator.feature_rows
-        if features is not None:
-            rows, columns = features
-            inside = (columns[self.points].double().T @ right).to(rows)
-            return row_by_row(rows, inside).double()
-        total = right.new_zeros(operator.shape[0], right.shape[1])
-        parts = zip(self.points.split(WIDTH), right.split(WIDTH), strict=True)  # type: ignore[no-untyped-call]
-        for points, part in parts:
-            total.addmm_(self._part(operator, points), part)
-        return total
-
     def guesses(self, aims: Tensor) -> Tensor:
-        """Of every training point by the others; of the reference points each left out in turn."""
+        """Predict every training point by the others; reference points are left out in turn."""
         alpha, errors, mean, _ = self._fit(aims)
-        found = self._applied(self.operator, alpha) + mean
+        found = multiply_columns(self.operator, self.points, alpha) + mean
         found[self.points] = aims[self.points] - errors
         return found
 
     def predict(self, operator: KernelOperator, aims: Tensor) -> Tensor:
         """Predict the targets of other points."""
         alpha, _, mean, _ = self._fit(aims)
-        return self._applied(operator, alpha) + mean
+        return multiply_columns(operator, self.points, alpha) + mean
 
     def exclusion_helps(self, aims: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
         """Whether small subsets predict held-out points better without contradicted points.
@@ -290,12 +255,9 @@ class _Reference:
         level = own[chosen].mean(1, keepdim=True)
         errors = []
         for exponent in EXPONENTS:
-            matrix = squares.clone()
-            matrix.diagonal(dim1=1, dim2=2).add_(self.scale * 10.0**exponent)
-            factors, failed = torch.linalg.cholesky_ex(matrix)
-            found = crosses @ torch.cholesky_solve(own[chosen] - level, factors) + level
-            error = (found - own[others]).square().sum()
-            errors.append(torch.where(failed.any(), torch.inf, error))
+            rho = self.scale * 10.0**exponent
+            found = predict_from_subsets(squares, crosses, own[chosen] - level, rho) + level
+            errors.append((found - own[others]).square().sum())
         return torch.stack(errors)
 
     def _fit(self, aims: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
@@ -324,16 +286,16 @@ class _Reference:
         if not count:
             return inner, outer
         axes = self.vectors[:, -count:] / self.values[-count:].sqrt()
-        own = self._applied(problem.train, axes)
+        own = multiply_columns(problem.train, self.points, axes)
         mean = own[self.points].mean(0)
         own -= mean
         spread = inner[self.points].double().square().sum() / own[self.points].square().sum()
         factor = weight * float(spread.sqrt())
         if not np.isfinite(factor):
             return inner, outer
-        other = own if problem.same else self._applied(problem.cross, axes) - mean
-        return _beside(inner, factor * own), _beside(outer, factor * other)
-
-
-def _beside(targets: Tensor, components: Tensor) -> Tensor:
-    return torch.cat([targets, components.to(targets)], 1)
+        other = own
+        if not problem.same:
+            other = multiply_columns(problem.cross, self.points, axes) - mean
+        pairs = ((inner, own), (outer, other))
+        first, second = (torch.cat([aims, (factor * one).to(aims)], 1) for aims, one in pairs)
+        return first, second

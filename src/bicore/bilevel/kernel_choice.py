@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.regularisation import EXPONENTS
+from bicore.bilevel.regularisation import EXPONENTS, predict_from_subsets
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, summable
 from bicore.errors import InputError, unknown_name
@@ -364,17 +364,11 @@ class _Fits:
     def error(self, place: int) -> float:
         """Error on the held-out points with the ρ at this place on the grid."""
         if place not in self.known:
-            squares = (self._predict(place) - self.others).square().sum(-1)
+            rho = self.scale * 10.0 ** EXPONENTS[place]
+            found = predict_from_subsets(self.squares, self.crosses, self.aims, rho)
+            squares = (found - self.others).square().sum(-1)
             self.known[place] = float((self.shares * squares).sum())
         return self.known[place]
-
-    def _predict(self, place: int) -> Tensor:
-        matrix = self.squares.clone()
-        matrix.diagonal(dim1=1, dim2=2).add_(self.scale * 10.0 ** EXPONENTS[place])
-        factors, failed = torch.linalg.cholesky_ex(matrix)
-        if failed.any():
-            return torch.full_like(self.others, torch.inf)
-        return self.crosses @ torch.cholesky_solve(self.aims, factors)
 
     def smallest_error(self) -> float:
         """Walk down the grid of ρ to the smallest error."""

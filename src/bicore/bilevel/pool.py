@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.posterior import exact_gain
+from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.picking import TIE
 from bicore.runtime.clock import checkpoint
 
@@ -77,7 +77,7 @@ class Removals:
     """The effect of removing each chosen point, from the diagonals of Q and UᵀDU, α and UᵀDr.
 
     When point i leaves, K' grows by u uᵀ/q with u the column of U and q = Q_ii, and r by u α_iᵀ/q.
-    The gain of every other point after that is :func:`bicore.bilevel.posterior.exact_gain`.
+    The gain of every other point after that is :func:`bicore.numerics.linear_algebra.exact_gain`.
     """
 
     def __init__(self, own: Any, spread: Any, alpha: Any, pulled: Any, rho: float) -> None:
@@ -86,15 +86,16 @@ class Removals:
         self.spread = spread
         step = alpha * self.inverse[:, None]
         turn = (pulled + spread[:, None] * step) * self.inverse[:, None]
-        self.size = (step * step).sum(1)
-        self.skew = (step * turn).sum(1)
+        self.size = row_products(step, step)
+        self.skew = row_products(step, turn)
         #: Increase of the objective when a point leaves.
-        self.costs = 2 * (pulled * step).sum(1) + spread * self.size
+        slopes, squares = 2 * row_products(pulled, alpha), row_products(alpha, alpha)
+        self.costs = -exact_gain(slopes, spread, squares, -own)
         self.step = step.T
         self.turn = turn.T
 
     def swap_gains(self, others: Others) -> Any:
-        """Decrease of the objective for every pair of another point (row) and a chosen one."""
+        """Compute how far G falls for every pair of another point (row) and a chosen one."""
         on_device = isinstance(others.back, Tensor)
         result = torch.empty_like(others.back) if on_device else np.empty_like(others.back)
         pairs = DEVICE_PAIRS if on_device else PAIRS
@@ -106,7 +107,7 @@ class Removals:
         return result
 
     def _block(self, some: Others) -> Any:
-        """One block of pairs, in as few passes over it as there are terms."""
+        """Compute a block of pairs, in as few passes over it as there are terms."""
         back, image = some.back, some.image
         along = some.residual @ self.step
         # ⟨K'Dr, r⟩ once the point is gone
@@ -114,13 +115,13 @@ class Removals:
         agreement += some.pull @ self.step
         agreement += some.residual @ self.turn
         agreement *= back
-        agreement += (some.pull * some.residual).sum(1)[:, None]
+        agreement += row_products(some.pull, some.residual)[:, None]
         moved = back * self.size
         moved += along
         # ‖r‖²
         along += moved
         along *= back
-        along += (some.residual * some.residual).sum(1)[:, None]
+        along += row_products(some.residual, some.residual)[:, None]
         moved *= image
         agreement += moved
         # (K'DK')_kk
@@ -169,39 +170,39 @@ class PoolState:
         rho: float,
         capacity: int,
     ) -> PoolState:
-        """A pool of which no point is chosen yet, and at most ``capacity`` will be."""
+        """Return a pool without chosen points, of which there will be at most ``capacity``."""
         back = kernel.new_zeros(len(kernel), capacity)
         tables = (residual, pull, kernel.diagonal(), moment.diagonal(), back, back)
         others = Others(*map(copy_rows, tables))
         return cls(points, plain(kernel), plain(moment), rho, others)
 
     def best(self, ranks: list[int], exact: bool = True) -> int:
-        """The row of the largest gain, or gradient; of equal ones that of the lowest rank."""
+        """Return the row of the largest gain, or gradient; ties go to the lowest rank."""
         some = slice(self.size, None)
         residual = self.residual[some]
-        worth = (self.pull[some] * residual).sum(1)
+        worth = row_products(self.pull[some], residual)
         if exact:
-            norm = (residual * residual).sum(1)
-            worth = exact_gain(worth, self.energy[some], norm, self.rho + self.variance[some])
+            norm = row_products(residual, residual)
+            worth = exact_gain(2 * worth, self.energy[some], norm, self.rho + self.variance[some])
         best = float(worth.max())
         (tied,) = where(worth >= best - TIE * abs(best))
         rows = (self.size + tied).tolist()
         return min(rows, key=lambda row: ranks[self.points[row]], default=self.size)
 
     def removals(self) -> Removals:
-        """The effect of removing each chosen point."""
+        """Return the effect of removing each chosen point."""
         chosen = slice(0, self.size)
         own = -self.back[chosen, chosen].diagonal()
         spread = self.image[chosen, chosen].diagonal()
         return Removals(own, spread, self.residual[chosen], self.pull[chosen], self.rho)
 
     def others(self) -> Others:
-        """The rows that are not chosen."""
+        """Return the rows that are not chosen."""
         parts = (self.residual, self.pull, self.variance, self.energy, self.back, self.image)
         return Others(*(part[self.size :] for part in parts))
 
     def add(self, row: int) -> None:
-        """Let the point of this row join; the rows are exchanged so that it is the last chosen."""
+        """Let the point of this row join; rows are exchanged so that it is the last chosen."""
         self._join(self.size, row)
         self._exchange(self.size, row, (self.kernel, self.moment, self.moment.T))
         self.size += 1
@@ -228,28 +229,25 @@ class PoolState:
         self.points[one], self.points[other] = self.points[other], self.points[one]
 
     def _leave(self, place: int) -> None:
-        """The point at this place becomes one of the others."""
-        line = -self.back[place]
-        spread = 1 * self.image[place]
+        """Make the point at this place one of the others."""
+        line, spread = 1 * self.back[place], 1 * self.image[place]
         alpha = 1 * self.residual[place]
-        own = float(line[place])
+        own = -float(line[place])
         size = float(spread[place]) / own
         pulled = self.pull[place] + alpha * size
-        spread -= line * size
+        spread += line * size
         column = self.back[:, place] / own
         image = self.image[:, place] / own
         self.energy += column * (2 * own * image + own * size * column)
         self.variance += own * column * column
-        self._step(column, image, alpha, pulled, -line, spread)
-        # its own row, of which that left nothing
-        self._write(place, -line, spread, alpha, pulled, own)
+        self._sweep(place, own, (column, image), line, spread, alpha, pulled)
         self.variance[place] = 1 / own - self.rho
         self.energy[place] = size / own
         self.back[:, place] = 0
         self.image[:, place] = 0
 
     def _join(self, place: int, row: int) -> None:
-        """The point of this row joins at the empty place."""
+        """Let the point of this row join at the empty place."""
         column, image = self._column(place, row)
         own = self.rho + max(float(column[row]), 0.0)
         size = max(float(image[row]), 0.0) / own
@@ -264,12 +262,13 @@ class PoolState:
         self.variance -= own * column * column
         self.energy *= self.energy > 0
         self.variance *= self.variance > 0
-        self._step(column, image, residual, pulled, line, spread)
-        self._write(row, line, spread, residual, pulled, own)
+        self._sweep(row, own, (column, image), line, spread, residual, pulled)
 
     def _column(self, place: int, row: int) -> tuple[Any, Any]:
-        """K' and K'DK' of the point that joins with the others, and what the steps of the chosen
-        need in their rows."""
+        """Compute K' and K'DK' between the point that joins and the others.
+
+        The rows of the chosen get what their own steps need.
+        """
         chosen = slice(0, self.size)
         column = 1 * self.kernel[row]
         image = 1 * self.moment[row]
@@ -283,21 +282,27 @@ class PoolState:
         image -= self.image[:, chosen] @ own
         return column, image
 
-    def _step(
-        self, column: Any, image: Any, residual: Any, pulled: Any, line: Any, spread: Any
+    def _sweep(
+        self,
+        row: int,
+        own: float,
+        columns: tuple[Any, Any],
+        line: Any,
+        spread: Any,
+        residual: Any,
+        pulled: Any,
     ) -> None:
-        """The rank-one terms of all tables but the diagonals."""
+        """Add the rank-one terms of all tables but the diagonals.
+
+        The row of the point itself, which changes sides, is written anew.
+        """
+        column, image = columns
         add_outer(self.residual, column, residual)
         add_outer(self.pull, column, pulled)
         add_outer(self.pull, image, residual)
         add_outer(self.back, column, line)
         add_outer(self.image, column, spread)
         add_outer(self.image, image, line)
-
-    def _write(
-        self, row: int, line: Any, spread: Any, residual: Any, pulled: Any, own: float
-    ) -> None:
-        """The row of a point that changed sides."""
         self.back[row] = line / own
         self.image[row] = spread / own
         self.residual[row] = residual / own

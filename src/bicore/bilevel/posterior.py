@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,12 +39,6 @@ TOGETHER = 64
 PASSES_A_POINT = 0.2
 #: Columns that are held, as a multiple of that; those with the worst scores are forgotten first.
 HELD = 4
-
-
-def exact_gain(agreement: Any, energy: Any, norm: Any, divisor: Any) -> Any:
-    """2⟨(K'Dr)_k, r_k⟩/d_k − (K'DK')_kk ‖r_k‖²/d_k²: by how much G falls when a point joins with
-    weight 1, d_k = ρ + K'_kk. For tensors and arrays alike."""
-    return 2 * agreement / divisor - energy * norm / divisor**2
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:

@@ -1,16 +1,14 @@
-"""``inner_reg="auto"``: the ρ under which small random subsets of the training data predict the
-rest best.
+"""``inner_reg="auto"``: the ρ under which small random subsets of the data predict the rest best.
 
 The rule uses the training data alone and does not depend on the coreset size, so that prefixes stay
 nested:
 
-1. Draw three random subsets of min(100, n/2) points. 2. For ρ on a decade grid from 10 down to 1e-5
-times the mean of the kernel's diagonal, fit each subset (warm-started) and
-   average the outer objective and its derivative in log ρ, which the implicit gradient gives for
-   free.
+1. Draw three random subsets of min(100, n/2) points.
+2. For ρ on a decade grid from 10 down to 1e-5 times the mean of the kernel's diagonal, fit each
+   subset (warm-started) and average the outer objective and its derivative in log ρ, which the
+   implicit gradient gives for free.
 3. Join the grid by the cubics that have these values and slopes, and take the largest ρ whose
-objective lies within 1% of
-   the lowest: equal in quality, better conditioned.
+   objective lies within 1% of the lowest: equal in quality, better conditioned.
 """
 
 from __future__ import annotations
@@ -19,6 +17,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.problem import Constant, Known, Learned, Problem, Regulariser
@@ -45,19 +45,15 @@ class Automatic(Regulariser):
     def resolve(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
         scale = float(problem.train.diagonal().double().mean()) or 1.0
         size = min(SUBSET_SIZE, max(1, len(eligible) // 2))
-        values = np.zeros(len(EXPONENTS))
-        slopes = np.zeros(len(EXPONENTS))
         rng = np.random.default_rng((seed, 0x5EED))
-        usable = len(EXPONENTS)
+        usable, found = len(EXPONENTS), []
         for _ in range(SUBSETS):
             subset = np.sort(rng.choice(eligible, size, replace=False)).tolist()
-            found = _along_the_grid(problem, subset, solvers, scale, usable)
-            usable = len(found)
-            for place, (value, slope) in enumerate(found):
-                values[place] += value / SUBSETS
-                slopes[place] += slope / SUBSETS
+            found.append(_along_the_grid(problem, subset, solvers, scale, usable))
+            usable = len(found[-1])
+        values, slopes = np.mean([one[:usable] for one in found], axis=0).T
         places = np.array(EXPONENTS[:usable], dtype=float)
-        return Constant(scale * 10.0 ** _largest_good(places, values[:usable], slopes[:usable]))
+        return Constant(scale * 10.0 ** _largest_good(places, values, slopes))
 
 
 @dataclass(frozen=True)
@@ -80,11 +76,22 @@ class RelativeToKernel(Regulariser):
         return Constant(self.relative.rho(float(problem.train.diagonal().double().mean())))
 
 
+def predict_from_subsets(squares: Tensor, crosses: Tensor, aims: Tensor, rho: float) -> Tensor:
+    """Predict by ridge regressions on several subsets; infinity if a matrix is singular."""
+    matrix = squares.clone()
+    matrix.diagonal(dim1=1, dim2=2).add_(rho)
+    factors, failed = torch.linalg.cholesky_ex(matrix)
+    found = crosses @ torch.cholesky_solve(aims, factors)
+    return found.fill_(torch.inf) if failed.any() else found
+
+
 def _along_the_grid(
     problem: Problem, subset: list[int], solvers: Solvers, scale: float, usable: int
 ) -> list[tuple[float, float]]:
-    """G of the subset and its derivative in log₁₀ ρ for every ρ of the grid, warm-started; it ends
-    before a ρ that is too small for this precision to solve the problem with."""
+    """Compute G of the subset and its derivative in log₁₀ ρ for every ρ of the grid.
+
+    It ends before a ρ that is too small for this precision to solve the problem with.
+    """
     engine = ImplicitEngine(problem, len(subset), solvers)
     found: list[tuple[float, float]] = []
     for exponent in EXPONENTS[:usable]:
@@ -105,21 +112,15 @@ def _along_the_grid(
 
 
 def _largest_good(places: Array, values: Array, slopes: Array) -> float:
-    """The largest place where the piecewise cubic through values and slopes is within ``SLACK`` of
-    its minimum."""
-    fine = [places[:1]]
-    curve = [values[:1]]
-    share = np.linspace(0, 1, 51)
-    for left in range(len(places) - 1):
-        width = places[left + 1] - places[left]
-        fine.append(places[left] + share * width)
-        curve.append(
-            (1 + 2 * share) * (1 - share) ** 2 * values[left]
-            + share * (1 - share) ** 2 * width * slopes[left]
-            + share**2 * (3 - 2 * share) * values[left + 1]
-            + share**2 * (share - 1) * width * slopes[left + 1]
-        )
-    heights = np.concatenate(curve)
-    lowest = heights.min()
-    good = heights <= lowest + SLACK * abs(lowest)
-    return float(np.concatenate(fine)[good].max())
+    """Return the largest place where the piecewise cubic is within ``SLACK`` of its minimum."""
+    share = np.linspace(0, 1, 51)[:, None]
+    width = np.diff(places)
+    curve = (
+        (1 + 2 * share) * (1 - share) ** 2 * values[:-1]
+        + share * (1 - share) ** 2 * width * slopes[:-1]
+        + share**2 * (3 - 2 * share) * values[1:]
+        + share**2 * (share - 1) * width * slopes[1:]
+    )
+    heights = np.append(curve, values[0])
+    good = heights <= heights.min() + SLACK * abs(heights.min())
+    return float(np.append(places[:-1] + share * width, places[0])[good].max())

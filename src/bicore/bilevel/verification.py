@@ -7,7 +7,7 @@ If the objectives differ, the answer is kept: its status, a note and a warning s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from bicore.bilevel.solvers.linear import Adaptive
 from bicore.coreset import Coreset, mark_unverified
 from bicore.data import Array
 from bicore.errors import NumericalError
-from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
+from bicore.kernels.operators import KernelOperator, multiply_columns, square_among
 from bicore.numerics.linear_algebra import cholesky_factor
 from bicore.runtime.clock import unhurried
 
@@ -96,15 +96,9 @@ def refit_objective(
     index = torch.from_numpy(np.asarray(points, dtype=np.int64)[counted]).to(device)
     if not len(index):
         return _empty_objective(problem)
-    kernel = _PointKernel(problem, index)
-    alpha = _fit(problem, kernel.gram, index, torch.from_numpy(every[counted]).to(device))
-    return _objective_of(problem, kernel.predict(alpha))
-
-
-def split_rows(rows: Tensor) -> Iterator[Tensor]:
-    """Yield a matrix in float64, a block of rows at a time."""
-    height = max(1, BLOCK_BYTES // (8 * max(rows.shape[1], 1)))
-    return (block.double() for block in torch.split(rows, height))
+    gram = square_among(problem.train, index)
+    alpha = _fit(problem, gram, index, torch.from_numpy(every[counted]).to(device))
+    return _objective_of(problem, multiply_columns(problem.cross, index, alpha))
 
 
 def _agree(reported: float, objective: float, problem: Problem) -> bool:
@@ -143,49 +137,3 @@ def _fit(problem: Problem, gram: Tensor, index: Tensor, weights: Tensor) -> Tens
     residual = inner.residual(alpha, predictions)[0]
     step = Adaptive().solve(inner.system(predictions), -residual, STEP_RESIDUAL).z
     return (alpha + step).to(gram.device)
-
-
-class _PointKernel:
-    """K_SS and products with K[outer, S] of the chosen points S, in float64."""
-
-    def __init__(self, problem: Problem, index: Tensor) -> None:
-        self._cross = problem.cross
-        self._index = index
-        self._outer_features: Tensor | None = None
-        self._columns: Tensor | None = None
-        own, other = problem.train.feature_rows, problem.cross.feature_rows
-        if own is not None and other is not None:
-            self._outer_features, self._features = other[0], own[1][index].double()
-            self.gram = self._features @ self._features.T
-            return
-        if problem.cross.shape[0] * len(index) * 8 <= BLOCK_BYTES:
-            self._columns = problem.cross.columns(index).double()
-        if problem.same and self._columns is not None:
-            self.gram = self._columns[index]
-            return
-        held = problem.train.matrix
-        if held is not None:
-            self.gram = held[index][:, index].double()
-        else:
-            pieces = (columns[index] for columns, _ in _split_columns(problem.train, index))
-            self.gram = torch.cat(list(pieces), 1)
-
-    def predict(self, alpha: Tensor) -> Tensor:
-        """K[outer, S] α."""
-        if self._outer_features is not None:
-            coefficients = self._features.T @ alpha
-            return torch.cat([block @ coefficients for block in split_rows(self._outer_features)])
-        if self._columns is not None:
-            return self._columns @ alpha
-        total = alpha.new_zeros((self._cross.shape[0], alpha.shape[1]))
-        for columns, part in _split_columns(self._cross, self._index):
-            total += columns @ alpha[part]
-        return total
-
-
-def _split_columns(operator: KernelOperator, index: Tensor) -> Iterator[tuple[Tensor, slice]]:
-    """Yield blocks of columns in float64 with their places among the points."""
-    first = 0
-    for part in parts(index, BLOCK_BYTES // (8 * operator.shape[0])):
-        yield operator.columns(part).double(), slice(first, first + len(part))
-        first += len(part)

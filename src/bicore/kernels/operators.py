@@ -43,16 +43,22 @@ def parts(index: Tensor, size: int) -> Iterator[Tensor]:
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
 
-    #: Whether columns and products come from memory, and nothing is computed again.
+    #: Columns and products come from memory: nothing is computed again, no word goes to the host.
     stored: ClassVar[bool] = False
-    #: Bytes within the memory limit that may hold what saves passes over the matrix.
-    spare: int = 0
-    #: The whole matrix, if it is held.
-    matrix: Tensor | None = None
+
+    @property
+    def spare(self) -> int:
+        """Bytes within the memory limit that may hold what saves passes over the matrix."""
+        return 0
+
+    @property
+    def matrix(self) -> Tensor | None:
+        """The whole matrix where it is held."""
+        return None
 
     @property
     def feature_rows(self) -> tuple[Tensor, Tensor] | None:
-        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ, if they are held."""
+        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ where they are held."""
         return None
 
     @property
@@ -66,6 +72,10 @@ class KernelOperator(ABC):
         """An empty tensor of the operator's dtype and device."""
 
     @abstractmethod
+    def matmul(self, right: Tensor) -> Tensor:
+        """K @ right."""
+
+    @abstractmethod
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         """Kᵀ @ right, or only the rows of it that belong to ``columns``."""
 
@@ -77,15 +87,9 @@ class KernelOperator(ABC):
     def diagonal(self) -> Tensor:
         """The diagonal of a square operator."""
 
+    @abstractmethod
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         """Σ_j weights_j K_jk² for every column k."""
-        rows, columns = self.shape
-        total = weights.new_zeros(columns, dtype=torch.float64)
-        every = torch.arange(columns, device=weights.device)
-        for part in parts(every, BLOCK_BYTES // (16 * rows)):
-            squares = weights[:, None] * self.columns(part).square()
-            total[part] = squares.sum(0, dtype=torch.float64)
-        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +98,17 @@ class Gram(KernelOperator):
 
     matrix: Tensor
     symmetric: bool = False
-    spare: int = 0
+    #: Bytes within the memory limit that may hold products of it.
+    room: int = 0
     stored = True
+
+    @property
+    def spare(self) -> int:
+        return self.room
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -104,6 +117,9 @@ class Gram(KernelOperator):
     @property
     def like(self) -> Tensor:
         return self.matrix.new_empty(0)
+
+    def matmul(self, right: Tensor) -> Tensor:
+        return row_by_row(self.matrix, right)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         if not self.symmetric:
@@ -156,6 +172,9 @@ class Features(KernelOperator):
     def like(self) -> Tensor:
         return self.rows.new_empty(0)
 
+    def matmul(self, right: Tensor) -> Tensor:
+        return row_by_row(self.rows, summed_over_rows(self.cols, right))
+
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         cols = self.cols if columns is None else self.cols[columns]
         return row_by_row(cols, summed_over_rows(self.rows, right))
@@ -186,12 +205,17 @@ class OuterProducts(KernelOperator):
     def like(self) -> Tensor:
         return self.left.new_empty(0)
 
+    def matmul(self, right: Tensor) -> Tensor:
+        def times(column: Tensor) -> Tensor:
+            return ((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(
+                1
+            )
+
+        columns = right.reshape(len(right), -1).T
+        return torch.stack([times(column) for column in columns], 1).reshape(right.shape)
+
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        found = [
-            (self.left @ (self.left.T @ (column[:, None] * self.right)) * self.right).sum(1)
-            for column in right.reshape(len(right), -1).T
-        ]
-        result = torch.stack(found, 1).reshape(right.shape)
+        result = self.matmul(right)
         return result if columns is None else result[columns]
 
     def columns(self, index: Tensor) -> Tensor:
@@ -199,6 +223,14 @@ class OuterProducts(KernelOperator):
 
     def diagonal(self) -> Tensor:
         return self.left.square().sum(1) * self.right.square().sum(1)
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        total = weights.new_zeros(len(self.left), dtype=torch.float64)
+        everything = torch.arange(len(self.left), device=self.left.device)
+        for part in parts(everything, BLOCK_BYTES // (16 * len(self.left))):
+            squares = weights[:, None] * self.columns(part).square()
+            total[part] = squares.sum(0, dtype=torch.float64)
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +246,12 @@ class Blocked(KernelOperator):
     col_points: Tensor
     block: int
     device: torch.device = CPU
-    spare: int = 0
+    #: Bytes that may hold what saves passes.
+    room: int = 0
+
+    @property
+    def spare(self) -> int:
+        return self.room
 
     @property
     def square(self) -> bool:
@@ -243,6 +280,14 @@ class Blocked(KernelOperator):
                     checkpoint(done / total)
                     done += self.block**2
                     yield rows, cols, self.kernel.evaluate(above, columns[cols].to(self.device))
+
+    def matmul(self, right: Tensor) -> Tensor:
+        if self.square:
+            return self.transposed_matmul(right)
+        result = right.new_zeros(self.shape[0], *right.shape[1:])
+        for rows, cols, part in self._tiles(self.col_points):
+            result[rows] += part @ right[cols]
+        return result
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         half = self.square and columns is None
@@ -310,13 +355,52 @@ class SomeRows(KernelOperator):
     def like(self) -> Tensor:
         return self.whole.like
 
+    def matmul(self, right: Tensor) -> Tensor:
+        return self.whole.matmul(right)[self.rows]
+
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        spread = right.new_zeros(self.whole.shape[0], *right.shape[1:])
-        spread[self.rows] = right
-        return self.whole.transposed_matmul(spread, columns)
+        return self.whole.transposed_matmul(self._spread(right), columns)
 
     def columns(self, index: Tensor) -> Tensor:
         return self.whole.columns(index)[self.rows]
 
     def diagonal(self) -> Tensor:
         return self.whole.diagonal()[self.rows]
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        return self.whole.weighted_column_norms(self._spread(weights))
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """Zero in the rows that are left out."""
+        result = values.new_zeros(self.whole.shape[0], *values.shape[1:])
+        result[self.rows] = values
+        return result
+
+
+def split_rows(rows: Tensor) -> Iterator[Tensor]:
+    """Yield a matrix in float64, a block of rows at a time."""
+    height = BLOCK_BYTES // (8 * max(rows.shape[1], 1))
+    return (rows[part].double() for part in slices(len(rows), height))
+
+
+def multiply_columns(operator: KernelOperator, index: Tensor, right: Tensor) -> Tensor:
+    """Compute K[:, index] @ right in float64, some columns at a time."""
+    features = operator.feature_rows
+    if features is not None:
+        inside = features[1][index].double().T @ right
+        return torch.cat([block @ inside for block in split_rows(features[0])])
+    total = right.new_zeros(operator.shape[0], right.shape[1])
+    for part in slices(len(index), BLOCK_BYTES // (8 * operator.shape[0])):
+        total.addmm_(operator.columns(index[part]).double(), right[part])
+    return total
+
+
+def square_among(operator: KernelOperator, index: Tensor) -> Tensor:
+    """Compute K[index, index] of a square operator in float64."""
+    features = operator.feature_rows
+    if features is not None:
+        return features[0][index].double() @ features[1][index].double().T
+    square = SomeRows.of(operator, index).columns(index).double()
+    # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+    square.diagonal().copy_(operator.diagonal()[index])
+    return square

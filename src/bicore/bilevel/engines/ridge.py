@@ -28,7 +28,6 @@ from bicore.bilevel.posterior import (
     MomentPosterior,
     Posterior,
     check_variance,
-    exact_gain,
     posterior_of,
     rounding_allowed,
     smallest_regulariser,
@@ -36,7 +35,7 @@ from bicore.bilevel.posterior import (
 )
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
-from bicore.numerics.linear_algebra import cholesky_factor, row_products
+from bicore.numerics.linear_algebra import cholesky_factor, exact_gain, row_products
 from bicore.picking import ranks_of
 
 #: Entries of the kernel matrices up to which the dense form is used.
@@ -81,10 +80,14 @@ class SquaredErrorEngine(ListedEngine):
         self.extend(points)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        def some(values: Any) -> Any:
-            return values if columns is None else values[columns]
-
         self.check_offer(what)
+        index: Any = columns
+        if columns is not None and not isinstance(self.residual, Tensor):
+            index = columns.numpy()
+
+        def some(values: Any) -> Any:
+            return values if index is None else values[index]
+
         residual = some(self.residual)
         if what is Quantity.LOSS:
             return torch.as_tensor(row_products(residual, residual))
@@ -96,7 +99,7 @@ class SquaredErrorEngine(ListedEngine):
             found *= -2 / self.rho
         else:
             norm, divisor = row_products(residual, residual), self.rho + some(self.variance)
-            found = exact_gain(found, some(self._energy()), norm, divisor)
+            found = exact_gain(2 * found, some(self._energy()), norm, divisor)
         return torch.as_tensor(found)
 
     def _outer_error(self) -> Any:

@@ -38,7 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
-from bicore.bilevel.verification import TOLERANCE, split_rows, suggest_fix
+from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.coreset import Status
 from bicore.data import Array
 from bicore.errors import (
@@ -49,7 +49,7 @@ from bicore.errors import (
     check_number,
     unknown_name,
 )
-from bicore.kernels.operators import Features, Gram, KernelOperator
+from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import OverSpace
 from bicore.numerics.descent import capped, enough, lengths, spectral_length
