@@ -197,7 +197,7 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    options = _given(select, locals())
+    options = given_options(select, locals())
     runtime = runtime or Runtime()
     if isinstance(model, str):
         options, model = options_for_model(model, method, options), None
@@ -326,7 +326,7 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    options = options_for_model(model, method, _given(estimate, locals()))
+    options = options_for_model(model, method, given_options(estimate, locals()))
     runtime = runtime or Runtime()
     parts = _in_parts(x, y, sample_weight, outer, options)
     if parts is not None and parts.in_passes:
@@ -397,7 +397,8 @@ def reweight(
     >>> found.objective <= found.details["start_objective"]
     True
     """
-    selector = cast(BilevelSelector, build_selector("bilevel", **_given(reweight, locals())))
+    options = given_options(reweight, locals())
+    selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
     more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
     return selector.reweight(data, indices, start=start, **more)
@@ -460,7 +461,8 @@ def influence(
     >>> bicore.influence(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1).shape
     (50,)
     """
-    selector = cast(BilevelSelector, build_selector("bilevel", **_given(influence, locals())))
+    options = given_options(influence, locals())
+    selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
     more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
     return selector.influence(data, coreset, **more)
@@ -541,12 +543,13 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
-def _given(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a call that differ from their defaults."""
+def given_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of ``select`` in a call that differ from their defaults."""
+    options = set(inspect.signature(select).parameters) - OWN
     return {
         name: values[name]
         for name, one in inspect.signature(function).parameters.items()
-        if name not in OWN and not is_same(values[name], one.default)
+        if name in options and not is_same(values[name], one.default)
     }
 
 

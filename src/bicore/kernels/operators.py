@@ -43,22 +43,16 @@ def parts(index: Tensor, size: int) -> Iterator[Tensor]:
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
 
-    #: Columns and products come from memory: nothing is computed again, no word goes to the host.
+    #: Whether columns and products come from memory, and nothing is computed again.
     stored: ClassVar[bool] = False
-
-    @property
-    def spare(self) -> int:
-        """Bytes within the memory limit that may hold what saves passes over the matrix."""
-        return 0
-
-    @property
-    def matrix(self) -> Tensor | None:
-        """The whole matrix where it is held."""
-        return None
+    #: Bytes within the memory limit that may hold what saves passes over the matrix.
+    spare: int = 0
+    #: The whole matrix, if it is held.
+    matrix: Tensor | None = None
 
     @property
     def feature_rows(self) -> tuple[Tensor, Tensor] | None:
-        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ where they are held."""
+        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ, if they are held."""
         return None
 
     @property
@@ -72,10 +66,6 @@ class KernelOperator(ABC):
         """An empty tensor of the operator's dtype and device."""
 
     @abstractmethod
-    def matmul(self, right: Tensor) -> Tensor:
-        """K @ right."""
-
-    @abstractmethod
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         """Kᵀ @ right, or only the rows of it that belong to ``columns``."""
 
@@ -87,9 +77,15 @@ class KernelOperator(ABC):
     def diagonal(self) -> Tensor:
         """The diagonal of a square operator."""
 
-    @abstractmethod
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         """Σ_j weights_j K_jk² for every column k."""
+        rows, columns = self.shape
+        total = weights.new_zeros(columns, dtype=torch.float64)
+        every = torch.arange(columns, device=weights.device)
+        for part in parts(every, BLOCK_BYTES // (16 * rows)):
+            squares = weights[:, None] * self.columns(part).square()
+            total[part] = squares.sum(0, dtype=torch.float64)
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,17 +94,8 @@ class Gram(KernelOperator):
 
     matrix: Tensor
     symmetric: bool = False
-    #: Bytes within the memory limit that may hold products of it.
-    room: int = 0
+    spare: int = 0
     stored = True
-
-    @property
-    def spare(self) -> int:
-        return self.room
-
-    @property
-    def matrix(self) -> Tensor:
-        return self.matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -117,9 +104,6 @@ class Gram(KernelOperator):
     @property
     def like(self) -> Tensor:
         return self.matrix.new_empty(0)
-
-    def matmul(self, right: Tensor) -> Tensor:
-        return row_by_row(self.matrix, right)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         if not self.symmetric:
@@ -172,9 +156,6 @@ class Features(KernelOperator):
     def like(self) -> Tensor:
         return self.rows.new_empty(0)
 
-    def matmul(self, right: Tensor) -> Tensor:
-        return row_by_row(self.rows, summed_over_rows(self.cols, right))
-
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         cols = self.cols if columns is None else self.cols[columns]
         return row_by_row(cols, summed_over_rows(self.rows, right))
@@ -205,17 +186,12 @@ class OuterProducts(KernelOperator):
     def like(self) -> Tensor:
         return self.left.new_empty(0)
 
-    def matmul(self, right: Tensor) -> Tensor:
-        def times(column: Tensor) -> Tensor:
-            return ((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(
-                1
-            )
-
-        columns = right.reshape(len(right), -1).T
-        return torch.stack([times(column) for column in columns], 1).reshape(right.shape)
-
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        result = self.matmul(right)
+        found = [
+            (self.left @ (self.left.T @ (column[:, None] * self.right)) * self.right).sum(1)
+            for column in right.reshape(len(right), -1).T
+        ]
+        result = torch.stack(found, 1).reshape(right.shape)
         return result if columns is None else result[columns]
 
     def columns(self, index: Tensor) -> Tensor:
@@ -223,14 +199,6 @@ class OuterProducts(KernelOperator):
 
     def diagonal(self) -> Tensor:
         return self.left.square().sum(1) * self.right.square().sum(1)
-
-    def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        total = weights.new_zeros(len(self.left), dtype=torch.float64)
-        everything = torch.arange(len(self.left), device=self.left.device)
-        for part in parts(everything, BLOCK_BYTES // (16 * len(self.left))):
-            squares = weights[:, None] * self.columns(part).square()
-            total[part] = squares.sum(0, dtype=torch.float64)
-        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,12 +214,7 @@ class Blocked(KernelOperator):
     col_points: Tensor
     block: int
     device: torch.device = CPU
-    #: Bytes that may hold what saves passes.
-    room: int = 0
-
-    @property
-    def spare(self) -> int:
-        return self.room
+    spare: int = 0
 
     @property
     def square(self) -> bool:
@@ -280,14 +243,6 @@ class Blocked(KernelOperator):
                     checkpoint(done / total)
                     done += self.block**2
                     yield rows, cols, self.kernel.evaluate(above, columns[cols].to(self.device))
-
-    def matmul(self, right: Tensor) -> Tensor:
-        if self.square:
-            return self.transposed_matmul(right)
-        result = right.new_zeros(self.shape[0], *right.shape[1:])
-        for rows, cols, part in self._tiles(self.col_points):
-            result[rows] += part @ right[cols]
-        return result
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         half = self.square and columns is None
@@ -355,26 +310,16 @@ class SomeRows(KernelOperator):
     def like(self) -> Tensor:
         return self.whole.like
 
-    def matmul(self, right: Tensor) -> Tensor:
-        return self.whole.matmul(right)[self.rows]
-
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        return self.whole.transposed_matmul(self._spread(right), columns)
+        spread = right.new_zeros(self.whole.shape[0], *right.shape[1:])
+        spread[self.rows] = right
+        return self.whole.transposed_matmul(spread, columns)
 
     def columns(self, index: Tensor) -> Tensor:
         return self.whole.columns(index)[self.rows]
 
     def diagonal(self) -> Tensor:
         return self.whole.diagonal()[self.rows]
-
-    def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        return self.whole.weighted_column_norms(self._spread(weights))
-
-    def _spread(self, values: Tensor) -> Tensor:
-        """Zero in the rows that are left out."""
-        result = values.new_zeros(self.whole.shape[0], *values.shape[1:])
-        result[self.rows] = values
-        return result
 
 
 def split_rows(rows: Tensor) -> Iterator[Tensor]:
