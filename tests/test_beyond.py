@@ -347,7 +347,7 @@ def test_a_size_is_found_for_what_needs_no_labels_too():
     found = select(x, size="auto", tolerance=0.5, **options)
     assert found.indices.tolist() == select(x, size=len(found), **options).indices.tolist()
     assert "held-out points" in found.provenance.notes[0]
-    with pytest.raises(InputError, match=r"tolerance=0.5 goes with size='auto'"):
+    with pytest.raises(InputError, match="tolerance"):
         select(x, size=3, tolerance=0.5, **options)
     with pytest.raises(InputError, match="size='auto'"):
         select(x, size="auto", method="uniform")
