@@ -201,7 +201,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
         def fails(*given, failure=failure):
             raise failure
 
-        monkeypatch.setattr(base, "greedy_order", fails)
+        monkeypatch.setattr(base, "restrict_problem", fails)
         limited = Context(runtime=Runtime(max_seconds=1e6))
         part = bilevel(strategy="exchange").select(data, SIZE, **limited.keywords)
         assert part.status is status

@@ -1,4 +1,4 @@
-"""The answer: which points, in which order, with which weights, and how they were found."""
+"""The answer of a selection: points in order, their weights, and how they were found."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Provenance:
-    """What produced a coreset, typed: the part of its story that code may rely on."""
+    """How a coreset was selected, in typed fields that code may rely on."""
 
     method: str = ""
     rows: int | None = None
@@ -75,7 +75,7 @@ class Provenance:
 
     @property
     def selection_seconds(self) -> float:
-        """What choosing took, once everything was prepared."""
+        """Seconds of the search, without the preparation."""
         return self.seconds - self.preparation_seconds
 
     def same_configuration(self, other: Provenance) -> bool:
@@ -90,31 +90,29 @@ class Provenance:
         """Read the fields of a file; names of later versions are ignored."""
         known: dict[str, Any] = {}
         for one in fields(cls):
-            value = known[one.name] = stored.get(one.name, one.default)
-            if value is not None and one.name in stored:
-                _typed(one.name, value, *_JSON_TYPES[one.name])
-            elif value is None and one.default is not None:
-                raise ValueError(f"its {one.name} is missing")
-            if isinstance(value, list):
-                known[one.name] = tuple(value)
-        if any(type(note) is not str for note in known["notes"]):
-            raise ValueError("its notes are not text")
+            if one.name in stored:
+                value = stored[one.name]
+                if value is not None or one.default is not None:
+                    kind = str(one.type).partition(" ")[0].partition("[")[0]
+                    _check_type(one.name, value, *_JSON_TYPES[kind])
+                known[one.name] = tuple(value) if isinstance(value, list) else value
+        for note in known.get("notes", ()):
+            _check_type("notes", note, str)
         return cls(**known)
 
 
-#: What JSON makes of each field of a provenance; a number of NumPy's is written as text.
+#: What JSON makes of the types of a provenance; a number of NumPy's is written as text.
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("method", "fingerprint", "configuration", "task", "loss", "kernel"), (str,)),
-    **dict.fromkeys(("rows", "seed"), (int, str)),
-    **dict.fromkeys(("seconds", "preparation_seconds"), (int, float)),
-    **dict.fromkeys(("empty_objective", "inner_reg"), (int, float)),
-    **dict.fromkeys(("per_point", "automatic"), (bool,)),
-    **dict.fromkeys(("classes", "notes"), (list,)),
+    "str": (str,),
+    "int": (int, str),
+    "float": (int, float),
+    "bool": (bool,),
+    "tuple": (list,),
 }
 
 
-def _typed(name: str, value: Any, *kinds: type) -> Any:
-    """A value of a file, which has one of these types exactly: JSON knows no others."""
+def _check_type(name: str, value: Any, *kinds: type) -> Any:
+    """Return a value of a file that has one of these types exactly: JSON knows no others."""
     if type(value) not in kinds:
         raise ValueError(f"its {name} is of type {type(value).__name__}")
     return value
@@ -198,7 +196,7 @@ class Coreset:
         return iter(self.indices.tolist())
 
     def __getitem__(self, place: Any) -> Any:
-        """The row number at a place in the order of selection, or those at some."""
+        """Return the row number at a place in the order of selection, or those at some."""
         found = self.indices[place]
         return found.item() if found.ndim == 0 else found
 
@@ -220,7 +218,7 @@ class Coreset:
 
     @property
     def info(self) -> dict[str, Any]:
-        """How it was obtained, for display: the provenance and what else the method has to say.
+        """The provenance and details, for display.
 
         Returns
         -------
@@ -249,7 +247,7 @@ class Coreset:
         return -np.diff(np.concatenate([[first], self.objectives]))
 
     def prefix(self, size: int) -> Coreset:
-        """The first points, in order, with unit weights.
+        """Return the first points, in order, with unit weights.
 
         Learned weights belong to the set they were learned on, and so do its objectives.
 
@@ -285,7 +283,7 @@ class Coreset:
         )
 
     def normalised(self) -> Coreset:
-        """The same points with weights of mean 1, as learned weights enter a mean loss.
+        """Return the same points with weights of mean 1, as learned weights enter a mean loss.
 
         Returns
         -------
@@ -308,7 +306,7 @@ class Coreset:
         return replace(self, weights=scaled * (len(self) / scaled.sum()))
 
     def of(self, data: Dataset) -> Dataset:
-        """The chosen rows of some data in order of selection, with the coreset's weights.
+        """Return the chosen rows of some data in order of selection, with the coreset's weights.
 
         Parameters
         ----------
@@ -334,7 +332,7 @@ class Coreset:
         return data[self.indices].with_columns(sample_weight=self.weights)
 
     def select(self, table: Any, weight: str | None = "weight") -> Any:
-        """The chosen rows of a table in order of selection, with a column of weights.
+        """Return the chosen rows of a table in order of selection, with a column of weights.
 
         Parameters
         ----------
@@ -365,7 +363,7 @@ class Coreset:
         return rows if weight is None else frames.with_column(rows, weight, self.weights)
 
     def mask(self, n: int | None = None) -> Array:
-        """Which rows of the data are in the coreset.
+        """Return which rows of the data are in the coreset.
 
         Parameters
         ----------
@@ -396,7 +394,7 @@ class Coreset:
         return chosen
 
     def to_frame(self) -> Any:
-        """The points as a pandas frame, one row each in the order of selection.
+        """Return the points as a pandas frame, one row each in the order of selection.
 
         Returns
         -------
@@ -421,7 +419,7 @@ class Coreset:
         return pandas.DataFrame(self._columns())
 
     def _columns(self) -> dict[str, Array]:
-        """What there is to say of each point."""
+        """Return the columns of a table of the points."""
         columns = {"index": self.indices, "id": self.ids, "weight": self.weights}
         if len(self.objectives) == len(self):
             columns |= {"objective": self.objectives, "gain": self.gains}
@@ -442,7 +440,7 @@ class Coreset:
         )
 
     def _repr_html_(self) -> str:
-        """A picture of itself, for notebooks."""
+        """Draw the coreset for notebooks."""
         known = self.provenance
         total = "?" if known.rows is None else known.rows
         facts = {
@@ -469,7 +467,7 @@ class Coreset:
             raise InputError(f"{beyond}; pass the data it was made from.")
 
     def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
-        """The same coreset with more of its story.
+        """Return the same coreset with other provenance and more details.
 
         Parameters
         ----------
@@ -555,16 +553,16 @@ class Coreset:
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},
                 status=Status(head["status"]),
-                message=_typed("message", head["message"], str),
-                provenance=Provenance.read(_typed("provenance", head["provenance"], dict)),
-                details=_typed("details", head["details"], dict),
+                message=_check_type("message", head["message"], str),
+                provenance=Provenance.read(_check_type("provenance", head["provenance"], dict)),
+                details=_check_type("details", head["details"], dict),
             )
         except Exception as error:  # bytes that anybody changed make it raise anything
             raise damaged(path, writer, error) from error
 
 
 def _written(column: Array) -> list[str]:
-    """Numbers as a notebook shows them: row numbers whole."""
+    """Format numbers for a notebook: row numbers whole."""
     form = ".6g" if column.dtype.kind == "f" else "d"
     return [format(cell, form) for cell in column.tolist()]
 
@@ -596,5 +594,5 @@ def describe_early_end(status: Status, taken: int, size: int) -> str:
 
 
 def labels_in(values: Sequence[Any] | Array | None) -> tuple[Any, ...] | None:
-    """Class labels as plain values, which JSON can hold."""
+    """Return class labels as plain values, which JSON can hold."""
     return None if values is None else tuple(np.asarray(values).tolist())

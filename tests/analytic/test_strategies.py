@@ -8,12 +8,14 @@ import pytest
 
 from bicore import Dataset, InputError, Runtime
 from bicore.bilevel import PerPoint
-from bicore.bilevel.contract import Quantity, Turn
+from bicore.bilevel.contract import Demand, Quantity, Turn
+from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.pool import Removals
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import exact, refining
-from bicore.bilevel.strategies.exact import Chosen, Pool, greedy_order
+from bicore.bilevel.strategies.base import restrict_problem
+from bicore.bilevel.strategies.exact import Chosen, Pool
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
 from bicore.kernels import RBF
@@ -144,8 +146,17 @@ def test_points_are_put_into_the_order_of_exact_gains(separate):
     given = data()
     problem = problem_of(given, data(15, seed=3) if separate else None)
     points = [3, 20, 7, 11, 1, 16, 9]
-    order, objectives = greedy_order(problem, points, 2, list(range(24)))
-    assert order[:2] == [3, 20]
+    demand = Demand(7, frozenset({Quantity.GAIN}), closed_form=True)
+    engine = choose(restrict_problem(problem, np.array(points)), demand)
+    objectives = []
+    for k in range(7):
+        if k < 2:
+            engine.extend([k])
+        else:
+            free = ~np.isin(np.arange(7), engine.chosen)
+            engine.take_best(RULES["gain"](), Turn(free, np.array(points)))
+        objectives.append(engine.objective)
+    order = [points[place] for place in engine.chosen]
     left = points[2:]
     taken = points[:2]
     while left:

@@ -16,12 +16,11 @@ from bicore.bilevel.engines import choose, choose_reweighable
 from bicore.bilevel.greedy import Outcome, Plan, Run, not_refined
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.rules import Gradient
-from bicore.bilevel.strategies.exact import greedy_order
+from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
-from bicore.kernels.operators import Features, Gram, KernelOperator
+from bicore.kernels.operators import Features, Gram, KernelOperator, square_among
 from bicore.picking import Start, ranks_of
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
@@ -76,49 +75,32 @@ class Assembly:
         engine.extend(points)
         return engine
 
-    def put_in_order(self, points: Sequence[int], exact: bool) -> Status:
-        """Put the points into greedy order, the initial ones first: by exact gains or gradients.
+    def put_in_order(self, points: Sequence[int], rule: Rule) -> Status:
+        """Put the points into greedy order, the initial ones first.
 
         The run holds them if that could be finished: within the time, and a little more.
         """
         clock = self.clock.closing()
-        every = np.array(points, dtype=np.int64)
+        every, count = np.array(points, dtype=np.int64), len(points)
+        quiet = ProgressLine(False, clock, count, "ordering")
+        plan = Plan(count, self.run.plan.ids[every], np.ones(count, dtype=bool))
+        needs = frozenset({rule.quantity})
+        demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
+        fixed = list(range(self.fixed))
         try:
             with clock.running():
-                if exact:
-                    order, self.run.objectives = greedy_order(
-                        self.problem, points, self.fixed, self.ranks
-                    )
-                    self.run.indices, self.run.weights = np.array(order), np.ones(len(order))
-                    return Status.COMPLETE
-                again = self._run_among(every, clock)
-                fixed = list(range(self.fixed))
+                engine = choose(restrict_problem(self.problem, every), demand)
+                again = Run(engine, rule, plan, clock, quiet)
                 status = again.complete(Start(fixed, [1.0] * len(fixed))).status
         except TimeLimitError:
             return Status.OUT_OF_TIME
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         if status is Status.COMPLETE:
+            again.empty_objective = self.run.empty_objective
             again.indices = every[again.indices]
             self.run = again
         return status
-
-    def _run_among(self, points: Array, clock: Clock) -> Run:
-        """Return a run among these points alone, numbered from 0."""
-        count = len(points)
-        demand = replace(
-            self.demand,
-            capacity=count,
-            needs=frozenset({Quantity.GRADIENT}),
-            exact=False,
-            repeats=False,
-        )
-        quiet = ProgressLine(False, clock, count, "ordering")
-        plan = Plan(count, self.run.plan.ids[points], np.ones(count, dtype=bool))
-        engine = choose(restrict_problem(self.problem, points), demand)
-        again = Run(engine, Gradient(), plan, clock, quiet)
-        again.empty_objective = self.run.empty_objective
-        return again
 
     def cut(self, status: Status) -> Outcome:
         """Keep at most the points asked for, as they were taken, after a run that ended early."""
@@ -226,7 +208,8 @@ class Refining(Strategy, ABC):
             outcome = not_refined(when, interrupted=True)
         except TimeOver:
             outcome = not_refined(when)
-        status = assembly.put_in_order(points[: assembly.size], self.exact)
+        rule = Gain() if self.exact else Gradient()
+        status = assembly.put_in_order(points[: assembly.size], rule)
         if status is Status.COMPLETE:
             return outcome
         # Better points without an order are no coreset: those stand that growing took.
@@ -254,7 +237,7 @@ class Refining(Strategy, ABC):
 
 
 def restrict_problem(problem: Problem, points: Array) -> Problem:
-    """Return the same problem with these points alone to choose from.
+    """Return the same problem in float64 with these points alone to choose from.
 
     Their columns are all that a choice among them needs: no pass over the kernel matrix.
     """
@@ -263,13 +246,20 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
     train: KernelOperator
     cross: KernelOperator
     if own is not None and other is not None:
-        columns = own[1][index]
-        train, cross = Features(columns, columns), Features(other[0], columns)
+        columns = own[1][index].double()
+        train, cross = Features(columns, columns), Features(other[0].double(), columns)
     else:
-        outer = problem.cross.columns(index)
-        columns = outer if problem.same else problem.train.columns(index)
-        train, cross = Gram(columns[index].contiguous(), symmetric=True), Gram(outer)
-    return replace(problem, train=train, cross=cross, inner_targets=problem.inner_targets[index])
+        outer = problem.cross.columns(index).double()
+        square = outer[index] if problem.same else square_among(problem.train, index)
+        train, cross = Gram(square, symmetric=True, spare=problem.train.spare), Gram(outer)
+    return replace(
+        problem,
+        train=train,
+        cross=cross,
+        inner_targets=problem.inner_targets[index].double(),
+        outer_targets=problem.outer_targets.double(),
+        outer_weights=problem.outer_weights.double(),
+    )
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,6 @@ BLOCK = 1 << 20
 DRIFT = 1e-9
 #: … or to this multiple of the share it held to when the set was fitted.
 WORSE = 100
-#: Residuals followed together: what fits into a core's cache.
-RESIDUALS = 1 << 15
 
 
 class DoubleOperator:
@@ -361,54 +359,3 @@ class Pool(PoolState):
         place = max(tied.tolist(), key=lambda one: ranks[self.points[one]])
         self.objective += float(costs[place])
         self.remove(place)
-
-
-def greedy_order(
-    problem: Problem, points: Sequence[int], fixed: int, ranks: list[int]
-) -> tuple[list[int], list[float]]:
-    """The points as exact gains take them, the first ``fixed`` as they are, and the objective after
-    each of them. Of equal ones that of the lowest rank comes first.
-
-    The objectives come from the residuals of one Cholesky factor in that order.
-    """
-    terms = SharedTerms(problem)
-    weights = terms.weights
-    index = torch.tensor(list(points), device=weights.device)
-    columns, outer = terms.columns(index)
-    kernel = columns[index]
-    pull = summed_over_rows(outer, terms.outer_targets, weights)
-    moment = summed_over_rows(outer, outer, weights)
-    rho = problem.regulariser.rho(1)
-    pool = PoolState.empty(
-        list(points), kernel.clone(), moment, terms.targets[index], pull, rho, len(points)
-    )
-    for step in range(len(points)):
-        checkpoint()
-        pool.add(pool.points.index(points[step]) if step < fixed else pool.best(ranks))
-    place = {k: number for number, k in enumerate(points)}
-    order = [place[k] for k in pool.points]
-    kernel.diagonal().add_(rho)
-    lower = cholesky_factor(kernel[order][:, order])
-    steps = torch.linalg.solve_triangular(lower, terms.targets[index][order], upper=False)
-    return pool.points, _objectives_along(terms, lower, outer[:, order], steps)
-
-
-def _objectives_along(
-    terms: SharedTerms, lower: Tensor, outer: Tensor, steps: Tensor
-) -> list[float]:
-    """The objective after each of some points, in their order."""
-    total = terms.weights.new_zeros(len(steps))
-    rows = min(height(len(steps) ** 2), 1 + RESIDUALS // steps.shape[1])
-    for top in range(0, len(terms.weights), rows):
-        checkpoint()
-        some = slice(top, top + rows)
-        functions = plain(torch.linalg.solve_triangular(lower, outer[some].T, upper=False))
-        residual = plain(terms.outer_targets[some].T.clone())
-        weights = plain(terms.weights[some])
-        found = []
-        for function, step in zip(functions, plain(steps), strict=True):
-            residual -= step[:, None] * function
-            found.append(torch.as_tensor(((residual * residual).sum(0) * weights).sum()))
-        total += torch.stack(found)
-    values: list[float] = total.tolist()
-    return values
