@@ -17,45 +17,13 @@ PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
 HEAD = """# Parameters
 
 Every parameter of the public functions and classes, once, with its meaning and where it applies. Generated from the signatures and
-docstrings by `python -m tests.parameters`. A parameter with several callables means the same in all of them; the last table lists
-the words that do not.
+docstrings by `python -m tests.parameters`. A parameter with several callables means the same in all of them.
 
 | parameter | meaning | of |
 |---|---|---|
 """
-SECOND = """
-## Words with a second meaning
-
-| parameter | of | meaning there |
-|---|---|---|
-"""
 #: The callables whose words a page prefers.
 FIRST = ("bicore.select", "bicore.methods.BilevelSelector", "bicore.BilevelSelector")
-#: Parameters that mean something else in some callables, and what they mean there.
-TWO_MEANINGS = {
-    "columns": {"report.page": "the cells of the rows, by column"},
-    "largest": {"methods.quality_curve": "the largest size"},
-    "layers": {"moments.features.RandomReLU": "the number of layers"},
-    "memory": {
-        "integrations.avalanche.CoresetBuffer": "the name of a memory, or a function that makes one",
-        "integrations.avalanche.HeadPlugin": "the memory of the rows",
-        "integrations.mammoth.Buffer": "the name of a memory, or a function that makes one",
-    },
-    "passes": {"methods.Exchange": "the most passes over all points"},
-    "prior": {"streaming.VariationalLearner": "the standard deviation of the prior of weights"},
-    "rows": {
-        "integrations.tabpfn.set_contexts": "the contexts, an array of row numbers each",
-        "integrations.torch.weighted_sampler": "the number of rows of the data set",
-        "moments.features.Nystrom": "the landmarks",
-    },
-    "scale": {
-        "kernels.TangentKernel": "a factor of the kernel",
-        "kernels.from_module": "a factor of the kernel",
-        "kernels.resnet18": "a factor of the kernel",
-        "moments.features.RandomReLU": "a factor of the features",
-    },
-    "score": {"evaluate.Worth": "the score of the chosen rows"},
-}
 
 
 def callables() -> dict[str, object]:
@@ -104,12 +72,7 @@ def page() -> str:
         f"| `{name}` | {said[name]} | {', '.join(f'`{one}`' for one in sorted(of[name]))} |"
         for name in sorted(of, key=str.lower)
     ]
-    second = [
-        f"| `{name}` | `{place}` | {words} |"
-        for name, places in TWO_MEANINGS.items()
-        for place, words in places.items()
-    ]
-    return HEAD + "\n".join(rows) + "\n" + SECOND + "\n".join(second) + "\n"
+    return HEAD + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

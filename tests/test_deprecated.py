@@ -11,8 +11,14 @@ import bicore
 from bicore import BilevelSelector, Dataset, InputError
 from bicore._deprecated import MODULES, NAMES
 from bicore.cli.app import rename_options
-from bicore.methods import Uniform
+from bicore.integrations.mammoth import Buffer
+from bicore.integrations.torch import weighted_sampler
+from bicore.kernels import TangentKernel, resnet18
+from bicore.kernels.architecture import Dense
+from bicore.methods import Exchange, Uniform, quality_curve
+from bicore.moments.features import RandomReLU
 from bicore.sources import digits
+from bicore.streaming import VariationalLearner
 from tests import version_0_2
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -96,6 +102,38 @@ def test_options_of_the_command(capsys):
     assert rename_options(["stream", "--rule", "gain"]) == ["stream", "--strategy", "gain"]
     assert rename_options(["select", "--rule", "gain"]) == ["select", "--rule", "gain"]
     assert rename_options([]) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "old", "new"),
+    [
+        (lambda value: Exchange(passes=value), "passes", "sweeps"),
+        (lambda value: resnet18(scale=value), "scale", "multiplier"),
+        (lambda value: TangentKernel([Dense()], scale=value), "scale", "multiplier"),
+        (lambda value: RandomReLU(4, layers=value), "layers", "depth"),
+        (lambda value: RandomReLU(4, scale=value), "scale", "entry"),
+    ],
+)
+def test_words_with_a_second_meaning_have_another_name(make, old, new):
+    with pytest.warns(DeprecationWarning, match=f"{new}="):
+        found = make(2)
+    assert getattr(found, new) == 2
+    with pytest.warns(DeprecationWarning, match=f"{new}"):
+        assert getattr(found, old) == 2
+
+
+def test_other_words_with_a_second_meaning():
+    with pytest.warns(DeprecationWarning, match="buffer="):
+        assert len(Buffer(5, memory="reservoir")) == 0
+    with pytest.warns(DeprecationWarning, match="most="):
+        curve = quality_curve(BilevelSelector("rbf", inner_reg=0.1), Dataset(X, Y), largest=3)
+    assert curve.sizes.tolist() == [1, 2, 3]
+    with pytest.warns(DeprecationWarning, match="n_rows="):
+        assert set(weighted_sampler(bicore.Coreset([3]), rows=4)) == {3}
+    with pytest.warns(DeprecationWarning, match="prior_std="):
+        VariationalLearner([3, 2], Uniform(), 5, prior=2.0)
+    with pytest.warns(DeprecationWarning, match="metric="):
+        bicore.compare(X, Y, [5], ["uniform"], 1, score="balanced")
 
 
 def test_two_names_for_one_argument_and_unknown_ones_are_refused():

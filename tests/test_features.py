@@ -51,9 +51,9 @@ MAPS = {
     "rows": Rows(),
     "rows, constant": Rows(constant=True),
     "relu": RandomReLU(96),
-    "relu, deep": RandomReLU(64, layers=3, random_state=1),
+    "relu, deep": RandomReLU(64, depth=3, random_state=1),
     "convolutions": RandomConvolutions(64, kernel=3, pool=2),
-    "pooled": RandomPooled(24, layers=2, hidden=8),
+    "pooled": RandomPooled(24, depth=2, hidden=8),
     "fourier": RandomFourier(64),
     "laplace": RandomFourier(64, "laplace", random_state=2),
     "nystrom": Nystrom(Laplace(), landmarks=16),
@@ -184,7 +184,7 @@ def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
     x = drawn(10, columns) * scale
     features = RandomReLU(20_000, bias=0.5).fit(x)
     size = math.sqrt(np.mean(x**2))
-    assert features.scale == pytest.approx(size)
+    assert features.entry == pytest.approx(size)
     phi = features(torch.from_numpy(x)).numpy()
     seen = np.hstack([x / math.sqrt(columns), np.full((10, 1), 0.5 * size)])
     exact = arc_cosine(seen, seen)
@@ -194,7 +194,7 @@ def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
 def test_a_deep_random_network_keeps_the_scale():
     x = torch.from_numpy(drawn(50, 30) * 7)
     for width in (64, 256):
-        drawn_apart = [RandomReLU(width, layers=3, random_state=seed) for seed in range(30)]
+        drawn_apart = [RandomReLU(width, depth=3, random_state=seed) for seed in range(30)]
         lengths = [float(one.fit(x.numpy())(x).square().sum(1).mean()) for one in drawn_apart]
         # Each of three layers adds the square of its shifts to that of what comes in.
         assert np.mean(lengths) == pytest.approx(4 * 49, rel=0.15)
@@ -218,7 +218,7 @@ def test_random_convolutions_against_a_loop():
 
 def test_two_layers_of_convolutions_against_torch():
     images = drawn(3, 2, 16, 16)
-    features = RandomConvolutions(8, 3, 2, random_state=4, layers=2, hidden=5).fit(images)
+    features = RandomConvolutions(8, 3, 2, random_state=4, depth=2, hidden=5).fit(images)
     maps = torch.from_numpy(images)
     for layer, filters in enumerate((5, 2)):
         if layer:
@@ -228,9 +228,9 @@ def test_two_layers_of_convolutions_against_torch():
         maps = nn.functional.conv2d(maps, weights, shifts[:, 0]).relu()
     pooled = nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
     assert near(features(torch.from_numpy(images)), pooled / math.sqrt(8), 1e-12)
-    assert as_feature_map("deep-convolutions:18").layers == 2
+    assert as_feature_map("deep-convolutions:18").depth == 2
     with pytest.raises(InputError, match="10 along each"):
-        RandomConvolutions(8, 3, 2, layers=2).fit(IMAGES)
+        RandomConvolutions(8, 3, 2, depth=2).fit(IMAGES)
 
 
 def test_grey_images_need_no_channel():
@@ -241,7 +241,7 @@ def test_grey_images_need_no_channel():
 
 
 def test_pooled_features_against_convolutions():
-    features = RandomPooled(12, layers=2, hidden=4, random_state=3).fit(IMAGES)
+    features = RandomPooled(12, depth=2, hidden=4, random_state=3).fit(IMAGES)
     x = torch.from_numpy(IMAGES)
     first, second = features._draw(x)
     maps = nn.functional.conv2d(x, first.reshape(4, 1, 3, 3), padding=1).relu()
@@ -421,7 +421,7 @@ def test_maps_that_saw_no_rows_say_so(features):
     [
         (lambda: RandomReLU(0), "width"),
         (lambda: RandomReLU(2.5), "width"),
-        (lambda: RandomReLU(layers=0), "layers"),
+        (lambda: RandomReLU(depth=0), "depth"),
         (lambda: RandomReLU(bias=-1.0), "bias"),
         (lambda: RandomReLU(random_state=-1), "random_state"),
         (lambda: RandomFourier(7), "width=8"),
@@ -429,7 +429,7 @@ def test_maps_that_saw_no_rows_say_so(features):
         (lambda: RandomFourier(gamma=0.0), "gamma=0.0"),
         (lambda: RandomConvolutions(1000), "width=992"),
         (lambda: RandomConvolutions(kernel=0), "kernel"),
-        (lambda: RandomPooled(layers=0), "layers"),
+        (lambda: RandomPooled(depth=0), "depth"),
         (lambda: RandomPooled(centred="yes"), "centred"),
         (lambda: RandomPooled().fit(np.zeros((3, 64))), "RandomReLU"),
         (lambda: Nystrom("rbf"), "kernel='rbf'"),

@@ -122,7 +122,7 @@ def test_a_model_answers_by_the_head():
 
 @pytest.mark.parametrize("memory", ["moments", "reservoir", lambda n: Reservoir(n, random_state=3)])
 def test_logits_and_task_labels_stay_with_their_examples(memory):
-    buffer = Buffer(30, memory=memory)
+    buffer = Buffer(30, buffer=memory)
     for _, labels, plain, task in stream(200):
         logits = plain.flatten(1)[:, 20:25]  # so that they say which example they belong to
         tasks = torch.full((len(plain),), task)

@@ -273,7 +273,7 @@ def test_a_loaders_own_collate_function_is_kept():
 
 def test_weighted_sampler_draws_by_weight():
     picked = Coreset(np.array([7, 2, 5]), np.array([1.0, 0.0, 3.0]))
-    draws = list(weighted_sampler(picked, rows=10, draws=4000, random_state=0))
+    draws = list(weighted_sampler(picked, n_rows=10, draws=4000, random_state=0))
     counts = np.bincount(draws, minlength=10)
     assert counts[[7, 5]].sum() == 4000
     assert counts[5] / 4000 == pytest.approx(0.75, abs=0.03)
@@ -284,7 +284,7 @@ def test_weighted_sampler_draws_by_weight():
     loader = DataLoader(TensorDataset(x, y), batch_size=3, sampler=weighted_sampler(picked, 10))
     assert len(next(iter(loader))[0]) == 3
     with pytest.raises(InputError, match="row 7"):
-        weighted_sampler(picked, rows=7)
+        weighted_sampler(picked, n_rows=7)
 
 
 def test_weighted_subset_of_dicts_keeps_their_fields():

@@ -39,7 +39,7 @@ ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
 NETWORKS = {
     "fully_connected": (lambda kind: fully_connected(kind=kind), "vectors"),
     "cnn": (lambda kind: cnn(kind=kind), "gray"),
-    "resnet18": (lambda kind: resnet18(kind=kind, scale=1.0), "colour"),
+    "resnet18": (lambda kind: resnet18(kind=kind, multiplier=1.0), "colour"),
     "valid_strided": (
         lambda kind: TangentKernel(
             [

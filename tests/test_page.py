@@ -59,7 +59,7 @@ def hostile(tmp_path_factory):
         coreset([3, 1, 2], [0.5, 0.4, 0.3]),
         path,
         name=HOSTILE[0],
-        columns=columns,
+        cells=columns,
         command=HOSTILE[1],
         notes=HOSTILE,
     )

@@ -7,12 +7,23 @@ from collections import defaultdict
 import pytest
 
 from bicore.errors import InputError
-from tests.parameters import PAGE, TWO_MEANINGS, callables, page, parameters
+from tests.parameters import PAGE, callables, page, parameters
 
 #: Words of version 0.2 that had another meaning elsewhere, or another word for it.
 OLD = {"weight", "targets", "features", "seed", "rng", "large", "dask", "context"}
-#: One meaning in several forms: rows as arrays, names of columns or parts; a path; a network.
-FORMS = {"device", "indices", "model", "module", "outer", "path", "sample_weight", "selector"}
+#: One meaning in several forms: rows as arrays, names of columns or parts; a path; a network; a
+#: memory by its name, or itself.
+FORMS = {
+    "buffer",
+    "device",
+    "indices",
+    "model",
+    "module",
+    "outer",
+    "path",
+    "sample_weight",
+    "selector",
+}
 FORMS |= {"columns", "source", "training", "x", "y"}
 
 
@@ -36,19 +47,16 @@ def test_public_callables_have_typed_keywords():
 
 
 def test_a_word_has_one_meaning():
-    """Types of one meaning overlap; words with a second meaning are in the page."""
+    """Types of one meaning overlap; a word with a second meaning gets another name."""
     groups = defaultdict(list)
-    for place, thing in callables().items():
+    for thing in callables().values():
         for name, one in parameters(thing).items():
-            second = place.removeprefix("bicore.") in TWO_MEANINGS.get(name, {})
             found = kinds(str(one.annotation))
-            if found and name not in FORMS and not second:
+            if found and name not in FORMS:
                 near = [group for group in groups[name] if group & found]
                 groups[name] = [group for group in groups[name] if group not in near]
                 groups[name].append(found.union(*near))
     assert not {name: found for name, found in groups.items() if len(found) > 1}
-    names = {place.removeprefix("bicore.") for place in callables()}
-    assert all(names >= places.keys() for places in TWO_MEANINGS.values())
 
 
 def test_an_unknown_keyword_is_refused_with_the_nearest_one():

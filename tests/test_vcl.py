@@ -131,7 +131,7 @@ def test_coresets_are_withheld_from_training_and_refined_on(learnt):
 
 def test_each_task_has_a_head_of_its_own_and_is_refined_on_its_own_coreset():
     learner = VariationalLearner(
-        [6, 20, 2], KCenter(), 6, Training(20, 64, 2e-2), prior=0.5, multi_head=True
+        [6, 20, 2], KCenter(), 6, Training(20, 64, 2e-2), prior_std=0.5, multi_head=True
     )
     parts = [(x, y % 2) for x, y in tasks()]
     for x, y in parts:

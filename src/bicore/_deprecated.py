@@ -111,11 +111,19 @@ NAMES: dict[str, dict[str, str]] = {
         "streaming.vcl": "VariationalFit",
     },
 }
-#: Names of fields in files of version 0.2.
-FIELDS = {"seed": "random_state"}
-#: Fingerprints in files are those of version 0.2, so that such files are recognised: the names of
-#: fields, the classes whose ``weighting`` was ``weights``, and the values of it.
-OLD_FIELDS = {"random_state": "seed", "sample_weight": "weight", "smooth_labels": "targets"}
+#: Names of fields in files of version 0.2. Fingerprints in files are those of that version too, so
+#: that such files are recognised.
+OLD_FIELDS = {
+    "anchors": "rows",
+    "depth": "layers",
+    "entry": "scale",
+    "multiplier": "scale",
+    "random_state": "seed",
+    "sample_weight": "weight",
+    "smooth_labels": "targets",
+    "sweeps": "passes",
+}
+#: Classes whose ``weighting`` was ``weights``, and the values of it in a fingerprint.
 OLD_WEIGHTS = ("BilevelSelector", "NetworkSelector", "Reconstruction")
 OLD_WEIGHTINGS = {
     "'uniform'": "'binary'",
@@ -133,9 +141,12 @@ VALUES: dict[str, dict[Any, Any]] = {
 }
 
 
-def rename_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a saved configuration under their present names."""
-    return {FIELDS.get(name, name): value for name, value in fields.items()}
+def rename_fields(
+    fields: Mapping[str, Any], known: Sequence[str] = ("random_state",)
+) -> dict[str, Any]:
+    """Return the fields of a saved configuration under their present names, which are known."""
+    present = {OLD_FIELDS[name]: name for name in known if name in OLD_FIELDS}
+    return {present.get(name, name): value for name, value in fields.items()}
 
 
 def describe_field(kind: str, name: str, text: str) -> str:

@@ -466,7 +466,7 @@ def test_bad_strategies_are_refused():
     for kind, options in (
         (Batches, {"count": 0}),
         (Exchange, {"rounds": -1}),
-        (Exchange, {"passes": -1}),
+        (Exchange, {"sweeps": -1}),
         (Exchange, {"tolerance": 1.0}),
         (Elimination, {"excess": 0.5}),
         (Simplex, {"excess": 0.5}),
@@ -527,7 +527,7 @@ def test_passes_end_exchanges_where_they_stand():
     x, y = digits()
     given = Dataset(x[:300], y[:300])
     found = {
-        passes: greedy_selector(RBF(0.3), inner_reg=RHO, strategy=Exchange(passes=passes)).select(
+        passes: greedy_selector(RBF(0.3), inner_reg=RHO, strategy=Exchange(sweeps=passes)).select(
             given, 20
         )
         for passes in (0, 1, None)

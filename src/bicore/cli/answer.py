@@ -245,7 +245,7 @@ def _write_page(
             appraisal=appraisal,
             name=source.name,
             images=source.images,
-            columns=source.cells,
+            cells=source.cells,
             command=command(),
             notes=source.notes,
         )

@@ -54,9 +54,10 @@ class Compared:
     judge: str = option(
         f"Evaluation models, one or several: {', '.join(JUDGES)}.", "NAME,NAME,…", default="ridge"
     )
-    score: str | None = option(
+    metric: str | None = option(
         "Metric of the table: accuracy (default) or balanced; for targets r2 (default) or mae.",
         "NAME",
+        name="--metric --score",
     )
     steps: int = option("Training steps of a network.", "N", default=1000)
     pool: int | None = option(
@@ -151,7 +152,7 @@ def compare(
         **request,
         pool=compared.pool,
         test=compared.test if own is None else own.data,
-        score=compared.score,
+        metric=compared.metric,
         everything=compared.everything,
         task=compared.task,
         records=output.records or _cache_folder(),

@@ -182,10 +182,10 @@ def measure_by(word: str | None, classification: bool) -> Measure:
     if word in own:
         return own[word]
     if word not in (known := [one.word for one in (*CLASSES, *TARGETS)]):
-        raise unknown_name("score", word, known)
+        raise unknown_name("metric", word, known)
     kind = "classes" if classification else "targets"
     raise InputError(
-        f"score={word!r} does not apply to {kind}, which the labels are; use {' or '.join(own)}."
+        f"metric={word!r} does not apply to {kind}, which the labels are; use {' or '.join(own)}."
     )
 
 

@@ -468,7 +468,7 @@ class Appraisal:
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
-        The largest random sample.
+        The largest size that is evaluated.
     task : str
         How labels are read.
     runtime : Runtime, optional
@@ -877,7 +877,7 @@ def worth(
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
-        The largest random sample.
+        The largest size that is evaluated.
     sample_weight : array, optional
         Weights of the rows in the selection; random draws skip rows of weight 0.
     task : "auto", "classification" or "regression"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.integrations.torch import RowEmbedder
@@ -125,15 +126,16 @@ class CoresetBuffer:
     It is registered as an ``ExemplarsBuffer``, for ``ReplayPlugin(mem_size=n, storage_policy=…)``
     and other plugins. The buffer holds the items of the experiences, with their transforms and task
     labels; the memory holds the rows by which they are compared. It can be pickled, and saved by
-    ``torch.save``, if ``memory`` is a name or a function of a module.
+    ``torch.save``, if ``buffer`` is a name or a function of a module.
 
     Parameters
     ----------
     max_size : int
         Capacity: the number of rows to keep.
-    memory : str or callable
-        A name of ``bicore.streaming.BUFFERS``, or a function from a capacity to a memory, such as
-        ``lambda capacity: ReplayMemory(selector, capacity)`` for an equal share of each task.
+    buffer : str or callable
+        The memory of rows: a name of ``bicore.streaming.BUFFERS``, or a function from a capacity to
+        a memory, such as ``lambda capacity: ReplayMemory(selector, capacity)`` for an equal share
+        of each task.
     model : torch.nn.Module, optional
         Embeds rows; it must not change, since rows of all experiences are compared. By default rows
         are flattened.
@@ -153,10 +155,11 @@ class CoresetBuffer:
     >>> plugin = ReplayPlugin(200, storage_policy=CoresetBuffer(200))  # doctest: +SKIP
     """
 
+    @renamed_keywords(memory="buffer")
     def __init__(
         self,
         max_size: int,
-        memory: str | Callable[[int], Any] = "moments",
+        buffer: str | Callable[[int], Any] = "moments",
         model: torch.nn.Module | None = None,
         layer: str | None = None,
         batch_size: int = BATCH,
@@ -164,7 +167,7 @@ class CoresetBuffer:
         host = _host()
         self.max_size = max_size
         self.buffer = host.concat_datasets([])
-        self._kind = memory
+        self._kind = buffer
         self.memory = self._new_memory(max_size)
         self._rows = _Rows(model, layer, batch_size)
         #: The numbers of the buffer's items in the stream, and the length of the stream.
@@ -246,8 +249,9 @@ class HeadPlugin:
 
     Parameters
     ----------
-    memory : MomentMemory, optional
-        Counts the rows (default: 200 rows kept lazily, and features chosen by the first batch).
+    buffer : MomentMemory, optional
+        The memory of rows, which counts them (default: 200 rows kept lazily, and features chosen by
+        the first batch).
     batch_size : int
         Rows per batch.
 
@@ -258,8 +262,9 @@ class HeadPlugin:
     >>> strategy = Naive(plugins=[head], **settings)  # doctest: +SKIP
     """
 
-    def __init__(self, memory: MomentMemory | None = None, batch_size: int = BATCH) -> None:
-        self.memory = MomentMemory(200, keep="lazy") if memory is None else memory
+    @renamed_keywords(memory="buffer")
+    def __init__(self, buffer: MomentMemory | None = None, batch_size: int = BATCH) -> None:
+        self.memory = MomentMemory(200, keep="lazy") if buffer is None else buffer
         self.batch_size = batch_size
         self._module: torch.nn.Module | None = None
 

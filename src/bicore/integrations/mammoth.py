@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.streaming.buffer import Buffer as Memory
@@ -48,9 +49,10 @@ class Buffer:
     device : str or torch.device
         Device of the tensors.
     sample_selection_strategy : str
-        Mammoth's argument: "unlimited" keeps all examples; for others ``memory`` decides.
-    memory : str or callable
-        A name of ``bicore.streaming.BUFFERS``, or a function from a capacity to a buffer.
+        Mammoth's argument: "unlimited" keeps all examples; for others ``buffer`` decides.
+    buffer : str or callable
+        The memory of rows: a name of ``bicore.streaming.BUFFERS``, or a function from a capacity to
+        a memory.
     random_state : int
         Seed of the draws of :meth:`get_data`.
     dataset, n_tasks : object
@@ -83,13 +85,14 @@ class Buffer:
     examples: Tensor
     labels: Tensor
 
+    @renamed_keywords(memory="buffer")
     def __init__(
         self,
         buffer_size: int,
         device: Device = "cpu",
         sample_selection_strategy: str = "reservoir",
         *,
-        memory: str | Callable[[int], Memory] = "moments",
+        buffer: str | Callable[[int], Memory] = "moments",
         random_state: int = 0,
         dataset: Any = None,
         n_tasks: Any = None,
@@ -101,7 +104,7 @@ class Buffer:
         self.sample_selection_fn = _Strategy()
         self.attributes = ["examples", "labels", "logits", "task_labels", "true_labels"]
         self.device = torch.device(device)
-        self._kind = memory
+        self._kind = buffer
         self._rng = np.random.default_rng(random_state)
         unlimited = strategy == "unlimited"
         self._size = UNLIMITED if unlimited else check_integer("buffer_size", buffer_size)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from bicore._deprecated import renamed_keywords
 from bicore.context_sets import contexts
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
@@ -17,14 +19,15 @@ from bicore.runtime.context import Runtime
 __all__ = ["ContextClassifier", "ContextRegressor", "set_contexts"]
 
 
-def set_contexts(model: Any, rows: list[Array]) -> Any:
+@renamed_keywords(rows="contexts")
+def set_contexts(model: Any, contexts: Sequence[Array]) -> Any:
     """Let each estimator of a TabPFN model read one context.
 
     Parameters
     ----------
     model : TabPFNClassifier or TabPFNRegressor
         A model with the parameters ``n_estimators`` and ``inference_config``.
-    rows : list of array
+    contexts : sequence of array
         Row numbers of each context, from :func:`bicore.contexts`.
 
     Returns
@@ -49,8 +52,8 @@ def set_contexts(model: Any, rows: list[Array]) -> Any:
             "ContextRegressor, which fit one copy of it for each context."
         )
     given = model.get_params()["inference_config"] or {}
-    config = {**given, "SUBSAMPLE_SAMPLES": [one.tolist() for one in rows]}
-    return clone(model).set_params(n_estimators=len(rows), inference_config=config)
+    config = {**given, "SUBSAMPLE_SAMPLES": [one.tolist() for one in contexts]}
+    return clone(model).set_params(n_estimators=len(contexts), inference_config=config)
 
 
 def _reads_contexts(model: Any) -> bool:

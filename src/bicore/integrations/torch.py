@@ -289,10 +289,10 @@ class _Vectors(torch.nn.Module):
         return x
 
 
-@renamed_keywords()
+@renamed_keywords(rows="n_rows")
 def weighted_sampler(
     coreset: Coreset,
-    rows: int | None = None,
+    n_rows: int | None = None,
     *,
     draws: int | None = None,
     random_state: int | None = None,
@@ -305,7 +305,7 @@ def weighted_sampler(
     ----------
     coreset : Coreset
         The selection.
-    rows : int, optional
+    n_rows : int, optional
         Number of rows of the data set that the loader reads: the sampler then yields rows of it.
         By default it yields places in the coreset, for a loader over
         ``torch.utils.data.Subset(dataset, coreset.indices)`` or a :class:`WeightedSubset`.
@@ -322,19 +322,19 @@ def weighted_sampler(
     Raises
     ------
     InputError
-        If all weights are 0, or an index is not below ``rows``.
+        If all weights are 0, or an index is not below ``n_rows``.
 
     Examples
     --------
     >>> picked = Coreset(np.array([4, 2]), np.array([1.0, 3.0]))
-    >>> set(weighted_sampler(picked, rows=6, draws=50, random_state=0)) == {2, 4}
+    >>> set(weighted_sampler(picked, n_rows=6, draws=50, random_state=0)) == {2, 4}
     True
     """
     weights = coreset.normalised().weights
-    if rows is not None:
-        if coreset.indices.max() >= rows:
-            raise _beyond(coreset, f"rows={rows}")
-        whole = np.zeros(rows)
+    if n_rows is not None:
+        if coreset.indices.max() >= n_rows:
+            raise _beyond(coreset, f"n_rows={n_rows}")
+        whole = np.zeros(n_rows)
         whole[coreset.indices] = weights
         weights = whole
     generator = None if random_state is None else torch.Generator().manual_seed(random_state)

@@ -61,14 +61,14 @@ _MODULES: dict[type, str] = {
 }
 
 
-@renamed_keywords()
+@renamed_keywords(scale="multiplier")
 def from_module(
     module: nn.Module,
     *,
     sigma_w: float = 1.0,
     sigma_b: float = 0.05,
     kind: str = "ntk",
-    scale: float = 1.0,
+    multiplier: float = 1.0,
     pooling: str = "drop",
     normalisation: str = "refuse",
 ) -> TangentKernel:
@@ -91,7 +91,7 @@ def from_module(
         Of every layer that has weights, and biases.
     kind : "ntk" or "nngp"
         The tangent kernel, or the covariance at initialisation.
-    scale : float
+    multiplier : float
         A constant factor on the matrix.
     pooling : "drop" or "refuse"
         ``"drop"`` leaves max-pooling out, and an adaptive average to several positions, as VGG and
@@ -126,7 +126,7 @@ def from_module(
     try:
         reader = _Reader(plain, sigma_w, sigma_b, options)
         kernel = TangentKernel(
-            _remove_needless_flattens(reader.layers()), kind, scale, label=type(plain).__name__
+            _remove_needless_flattens(reader.layers()), kind, multiplier, label=type(plain).__name__
         )
     except InputError as error:
         raise InputError(f"{str(error).rstrip('.')}. {_OTHERWISE}") from error

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore._deprecated import renamed_keywords
+from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.errors import InputError, check_integer, check_number, unknown_name
 from bicore.kernels.activations import ReLU, overlap
 from bicore.kernels.architecture import (
@@ -44,6 +44,7 @@ SIGMA_W = 1.0
 SIGMA_B = 0.05
 
 
+@renamed_fields(scale="multiplier")
 @dataclass(frozen=True)
 class TangentKernel(Kernel):
     """The kernel of an infinitely wide network.
@@ -57,7 +58,7 @@ class TangentKernel(Kernel):
         See :mod:`bicore.kernels.architecture`; weights have variance σ_w²/fan-in and biases σ_b².
     kind : "ntk" or "nngp"
         The tangent kernel (training with gradient descent), or the covariance at initialisation.
-    scale : float
+    multiplier : float
         A constant factor on the matrix (the paper divides its ResNet kernel by 100).
     label : str
         What reports call the network.
@@ -79,14 +80,14 @@ class TangentKernel(Kernel):
 
     layers: Sequence[Layer]
     kind: str = "ntk"
-    scale: float = 1.0
+    multiplier: float = 1.0
     label: str = "network"
 
     def __post_init__(self) -> None:
         if self.kind not in ("ntk", "nngp"):
             raise unknown_name("kind", self.kind, ["ntk", "nngp"])
         object.__setattr__(self, "layers", tuple(self.layers))
-        object.__setattr__(self, "scale", check_number("scale", self.scale, above=0))
+        object.__setattr__(self, "multiplier", check_number("multiplier", self.multiplier, above=0))
         _check_readout(self.layers)
 
     @property
@@ -347,8 +348,10 @@ class TangentKernel(Kernel):
             Σ or Θ, scaled; zeros for Θ if no layer has weights.
         """
         if self.kind == "nngp":
-            return state.nngp * self.scale
-        return state.ntk * self.scale if state.ntk is not None else torch.zeros_like(state.nngp)
+            return state.nngp * self.multiplier
+        return (
+            state.ntk * self.multiplier if state.ntk is not None else torch.zeros_like(state.nngp)
+        )
 
 
 def _add(total: State, state: State) -> State:
@@ -487,7 +490,8 @@ def cnn(kind: str = "ntk", sigma_w: float = SIGMA_W, sigma_b: float = SIGMA_B) -
     return TangentKernel(layers, kind, label="cnn")
 
 
-def resnet18(kind: str = "ntk", scale: float = 0.01) -> TangentKernel:
+@renamed_keywords(scale="multiplier")
+def resnet18(kind: str = "ntk", multiplier: float = 0.01) -> TangentKernel:
     """The paper's ResNet-18: pre-activation blocks without bias.
 
     The first shortcut of every group is a 3×3 convolution, the others are identities.
@@ -496,7 +500,7 @@ def resnet18(kind: str = "ntk", scale: float = 0.01) -> TangentKernel:
     ----------
     kind : "ntk" or "nngp"
         The tangent kernel, or the covariance at initialisation.
-    scale : float
+    multiplier : float
         A constant factor on the matrix; the paper's.
 
     Returns
@@ -514,7 +518,9 @@ def resnet18(kind: str = "ntk", scale: float = 0.01) -> TangentKernel:
     for stride in (1, 2, 2, 2):
         for step, shortcut in ((stride, (Conv(3, stride),)), (1, ())):
             layers.append(Residual((ReLU(), Conv(3, step), ReLU(), Conv(3)), shortcut))
-    return TangentKernel([*layers, Flatten(), Dense(1.0, 0.05)], kind, scale, label="resnet-18")
+    return TangentKernel(
+        [*layers, Flatten(), Dense(1.0, 0.05)], kind, multiplier, label="resnet-18"
+    )
 
 
 def pooled_cntk(depth: int = 6, kind: str = "ntk", fixed: bool = False) -> TangentKernel:
@@ -525,7 +531,7 @@ def pooled_cntk(depth: int = 6, kind: str = "ntk", fixed: bool = False) -> Tange
     Parameters
     ----------
     depth : int
-        Counts depth − 1 convolutions of 3×3 with a ReLU each, and the read-out.
+        Number of layers: depth − 1 convolutions of 3×3 with a ReLU each, and the read-out.
     kind : "ntk" or "nngp"
         The tangent kernel, or the covariance at initialisation.
     fixed : bool

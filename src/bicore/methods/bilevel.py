@@ -77,8 +77,8 @@ from bicore.sparse import is_sparse
 FIRST_ROWS = 1000
 #: Points of earlier contexts are used again if fewer than this many times the size are left.
 LEFT = 2
-#: With more rows than this, default exchanges end after a few passes over them.
-MANY, PASSES_OF_MANY = 20_000, 3
+#: With more rows than this, default exchanges end after a few sweeps over them.
+MANY, SWEEPS_OF_MANY = 20_000, 3
 #: Largest product of the rows and the square of the size for which exchanges are the default. It
 #: corresponds to some minutes on one core; greedy selection grows with the size only linearly.
 MOST_WORK = 10**11
@@ -94,8 +94,8 @@ def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
     """
     if not classes:
         return {"smooth_labels": Smoothed(), "strategy": Greedy(), "rule": Gain()}
-    passes = None if rows <= MANY else PASSES_OF_MANY
-    strategy = Exchange(passes=passes, work=MOST_WORK) if all_scored else Greedy()
+    sweeps = None if rows <= MANY else SWEEPS_OF_MANY
+    strategy = Exchange(sweeps=sweeps, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
     return {"smooth_labels": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
 

@@ -54,11 +54,11 @@ class QualityCurve:
         return int(self.sizes[first]) if first < len(self.sizes) else None
 
 
-@renamed_keywords()
+@renamed_keywords(largest="most")
 def quality_curve(
     selector: BilevelSelector,
     data: Dataset,
-    largest: int | None = None,
+    most: int | None = None,
     *,
     tolerance: float | None = None,
     held_out: float = 0.2,
@@ -77,7 +77,7 @@ def quality_curve(
         Kernel, loss, regulariser and rule.
     data : Dataset
         With labels or targets.
-    largest : int, optional
+    most : int, optional
         The last size; default: all points.
     tolerance : float, optional
         Stop at the first doubling of the size whose second half stays within this share of the
@@ -121,7 +121,7 @@ def quality_curve(
     if judge is None:
         part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
     eligible = int((part.weights > 0).sum())
-    limit = eligible if largest is None else as_size(largest, eligible)
+    limit = eligible if most is None else as_size(most, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
     nested = replace(selector, weighting=WeightMode.UNIFORM, strategy=Greedy())
     nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))

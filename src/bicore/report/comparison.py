@@ -39,7 +39,7 @@ FOR_CLASSES = ("class-balanced", "prototypes")
 MOST_WHOLE = 5000
 
 
-@renamed_keywords()
+@renamed_keywords(score="metric")
 def compare(
     x: Any,
     y: Any = None,
@@ -48,7 +48,7 @@ def compare(
     seeds: int = 10,
     *,
     judge: str | Judge | Sequence[str | Judge] = "ridge",
-    score: str | None = None,
+    metric: str | None = None,
     steps: int = 1000,
     pool: int | None = None,
     test: int | tuple[Any, Any] | Dataset | None = None,
@@ -84,7 +84,7 @@ def compare(
         Number of repetitions, each with its own pool.
     judge : str, Judge or sequence
         Evaluation models: names of ``bicore.evaluate.models.JUDGES``, or objects.
-    score : str, optional
+    metric : str, optional
         Metric of the table: "accuracy" (default) or "balanced"; for targets "r2" (default) or
         "mae".
     steps : int
@@ -140,7 +140,7 @@ def compare(
     own = Dataset(*test) if isinstance(test, tuple) else test
     own = own if isinstance(own, Dataset) else None
     pools = make_pools(source, own, task, pool, most, count)
-    measure = measure_by(score, pools.classification)
+    measure = measure_by(metric, pools.classification)
     for model in models:
         model.check(tuple(source.data.x.shape[1:]), pools.outputs)
     settings = _settings(pools, models, steps, kernel, stream)

@@ -22,7 +22,7 @@ from bicore.report.rows import LONGEST_NAME, RowView, shorten
 MOST_CARDS, MOST_SUSPECT = 500, 24
 
 
-@renamed_keywords()
+@renamed_keywords(columns="cells")
 def page(
     data: Dataset,
     coreset: Coreset,
@@ -31,7 +31,7 @@ def page(
     appraisal: Appraisal | None = None,
     name: str = "data",
     images: Array | None = None,
-    columns: Mapping[str, Sequence[Any]] | None = None,
+    cells: Mapping[str, Sequence[Any]] | None = None,
     command: str = "",
     notes: Sequence[str] = (),
 ) -> Path:
@@ -56,8 +56,8 @@ def page(
         The name of the data on the page.
     images : array (n, height, width[, 3]), optional
         Images of the rows, in 0 … 1.
-    columns : mapping of name to sequence, optional
-        Columns of the rows, a cell for each row.
+    cells : mapping of name to sequence, optional
+        Columns of cells, a cell for each row.
     command : str
         The command that repeats the selection.
     notes : sequence of str
@@ -94,7 +94,7 @@ def page(
         )
     known = coreset.provenance
     targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
-    view = RowView(data, targets, images, columns)
+    view = RowView(data, targets, images, cells)
     plane, places = view.map(coreset.indices)
     found: dict[str, Any] = {"answer": None, "curve": None, "classes": []}
     if appraisal is not None:

@@ -224,7 +224,7 @@ class VariationalLearner:
         Seed for all random draws.
     device : str
         Where the network computes.
-    prior : float
+    prior_std : float
         Standard deviation of the prior before the first task.
     multi_head : bool
         Whether every task has outputs of its own; :meth:`predict` then needs the task.
@@ -244,6 +244,7 @@ class VariationalLearner:
     #: The class that fits; a subclass may use a faster one.
     fit: type[VariationalFit] = VariationalFit
 
+    @renamed_keywords(prior="prior_std")
     def __init__(
         self,
         sizes: Sequence[int],
@@ -253,7 +254,7 @@ class VariationalLearner:
         refining: VariationalTraining | None = None,
         random_state: int = 0,
         device: str = "cpu",
-        prior: float = 1.0,
+        prior_std: float = 1.0,
         multi_head: bool = False,
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
@@ -270,7 +271,7 @@ class VariationalLearner:
         self.coresets: list[tuple[Tensor, Tensor]] = []
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(random_state)
-            network = MeanFieldNetwork(sizes, len(self.training.penalties), prior)
+            network = MeanFieldNetwork(sizes, len(self.training.penalties), prior_std)
         self.network = network.to(self.device)
         self._refined: dict[int, MeanFieldNetwork] = {}
 

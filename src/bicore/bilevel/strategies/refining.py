@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_fields
 from bicore.bilevel.contract import Effort, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, not_refined
 from bicore.bilevel.strategies.base import Assembly, Refining
@@ -251,6 +252,7 @@ class Simplex(Shrinking):
         return assembly.reweighable(points).objective
 
 
+@renamed_fields(passes="sweeps")
 @dataclass(frozen=True)
 class Exchange(Refining):
     """Greedy selection, then exchanges: the best swap of all, again and again.
@@ -268,8 +270,8 @@ class Exchange(Refining):
         The most swaps; by default as many as there are.
     tolerance : float
         A swap must lower the objective by more than this share of it.
-    passes : int, optional
-        The most passes over all pairs; by default as many as it takes.
+    sweeps : int, optional
+        The most sweeps over all pairs; by default as many as it takes.
     work : int, optional
         Where rows times the square of the points chosen exceed this, no exchanges are made, and a
         note says so.
@@ -286,14 +288,14 @@ class Exchange(Refining):
 
     rounds: int | None = None
     tolerance: float = 1e-6
-    passes: int | None = None
+    sweeps: int | None = None
     work: int | None = None
 
     name = "exchange"
     exact = True
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "passes", "work"):
+        for name in ("rounds", "sweeps", "work"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), least=0, fix="or give None")
         check_number("tolerance", self.tolerance, least=0, below=1)
@@ -302,7 +304,7 @@ class Exchange(Refining):
         if self._too_much(taken, points):
             return Effort()
         width = min(shortlist(taken, points), points)
-        passes = USUAL_PASSES if self.passes is None else min(self.passes, USUAL_PASSES)
+        passes = USUAL_PASSES if self.sweeps is None else min(self.sweeps, USUAL_PASSES)
         swaps = USUAL_SWAPS * taken if self.rounds is None else min(self.rounds, taken)
         of_a_pass = (3 * points + 2 * outer) * taken**2 + width**2 * depth
         return Effort(
@@ -357,7 +359,7 @@ class _Exchanges:
         self.points = points
         self.tolerance = settings.tolerance
         self.most = math.inf if settings.rounds is None else settings.rounds
-        self.passes = math.inf if settings.passes is None else settings.passes
+        self.passes = math.inf if settings.sweeps is None else settings.sweeps
         self.ranks = assembly.ranks
         self.free = assembly.open
         self.chosen = Chosen(assembly.problem, points)

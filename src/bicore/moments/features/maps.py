@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bicore._deprecated import renamed_fields
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, check_integer, check_number, check_type, unknown_name
 from bicore.files import fingerprint
@@ -184,6 +185,7 @@ def _on_device(module: nn.Module, device: torch.device) -> nn.Module:
     return module if places <= {device} else copy.deepcopy(module).to(device)
 
 
+@renamed_fields(layers="depth", scale="entry")
 @dataclass(frozen=True, eq=False)
 class RandomReLU(ShapedMap):
     """Random directions, rectified: φ(x) = relu(Wx + b)·√(2/width), with W and b drawn once.
@@ -196,7 +198,7 @@ class RandomReLU(ShapedMap):
     ----------
     width : int
         The number of features of a row.
-    layers : int
+    depth : int
         The number of such layers, all of that width.
     bias : float
         The standard deviation of b, in units of a typical entry of the first rows.
@@ -206,7 +208,7 @@ class RandomReLU(ShapedMap):
         Why this map was chosen, if it was chosen automatically.
     shape : tuple of int, optional
         The shape of a row; set by ``fit``.
-    scale : float, optional
+    entry : float, optional
         A typical entry of the rows; by default the root mean square of the first rows.
 
     Raises
@@ -225,20 +227,20 @@ class RandomReLU(ShapedMap):
     """
 
     width: int = 1024
-    layers: int = 1
+    depth: int = 1
     bias: float = 1.0
     random_state: int = 0
-    scale: float | None = field(default=None, kw_only=True)
+    entry: float | None = field(default=None, kw_only=True)
 
-    _integers = ("width", "layers", "random_state")
+    _integers = ("width", "depth", "random_state")
     _sizes = ("bias",)
 
     def _fit(self, rows: Array) -> FeatureMap:
-        return self if self.scale is not None else replace(self, scale=_root_mean_square(rows))
+        return self if self.entry is not None else replace(self, entry=_root_mean_square(rows))
 
     def _map(self, rows: Tensor) -> Tensor:
         hidden = rows.reshape(len(rows), self._columns)
-        for layer in range(self.layers):
+        for layer in range(self.depth):
             key = (layer, rows.device, rows.dtype)
             weights, shifts = self._cache(key, partial(self._draw, layer, rows))
             hidden = (hidden @ weights).add_(shifts).relu_()
@@ -247,7 +249,7 @@ class RandomReLU(ShapedMap):
     def _draw(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Draw Wᵀ and b of a layer."""
         columns = self._columns if layer == 0 else self.width
-        shift = RELU_GAIN * self.bias * self._fitted("scale")
+        shift = RELU_GAIN * self.bias * self._fitted("entry")
         drawn = _draw_layer(self.random_state, layer, columns, self.width, shift)
         return to_tensor(drawn[0], like), to_tensor(drawn[1], like)
 
@@ -269,6 +271,7 @@ class _ImageMap(ShapedMap):
             )
 
 
+@renamed_fields(layers="depth", scale="entry")
 @dataclass(frozen=True, eq=False)
 class RandomConvolutions(_ImageMap):
     """Random filters slid over an image, relu, and averages over pool × pool parts of it.
@@ -283,22 +286,22 @@ class RandomConvolutions(_ImageMap):
     pool: int = 4
     bias: float = 1.0
     random_state: int = 0
-    layers: int = field(default=1, metadata={"added": True})
+    depth: int = field(default=1, metadata={"added": True})
     hidden: int = field(default=32, metadata={"added": True})
-    scale: float | None = field(default=None, kw_only=True)
+    entry: float | None = field(default=None, kw_only=True)
 
-    _integers = ("width", "kernel", "pool", "random_state", "layers", "hidden")
+    _integers = ("width", "kernel", "pool", "random_state", "depth", "hidden")
     _sizes = ("bias",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_multiple(self.width, self.pool)
-        check_integer("layers", self.layers, 1, 2)
+        check_integer("depth", self.depth, 1, 2)
 
     def _fit(self, rows: Array) -> FeatureMap:
         self._check_images(rows)
-        _check_side(rows, self.kernel, self.pool, self.layers)
-        return self if self.scale is not None else replace(self, scale=_root_mean_square(rows))
+        _check_side(rows, self.kernel, self.pool, self.depth)
+        return self if self.entry is not None else replace(self, entry=_root_mean_square(rows))
 
     @property
     def _filters(self) -> int:
@@ -306,13 +309,13 @@ class RandomConvolutions(_ImageMap):
 
     def _rows_at_once(self) -> int:
         channels, height, width = self._image
-        answers = self._filters if self.layers == 1 else self.hidden + self._filters // 4
-        entries = max(channels, self.hidden // 4 * (self.layers - 1)) * self.kernel**2
+        answers = self._filters if self.depth == 1 else self.hidden + self._filters // 4
+        entries = max(channels, self.hidden // 4 * (self.depth - 1)) * self.kernel**2
         return AT_ONCE // (height * width * (entries + answers))
 
     def _map(self, rows: Tensor) -> Tensor:
         maps = rows.reshape(len(rows), *self._image)
-        for layer in range(self.layers):
+        for layer in range(self.depth):
             if layer:
                 maps = functional.avg_pool2d(maps, 2)
             maps = self._slide(maps, layer)
@@ -330,8 +333,8 @@ class RandomConvolutions(_ImageMap):
 
     def _draw(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Draw the filters of a layer, one per row, and their shifts."""
-        outputs = self._filters if layer == self.layers - 1 else self.hidden
-        shift = RELU_GAIN * self.bias * self._fitted("scale")
+        outputs = self._filters if layer == self.depth - 1 else self.hidden
+        shift = RELU_GAIN * self.bias * self._fitted("entry")
         entries = like.shape[1] * self.kernel**2
         drawn = _draw_layer(self.random_state, layer, entries, outputs, shift)
         return to_tensor(drawn[0].T, like), to_tensor(drawn[1][:, None], like)
@@ -416,6 +419,7 @@ class WhitenedPatches(_ImageMap):
         return pooled.reshape(len(rows), self.width).mul_(self.width**-0.5)
 
 
+@renamed_fields(layers="depth")
 @dataclass(frozen=True, eq=False)
 class RandomPooled(_ImageMap):
     """A deep random network of 3×3 convolutions with relu, averaged over the image.
@@ -426,13 +430,13 @@ class RandomPooled(_ImageMap):
     """
 
     width: int = 1024
-    layers: int = 5
+    depth: int = 5
     hidden: int = 128
     centred: bool = True
     random_state: int = 0
     mean: Array | None = field(default=None, kw_only=True, repr=False)
 
-    _integers = ("width", "layers", "hidden", "random_state")
+    _integers = ("width", "depth", "hidden", "random_state")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -447,7 +451,7 @@ class RandomPooled(_ImageMap):
 
     def _rows_at_once(self) -> int:
         channels, height, width = self._image
-        widest = SIDE**2 * max(channels, self.hidden if self.layers > 1 else channels)
+        widest = SIDE**2 * max(channels, self.hidden if self.depth > 1 else channels)
         return AT_ONCE // (height * width * (widest + max(self.hidden, self.width)))
 
     def _map(self, rows: Tensor) -> Tensor:
@@ -464,8 +468,8 @@ class RandomPooled(_ImageMap):
         """Draw the filters of each layer, one per row; the gain makes up for the relu before it."""
         found = []
         inputs = self._image[0]
-        for layer in range(self.layers):
-            outputs = self.width if layer == self.layers - 1 else self.hidden
+        for layer in range(self.depth):
+            outputs = self.width if layer == self.depth - 1 else self.hidden
             gain = 1.0 if layer == 0 else RELU_GAIN
             entries = SIDE**2 * inputs
             drawn = step_rng(self.random_state, layer).standard_normal((outputs, entries))
@@ -571,7 +575,7 @@ class Nystrom(ShapedMap):
         Why this map was chosen, if it was chosen automatically.
     shape : tuple of int, optional
         The shape of a row; set by ``fit``.
-    rows, root : array, optional
+    anchors, root : array, optional
         Z and K_ZZ^{−½}; set by ``fit``.
 
     Raises
@@ -593,7 +597,7 @@ class Nystrom(ShapedMap):
     kernel: Kernel = field(default_factory=Laplace)
     landmarks: int = 512
     random_state: int = 0
-    rows: Array | None = field(default=None, kw_only=True, repr=False)
+    anchors: Array | None = field(default=None, kw_only=True, repr=False)
     root: Array | None = field(default=None, kw_only=True, repr=False)
 
     _integers = ("landmarks", "random_state")
@@ -621,7 +625,7 @@ class Nystrom(ShapedMap):
         if not bool(large.any()):
             raise InputError(f"kernel={kernel.name} is zero on the first rows; fit to other rows.")
         root = (vectors[:, large] * values[large].rsqrt()).numpy()
-        return replace(self, kernel=kernel, rows=landmarks, root=np.ascontiguousarray(root))
+        return replace(self, kernel=kernel, anchors=landmarks, root=np.ascontiguousarray(root))
 
     def _rows_at_once(self) -> int:
         pair = self.kernel.bytes_per_pair(8, self._fitted("shape")) // 8 + 1
@@ -629,7 +633,7 @@ class Nystrom(ShapedMap):
 
     def _map(self, rows: Tensor) -> Tensor:
         points = rows.double()
-        held = self._fitted("rows"), self._fitted("root")
+        held = self._fitted("anchors"), self._fitted("root")
         landmarks, root = self._cache(rows.device, lambda: [to_tensor(one, points) for one in held])
         return self.kernel.evaluate(points, landmarks) @ root
 
@@ -641,9 +645,9 @@ def _check_multiple(width: int, pool: int) -> None:
         raise InputError(f"width={width} must be a multiple of pool² = {parts}; give width={near}.")
 
 
-def _check_side(rows: Array, kernel: int, pool: int, layers: int = 1) -> None:
+def _check_side(rows: Array, kernel: int, pool: int, depth: int = 1) -> None:
     least = kernel + pool - 1
-    for _ in range(layers - 1):
+    for _ in range(depth - 1):
         least = 2 * least + kernel - 1
     if min(rows.shape[-2:]) < least:
         raise InputError(

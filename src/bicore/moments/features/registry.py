@@ -150,7 +150,7 @@ def _has_similar_spreads(rows: Array) -> bool:
 
 def _deep_convolutions(width: int = 1152, random_state: int = 0) -> FeatureMap:
     """Two layers of filters; parts and shifts were chosen on held-out training rows of MNIST."""
-    return RandomConvolutions(width, pool=3, bias=0.3, random_state=random_state, layers=2)
+    return RandomConvolutions(width, pool=3, bias=0.3, random_state=random_state, depth=2)
 
 
 #: A map by its name, made from a seed.

@@ -138,9 +138,10 @@ def _decode(value: Any, arrays: Mapping[str, Array], given: FeatureMap | None) -
             f"the state holds a map of kind {kind!r}, which this version does not know; use the "
             "one that wrote it."
         )
+    known = [one.name for one in dataclasses.fields(made)]
     fields = {
         name: getattr(custom, name) if part == _OMITTED else _decode(part, arrays, given)
-        for name, part in rename_fields(value["fields"]).items()
+        for name, part in rename_fields(value["fields"], known).items()
     }
     if made is Embedded:
         fields["digest"] = None  # computed from the weights of the given network
