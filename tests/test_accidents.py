@@ -192,7 +192,7 @@ def test_what_out_could_not_take_is_kept_in_a_fallback_file(bicore, folder):
     kept = re.search(r"are kept in (\S+)\.$", result.stderr.strip().splitlines()[-1])[1]
     assert Coreset.load(folder / kept).indices.tolist() == rows_in(result.stdout)
     shown = bicore("show", kept, cwd=folder).stdout
-    assert "To make it again: bicore select t.csv" in shown
+    assert "To reproduce: bicore select t.csv" in shown
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_a_finished_selection_survives_a_full_standard_output(bicore, folder, as
     result = bicore(*SELECT, *as_json, "--quiet", cwd=folder, output="/dev/full")
     assert result.returncode == 1
     first, second = result.stderr.strip().splitlines()
-    assert "the points are kept in bicore-selection.npz" in first
+    assert "the rows are kept in bicore-selection.npz" in first
     assert "No space left on device" in second
     assert len(Coreset.load(folder / "bicore-selection.npz")) == 5
 
@@ -314,7 +314,7 @@ def test_compare_keeps_records_in_a_cache_or_a_named_folder_and_says_where(bicor
     assert result.returncode == 0, result.stderr
     (path,) = (folder / "cache").iterdir()
     assert f"records: {path}" in result.stdout.splitlines()
-    assert f"rows are kept in {path}" in result.stderr
+    assert f"results are stored in {path}" in result.stderr
     assert not list(folder.glob("*.jsonl"))
     (folder / "mine").mkdir()
     found = bicore("compare", "data.npz", *FEW, "--records", "mine", "--json", cwd=folder)
@@ -488,7 +488,7 @@ def test_an_interrupt_that_finds_nothing_to_keep_ends_in_one_line():
     )
     result = run_python(code, "worth", "digits", "--size", "5")
     assert result.returncode == 130
-    assert result.stderr == "bicore: interrupted; there is nothing to keep.\n"
+    assert result.stderr == "bicore: interrupted; no result was saved.\n"
 
 
 def test_a_stream_state_that_is_a_file(bicore, folder):
@@ -616,4 +616,4 @@ def test_show_says_source_and_command_for_what_stream_wrote(bicore, folder):
     assert bicore(*words, "--out", "kept.npz", cwd=folder).returncode == 0
     shown = bicore("show", "kept.npz", cwd=folder).stdout
     assert "source          data.npz" in shown
-    assert "note            To make it again: bicore stream data.npz --buffer reservoir" in shown
+    assert "note            To reproduce: bicore stream data.npz --buffer reservoir" in shown

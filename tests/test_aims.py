@@ -170,7 +170,7 @@ def test_equal_classes_count_the_same():
     weights = prepared(x, y, False, prior="equal").problem.outer_weights
     assert float(weights[:5].sum()) == pytest.approx(0.5)
     assert float(weights.sum()) == pytest.approx(1)
-    with pytest.raises(InputError, match="prior='equal' is for classes"):
+    with pytest.raises(InputError, match="prior='equal' needs class labels"):
         prepared(x, x[:, 0], False, prior="equal")
 
 

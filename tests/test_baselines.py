@@ -146,7 +146,7 @@ def test_outputs_belong_to_labels_whatever_rows_count():
     [
         (lambda: "a string", r"context\.model"),
         (lambda: nn.Conv2d(1, 1, 1), "no Linear layer"),
-        (lambda: nn.Linear(7, 2).double(), "cannot read points of shape"),
+        (lambda: nn.Linear(7, 2).double(), "cannot read rows of shape"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).double(), "return logits"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(), "one row of logits"),
     ],
@@ -748,7 +748,7 @@ def test_interrupting_and_time_limits_keep_a_prefix(context, size, status):
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
     part = KCenter().select(data, 20, **context.keywords)
     assert (len(part), part.status) == (size, status)
-    assert f"after {size} of 20 points" in part.message
+    assert f"after {size} of 20 rows" in part.message
 
 
 @pytest.mark.usefixtures("long_grace")

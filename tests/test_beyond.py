@@ -283,7 +283,7 @@ def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
         selector=selector,
         runtime=Runtime(max_seconds=1e-9),
     )
-    assert stopped.message == "stopped by max_seconds after 0 of 5 points"
+    assert stopped.message == "stopped by max_seconds after 0 of 5 rows"
     assert (
         len(query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, landmarks=20))
         == 5
@@ -346,7 +346,7 @@ def test_a_size_is_found_for_what_needs_no_labels_too():
     options = {"method": "reconstruction", "kernel": "rbf", "inner_reg": 0.1}
     found = select(x, size="auto", tolerance=0.5, **options)
     assert found.indices.tolist() == select(x, size=len(found), **options).indices.tolist()
-    assert "held-out points" in found.provenance.notes[0]
+    assert "held-out rows" in found.provenance.notes[0]
     with pytest.raises(InputError, match="tolerance"):
         select(x, size=3, tolerance=0.5, **options)
     with pytest.raises(InputError, match="size='auto'"):

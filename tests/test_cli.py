@@ -194,7 +194,7 @@ def test_deep_grey_images_keep_their_bits(tmp_path):
         Image.fromarray(np.zeros((8, 8, 2), np.uint8), mode="LA").save(tmp_path / label / "2.png")
     source = load_images(tmp_path)
     assert source.data.x.shape == (4, 1, 8, 8)
-    assert "2 images have an alpha channel, which was left out" in source.notes
+    assert "2 images have an alpha channel, which was removed" in source.notes
     np.testing.assert_allclose(source.data.x[0, 0], pixels / 65535, rtol=1e-6)
 
 
@@ -229,9 +229,9 @@ def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
         assert len(stored["indices"]) == 6
     shown = bicore("show", out)
     for words in (
-        "6 of 16 points",
+        "6 of 16 rows",
         "scale           standard",
-        "To make it again: bicore select images",
+        "To reproduce: bicore select images",
         "fingerprint",
     ):
         assert words in shown.stdout
@@ -326,11 +326,11 @@ REFUSED = {
     "limit": (["digits", "--size", "5", "--limit", "-3"], "limit must be"),
     "unused weights": (
         ["x.npy", "--labels", "y.npy", "--sample-weight", "w", "--size", "5"],
-        "sample_weight= means nothing for x.npy",
+        "sample_weight= does not apply to x.npy",
     ),
     "unused target": (
         ["digits", "--target", "label", "--size", "5"],
-        "target= means nothing for digits",
+        "target= does not apply to digits",
     ),
     "weights are the target": (
         ["table.csv", "--target", "label", "--sample-weight", "label", "--size", "5"],
@@ -415,7 +415,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     part = Coreset.load(tmp_path / "bicore-partial.npz")
     assert 3 <= len(part) < 650
     assert part.status is Status.INTERRUPTED
-    assert part.message == f"interrupted after {len(part)} of 650 points"
+    assert part.message == f"interrupted after {len(part)} of 650 rows"
 
 
 def test_time_limit_and_uniform(bicore, folder):
@@ -423,7 +423,7 @@ def test_time_limit_and_uniform(bicore, folder):
     answer = json.loads(bicore(*words, cwd=folder, replace=LONG_GRACE).stdout)
     assert answer["size"] == 1
     assert answer["status"] == "out of time"
-    assert answer["message"] == "stopped by max_seconds after 1 of 30 points"
+    assert answer["message"] == "stopped by max_seconds after 1 of 30 rows"
     words = ["select", "data.npz", "--method", "uniform", "--size", "0.1", "--json"]
     uniform = json.loads(bicore(*words, cwd=folder).stdout)
     assert uniform["size"] == 6
@@ -436,15 +436,15 @@ def test_what_ended_early_is_told_by_the_file_too(bicore, folder, tmp_path):
         "select", "data.npz", *words, "--out", tmp_path / "a.npz", cwd=folder, replace=LONG_GRACE
     )
     assert made.returncode == 0, made.stderr
-    assert "status: stopped by max_seconds after 1 of 30 points" in made.stdout
+    assert "status: stopped by max_seconds after 1 of 30 rows" in made.stdout
     shown = bicore("show", tmp_path / "a.npz").stdout
     for line in (
-        "message         stopped by max_seconds after 1 of 30 points",
+        "message         stopped by max_seconds after 1 of 30 rows",
         "n               60",
         "scale           none",
         "versions        bicore ",
         "note            features: as they are",
-        "note            To make it again: bicore select data.npz --method k-center-features",
+        "note            To reproduce: bicore select data.npz --method k-center-features",
     ):
         assert line in shown
 

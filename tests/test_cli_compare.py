@@ -36,7 +36,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
     priced = [(one["method"], one["size"]) for one in answer["worth"]]
     assert priced == [(name, size) for name in ("bilevel", "k-center-features") for size in (5, 12)]
     more = bicore("compare", "data.npz", *FAST, "--seeds", "4", "--json", cwd=table)
-    assert "18 of 24 rows are there already" in more.stderr
+    assert "18 of 24 results exist already" in more.stderr
     rows = json.loads(more.stdout)["rows"]
     known = {(row["method"], row["size"], row["seed"]): row for row in rows}
     for row in answer["rows"]:
@@ -53,7 +53,7 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0] == "accuracy of the ridge judge, mean ± standard error over seeds"
+    assert lines[0] == "accuracy of the ridge, mean ± standard error over seeds"
     assert sum(line.count("★") for line in lines[2:5]) == 2
     assert [line[:14] for line in lines[5:7]] == ["all data (68) ", "majority class"]
     assert "smallest difference these seeds would find" in result.stdout
@@ -62,7 +62,7 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     assert sum(line.count(" / ") for line in lines[2:5]) == 2
     assert "worth: uniform rows with the same mean score" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert "tested on 22 points (held out for each seed)" in result.stderr
+    assert "tested on 22 rows (held out for each seed)" in result.stderr
     assert "features: as they are, not scaled" in result.stderr
 
 
@@ -88,7 +88,7 @@ def test_the_function_gives_the_rows_of_the_command(command, table, monkeypatch)
     assert seen[0] == ""
     assert not found.run.records.path
     assert list(found.table["method"]) == [*methods, *methods]
-    assert str(found).splitlines()[0].startswith("accuracy of the ridge judge")
+    assert str(found).splitlines()[0].startswith("accuracy of the ridge")
     assert "facility-location-per-class" in found._repr_html_()
     assert found.plot().axes
     assert found.to_html(table / "page.html").stat().st_size > 10_000
@@ -114,7 +114,7 @@ def test_an_interrupted_comparison_has_the_rows_so_far(table):
         ({"methods": ["uniform", "unifrom"]}, "methods='unifrom'"),
         ({"methods": ["icarl"], "stream": Stream()}, "buffers='icarl'"),
         ({"target": "y"}, "target= is for files"),
-        ({"judge": ["ridge", "ridge"]}, "judge holds ridge twice"),
+        ({"judge": ["ridge", "ridge"]}, "judge has ridge twice"),
     ],
 )
 def test_errors_of_the_function_name_the_argument(options, words):
@@ -136,7 +136,7 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
     words = ["--methods", "bilevel,uniform,class-balanced", "--seeds", "2", "--sizes", "8"]
     result = bicore("compare", "targets.npz", *words, cwd=table)
     assert result.returncode == 1
-    assert result.stdout.startswith("R² of the ridge judge")
+    assert result.stdout.startswith("R² of the ridge")
     assert "class-balanced was left out" in result.stderr
 
 
@@ -145,10 +145,13 @@ def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicor
     words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
     result = bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table)
     assert result.returncode == 0, result.stderr
-    assert "class-balanced needs classes, and the labels are targets: left out" in result.stderr
+    assert (
+        "class-balanced needs classes, and the labels are numeric targets: left out"
+        in result.stderr
+    )
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("mean absolute error of the ridge judge")
-    assert "mean absolute error of the linear (ridge regression) judge" in result.stdout
+    assert lines[0].startswith("mean absolute error of the ridge")
+    assert "mean absolute error of the linear (ridge regression)" in result.stdout
     assert "class-balanced" not in result.stdout
     means = [float(line.split()[1]) for line in lines[2:7]]
     assert means == sorted(means)
@@ -174,7 +177,7 @@ REFUSED = {
     "twice": (["--methods", "uniform,uniform"], "uniform twice"),
     "seeds": (["--seeds", "0"], "seeds must be"),
     "judge": (["--judge", "forst"], "Did you mean 'forest'"),
-    "judge twice": (["--judge", "knn,knn"], "judge holds knn twice"),
+    "judge twice": (["--judge", "knn,knn"], "judge has knn twice"),
     "metric": (["--metric", "auc"], "metric='auc' is not known"),
     "metric of targets": (["--score", "mae"], "metric='mae'"),
     "steps": (["--steps", "0"], "steps must be"),

@@ -34,7 +34,7 @@ def test_by_default_four_buffers_are_judged_at_five_points(bicore, table):
     assert result.returncode == 0, result.stderr
     assert "streams of 150 rows, order given, 8 kept" in result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("accuracy of the ridge judge")
+    assert lines[0].startswith("accuracy of the ridge")
     assert lines[1].split()[:10:2] == ["40", "60", "100", "120", "150"]
     names = {one.split()[0] for one in lines[2:6]}
     assert names == {"moments", "reservoir", "class-balanced", "merge-reduce"}
@@ -57,10 +57,10 @@ def test_json_has_every_row_and_the_same_command_makes_none_anew(bicore, table):
         assert entry["mean"] == pytest.approx(np.mean(own))
     assert all(row["rows_per_second"] > 0 for row in first["rows"])
     again = bicore(*words, cwd=table)
-    assert "8 of 8 rows are there already" in again.stderr
+    assert "8 of 8 results exist already" in again.stderr
     assert json.loads(again.stdout) == first
     more = bicore(*words, "--points", "3", cwd=table)  # the last position is there
-    assert "4 of 12 rows are there already" in more.stderr
+    assert "4 of 12 results exist already" in more.stderr
     assert json.loads(more.stdout)["positions"] == [60, 100, 150]
 
 
@@ -68,8 +68,11 @@ def test_json_has_every_row_and_the_same_command_makes_none_anew(bicore, table):
 def test_regression_is_scored_by_r_squared_without_what_needs_classes(bicore, table):
     result = bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table)
     assert result.returncode == 0, result.stderr
-    assert "class-balanced needs classes, and the labels are targets: left out" in result.stderr
-    assert result.stdout.startswith("R² of the ridge judge")
+    assert (
+        "class-balanced needs classes, and the labels are numeric targets: left out"
+        in result.stderr
+    )
+    assert result.stdout.startswith("R² of the ridge")
     assert "class-balanced" not in result.stdout
     named = bicore("compare", "targets.npz", *FAST, *TWO, "--points", "1", cwd=table)
     assert named.returncode == 1
@@ -125,7 +128,7 @@ REFUSED = {
         "--methods uniform belongs to a comparison of selections",
     ),
     "buffer": (["--buffers", "reservoi"], "Did you mean 'reservoir'"),
-    "a model": (["--buffers", "gradient-sampling"], "needs the current model"),
+    "a model": (["--buffers", "gradient-sampling"], "needs a network"),
     "twice": (["--buffers", "moments,moments"], "moments twice"),
     "order": (["--order", "backwards"], "order='backwards' is not known"),
     "points": (["--points", "0"], "points must be"),

@@ -568,7 +568,7 @@ def test_a_judge_that_all_the_data_leaves_below_the_majority_is_not_to_be_believ
     run.run()
     (found,) = findings_of(run, measure_by(None, True))
     assert found.whole["accuracy"].mean < found.majority["accuracy"].mean
-    assert found.note.startswith("the ridge judge does worse on all the data (accuracy 0.")
+    assert found.note.startswith("the ridge model trained on all data")
     run.majority = False
     del run.records.rows[MAJORITY, 300, 1]
     assert not findings_of(run, measure_by(None, True))[0].note  # of other seeds

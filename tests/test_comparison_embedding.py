@@ -55,7 +55,7 @@ def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
     capsys.readouterr()
     whole = run(asked(folder))
     assert len(cells(whole)) == 8
-    assert "uniform, 4 points, seed 0" not in capsys.readouterr().err
+    assert "uniform, 4 rows, seed 0" not in capsys.readouterr().err
     run(asked(folder))
     assert capsys.readouterr().err == ""
 

@@ -47,7 +47,7 @@ def test_6_an_npz_that_unpacks_beyond_the_limit_is_refused_by_its_header(command
         command(*WORDS, "bomb.npz", "--memory", "1MB"),
         "bomb.npz, array 'x' of shape 250000×4 would take 8 MB, and the memory limit is 1 MB",
     )
-    told(command(*WORDS, "bomb.npz", "--memory", "1MB", "--limit", "60"), "60 points")
+    told(command(*WORDS, "bomb.npz", "--memory", "1MB", "--limit", "60"), "60 rows")
 
 
 def test_6_whole_numbers_are_counted_as_the_floats_they_become(command, tmp_path):
@@ -158,7 +158,7 @@ def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, comma
     inside = open_source(str(tmp_path / "both.npz"))
     np.testing.assert_array_equal(inside.data.x, X * (X > 0))
     np.testing.assert_array_equal(beside.data.x, inside.data.x[:50])
-    told(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 points of 4 features")
+    told(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 rows of 4 features")
     refused(command(*WORDS, "s.npz"), "has no array 'y'", "--labels FILE.npy")
     scipy.sparse.save_npz(tmp_path / "c.npz", sparse.tocsc())
     refused(command(*WORDS, "c.npz", "--labels", "y.npy"), "by 'csc'; store it by rows")

@@ -83,8 +83,8 @@ def test_9_images_that_lie_elsewhere_are_counted(command, folder):
     told(
         command(*WORDS),
         "4 grey images",
-        "1 images lie deeper than FOLDER/CLASS/IMAGE and are left out",
-        "2 images lie in no class folder and are left out",
+        "1 images lie deeper than FOLDER/CLASS/IMAGE and are skipped",
+        "2 images lie in no class folder and are skipped",
     )
 
 

@@ -137,7 +137,7 @@ def test_4_a_column_that_numbers_the_rows_is_no_feature(read, tmp_path, name):
     table(tmp_path, "t.csv", {name: range(1, ROWS + 1), "a": numbers(), "label": labels()})
     result = read("t.csv", "--target", "label")
     told(result, f"left out columns: {name or '(unnamed)'} (row numbers")
-    assert "60 points of 1 features" in result.stderr
+    assert "60 rows of 1 features" in result.stderr
 
 
 def test_4_columns_that_number_no_rows_stay(read, tmp_path):
@@ -160,7 +160,7 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
     refused(read(*words, "--drop", "label"), "drop='label' is named by target= too")
     refused(read(*words, "--columns", "a,b", "--drop", "b"), "'b' is named by drop= too")
-    refused(read("digits", "--drop", "a"), "drop= means nothing for digits")
+    refused(read("digits", "--drop", "a"), "drop= does not apply to digits")
 
 
 def test_4_rows_without_a_target_are_left_out_when_asked(read, tmp_path):
@@ -172,7 +172,7 @@ def test_4_rows_without_a_target_are_left_out_when_asked(read, tmp_path):
     )
     words = ["t.csv", "--target", "label", "--drop-missing-target", "--out", "picks.csv"]
     result = read(*words)
-    told(result, "58 points", "2 rows without a target are left out")
+    told(result, "58 rows", "2 rows without a target are left out")
     chosen = json.loads(result.stdout)
     lines = (tmp_path / "t.csv").read_text().splitlines()
     written = (tmp_path / "picks.csv").read_text().splitlines()[1:]
@@ -430,7 +430,7 @@ def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
         pyarrow.parquet.write_table(part, tmp_path / f"{name}.parquet")
     words = ["worth", "train.parquet", "--test", "test.parquet", "--target", "y", "--size", "8"]
     words += ["--judge", "ridge", "--seeds", "2", "--method", "uniform"]
-    told(command(*words, "--drop", "day"), "train.parquet: 45 points")
+    told(command(*words, "--drop", "day"), "train.parquet: 45 rows")
     refused(command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature")
 
 
@@ -505,7 +505,7 @@ def test_10_what_cannot_be_read_ends_with_one_line(read, tmp_path, name):
     (tmp_path / name).write_bytes(DAMAGED[name]())
     result = read(name, "--target", "label")
     refused(result, name)
-    assert "an ending that is not known" not in result.stderr
+    assert "unknown file extension" not in result.stderr
 
 
 def test_missing_words_and_the_encoding_are_options_of_the_command(command, tmp_path):

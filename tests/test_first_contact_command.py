@@ -43,7 +43,7 @@ def test_help_shows_few_options_in_groups_and_help_all_shows_the_rest(command):
 def test_show_prints_values_for_people(command, place):
     assert command("select", "data.npz", "--size", "4", "--out", "p.npz").returncode == 0
     shown = command("show", "p.npz").stdout
-    assert re.search(r"^p.npz: 4 of 60 points \(bilevel", shown)
+    assert re.search(r"^p.npz: 4 of 60 rows \(bilevel", shown)
     assert "strategy        exchange" in shown
     assert "(rounds=" not in shown
     assert not re.search(r"\d\.\d{7}", shown)
@@ -109,7 +109,7 @@ def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, o
         whole.indices,
         provenance=whole.provenance,
         status=Status.INTERRUPTED,
-        message="interrupted after 3 of 9 points",
+        message="interrupted after 3 of 9 rows",
     )
     with monkeypatch.context() as patch:
         patch.setattr("bicore.api.select", lambda *given, **named: part)
@@ -210,7 +210,7 @@ def test_m9_progress_fits_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda stream: True)
     line = ProgressLine(True, Clock(), 60, "comparing")
-    line.write("comparing 3/60  about 100 s left  facility-location-per-class, 50 points")
+    line.write("comparing 3/60  about 100 s left  facility-location-per-class, 50 rows")
     line.close()
     assert max(map(len, capsys.readouterr().err.split("\r"))) == 29
 

@@ -85,7 +85,7 @@ def test_trial_an_array_with_labels(tmp_path):
     np.save(tmp_path / "embeddings.npy", x)
     np.save(tmp_path / "labels.npy", x[:, 0] > 0)
     words = ["embeddings.npy", "--labels", "labels.npy", "--size", "8", "--out", "picks.npz"]
-    assert "8 of 90 points" in run(tmp_path, "select", *words).stdout
+    assert "8 of 90 rows" in run(tmp_path, "select", *words).stdout
     assert len(Coreset.load(tmp_path / "picks.npz")) == 8
 
 
@@ -109,5 +109,5 @@ def test_trial_a_notebook(tmp_path):
     shown = [one["data"]["text/html"] for one in cell.outputs if "data" in one]
     assert '<progress max="1" value="1.000">' in shown[0]  # an executed notebook keeps it
     assert "selecting 6/6" in shown[0]
-    assert "6 of 80 points" in shown[-1]
+    assert "6 of 80 rows" in shown[-1]
     assert ">objective</text>" in shown[-1]

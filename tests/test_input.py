@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "outputs differ": (
         lambda: select(X, Y % 2, 3, loss="logistic", outer_loss="cross-entropy", **OK),
-        r"predicts 1 numbers .* 2; they must agree",
+        r"predicts 1 numbers .* 2; they must be the same",
     ),
     "gain per point": (
         lambda: select(X, Y, 3, rule="gain", inner_reg=PerPoint(0.1)),
@@ -225,7 +225,7 @@ REFUSED = {
     "initial twice": (lambda: select(X, Y, 3, initial=[1, 1], **OK), r"initial holds a row twice"),
     "initial too long": (
         lambda: select(X, Y, 1, initial=[1, 2], **OK),
-        r"initial has 2 points, more than size=1",
+        r"initial has 2 rows, more than size=1",
     ),
     "seed": (lambda: select(X, Y, 3, random_state=-1, **OK), r"random_state must be .* got -1"),
     "outer shape": (

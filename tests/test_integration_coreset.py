@@ -91,13 +91,13 @@ def test_a_notebook_shows_it():
     coreset = select(data, size=12, kernel="rbf", inner_reg=0.1)
     page = ElementTree.fromstring(coreset._repr_html_())  # it is well-formed
     words = " ".join(page.itertext())
-    assert "12 of 40 points" in words
+    assert "12 of 40 rows" in words
     assert "and 2 more" in words
     cells = [cell.text for cell in page.iter("td")]
     assert cells[0] == str(coreset.indices[0])
     assert len(list(page.iter("tr"))) == 11
     axis = [label.text for label in page.iter("text")]
-    assert {"objective", "points", "1", "12", f"{coreset.objectives.max():.3g}"} <= set(axis)
+    assert {"objective", "rows", "1", "12", f"{coreset.objectives.max():.3g}"} <= set(axis)
     line = next(page.iter("polyline")).attrib["points"].split()
     heights = [float(place.split(",")[1]) for place in line]
     assert len(heights) == 12

@@ -155,7 +155,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
         assert ticks.made <= most, f"{ticks.made - limit} looks after the end"
         assert 1 <= len(part) <= SIZE
         if part.status is Status.OUT_OF_TIME:
-            assert part.message == f"stopped by max_seconds after {len(part)} of {SIZE} points"
+            assert part.message == f"stopped by max_seconds after {len(part)} of {SIZE} rows"
         elif part.status is not whole.status:
             assert part.status is Status.NOT_REFINED
             assert "max_seconds" in part.message
@@ -183,7 +183,7 @@ def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
     part = bilevel(strategy="elimination").select(data, SIZE)
     assert part.status is Status.NOT_REFINED
     assert part.message == (
-        "stopped by max_seconds while the points were refined: all points, not refined"
+        "stopped by max_seconds while the rows were refined: all rows, not refined"
     )
     assert sorted(part.indices) == sorted(greedy.indices)
 
@@ -205,7 +205,7 @@ def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monke
         limited = Context(runtime=Runtime(max_seconds=1e6))
         part = bilevel(strategy="exchange").select(data, SIZE, **limited.keywords)
         assert part.status is status
-        assert part.message == f"{how} before the points were refined: all points, not refined"
+        assert part.message == f"{how} before the rows were refined: all rows, not refined"
         assert part.indices.tolist() == greedy.indices.tolist()
         assert part.provenance.notes == ()
         assert "exchanges" not in part.details

@@ -314,7 +314,7 @@ def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
     words = ["select", "data.npz", "--size", "80", "--method", "uniform", "--report", "page.html"]
     result = bicore(*words, cwd=place)
     assert result.returncode == 0, result.stderr
-    assert "the page does not show what the rows are worth: 80 rows are chosen" in result.stderr
+    assert "the report omits the worth of the rows: 80 rows are chosen" in result.stderr
     assert facts_of(place / "page.html")["answer"] is None
 
 

@@ -42,7 +42,7 @@ def test_caps_hold_and_end_a_run_early():
     assert counts == {"a": 2, "b": 10, "c": 0}
     short = select(data, size=30, kernel=RBF(0.3), inner_reg=0.1, quotas={"a": 2, "c": 0})
     assert len(short) == 12
-    assert short.message == "12 of 30 points: the quotas allow no more"
+    assert short.message == "12 of 30 rows: the quotas allow no more"
     drawn = select(data, size=6, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced", candidates=5)
     assert sorted(data.y[drawn.indices]) == ["a", "a", "b", "b", "c", "c"]
 

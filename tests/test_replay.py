@@ -161,7 +161,7 @@ def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
     with pytest.raises(InputError, match=r"capacity=2 .* 3"):
         tiny.add_task(*task(2))
     assert [len(rows) for rows in tiny.tasks] == [1, 1]
-    with pytest.raises(InputError, match="they must match"):
+    with pytest.raises(InputError, match="one shape"):
         memory.add_task(np.zeros((5, 2)), np.zeros(5, dtype=int))
 
 
@@ -278,7 +278,7 @@ def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
     part = Coreset(
         np.arange(2),
         status=Status.OUT_OF_TIME,
-        message="stopped by max_seconds after 2 of 3 points",
+        message="stopped by max_seconds after 2 of 3 rows",
     )
     with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* unchanged"):
         require_complete(part)

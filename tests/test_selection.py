@@ -217,7 +217,7 @@ def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkey
     selector = greedy_selector(kernel="rbf", inner_reg=0.05)
     whole = selector.select(data, 40)
     short = selector.select(data, 40, runtime=Runtime(max_seconds=1e-9))
-    assert short.message == "stopped by max_seconds after 1 of 40 points"
+    assert short.message == "stopped by max_seconds after 1 of 40 rows"
 
     def stop(step):
         if step.done == 20:
@@ -304,7 +304,7 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
                 raise KeyboardInterrupt
 
         part = selector.select(data, 12, runtime=Runtime("cpu", progress=stop))
-        assert part.message == "interrupted after 7 of 12 points"
+        assert part.message == "interrupted after 7 of 12 rows"
         assert part.indices.tolist() == whole.indices[:7].tolist()
         again = selector.select(data, 12, initial=part, **ON_CPU.keywords)
         assert again.indices.tolist() == whole.indices.tolist()

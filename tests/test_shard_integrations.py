@@ -104,7 +104,7 @@ class TestLibrary:
             ({"inner_reg": library.bilevel.PerPoint(0.1)}, "inner_reg must be"),
             ({"first": "random"}, "leave it out"),
             ({"pases": True}, "pases"),
-            ({"labels": "y.npy", "y": "y.npy"}, "the same thing"),
+            ({"labels": "y.npy", "y": "y.npy"}, "mean the same"),
             ({"outer": (1, 2, 3, 4)}, "outer"),
             ({"initial": [1, 1]}, "a row twice"),
         ],
@@ -278,7 +278,7 @@ class TestCommand:
         assert answer["certain"] == own.details["certain"]
         kept = library.Coreset.load(folder / "picks.npz")
         assert kept.indices.tolist() == answer["indices"]
-        assert "To make it again" in kept.provenance.notes[-1]
+        assert "To reproduce" in kept.provenance.notes[-1]
         words = select(bicore, folder)
         assert "passes" not in words.stdout
 
@@ -352,7 +352,7 @@ class TestCommand:
             (("npy", "--initial", "none.npz"), "does not exist"),
             (("npy", "--device", "cuda:9"), "cuda:9"),
             (("digits", "--dask", "tcp://127.0.0.1:1"), "--executor tcp"),
-            (("npy", "--columns", "embedding"), "columns= means nothing"),
+            (("npy", "--columns", "embedding"), "columns= does not apply"),
             (("digits", "--passes", "--exact"), "--passes"),
             (("no-*.npy",), "file matches"),
             (("npy/x-0.npy", "--skip-bad"), "has no labels"),

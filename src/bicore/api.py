@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 #: for requests that only a bilevel problem can meet.
 LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "clusters", "facility-location", "reconstruction"
 NO_LABELS = (
-    "labels: none given, so the method is {!r}, which needs none; name a target (y, or --target) "
-    "to select for its prediction"
+    "labels: none given, so the method without labels is used: {!r}; give y (or --target) to "
+    "select rows that predict it"
 )
 #: Arguments that are no options of the method or of its source.
 OWN = {
@@ -210,8 +210,8 @@ def select(
     selector = build_selector(method, **options)
     if model is not None and not (selector.needs_model or selector.fits_model):
         raise InputError(
-            f"model= is given, and {selector.name} uses no model; leave it out, use a method "
-            "that does, or select by its embeddings: "
+            f"model= is given, but {selector.name} uses no model; leave it out, use a method "
+            "that needs one, or select by its embeddings: "
             "bicore.integrations.torch.select_from(dataset, size, model=…)."
         )
     refuse_tolerance(size, tolerance)
@@ -508,9 +508,9 @@ def _take_all(data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
     coreset, order = Coreset(np.arange(len(data)), ids=data.ids), "in the given order"
     if targets.classes is not None and len(targets.classes) > 1:
         coreset = ClassBalanced().select(data, len(data), random_state=seed)
-        order = "classes take turns"
+        order = "one row of each class in turn"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
-    every = (*notes, f"size: all rows, {order}; none were compared")
+    every = (*notes, f"size: all rows, {order}; nothing was selected")
     return coreset.annotated({**known, "notes": every})
 
 
@@ -537,7 +537,7 @@ def options_for_model(
     if method != "bilevel" or options.get("kernel", "auto") != "auto":
         given = f"method={method!r}" if method != "bilevel" else f"kernel={options['kernel']!r}"
         raise InputError(
-            f"model={model!r} chooses the kernel of the default method, and {given} is "
+            f"model={model!r} chooses the kernel of the default method, but {given} is "
             "given; leave one of them out."
         )
     return {**options, "kernel": kernel}
@@ -557,8 +557,8 @@ def refuse_unread(x: Any) -> None:
     """Refuse a data set of torch, which is an array only after every item of it was read."""
     if is_torch_data(x):
         raise InputError(
-            f"x is a {type(x).__name__} of torch, which would be read whole; let a network "
-            "embed its rows in batches: bicore.integrations.torch.select_from(x, size, model=…)."
+            f"x is a {type(x).__name__} of torch, which is not an array; embed its rows in "
+            "batches by a network: bicore.integrations.torch.select_from(x, size, model=…)."
         )
 
 
@@ -566,8 +566,8 @@ def refuse_tolerance(size: Any, tolerance: float | None) -> None:
     """Refuse a tolerance with a size that is given."""
     if tolerance is not None and size != "auto":
         raise InputError(
-            f"tolerance={tolerance!r} is for size='auto', and size={size!r} is given; leave one "
-            "of them out."
+            f"tolerance={tolerance!r} needs size='auto', but size={size!r} is given; leave one of "
+            "them out."
         )
 
 
@@ -576,7 +576,7 @@ def _in_parts(
 ) -> RowsInParts | None:
     """Return the rows of a table or a source; None for arrays."""
     if isinstance(y, Real):
-        raise InputError(f"y={y!r} is a number; give the size as size={y!r}.")
+        raise InputError(f"y={y!r} is a number, not labels; to set the size, write size={y!r}.")
     if not is_in_parts(x):
         return None
     from bicore.methods.passes import RowsInParts

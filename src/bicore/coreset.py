@@ -173,7 +173,7 @@ class Coreset:
             raise InputError("indices holds a row twice; a coreset is a set of rows.")
         if weights.shape != indices.shape or ids.shape != indices.shape:
             counts = f"{len(indices)} indices, {len(weights)} weights and {len(ids)} ids"
-            raise InputError(f"a coreset has {counts}; they must align.")
+            raise InputError(f"a coreset has {counts}; give the same number of each.")
         if indices.size and indices.min() < 0:
             raise InputError(f"indices holds {indices.min()}; rows are counted from 0.")
         if weights.size and not (np.isfinite(weights).all() and weights.min() >= 0):
@@ -212,7 +212,7 @@ class Coreset:
         facts = "".join(f", {name}={part}" for name, part in parts.items() if part is not None)
         total = "?" if known.rows is None else known.rows
         return (
-            f"Coreset({len(self)} of {total} points, {kind} weights{value}, "
+            f"Coreset({len(self)} of {total} rows, {kind} weights{value}, "
             f"status={self.status.value!r}{facts})"
         )
 
@@ -301,7 +301,7 @@ class Coreset:
         [0.5, 1.5]
         """
         if not self.weights.any():
-            raise InputError("all weights are 0; there is nothing to normalise.")
+            raise InputError("all weights are 0; normalising them is impossible.")
         scaled = summable(self.weights)
         return replace(self, weights=scaled * (len(self) / scaled.sum()))
 
@@ -435,9 +435,7 @@ class Coreset:
         """
         if not len(self.gains) or not self.gains[0] < 0:
             return None
-        return (
-            "negative, because the first point alone fits worse than none; the next make up for it"
-        )
+        return "negative: the first row alone fits worse than none, and later rows make up for it"
 
     def _repr_html_(self) -> str:
         """Draw the coreset for notebooks."""
@@ -453,7 +451,7 @@ class Coreset:
             "first gain": self.explain_first_gain(),
         }
         return notebook.as_html(
-            f"Coreset: {len(self)} of {total} points",
+            f"Coreset: {len(self)} of {total} rows",
             {name: fact for name, fact in facts.items() if fact is not None},
             self.objectives,
             {name: _written(column[:SHOWN]) for name, column in self._columns().items()},
@@ -464,7 +462,7 @@ class Coreset:
         """Refuse data that has too few rows to be what the coreset was made from."""
         if len(self) and self.indices.max() >= count:
             beyond = f"index {self.indices.max()} is beyond the {count} rows of {name}"
-            raise InputError(f"{beyond}; pass the data it was made from.")
+            raise InputError(f"{beyond}; pass the data it was selected from.")
 
     def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
         """Return the same coreset with other provenance and more details.
@@ -590,7 +588,7 @@ def mark_unverified(coreset: Coreset, note: str, objective: float | None = None)
 def describe_early_end(status: Status, taken: int, size: int) -> str:
     """Describe a selection that ended early, after ``taken`` of ``size`` points."""
     how = "interrupted" if status is Status.INTERRUPTED else "stopped by max_seconds"
-    return f"{how} after {taken} of {size} points"
+    return f"{how} after {taken} of {size} rows"
 
 
 def labels_in(values: Sequence[Any] | Array | None) -> tuple[Any, ...] | None:

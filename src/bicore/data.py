@@ -81,7 +81,7 @@ class Dataset:
     def __post_init__(self) -> None:
         for name in ("x", "y", "sample_weight"):
             if np.ma.is_masked(getattr(self, name)):
-                raise InputError(f"{name} has masked values; fill them, or leave these rows out.")
+                raise InputError(f"{name} has masked values; fill them, or drop these rows.")
         x = as_features(self.x, "x")
         n = len(x)
         checked = {
@@ -167,7 +167,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     """The rows of both data sets."""
     if first.x.shape[1:] != second.x.shape[1:]:
         shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
-        raise InputError(f"x has rows of shape {shapes}; they must match.")
+        raise InputError(f"x has rows of shape {shapes}; all rows must have one shape.")
     if (first.y is None) != (second.y is None):
         raise InputError("some rows have labels and others have none; give y always or never.")
     y = None
@@ -177,7 +177,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     extra, other = first.extra or {}, second.extra or {}
     if set(extra) != set(other):
         names = f"{sorted(other)}, and those before had {sorted(extra)}"
-        raise InputError(f"extra has the columns {names}; give the same ones always.")
+        raise InputError(f"extra has the columns {names}; give the same columns each time.")
     # Whole numbers with and without a sign would become floats together.
     columns = {
         name: _concatenate(f"extra[{name!r}]", extra[name], other[name], {}) for name in extra
@@ -254,7 +254,9 @@ def _classification(y: Array, classes: Array | None) -> Targets:
         wrong = np.flatnonzero(y != np.round(y))
         if len(wrong):
             value = f"y[{wrong[0]}] = {y[wrong[0]]}"
-            raise InputError(f"{value} is no class; give integers or text, or task='regression'.")
+            raise InputError(
+                f"{value} is not a class; give integers or text, or task='regression'."
+            )
     known, codes = np.unique(y, return_inverse=True)
     if classes is None:
         return Targets(Task.CLASSIFICATION, codes.astype(np.int64), known)
@@ -278,7 +280,7 @@ def as_features(x: Any, name: str) -> Array:
     lists = frames.arrow_lists(x, name)
     array = _to_numpy(x, name) if lists is None else lists
     if array.ndim == 0:
-        raise InputError(f"{name} is a single value; give an array with one row a point.")
+        raise InputError(f"{name} is a single value; give an array with one row per example.")
     array = _as_floats(array, name)
     if array.ndim == 1:
         array = array[:, None]
@@ -357,7 +359,7 @@ def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool 
         row = int(array.argmin())
         raise InputError(f"{name}[{row}] = {array[row]} is negative; drop the row or set it to 0.")
     if array.max() == 0 and not all_zero:
-        raise InputError(f"{name} is zero for all {n} rows; at least one point must count.")
+        raise InputError(f"{name} is zero for all {n} rows; at least one row must count.")
     return array
 
 
@@ -450,7 +452,7 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
         if first is None or _label_type(value) is not first:
             raise InputError(
                 f"{name}[{position}] = {value!r} cannot be a {role} next to {array.flat[0]!r}; "
-                "give one kind of value, and no missing ones."
+                "give values of one kind, without missing ones."
             )
     return array.astype(first)
 

@@ -440,7 +440,7 @@ class CustomLoss(Loss):
         values = torch.func.vmap(self.function)(prediction, target)
         if values.dim() != 1:
             raise InputError(
-                f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one point; it "
+                f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one row; it "
                 "must return a single number."
             )
         return values

@@ -77,13 +77,13 @@ def _drawing(curve: npt.NDArray[Any]) -> str:
     across = LEFT + places / (len(curve) - 1) * (right - LEFT)
     down = BORDER + (high - curve[places]) / ((high - low) or 1.0) * (bottom - BORDER)
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))
-    words = f"objective after 1 to {len(curve)} points: {curve[0]:.4g} to {curve[-1]:.4g}"
+    words = f"objective after 1 to {len(curve)} rows: {curve[0]:.4g} to {curve[-1]:.4g}"
     labels = [
         (LEFT - 5, BORDER + 6, "end", f"{high:.3g}"),
         (LEFT - 5, bottom, "end", f"{low:.3g}"),
         (LEFT, bottom + 14, "middle", "1"),
         (right, bottom + 14, "end", f"{len(curve)}"),
-        ((LEFT + right) / 2, HEIGHT - 3, "middle", "points"),
+        ((LEFT + right) / 2, HEIGHT - 3, "middle", "rows"),
         (0, (BORDER + bottom) / 2, "start", "objective"),
     ]
     texts = "".join(

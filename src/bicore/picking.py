@@ -161,7 +161,7 @@ def as_start(
         raise InputError(f"{name} holds a row twice ({values[counts.argmax()]}); give it once.")
     if len(points) > size:
         raise InputError(
-            f"{name} has {len(points)} points, more than size={size}; raise size to that number."
+            f"{name} has {len(points)} rows, more than size={size}; raise size to that number."
         )
     weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()
     return Start([int(k) for k in points], weights, coreset)
@@ -170,7 +170,7 @@ def as_start(
 def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -> None:
     known = coreset.provenance
     if known.rows is not None and known.rows != len(data):
-        counts = f"{known.rows} points and data has {len(data)}"
+        counts = f"{known.rows} rows and data has {len(data)}"
         raise InputError(f"{name} was selected from {counts}; pass the data it was made from.")
     if not continues or known.fingerprint is None:
         return

@@ -89,7 +89,7 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
     assert len(tight) > size
     swapped = replace(selector, strategy=Exchange(rounds=3))
     again = select_smallest(swapped, given, 0.1)
-    assert "held-out points" in again.provenance.notes[0]
+    assert "held-out rows" in again.provenance.notes[0]
     assert again.details["strategy"] == repr(Exchange(rounds=3))
 
 
@@ -110,7 +110,7 @@ def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     curve = quality_curve(selector, Dataset(given.x, given.y, weights))
     assert curve.held_out + len(curve.coreset) == 40
     capped = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, quotas={0: 1, 1: 1, 2: 1})
-    with pytest.raises(InputError, match="allow 3 points, and no size"):
+    with pytest.raises(InputError, match="allow 3 rows, and no size"):
         select_smallest(capped, given, 0.01)
 
 
@@ -190,7 +190,7 @@ def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():
     assert len(apart) < len(whole)
     assert apart.details["auto_size"]["loss"] == pytest.approx(apart.objective)
     assert apart.objective <= 1.1 * curve.full
-    assert "40 outer points" in apart.provenance.notes[0]
+    assert "40 outer rows" in apart.provenance.notes[0]
 
 
 def test_a_matrix_of_ones_own_has_an_automatic_size_where_an_outer_set_judges():

@@ -267,7 +267,7 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(InputError, match=r"layer '1' normalises over the batch.*model.eval"):
         NetworkSelector().select(given, 2, model=normalised)
     assert len(NetworkSelector().select(given, 2, model=normalised.eval())) == 2
-    with pytest.raises(InputError, match="needs the current model"):
+    with pytest.raises(InputError, match="needs a network"):
         NetworkSelector().select(given, 2)
     with pytest.raises(InputError, match="needs labels"):
         NetworkSelector().select(Dataset(given.x), 2, model=network())

@@ -147,7 +147,7 @@ def test_points_of_unit_weights_are_kept_where_they_end_lower():
     assert kept.indices.tolist() == binary.indices.tolist()
     assert kept.objectives.tolist() == pytest.approx(binary.objectives.tolist(), rel=1e-9)
     assert kept.status is Status.COMPLETE
-    assert "points chosen with weights of 1" in kept.provenance.notes[0]
+    assert "rows chosen with weights of 1" in kept.provenance.notes[0]
 
 
 def test_a_time_limit_among_learnt_weights_leaves_all_points():

@@ -414,7 +414,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     short = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
         given, 5, runtime=Runtime(max_seconds=1e-9)
     )
-    assert short.message == "stopped by max_seconds after 1 of 5 points"
+    assert short.message == "stopped by max_seconds after 1 of 5 rows"
 
     def interrupt(step):
         if step.done == 7:
@@ -424,7 +424,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
         given, 5, runtime=Runtime(progress=interrupt)
     )
     assert len(cut) == 5
-    assert cut.message == "interrupted before the points were refined: all points, not refined"
+    assert cut.message == "interrupted before the rows were refined: all rows, not refined"
 
 
 def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
@@ -448,7 +448,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
     cut = exchange.select(data(60, 1), 8, **ON_CPU.keywords)
     assert cut.status is Status.INTERRUPTED
     assert cut.details["exchanges"] == 1
-    assert cut.provenance.notes[0].startswith("exchanges: 1, which lowered")
+    assert cut.provenance.notes[0].startswith("exchanges: 1, objective lowered")
 
 
 def test_bad_strategies_are_refused():

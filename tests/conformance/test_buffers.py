@@ -234,7 +234,7 @@ def test_what_is_needed_and_missing_is_named(named):
     buffer = make(3, 0)
     x, y, _ = stream(9)
     if buffer.needs_model:
-        with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs the current model"):
+        with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs a network"):
             buffer.update(x, y)
     if buffer.needs_labels:
         with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs labels"):

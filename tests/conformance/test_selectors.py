@@ -233,7 +233,7 @@ def test_what_is_needed_and_missing_is_named_before_work(named):
     data = data_of(1)
     if selector.needs_model:
         with pytest.raises(
-            InputError, match=f"^{re.escape(selector.name)} needs the current model.*model="
+            InputError, match=f"^{re.escape(selector.name)} needs a network.*model="
         ):
             selector.select(data, 3)
     else:

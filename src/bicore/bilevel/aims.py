@@ -168,15 +168,15 @@ def find_contradicted(shares: Tensor, codes: Array) -> Array:
 def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...]:
     if found < LEAST_NOTED * count:
         return ()
-    said = f"labels: {found} of {count} ({found / count:.1%}) contradict the prediction by others"
+    said = f"labels: {found} of {count} ({found / count:.1%}) contradict the other rows"
     if not helps:
         return (
-            f"{said}; they stay candidates, since held-out rows are predicted no better "
-            "without such rows",
+            f"{said}; these rows stay candidates, because excluding them does not improve "
+            "the prediction of held-out rows",
         )
     return (
-        f"{said} and are not chosen from, because held-out rows are predicted better without such "
-        "rows; smooth_labels=False (--smooth-labels no) chooses from all rows",
+        f"{said}; these rows are excluded, because that improves the prediction of held-out rows "
+        "(smooth_labels=False or --smooth-labels no selects from all rows)",
     )
 
 

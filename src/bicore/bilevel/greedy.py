@@ -63,7 +63,7 @@ class QuotaRule:
         """Return the quotas for these labels; None if there is no limit."""
         if targets.classes is None:
             raise InputError(
-                "quotas are for classes, and y holds targets; leave them out, or give labels."
+                "quotas need class labels, and y holds targets; leave quotas out, or give labels."
             )
         return Quotas(np.asarray(targets.values).reshape(-1), self.caps(targets.classes))
 
@@ -125,11 +125,11 @@ def not_refined(when: str, interrupted: bool = False) -> Outcome:
 
 def weightless(left: int, size: int) -> Outcome:
     """Return the outcome of a search some of whose points lost their weight."""
-    why = "the learned weight of the others is zero"
-    return Outcome(Status.FEWER, f"{left} of {size} points: {why}")
+    why = "the learned weights of the others are zero"
+    return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
 
 
-WEIGHTS_NOT_REFINED = not_refined("while the weights were optimised: all points, not refined")
+WEIGHTS_NOT_REFINED = not_refined("while the weights were optimised: all rows, not refined")
 
 
 @dataclass(eq=False)
@@ -244,7 +244,7 @@ class Run:
             if not turn.open.any():
                 if not plan.open.any():
                     return weightless(len(self.objectives), plan.size)
-                words = f"{len(self.objectives)} of {plan.size} points: the quotas allow no more"
+                words = f"{len(self.objectives)} of {plan.size} rows: the quotas allow no more"
                 return Outcome(Status.FEWER, words)
             taken = len(engine.chosen)
             objectives = engine.take_best(self.rule, turn)

@@ -67,8 +67,8 @@ MODELS = {
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
 INTERCEPT = 1.0
 #: Why nothing was compared.
-TOO_FEW = "there are too few points, or labels, to compare kernels"
-IN_PART = "a part of a problem does not show which kernel suits the whole"
+TOO_FEW = "there are too few rows, or labels, to compare kernels"
+IN_PART = "the problem is split, so no kernel was compared"
 SPARSE = "x is sparse, and most kernels need dense rows"
 #: Number of splits, and held-out rows in each.
 SPLITS, HELD_OUT = 3, 100
@@ -108,7 +108,7 @@ class Choice:
         next_best = f" (next: {others[0].name} {others[0].error:.3g})" if others else ""
         return (
             f"kernel: {self.name}, with a held-out error of {best.error:.3g} after {self.size} "
-            f"points{next_best}"
+            f"rows{next_best}"
         )
 
     def record(self) -> dict[str, Any]:

@@ -279,7 +279,7 @@ def prepare(
 def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
     """Scale the weights so that every class weighs as much as any other."""
     if targets.classes is None:
-        raise InputError("prior='equal' is for classes, and y holds targets; leave it out.")
+        raise InputError("prior='equal' needs class labels, and y holds targets; leave it out.")
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
     return torch.where(weights > 0, weights / totals[codes], weights)  # no share of nothing
@@ -323,7 +323,7 @@ def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss,
     if other != outputs:
         raise InputError(
             f"loss={inner.name!r} predicts {outputs} numbers and outer_loss={outer.name!r} "
-            f"{other}; they must agree."
+            f"{other}; they must be the same."
         )
     return inner, outer, outputs
 

@@ -68,7 +68,7 @@ def verify_objective(
         return Verification(reported)
     note = (
         f"objective: {objective:.9g} by a refit in float64; the selection computed {reported:.9g}, "
-        f"which differs by more than {TOLERANCE[train.like.dtype]:g} of it; {advice}"
+        f"a relative difference above {TOLERANCE[train.like.dtype]:g}; {advice}"
     )
     return Verification(objective, note)
 

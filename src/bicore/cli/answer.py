@@ -68,7 +68,7 @@ def describe(coreset: Coreset, notes: bool = True) -> list[str]:
     """The number of points, the problem they solve, its objective and the time; then the notes."""
     known = coreset.provenance
     task = "" if known.task is None else f", {known.task}"
-    line = f"{len(coreset)} of {known.rows} points ({known.method}{task})"
+    line = f"{len(coreset)} of {known.rows} rows ({known.method}{task})"
     if known.loss is not None and known.inner_reg is not None:
         automatic = " (auto)" if known.automatic else ""
         line += f" by {known.loss}, {known.kernel}, inner_reg {known.inner_reg:.3g}{automatic}"
@@ -122,7 +122,7 @@ class Written:
             action()
         except (Exception, KeyboardInterrupt) as error:  # the points may have taken hours
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            place = f" The points are printed, and {self._rescue()}." if holds else ""
+            place = f" The rows are printed, and {self._rescue()}." if holds else ""
             self.failures.append(f"{path} could not be written ({reason}).{place}")
         else:
             self.paths.append(path)
@@ -137,7 +137,7 @@ class Written:
             raise
         except OSError:
             if not self.held:
-                tell(f"bicore: standard output cannot be written; the points {self._rescue()}.")
+                tell(f"bicore: standard output cannot be written; the rows {self._rescue()}.")
             raise
 
     def _rescue(self) -> str:
@@ -170,9 +170,9 @@ def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None, ou
         words += ["--initial", str(kept), *(["--force"] if out else [])]
     tell(f"bicore: {coreset.message}; kept in {state or kept}.")
     if state is None and (kept is None or kept.suffix.lower() != ".npz"):
-        tell("To go on, start again: only .npz files can be continued.")
+        tell("To continue, run the command again from the start: only .npz files can be continued.")
     else:
-        tell("To go on:", shlex.join(words))
+        tell("To continue:", shlex.join(words))
     raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -225,8 +225,8 @@ def _write_page(
     if appraisal is not None:
         if not output.quiet:
             tell(
-                f"page: {further_fits(appraisal)} more fits of at most {appraisal.size} rows in "
-                "addition to those of the worth; --no-worth omits both"
+                f"report: {further_fits(appraisal)} further fits of at most {appraisal.size} rows "
+                "(--no-worth omits the worth and these fits)"
             )
         with warnings.catch_warnings():  # told during the selection
             warnings.simplefilter("ignore", LargeDataWarning)
@@ -259,7 +259,7 @@ def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
     """The coreset with its source, what was done to it, and the command."""
     notes = () if source is None else source.notes
     details = {} if source is None else {"scale": source.scale}
-    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
+    every = (*notes, *coreset.provenance.notes, f"To reproduce: {command()}")
     in_file = _rows_in_file(source, coreset)
     return coreset.annotated({"notes": every}, source=name, **details, **in_file)
 

@@ -41,7 +41,7 @@ def _run() -> tuple[int, object]:
     except usage_error as error:
         return _explain_usage(error)
     except typer.Abort:
-        return EXIT_INTERRUPTED, "interrupted; there is nothing to keep."
+        return EXIT_INTERRUPTED, "interrupted; no result was saved."
     except (InputError, MemoryLimitError) as error:
         return 2, error
     except BicoreError as error:
@@ -52,9 +52,12 @@ def _run() -> tuple[int, object]:
         return 1, None
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
-        return 1, f"{error.strerror or error}{name}; what was there before is unchanged."
+        return 1, f"{error.strerror or error}{name}; existing files are unchanged."
     except MemoryError:
-        return 1, "there is not enough memory; give --limit, or --memory to be told beforehand."
+        return (
+            1,
+            "not enough memory; read fewer rows with --limit, or set --memory.",
+        )
 
 
 #: Options of version 0.2, which go in version 1.1: of all verbs, with their values, and of stream.
@@ -124,7 +127,7 @@ def _make_app() -> Any:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        help="Select the few points of a data set that train a model almost as well as all of it.",
+        help="Select the few rows of a data set that train a model almost as well as all rows.",
         epilog="Example: bicore select digits --size 50 --out picks.npz",
     )
     for verb in (select, query, estimate, worth, compare, stream, predict, kernel, show, doctor):

@@ -46,11 +46,11 @@ class Compared:
     """What is compared, and how it is evaluated."""
 
     panel: ClassVar[str] = "Comparison"
-    sizes: str | None = option(f"Numbers of points to select (default: {_SIZES}).", "M,M,…")
+    sizes: str | None = option(f"Numbers of rows to select (default: {_SIZES}).", "M,M,…")
     methods: str | None = option(
         f"Methods, or all; see --list (default: {', '.join(METHODS)}).", "NAME,NAME,…"
     )
-    seeds: int = option("Number of repetitions, each with its own pool.", "N", default=10)
+    seeds: int = option("Number of repetitions; each draws its own pool of rows.", "N", default=10)
     judge: str = option(
         f"Evaluation models, one or several: {', '.join(JUDGES)}.", "NAME,NAME,…", default="ridge"
     )
@@ -60,12 +60,10 @@ class Compared:
         name="--metric --score",
     )
     steps: int = option("Training steps of a network.", "N", default=1000)
-    pool: int | None = option(
-        "Points to select from (default: at most 2000; all of a stream).", "N"
-    )
-    test: int | None = option("Test points (default: a quarter, or the own test set).", "N")
+    pool: int | None = option("Rows to select from (default: at most 2000; all of a stream).", "N")
+    test: int | None = option("Test rows (default: a quarter, or the source's own test set).", "N")
     everything: bool = switch(
-        "Also train the models on whole pools of more than 5000 points.", "--everything"
+        "Also train the models on whole pools of more than 5000 rows.", "--everything"
     )
     task: str = option("auto, classification or regression.", default="auto")
     kernel: str = option("Kernel of bilevel methods, as in select.", "NAME", default="auto")
@@ -107,7 +105,7 @@ class Answer(Files):
     """How the comparison is printed, written and drawn."""
 
     records: Path | None = option(
-        "File of the finished rows (default: in $BICORE_CACHE, or the user's cache).",
+        "File of finished results, which are not computed again (default: in the cache folder).",
         "FILE.jsonl|DIR",
     )
     picture: Path | None = field(
@@ -126,8 +124,8 @@ def compare(
 ) -> None:
     """Compare selection methods on your data.
 
-    All select from the same pools. A model is trained from scratch on each selection and tested on
-    rows that no method saw.
+    All methods select from the same pools of rows. A model is trained on each selection and tested
+    on held-out rows.
 
     Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform --seeds 5
 
@@ -179,7 +177,7 @@ def compare(
             files = [path for path in (output.picture, output.report) if path is not None]
             say(*(f"written: {path}" for path in files))
     if found.interrupted:
-        tell(f"bicore: interrupted; the same command goes on ({run.records.path} has all rows).")
+        tell(f"bicore: interrupted; the same command continues from {run.records.path}.")
         raise typer.Exit(EXIT_INTERRUPTED)
     if run.failed:
         raise typer.Exit(1)
@@ -227,7 +225,7 @@ def _cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be made ({error.strerror}); give --records FILE.jsonl, or set "
+            f"{folder} cannot be created ({error.strerror}); give --records FILE.jsonl, or set "
             "BICORE_CACHE to a folder."
         ) from None
     return folder
@@ -243,15 +241,15 @@ def _introduce(run: Any, words: str, streams: Streams, named: str | None) -> Non
     if streams.stream:
         own = run.stream
         kind = f"streams of {pools.size} rows, order {own.order}, {own.capacity} kept"
-    tell(f"{pools.source.name}: {kind}, tested on {pools.test_size} points ({which})")
+    tell(f"{pools.source.name}: {kind}, tested on {pools.test_size} rows ({which})")
     tell(*(f"  {note}" for note in pools.source.notes))
     if any(getattr(one, "needs_model", False) for one in run.grid.methods.values()):
         name = run.trainer.name
         tell(f"  methods that need a model get one {name} per seed, trained on its pool")
     for name in MEMORIES if streams.stream else METHODS:
         if named is None and name not in run.grid.methods:
-            tell(f"  {name} needs classes, and the labels are targets: left out")
+            tell(f"  {name} needs classes, and the labels are numeric targets: left out")
     if not run.whole:
-        tell(f"  no model is trained on all {pools.size} points of a pool; see --everything")
-    known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
-    tell(f"  rows are kept in {run.records.path}{known}")
+        tell(f"  no model is trained on all {pools.size} rows of a pool; see --everything")
+    known = f", {done} of {run.grid.cells()} results exist already" if done else ""
+    tell(f"  results are stored in {run.records.path}{known}")

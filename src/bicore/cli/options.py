@@ -65,18 +65,18 @@ class Table:
                 metavar="SOURCE",
                 help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.json|.jsonl|"
                 ".parquet|.feather|.arrow (text also .gz|.bz2|.zst|.zip), a folder of images, or - "
-                "(CSV on standard input); for select and estimate also a folder or 'pattern' of "
-                ".npy|.npz|.parquet shards.",
+                "(CSV on standard input); select and estimate also read a folder or 'pattern' of "
+                ".npy|.npz|.parquet files.",
             )
         }
     )
     target: str | None = option(
-        "Target column of a table; several numeric ones with commas.", "COLUMN"
+        "Target column of a table, or several numeric columns, comma-separated.", "COLUMN"
     )
-    labels: str | None = option("Label file for a .npy or sparse .npz source.", "FILE.npy")
+    labels: str | None = option("File of labels, for a .npy or sparse .npz source.", "FILE.npy")
     drop: str | None = option("Comma-separated columns to exclude.", "COLUMNS")
     drop_missing_target: bool = switch(
-        "Leave out rows of a table without a target.", "--drop-missing-target", advanced=True
+        "Exclude rows of a table without a target.", "--drop-missing-target", advanced=True
     )
     decimal: str | None = option(
         "Decimal separator, if it cannot be inferred.", "comma|point", advanced=True
@@ -92,12 +92,14 @@ class Table:
         "DIR",
         advanced=True,
     )
-    limit: int | None = option("Use only the first N rows.", "N")
-    scale: str | None = option("Feature scaling (default: depends on the source).", "standard|none")
+    limit: int | None = option("Read the first N rows only.", "N")
+    scale: str | None = option(
+        "Feature scaling (default: standard for tables only).", "standard|none"
+    )
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise InputError("SOURCE is empty; give a file, a folder, digits, or - for CSV.")
+            raise InputError("SOURCE is empty; give a file, a folder, digits, or - for a pipe.")
 
     def options(self) -> dict[str, Any]:
         """The options of :func:`bicore.sources.open_source`."""
@@ -156,7 +158,7 @@ class Output:
     """How the answer is printed."""
 
     panel: ClassVar[str] = "Output"
-    json: bool = switch("Print one JSON object and nothing else.", "--json")
+    json: bool = switch("Print one JSON object only.", "--json")
     quiet: bool = switch("Print the answer only: no progress, notes or warnings.", "--quiet")
 
 
@@ -190,7 +192,7 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
         try:
             verb(**made, **given)
         except KeyboardInterrupt:
-            tell("bicore: interrupted; there is nothing to keep.")
+            tell("bicore: interrupted; no result was saved.")
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
@@ -234,7 +236,7 @@ _HELP_ALL = inspect.Parameter(
             "--help-all",
             callback=_print_all_help,
             is_eager=True,
-            help="Show all options, also the advanced ones.",
+            help="Show all options, including advanced ones.",
         ),
     ],
 )
@@ -322,7 +324,7 @@ def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
             numbers[int(label) if label.lstrip("-").isdigit() else label] = kind(number)
         except ValueError:
             raise InputError(
-                f"{name} must be LABEL=NUMBER,… (e.g. cat=20,dog=5) or a word; got {part!r}."
+                f"{name} must be LABEL=NUMBER,… (e.g. cat=20,dog=5) or a single word; got {part!r}."
             ) from None
     return numbers
 
@@ -353,7 +355,7 @@ def check_folder(path: Path) -> None:
     if path.exists():
         raise InputError(f"--out {path} exists; give the name of a new folder.")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(f"--out {path}: {path.parent} is no folder that can be written to.")
+        raise InputError(f"--out {path}: {path.parent} is not a writable folder.")
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...], name: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Predictions(Files):
     """How predictions are printed and written."""
 
-    out: Path | None = option("Write the predictions, one per line.", "FILE.csv")
+    out: Path | None = option("Write the predictions, one line per row.", "FILE.csv")
 
 
 def predict(
@@ -33,7 +33,7 @@ def predict(
 ) -> None:
     """Predict labels or targets with a head that bicore stream --head wrote.
 
-    The source must have the same columns as the stream, and is not scaled by its own numbers.
+    The source must have the columns of the stream; its features are not scaled again.
 
     Example: bicore predict head.npz digits
     """
@@ -42,7 +42,7 @@ def predict(
         from bicore.moments.heads import Head
     check_output(output.out, output.force, (".csv",), "--out")
     if data.scale == "standard":
-        raise InputError("--scale standard: a head needs rows as its stream had them; omit it.")
+        raise InputError("--scale standard does not apply to the rows of a head; omit it.")
     if not head.is_file():
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
@@ -76,7 +76,7 @@ def _words(prediction: Any) -> str:
 def check_head(head: Path | None, merge: str | None, buffer: str, scale: str) -> None:
     """Before any work: whether a head can be written at the end."""
     if merge and head is None:
-        raise InputError("--merge adds states to the head; give --head FILE.npz.")
+        raise InputError("--merge needs a head; give --head FILE.npz.")
     if head is not None and buffer != "moments":
         raise InputError(f"--head needs --buffer moments; got {buffer}.")
     if head is not None and scale == "standard":

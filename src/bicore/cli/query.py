@@ -29,11 +29,11 @@ class Batch:
 class NextRows(Files):
     """How the rows are printed and written."""
 
-    out: Path | None = option("Write the rows with all their columns.", "FILE.csv")
+    out: Path | None = option("Write the selected rows with all their columns.", "FILE.csv")
 
 
 def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
-    """Select the rows of a table to label next; rows with a target are labelled already.
+    """Select the rows of a table to label next, given the rows that have a target.
 
     Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
     """
@@ -45,14 +45,14 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     check_output(output.out, output.force, (".csv", ".parquet"), "--out")
     if rows.target is None or rows.source == "-":
         raise InputError(
-            "bicore query needs a file and --target COLUMN, empty for unlabelled rows."
+            "bicore query needs a file and --target COLUMN (empty where a label is missing)."
         )
     known = replace(rows, drop_missing_target=True).open().data
     dropped = ",".join(filter(None, (rows.drop, rows.target)))
     source = replace(rows, target=None, drop=dropped).open(needs_target=False)
     free = np.setdiff1d(np.arange(len(source.data)), known.ids)
     if not len(free):
-        raise InputError(f"every row has a value of --target {rows.target}; none is left to label.")
+        raise InputError(f"--target {rows.target} has no empty cell; no row is left to label.")
     if not output.quiet:
         tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
     x = source.data.x

@@ -71,7 +71,7 @@ class Rows(Data):
         if asked and not found:
             raise InputError(
                 f"{as_words(asked[0], options[asked[0]])} is for .npy, .npz and .parquet files, "
-                f"folders and patterns of them, and {self.source} is none; leave it out."
+                f"folders and patterns of them, and {self.source} is not; leave it out."
             )
         return found
 
@@ -102,10 +102,10 @@ class Method:
 
     panel: ClassVar[str] = "Method"
     size: str = option(
-        "Number of points: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
+        "Number of rows to select: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
     )
     method: str = option(
-        "Selection method without a trained model; see bicore compare --list.",
+        "Selection method; bicore compare --list shows all.",
         "NAME",
         default="bilevel",
     )
@@ -119,7 +119,7 @@ class Method:
     )
     loss: str | None = option("Loss: squared (default), cross-entropy or logistic.")
     weighting: str | None = option(
-        "Weights of the points: uniform (default), final or learned.",
+        "Weights of the selected rows: uniform (default), final or learned.",
         advanced=True,
         name="--weighting --weights",
     )
@@ -129,9 +129,9 @@ class Method:
         advanced=True,
     )
     task: str | None = option("Task: auto (default), classification or regression.", advanced=True)
-    prior: str | None = option("Weight of classes: data (default) or equal.", advanced=True)
+    prior: str | None = option("Importance of classes: data (default) or equal.", advanced=True)
     quotas: str | None = option(
-        "Largest number of points of each class, LABEL=COUNT,…; or balanced: equally many.",
+        "Maximum number of rows of each class, LABEL=COUNT,…; or balanced, one of each in turn.",
         "QUOTAS",
     )
     random_state: int = option(
@@ -144,28 +144,28 @@ class Advanced:
     """The search, and rows in parts."""
 
     panel: ClassVar[str] = ADVANCED
-    exact: bool = switch("Use all rows, however many there are.", "--exact")
+    exact: bool = switch("Use all rows (default: a sample of large data).", "--exact")
     rule: str | None = option(
-        "Score of a point: auto (default), gradient, gain, first-order or reducible."
+        "Score of a row: auto (default), gradient, gain, first-order or reducible."
     )
     strategy: str | None = option(
         "Search: auto (default), greedy, batches, exchange, elimination or simplex."
     )
     smooth_labels: str | None = option("Smooth labels: auto (default), yes or no.")
-    candidates: int | None = option("Score N random points per step instead of all.", "N")
+    candidates: int | None = option("Score N random rows at each step instead of all rows.", "N")
     tolerance: float | None = option(
-        "With --size auto: accepted excess over the full model's loss (default: 0.02).", "SHARE"
+        "With --size auto: accepted share of loss above that of all rows (default: 0.02).", "SHARE"
     )
     initial: Path | None = option("Continue a coreset of the same data.", "FILE.npz")
     outer: str | None = option(
-        "Files: rows on which the objective is measured; X.npy,Y.npy for two files.", "FILE"
+        "Files only: rows on which the objective is measured; X.npy,Y.npy for two files.", "FILE"
     )
-    passes: bool = switch("Files: select by passes over all rows.", "--passes")
-    state: Path | None = option("Passes: folder from which a stopped selection continues.", "DIR")
+    passes: bool = switch("Files only: read all rows instead of a sample.", "--passes")
+    state: Path | None = option("With --passes: folder to continue from if stopped.", "DIR")
     executor: str | None = option(
-        "Passes: address of a Dask scheduler, tcp://…", "ADDRESS", name="--executor --dask"
+        "With --passes: address of a Dask scheduler, tcp://…", "ADDRESS", name="--executor --dask"
     )
-    skip_bad: bool = switch("Passes: leave out and count rows that are not finite.", "--skip-bad")
+    skip_bad: bool = switch("With --passes: exclude rows that are not finite.", "--skip-bad")
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Limits(Precision):
     """The limits of a selection."""
 
     max_seconds: float | None = option(
-        "Stop after S seconds and return the points selected so far.", "S"
+        "Stop after S seconds and return the rows selected so far.", "S"
     )
 
 
@@ -182,17 +182,18 @@ class Answer(Files):
     """How the selection is printed and written."""
 
     out: Path | None = option(
-        "Write a coreset (.npz), the rows (.csv, .parquet), or images to a new folder.", "FILE"
+        "Write the coreset (.npz), the rows (.csv, .parquet), or images to a new folder.",
+        "FILE",
     )
-    picture: Path | None = option("Draw the selected points.", "FILE.png")
+    picture: Path | None = option("Draw the selected rows.", "FILE.png")
     report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
     no_worth: bool = switch(
-        "Omit the number of equivalent random rows from the report (saves fits).",
+        "Omit the number of equivalent random rows from the report (faster).",
         "--no-worth",
         advanced=True,
     )
     dry_run: bool = switch(
-        "Estimate time and memory, and select nothing.", "--dry-run", advanced=True
+        "Print the expected time and memory, and stop.", "--dry-run", advanced=True
     )
 
     def check(self) -> None:
@@ -206,7 +207,7 @@ class Answer(Files):
 
 
 def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced: Advanced) -> None:
-    """Select the points that train a model almost as well as all of them.
+    """Select the rows that train a model almost as well as all rows.
 
     Example: bicore select table.csv --target label --size 5% --out picks.csv
     """
@@ -227,7 +228,7 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
         coreset = api.select(**arguments, runtime=runtime)
     except KeyboardInterrupt:
         if advanced.state is not None:
-            tell(f"bicore: what was counted is kept in {advanced.state}.")
+            tell(f"bicore: finished passes are kept in {advanced.state}.")
         raise
     name = rows.source if source is None else source.name
     finish(name, source, coreset, output, appraise, advanced.state)
@@ -236,7 +237,7 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
 def estimate(
     rows: Rows, method: Method, limits: Limits, output: Output, advanced: Advanced
 ) -> None:
-    """Estimate the time and memory of a selection; options mean the same as in select.
+    """Estimate the time and memory of a selection with the same options.
 
     Example: bicore estimate 'part-*.parquet' --columns embedding --target label --size 10000
     """
@@ -295,9 +296,9 @@ def _open(
         return None, {**options, **rows.arguments()}
     source = rows.open(memory=runtime.memory, needs_target=False)
     if other is not None and source.table is None:
-        raise InputError(f"--out {out}: {source.name} is no table; use .npz.")
+        raise InputError(f"--out {out}: {source.name} is not a table; use .npz.")
     if other is not None and not other.suffix and source.root is None:
-        raise InputError(f"--out {out}: only images are copied to a folder; use .npz or .csv.")
+        raise InputError(f"--out {out}: only images can be copied to a folder; use .npz or .csv.")
     if isinstance(options.get("quotas"), dict) and source.data.y is not None:
         labels = {str(one): one for one in source.data.y.ravel().tolist()}
         options["quotas"] = {labels.get(str(k), k): v for k, v in options["quotas"].items()}
@@ -305,7 +306,7 @@ def _open(
         as_size(options["size"], len(source.data))  # before anything is printed
     if not output.quiet:
         shape = "×".join(map(str, source.data.x.shape[1:]))
-        tell(f"{source.name}: {len(source.data)} points of {shape} features")
+        tell(f"{source.name}: {len(source.data)} rows of {shape} features")
         tell(*(f"  {note}" for note in source.notes))
     return source, {**options, "x": source.data}
 
@@ -332,10 +333,10 @@ def _make_appraiser(
     )
     try:
         if "initial" in arguments:
-            raise InputError("--initial does not apply to a part of the rows.")
+            raise InputError("--initial cannot be used when rows are held out.")
         make(1 if size == "auto" else size)
     except InputError as error:
-        tell(f"bicore: the page does not show what the rows are worth: {error}")
+        tell(f"bicore: the report omits the worth of the rows: {error}")
         return None
     return make
 
@@ -358,14 +359,14 @@ def _describe(found: Estimate) -> list[str]:
     from bicore.runtime.context import human_bytes
 
     if found.seconds is None:
-        return ["no estimate for this method: its time does not grow with the square of the rows"]
+        return ["no estimate for this method; bicore.estimate covers bilevel methods"]
     plan = found.passes
     if plan is None:
         memory = f", {human_bytes(found.bytes)} in addition to the data" if found.bytes else ""
         held = "" if found.operator is None else f" ({found.operator})"
         return [f"about {human_seconds(found.seconds)}{memory}{held}"]
     return [
-        f"{plan.size} of {plan.rows} points of {plan.width} features, {plan.parts} parts",
+        f"{plan.size} of {plan.rows} rows of {plan.width} features, {plan.parts} parts",
         f"{plan.passes} passes, {human_bytes(plan.bytes_read)} read, "
         f"{plan.operations:.3g} multiply-adds",
         f"threads: {plan.workers}, about {human_seconds(plan.seconds)}, "

@@ -30,20 +30,20 @@ OPTIONAL = {
     "pyarrow": ("tables", "tables"),
     "pillow": ("images", "image folders"),
     "matplotlib": ("pictures", "pictures"),
-    "dask": ("dask", "shards on a cluster"),
-    "imbalanced-learn": ("imblearn", "its under-sampler"),
+    "dask": ("dask", "large data on a cluster"),
+    "imbalanced-learn": ("imblearn", "the under-sampler"),
     "datasets": ("huggingface", "Hugging Face data sets"),
-    "scikit-activeml": ("skactiveml", "its query strategy"),
-    "avalanche-lib": ("avalanche", "its storage policies"),
+    "scikit-activeml": ("skactiveml", "the query strategy"),
+    "avalanche-lib": ("avalanche", "the storage policies"),
 }
 
 
 def show(
     file: Annotated[
-        Path, typer.Argument(metavar="CORESET.npz", help="A file written by bicore select --out.")
+        Path, typer.Argument(metavar="CORESET.npz", help="File written by bicore select --out.")
     ],
 ) -> None:
-    """Show a coreset file: its points, what made it, and the command that makes it again.
+    """Show a coreset file: its rows, its settings, and the command that reproduces it.
 
     Example: bicore show picks.npz
     """
@@ -75,7 +75,7 @@ def _origin(known: Provenance) -> dict[str, Any]:
     """The problem that was solved."""
     inner_reg = None
     if known.inner_reg is not None:
-        form = " a point" if known.per_point else ""
+        form = " per row" if known.per_point else ""
         inner_reg = f"{known.inner_reg:.4g}{form}{' (auto)' if known.automatic else ''}"
     names = ("method", "task", "kernel", "loss", "inner_reg", "seed", "seconds", "fingerprint")
     fields = {name: getattr(known, name) for name in names}

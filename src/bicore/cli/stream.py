@@ -48,16 +48,15 @@ class Memory:
     """The memory that keeps rows."""
 
     panel: ClassVar[str] = "Memory"
-    capacity: int = option("Largest number of rows kept.", "M", default=MISSING)
+    capacity: int = option("Maximum number of rows to keep.", "M", default=MISSING)
     state: Path = option(
-        "Folder of the state; a later run continues from it.", "DIR", default=MISSING
+        "Folder of the state, from which a later run continues.", "DIR", default=MISSING
     )
     buffer: str = option(f"Kind of memory: {', '.join(BUFFERS)}.", "NAME", default="moments")
     batch: int = option("Rows per update.", "B", default=125)
     every: int = option("Save the state every K batches.", "K", default=10)
     append: bool = switch(
-        "Standard input has new rows only; without it, rows of the state come again and are "
-        "skipped.",
+        "Standard input has only new rows (default: it starts again, and known rows are skipped).",
         "--append",
     )
     random_state: int = option(
@@ -71,8 +70,8 @@ class BufferOptions:
 
     panel: ClassVar[str] = "Options of a memory"
     feature_map: str | None = option(
-        "moments: the --state folder of a stream, to use its fitted features, or a feature map, "
-        "with relu:512 for 512 features: auto (default), rows, relu, convolutions, "
+        "moments: feature map, or the --state folder of a stream to use its fitted one; relu:512 "
+        "has 512 features: auto (default), rows, relu, convolutions, "
         "deep-convolutions, patches, pooled, fourier, laplace, nystrom.",
         "NAME",
         name="--feature-map",
@@ -100,13 +99,13 @@ class BufferOptions:
 class Answer(Files):
     """How the kept rows are printed and written."""
 
-    out: Path | None = option("Write the kept rows as a coreset of the source.", "FILE.npz")
+    out: Path | None = option("Write the kept rows as a coreset.", "FILE.npz")
     head: Path | None = option(
-        "moments: write the ridge regression on all rows, for bicore predict.", "FILE.npz"
+        "moments: write the head, a ridge regression on all rows, for bicore predict.", "FILE.npz"
     )
     merge: str | None = option(
-        "Comma-separated --state folders of other streams with the same features; their rows count "
-        "in the head too.",
+        "Comma-separated --state folders of other streams with the same features, to add to the "
+        "head.",
         "DIRS",
     )
 
@@ -114,10 +113,10 @@ class Answer(Files):
 def stream(
     data: Table, memory: Memory, options: BufferOptions, limits: Limits, output: Answer
 ) -> None:
-    """Read a source in order into a memory of fixed size; a run resumes after a crash.
+    """Keep a memory of fixed size of a stream; an interrupted run can be continued.
 
-    Standard input (-) is read as it comes, CSV with a header or a JSON object per line, and may
-    never end.
+    Standard input (-) is CSV with a header, or one JSON object per line. It is read row by row
+    and may be endless.
 
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
@@ -153,12 +152,12 @@ def _open(data: Table, memory: Memory, limits: Limits) -> Flow:
 
     if data.source != "-":
         if memory.append:
-            raise InputError(f"--append is for standard input; got {data.source}. Omit it.")
+            raise InputError(f"--append needs standard input; got {data.source}. Omit it.")
         return WholeFlow(data.open(memory=limits.memory))
     options = data.options()
     for name in ("labels", "data"):
         if options.pop(name) is not None:
-            raise InputError(f"--{name} means nothing for standard input; omit it.")
+            raise InputError(f"--{name} does not apply to standard input; omit it.")
     return PipedFlow(sys.stdin.buffer, batch=memory.batch, **options)
 
 
@@ -168,8 +167,8 @@ def check_buffer(name: str) -> None:
 
     if name in KNOWN and name not in BUFFERS:
         raise InputError(
-            f"--buffer {name} needs the current model, and the command has none; use it from "
-            f"Python, or one of {', '.join(BUFFERS)}."
+            f"--buffer {name} needs a network, and the command has none; use it from Python, "
+            f"or choose one of {', '.join(BUFFERS)}."
         )
     if name not in BUFFERS:
         raise unknown_name("buffer", name, BUFFERS)
@@ -206,7 +205,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
     """The state of a buffer in words and for JSON; empty if there is nothing to say."""
     if name == "merge-reduce":
-        return f"slots stand for {buffer.levels} chunks", {"levels": buffer.levels}
+        return f"slots represent {buffer.levels} batches", {"levels": buffer.levels}
     if name != "moments" or buffer.feature_map_ is None:
         return "", {}
     found = inner = buffer.feature_map_
@@ -259,7 +258,7 @@ class Run:
             trail = mark.get("rows", NOTHING) if append else self._skip_rows()
             if trail != mark.get("rows", NOTHING):
                 raise InputError(
-                    f"{place} holds a stream of another source: the first {self.buffer.position} "
+                    f"{place} holds another stream: the first {self.buffer.position} "
                     "rows differ; use the same, or another --state folder (a source may grow at "
                     "its end, if it is read with --scale none or comes by standard input)."
                 )
@@ -268,7 +267,7 @@ class Run:
     def report_damage(self) -> None:
         """Name damaged state files, and move them out of the way."""
         for note in self.store.notes:
-            tell(f"bicore: {note}: the state before it is used.")
+            tell(f"bicore: {note}; the previous state is used.")
         if self.store.notes:
             self.store.set_aside(self.buffer.position)
 
@@ -313,7 +312,9 @@ class Run:
             if unsaved:  # rows of a pipe may never come again
                 self.store.save(self.buffer)
             if self.buffer.position and not quiet:
-                tell(f"  {self.buffer.position} rows count and are saved; a run continues there")
+                tell(
+                    f"  {self.buffer.position} rows are counted and saved; run it again to continue"
+                )
             raise
         except KeyboardInterrupt:
             position, mark = self._coming
@@ -341,7 +342,7 @@ class Run:
         rows = "unknown length" if self.flow.rows is None else f"{self.flow.rows} rows"
         tell(f"{self.flow.name}: a stream of {rows}")
         if self.buffer.position:
-            tell(f"  going on after {self.buffer.position} rows")
+            tell(f"  continuing after {self.buffer.position} rows")
             self._announce()
 
     def _announce(self) -> None:
@@ -441,7 +442,7 @@ def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float)
         seed=run.buffer.random_state,
         seconds=seconds,
         fingerprint=run.flow.fingerprint(),
-        notes=(*notes, f"To make it again: {command()}"),
+        notes=(*notes, f"To reproduce: {command()}"),
     )
     details = {"weights": "learned", "source": run.flow.name, "state": str(run.store.path)}
     return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)

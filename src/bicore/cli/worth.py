@@ -33,20 +33,20 @@ class Evaluation:
     """The rows to evaluate, and how."""
 
     panel: ClassVar[str] = "Evaluation"
-    size: str | None = option("Number of points to select: a count, a fraction or 5%.", "M")
-    picks: Path | None = option("Evaluate this coreset instead; it needs a test set.", "FILE.npz")
+    size: str | None = option("Number of rows to select: a count, a fraction or 5%.", "M")
+    picks: Path | None = option("Coreset to evaluate instead; needs a test set.", "FILE.npz")
     test: str | None = option(
         "Test rows (default: the source's own, or a quarter held out).", "FILE"
     )
     task: str = option("auto, classification or regression.", default="auto")
     method: str = option(
-        "Method that needs no network; see bicore compare --list.",
+        "Selection method; bicore compare --list shows all.",
         "NAME",
         default="bilevel",
     )
     kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
     reference: str = option(
-        "Baseline to count in: random rows, or facility-location-per-class.",
+        "Baseline whose rows are counted: random, or facility-location-per-class.",
         "NAME",
         default="random",
     )
@@ -62,14 +62,14 @@ class Evaluation:
 class Answer(Files):
     """How the worth is printed and drawn."""
 
-    picture: Path | None = option("Draw random scores against size.", "FILE.png")
+    picture: Path | None = option("Draw scores of random samples by size.", "FILE.png")
 
 
 def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) -> None:
     """Estimate how many random rows match the score of the selected rows.
 
-    A model is trained on the chosen rows and on random samples of several sizes, and tested on rows
-    that could not be chosen.
+    A model is trained on the selected rows and on random samples of several sizes, and tested on
+    held-out rows.
 
     Example: bicore worth digits --size 50
     """
@@ -96,7 +96,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
             "--size M to select again from a part of them."
         )
     if not output.quiet:
-        tell(f"{source.name}: {len(source.data)} points")
+        tell(f"{source.name}: {len(source.data)} rows")
     named = ("method", "judge", "seeds", "random_state", "most", "task", "reference")
     options = {name: getattr(evaluation, name) for name in named}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
@@ -107,14 +107,14 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     )
     found = find_worth(appraisal, output.quiet)
     if found is None:
-        tell("bicore: interrupted; there is nothing to keep.")
+        tell("bicore: interrupted; no result was saved.")
         raise typer.Exit(EXIT_INTERRUPTED)
     if output.json:
         say_json({"source": source.name, **found.as_dict(), "version": __version__})
     else:
         say(str(found), found.how())
     if output.picture is not None:
-        draw_worth(found, f"{source.name}, judge {found.judge}", output.picture)
+        draw_worth(found, f"{source.name}, evaluation model {found.judge}", output.picture)
         if not output.json:
             say(f"written: {output.picture}")
 

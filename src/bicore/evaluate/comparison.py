@@ -68,8 +68,7 @@ class BaseComparison:
     majority: bool = False
     #: Whether rows hold the picks; what a buffer keeps changes along its stream.
     keeps_picks: ClassVar[bool] = False
-    #: The unit and the meaning of the sizes, and the meaning of the seconds, in tables.
-    unit: ClassVar[str] = "points"
+    #: The meaning of the sizes and of the seconds, in tables.
     along: ClassVar[str] = "rows selected"
     seconds_of: ClassVar[str] = "one selection, largest size"
 
@@ -233,7 +232,7 @@ class Comparison(BaseComparison):
             most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
             waiting: list[Picked] = []
             for name in self._missing(size, stage.seed):
-                self.say(f"{name}, {size} points, seed {stage.seed}")
+                self.say(f"{name}, {size} rows, seed {stage.seed}")
                 waiting += self._select(stage, name, size)
                 if len(waiting) == most:
                     self._record_all(stage, size, waiting)
@@ -248,7 +247,7 @@ class Comparison(BaseComparison):
             clock = Clock()
             coreset = selector.select(stage.pool, size, random_state=stage.seed, **context.keywords)
         except BicoreError as error:
-            self.failed[name] = f"seed {stage.seed}, {size} points: {error}"
+            self.failed[name] = f"seed {stage.seed}, {size} rows: {error}"
             return []
         if coreset.status is Status.INTERRUPTED:
             raise KeyboardInterrupt  # a partial selection is not a row
@@ -320,7 +319,6 @@ class StreamComparison(BaseComparison):
     """
 
     stream: Stream = Stream()
-    unit: ClassVar[str] = "rows"
     along: ClassVar[str] = "rows seen"
     seconds_of: ClassVar[str] = "all updates; a column is evaluated after that many rows"
 

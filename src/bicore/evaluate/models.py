@@ -246,7 +246,7 @@ def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and pooling, then 128 units."""
     if len(shape) != 3 or min(shape[1:]) < 16:
         raise InputError(
-            "judge='cnn' needs images (channels, height, width) of at least 16×16; got points of "
+            "judge='cnn' needs images (channels, height, width) of at least 16×16; got rows of "
             f"shape {shape}. Use judge='mlp'."
         )
     channels, *sides = shape

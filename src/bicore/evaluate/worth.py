@@ -264,8 +264,8 @@ class Worth:
             A sentence: the evaluation model, its score and the test data.
         """
         words = (
-            f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; intervals at "
-            f"95%, {self.fits} fits"
+            f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; 95% "
+            f"intervals, {self.fits} fits"
         )
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
             words += (

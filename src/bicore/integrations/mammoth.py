@@ -577,7 +577,7 @@ class HeadModel:
             If no rows were counted.
         """
         if self.memory is None:
-            raise InputError("a head needs rows, and none was counted; call observe first.")
+            raise InputError("no rows were counted yet; call observe before head.")
         if not self._answer:
             self._answer = (self.memory.head().to_torch(self.num_classes).to(x.device),)
         scores: Tensor = self._answer[0](x)

@@ -100,7 +100,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         pool, mapping = self._transform_candidates(candidates, X, y)
         if not len(pool):
             raise InputError(
-                f"no point is left to label: all {len(y)} have one. Mark points without a label by "
+                f"all {len(y)} rows have a label already. Mark rows without a label by "
                 f"missing_label={self.missing_label!r}, or give candidates=."
             )
         known = is_labeled(y, missing_label=self.missing_label_)
@@ -196,4 +196,4 @@ class VarianceQuery(CoresetQuery):
 
 
 def _no_utilities() -> Array:
-    raise InputError("return_utilities=True: VarianceQuery computes none; leave it out.")
+    raise InputError("return_utilities=True is not supported by VarianceQuery; leave it out.")

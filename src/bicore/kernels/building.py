@@ -124,9 +124,9 @@ def plan_operators(
     if blocked <= limit:
         return OperatorPlan(Held.BLOCKED, block, blocked, stored, limit, crowded=crowded)
     raise MemoryLimitError(
-        f"selecting from {n} points needs at least {human_bytes(blocked)} in addition to the "
+        f"selecting from {n} rows needs at least {human_bytes(blocked)} in addition to the "
         f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
-        f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer points, or use float32."
+        f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer rows, or use float32."
     )
 
 
@@ -148,7 +148,7 @@ def build_operators(
     if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(device)):
         raise MemoryLimitError(
             f"this selection needs {human_bytes(plan.needed)}, and {human_bytes(free)} are free; "
-            "free some memory, give Runtime(memory=…), ask for fewer points, or use float32."
+            "free some memory, give Runtime(memory=…), ask for fewer rows, or use float32."
         )
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
@@ -215,7 +215,7 @@ def _precomputed(
         raise MemoryLimitError(
             f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
             f"in addition to it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), "
-            "ask for fewer points, or use float32."
+            "ask for fewer rows, or use float32."
         )
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise InputError(f"kernel='precomputed' needs a square x; it has shape {x.shape}.")
@@ -225,6 +225,6 @@ def _precomputed(
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
-        columns = f"{outer_x.shape[1]} columns; {len(x)} are needed, one for each point"
+        columns = f"{outer_x.shape[1]} columns; {len(x)} are needed, one for each row"
         raise InputError(f"the outer set's precomputed kernel has {columns}.")
     return square, Gram(as_tensor(outer_x).to(square.matrix) + offset)

@@ -238,7 +238,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         if self.needs_labels:
             need_labels(self, data)
         if self.needs_model and context.model is None:
-            raise InputError(f"{self.name} needs the current model; pass model=network.")
+            raise InputError(f"{self.name} needs a network; give model=network.")
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
         clock = Clock(context.runtime.max_seconds)

@@ -234,7 +234,7 @@ class BilevelSelector(Selector, Proxy):
         exact: bool = False,
     ) -> None:
         if candidates is not None:
-            check_integer("candidates", candidates, fix="or None for all points")
+            check_integer("candidates", candidates, fix="or None for all rows")
         resolved = {
             "kernel": names.as_kernel(kernel),
             "loss": names.as_loss(loss),
@@ -602,7 +602,7 @@ class BilevelSelector(Selector, Proxy):
         quotas = as_quotas({labels[0]: len(coreset) - 1})
         chooser = replace(self, quotas=quotas, strategy=Greedy())
         found = chooser._select(replace(request, size=len(coreset)))
-        note = f"classes: all points were {labels[0]!r}, so one was replaced"
+        note = f"classes: all rows were {labels[0]!r}, so one was replaced"
         return found.annotated({"notes": (*found.provenance.notes, note)})
 
     def demand(

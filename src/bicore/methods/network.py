@@ -132,7 +132,7 @@ class NetworkSelector(PlainSelector):
         as_option("first", self.first, First)
         as_option("weights", self.weighting, WeightMode)
         if self.candidates is not None:
-            check_integer("candidates", self.candidates, fix="or None for all points")
+            check_integer("candidates", self.candidates, fix="or None for all rows")
 
     def select_from(
         self,
@@ -326,7 +326,7 @@ def _copy_module(job: Job) -> nn.Module:
         batch = isinstance(part, nn.modules.batchnorm._BatchNorm)
         if batch and (part.training or part.running_mean is None):
             raise InputError(
-                f"layer {name!r} normalises over the batch, so a point has no loss of its own; "
+                f"layer {name!r} normalises over the batch, so a row has no loss of its own; "
                 "call model.eval(), or use GroupNorm or LayerNorm."
             )
     return module.eval()

@@ -24,7 +24,7 @@ EQUAL = 1e-7
 
 def only_final(status: Status) -> Outcome:
     """Return the outcome if only the path of unit weights was completed."""
-    when = "while weights were learned after every point: those of the end alone, all points"
+    when = "while weights were learned after every row: those of the end alone, all rows"
     return not_refined(when, status is Status.INTERRUPTED)
 
 
@@ -32,7 +32,7 @@ def optimise_weights(assembly: Assembly, optimiser: WeightOptimiser) -> None:
     """Optimise the weights of all points once; points of weight zero leave."""
     run, before = assembly.run, assembly.outcome
     complete = before.status is Status.COMPLETE
-    when = "before the weights were optimised: all points, with unit weights"
+    when = "before the weights were optimised: all rows, with unit weights"
     try:
         engine = assembly.reweighable(run.indices.tolist())
         optimiser.optimise(as_reweighable(engine), final=True, clock=assembly.clock)
@@ -72,8 +72,8 @@ def choose_path(final: Assembly, learned: Assembly) -> Assembly:
         if other <= lower + EQUAL * abs(lower):
             return learned
         final.notes.append(
-            "weights were learned at the end only, for points chosen with weights of 1: points "
-            f"chosen with weights learned after every point end at {other:.6g}, these at "
+            "weights were learned at the end only, for rows chosen with weights of 1: rows "
+            f"chosen with weights learned after every row end at {other:.6g}, these at "
             f"{lower:.6g}"
         )
     if not status.whole:

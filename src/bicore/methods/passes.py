@@ -46,14 +46,14 @@ TABLE_OPTIONS = (
 _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
     "loss": (
         ("squared", SquaredError()),
-        "moments hold the squared error: leave it out, or load a sample of the rows",
+        "passes use the squared error: leave it out, or load a sample of the rows",
     ),
     "weighting": (
         ("uniform",),
         "leave it out, and learn weights of the selected rows with bicore.reweight",
     ),
-    "smooth_labels": (("auto", False), "labels are taken as given: leave it out"),
-    "task": (("auto",), "floats are targets, all other labels classes: store them accordingly"),
+    "smooth_labels": (("auto", False), "passes use labels as given: leave it out"),
+    "task": (("auto",), "floats are targets and all other labels classes: convert the labels"),
     "candidates": ((None,), "every row is scored: leave it out"),
 }
 _STRATEGIES = {"auto": {}, "greedy": {"exchange": False}, "exchange": {"exchange": True}}
@@ -190,7 +190,7 @@ def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: 
     """Open a source as ``select`` gets it: labels of .npy files may be its second argument."""
     if y is not None:
         if opening.get("labels") is not None:
-            raise InputError("y and labels are the same thing; give one of them.")
+            raise InputError("y and labels mean the same; give one of them.")
         opening["labels"] = y
     return open_in_parts(source, {"sample_weight": sample_weight, **opening})
 
@@ -225,7 +225,7 @@ def translate(
 
 
 def _no_meaning(name: str, value: Any, fix: str) -> InputError:
-    return InputError(f"{name}={value!r} means nothing for rows in parts; {fix}.")
+    return InputError(f"{name}={value!r} does not apply to rows in parts; {fix}.")
 
 
 def _check_call(size: Any, method: Any, model: Any = None, tolerance: float | None = None) -> None:

@@ -181,7 +181,7 @@ def select_smallest(
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
-        f"{'held-out' if outer is None else 'outer'} points ({loss:.4g}, full {curve.full:.4g}, "
+        f"{'held-out' if outer is None else 'outer'} rows ({loss:.4g}, full {curve.full:.4g}, "
         f"none {curve.empty:.4g})"
     )
     details = {
@@ -197,7 +197,7 @@ def select_smallest(
 def _no_size(coreset: Coreset, tolerance: float) -> InputError:
     if coreset.status is Status.FEWER:
         return InputError(
-            f"the quotas allow {len(coreset)} points, and no size up to that is within "
+            f"the quotas allow {len(coreset)} rows, and no size up to that is within "
             f"tolerance={tolerance:g}; raise the quotas or the tolerance, or give a size."
         )
     # Only a run that ended early has no such size.
@@ -219,7 +219,7 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
         rows = by_id[labels[by_id] == label]
         judges[rng.permutation(rows)[: round(held_out * len(rows))]] = True
     if not judges.any() or judges.all():
-        raise InputError(f"held_out={held_out} of {len(data)} points leaves one part empty.")
+        raise InputError(f"held_out={held_out} of {len(data)} rows leaves one part empty.")
     return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
 
 

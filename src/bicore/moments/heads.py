@@ -784,7 +784,7 @@ def make_head(
     ['a', 'b']
     """
     if not moments.weight > GONE:
-        raise InputError("a head needs rows, and none is counted; update first.")
+        raise InputError("the moments have counted no rows; call update first.")
     if not moments.cross.shape[1]:
         raise InputError("a head needs labels, and these rows have none; give y with every batch.")
     if feature_map is None:

@@ -124,7 +124,7 @@ class Moments:
         width = check_integer("width", width, 0)
         columns = check_integer("targets", targets, 0)
         if apart and classes is None:
-            raise InputError("apart=True needs classes, and rows with targets have none.")
+            raise InputError("apart=True needs class labels, and y holds targets; leave it out.")
         known = None if classes is None else tuple(plain(label) for label in classes)
         if known is not None:
             columns = len(known)
@@ -356,7 +356,7 @@ class Moments:
                     "of one feature map and of one kind add."
                 )
         if (self.classes is None) != (other.classes is None):
-            raise InputError("some of these moments are of classes and some of targets.")
+            raise InputError("moments of classes and of targets cannot be added.")
         if self.classes is None and self.cross.shape != other.cross.shape:
             raise InputError(
                 f"these moments have {self.cross.shape[1]} targets and the others "
@@ -475,7 +475,7 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
         given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError):
         raise InputError(
-            f"prior={prior!r} is neither 'data', 'equal' nor shares by label; write for example "
+            f"prior={prior!r} must be 'data', 'equal' or shares by label, such as "
             "{'cat': 0.3, 'dog': 0.7}."
         ) from None
     shares = np.array(list(given.values()))

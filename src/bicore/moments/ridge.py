@@ -186,7 +186,7 @@ class FeatureState:
         lower = step.fall
         if not np.isfinite(lower):
             raise NumericalError(
-                f"a point changes the objective by {lower}; raise inner_reg "
+                f"a row changes the objective by {lower}; raise inner_reg "
                 f"(ridge={self.ridge:.3g}), or scale the features."
             )
         scaled = rate * reach

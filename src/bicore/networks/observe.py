@@ -302,13 +302,13 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
         raise
     except (RuntimeError, ValueError, TypeError) as error:
         shape = tuple(part.shape[1:])
-        raise InputError(f"the model cannot read points of shape {shape}: {error}") from error
+        raise InputError(f"the model cannot read rows of shape {shape}: {error}") from error
     tensor = isinstance(outputs, Tensor)
     if not tensor or outputs.dim() != 2 or len(outputs) != len(part):
         found = f"shape {tuple(outputs.shape)}" if tensor else type(outputs).__name__
         raise InputError(
-            f"the model must return one row of logits per point; it returned {found} for "
-            f"{len(part)} points."
+            f"the model must return one vector of logits per row; it returned {found} for "
+            f"{len(part)} rows."
         )
     logits: Tensor = outputs
     return logits

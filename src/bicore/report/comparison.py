@@ -189,7 +189,7 @@ def _as_judges(judge: Any, steps: int) -> list[Judge]:
 def _refuse_twice(argument: str, names: Sequence[str]) -> None:
     for name in names:
         if list(names).count(name) > 1:
-            raise InputError(f"{argument} holds {name} twice; name each once.")
+            raise InputError(f"{argument} has {name} twice; name each once.")
 
 
 def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str] | None:
@@ -206,7 +206,7 @@ def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str]
     for name in names:
         if name not in known[argument]:
             if stream is not None and name in BUFFERS:
-                raise InputError(f"{name} needs the current model, and a comparison has none.")
+                raise InputError(f"{name} needs a network, and a comparison has none.")
             raise unknown_name(argument, name, known[argument])
     return names
 
@@ -347,8 +347,8 @@ class ComparisonResult:
         """
         run, first = self.run, self.findings[0]
         title = (
-            f"{run.pools.source.name}, judge {run.judge.name}: mean over {len(run.grid.seeds)} "
-            "seeds ± one s.e."
+            f"{run.pools.source.name}, model {run.judge.name}: mean over {len(run.grid.seeds)} "
+            "seeds ± standard error"
         )
         names = list(run.grid.methods)
         return draw_curves(first.summary, names, title, first.measure.title, path, run.along)
@@ -435,17 +435,17 @@ def _table(run: BaseComparison, found: Findings) -> list[str]:
     """The best method of the largest size first, then the references."""
     sizes = [size for size in run.grid.sizes if size in found.summary.detectable]
     if not sizes:
-        return ["no rows yet"]
+        return ["no results yet"]
     names = _best_first(found, sizes[-1])
     plain = "majority class" if run.pools.classification else "mean of the targets"
     entries = {f"all data ({run.pools.size})": found.whole, plain: found.majority}
     key = found.measure.key
     references = {name: own[key] for name, own in entries.items() if key in own}
     width = max(len(name) for name in [*names, *references]) + 2
-    head = "".join(f"{f'{size} {run.unit}':>20}" for size in sizes)
+    head = "".join(f"{f'{size} rows':>20}" for size in sizes)
     judge = found.judge.title(run.pools.classification)
     return [
-        f"{found.measure.title} of the {judge} judge, mean ± standard error over seeds",
+        f"{found.measure.title} of the {judge} model, mean ± standard error over seeds",
         f"{'':<{width}}{head}{'seconds':>12}{'  worth' if found.worth else ''}",
         *(f"{name:<{width}}{_line(found, name, sizes)}" for name in names),
         *(f"{name:<{width}}{_value(entry):>18}" for name, entry in references.items()),
@@ -492,25 +492,25 @@ def _value(entry: Entry) -> str:
 def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]:
     entries, detectable = found.summary.entries, found.summary.detectable
     lines = [
-        "★ best mean; ≈ no significant difference to the best (paired, 95%); "
+        "★ best mean; ≈ no significant difference from the best (paired, 95%); "
         f"seconds: {run.seconds_of}"
     ]
     if any(entry.model_seconds for entry in entries):
         lines.append("+ seconds: training the model that the method needs, once per pool")
     if any(not entry.complete for entry in entries):
-        lines.append("(n) only n seeds are there: not compared with the others")
+        lines.append("(n) only n seeds are finished: not compared with the others")
     known = {size: detectable[size] for size in sizes if math.isfinite(detectable[size])}
     if known:
         differences = ", ".join(f"{value:.4f} at {size}" for size, value in known.items())
         lines.append(
             "smallest difference these seeds would find (95% confidence, 80% power): "
-            f"{differences} {run.unit}"
+            f"{differences} rows"
         )
     elif all(entry.seeds < 2 for entry in entries):
-        lines.append("one seed says nothing about differences; give 5 seeds or more")
+        lines.append("one seed cannot show differences; give 5 seeds or more")
     if found.worth:
         lines.append(
-            "worth: uniform rows with the same mean score, one number per size, as far as the "
-            "sizes compared tell (bicore worth evaluates more of them, and gives an interval)"
+            "worth: the number of uniform rows with the same mean score, interpolated between the "
+            "compared sizes (bicore worth is more precise and gives an interval)"
         )
     return lines

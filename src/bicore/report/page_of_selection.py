@@ -86,7 +86,7 @@ def page(
     'page.html'
     """
     if not len(coreset):
-        raise InputError("coreset is empty; give one with at least one point.")
+        raise InputError("coreset is empty; give one with at least one row.")
     if coreset.indices.max() >= len(data):
         raise InputError(
             f"index {coreset.indices.max()} is beyond the {len(data)} rows of data; give the data "
@@ -158,7 +158,7 @@ def _parameters(coreset: Coreset) -> list[list[str]]:
     known = coreset.provenance
     regulariser = None
     if known.inner_reg is not None:
-        form = " a point" if known.per_point else ""
+        form = " per row" if known.per_point else ""
         regulariser = f"{known.inner_reg:.4g}{form}{' (automatic)' if known.automatic else ''}"
     values = {
         "method": known.method,

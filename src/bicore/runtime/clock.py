@@ -120,12 +120,11 @@ class Clock:
         first = ""
         if 0 < self._share < 1:
             whole = self._pass_began + (self.seconds - self._pass_began) / self._share
-            first = f"; a first point takes at least {whole:.2g} s here"
+            first = f"; a first row takes at least {whole:.2g} s here"
         return TimeLimitError(
             f"max_seconds={self.max_seconds:.3g} was reached after {self.seconds:.2g} s of "
-            f"preparation, before a first point was chosen{first}. Raise max_seconds, choose from "
-            "fewer rows, use a kernel with features (linear, Nystrom), or let bicore.select "
-            "approximate it (large='approximate', the default)."
+            f"preparation, before the first row was chosen{first}. Raise max_seconds, choose from "
+            "fewer rows, use a kernel with features (linear, Nystrom), or leave out exact=True."
         )
 
 

@@ -256,12 +256,12 @@ class Selection:
                 raise stop
             raise TimeLimitError(
                 f"max_seconds={self.runtime.max_seconds:.3g} was over after "
-                f"{self.clock.seconds:.2g} s, before the first point: all rows are read twice "
+                f"{self.clock.seconds:.2g} s, before the first row: all rows are read twice "
                 "before that; raise max_seconds."
             ) from None
         self.state: FeatureState = self.state.refit(*self._points())
         self.objectives = [*self.objectives[: count - 1], self.state.objective]
-        words = f"{count} of {self.request.size} points when "
+        words = f"{count} of {self.request.size} rows when "
         if not late:
             return Status.INTERRUPTED, f"{words}it was interrupted"
         whole = count == self.request.size
@@ -559,13 +559,13 @@ class Selection:
             assert self.classes is not None
             label = self.classes.tolist()[int(self._counts().argmax())]
             self.limits = ClassLimits(AtMost({label: last}), self.classes, self.available)
-            self.notes.append(f"classes: the last point is of another class than {label!r}")
+            self.notes.append(f"classes: the last row is of another class than {label!r}")
 
     def _too_few(self) -> tuple[Status, str]:
         why = "no other row has a weight above 0"
         if self.limits is not None:
             why = "the quotas allow no more"
-        return Status.FEWER, f"{len(self.points)} of {self.request.size} points: {why}"
+        return Status.FEWER, f"{len(self.points)} of {self.request.size} rows: {why}"
 
     # The end.
 

@@ -117,7 +117,7 @@ class PipedFlow:
         if self._table is None:
             first = list(itertools.islice(self._rows, self.fitted_on))
             if not first:
-                raise InputError(f"{PIPE} holds no rows; send CSV with a header, or JSON lines.")
+                raise InputError(f"{PIPE} has no rows; send CSV with a header, or JSON lines.")
             self._rows = itertools.chain(first, self._rows)
             self._table = _fit(first, self.reading, self.standardise)
         rows = list(itertools.islice(self._rows, count))

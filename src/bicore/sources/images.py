@@ -59,7 +59,7 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     place = "no class folders" if labels is None else f"{len(set(labels))} class folders"
     first = f"{len(files)} {'colour' if colour else 'grey'} images of {width}×{height} in {place}"
     clear = sum(mode in CLEAR for _, mode in headings)
-    alpha = [f"{clear} images have an alpha channel, which was left out"] if clear else []
+    alpha = [f"{clear} images have an alpha channel, which was removed"] if clear else []
     data = Dataset(np.ascontiguousarray(x), None if labels is None else np.array(labels))
     found = (first, *alpha, *notes)
     return Source(folder.name, data, "standard", found, images=pixels, table=table, root=folder)
@@ -163,8 +163,8 @@ def _find(folder: Path) -> tuple[list[Path], list[str]]:
     for path in files:
         _refuse_other_letters(path)
     counted = {
-        "images lie deeper than FOLDER/CLASS/IMAGE and are left out": deeper,
-        "images lie in no class folder and are left out": sum(map(Path.is_file, outside)),
+        "images lie deeper than FOLDER/CLASS/IMAGE and are skipped": deeper,
+        "images lie in no class folder and are skipped": sum(map(Path.is_file, outside)),
         "entries named like images are not regular files and are skipped": len(named) - len(files),
     }
     return files, [f"{count} {words}" for words, count in counted.items() if count]

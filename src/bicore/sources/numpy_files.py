@@ -84,7 +84,7 @@ class StoredArray:
     def check_rows(self, size: int) -> StoredArray:
         """Refuse a single value, and values beyond the ``size`` bytes of the file or member."""
         if not self.shape:
-            raise InputError(f"{self.place} is a single value; give an array with one row a point.")
+            raise InputError(f"{self.place} is a single value; give an array of rows.")
         needed = self.begin + math.prod(self.shape) * self.dtype.itemsize
         if size < needed:
             raise self._cut_short(size, needed)

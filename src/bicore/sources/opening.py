@@ -183,7 +183,7 @@ def open_table(
         if not paths or any(_ending(path) not in TABLES for path in paths):
             return None
     if len(given) > 1:
-        raise InputError("y, target and labels are the same thing for a table; give one of them.")
+        raise InputError("y, target and labels mean the same for a table; give one of them.")
     if parts is None or parts.embedding is None:
         try:
             if parts is None:
@@ -374,7 +374,7 @@ def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
     endings = sorted({path.suffix.lower() for path in found})
     unknown = [path for path in found if path.suffix.lower() not in _FILE_READERS]
     if unknown:
-        raise InputError(f"{unknown[0]} has an ending that is not known; give {SHARDS}.")
+        raise InputError(f"{unknown[0]} has an unknown file extension; give {SHARDS}.")
     if len({_FILE_READERS[ending] for ending in endings}) > 1:
         raise InputError(
             f"{source} holds files of several kinds ({', '.join(endings)}); give a pattern that "

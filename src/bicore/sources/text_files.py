@@ -213,7 +213,7 @@ def _ragged(where: str, line: int, cells: int, width: int) -> InputError:
 
 def no_rows(where: str) -> InputError:
     """The error for a table without rows."""
-    return InputError(f"{where} holds no rows; give CSV with a header, or JSON lines.")
+    return InputError(f"{where} has no rows; give CSV with a header, or JSON lines.")
 
 
 def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
@@ -272,7 +272,7 @@ def json_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
 
 def _as_object(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise InputError(f"{where} is no JSON object; give one for each row.")
+        raise InputError(f"{where} is not a JSON object; give one for each row.")
     return row
 
 
@@ -285,7 +285,7 @@ def text_lines(stream: IO[bytes], where: str, encoding: str = "utf-8") -> Iterat
             number += 1
             if len(line) == LONGEST or "\0" in line:
                 raise InputError(
-                    f"{where}: line {number} is no line of a table; give CSV with a header, or one "
+                    f"{where}: line {number} is not a table row; give CSV with a header, or one "
                     "JSON object for each line."
                 )
             yield line
@@ -305,7 +305,7 @@ def piped_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
     try:
         names, reader, before = _header(itertools.chain([first], lines), where, None)
         if len(set(names)) != len(names):
-            raise InputError(f"{where} has two columns of one name; rename one.")
+            raise InputError(f"{where} has two columns of the same name; rename one.")
         for row in reader:
             if row and len(row) != len(names):
                 raise _ragged(where, before + reader.line_num, len(row), len(names))

@@ -214,7 +214,7 @@ class Buffer(Memory):
                 "MomentMemory with prior='data'."
             )
         if self.needs_model and context.model is None:
-            raise InputError(f"{self.name} needs the current model; give model=your_network.")
+            raise InputError(f"{self.name} needs a network; give model=your_network.")
         self._check_columns(batch)
 
     def _check_columns(self, rows: Dataset) -> None:
@@ -358,9 +358,7 @@ class StateFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise InputError(
-                f"{self.path} is a file, or lies in one; give the name of a folder."
-            ) from None
+            raise InputError(f"{self.path} is not a folder; give the name of a folder.") from None
         self._lock = hold(self.path / "lock", str(self.path), "give another --state folder")
         for leftover in self.path.glob(".state-*.part*"):
             leftover.unlink()  # of a write that a crash ended; no other process holds the folder

@@ -603,7 +603,7 @@ class MomentMemory(MergingBuffer):
             waiting._count_and_choose(rows, Context())
             return waiting.head(alpha, prior, choose_width)
         if self.moments is None:
-            raise InputError("a head needs rows, and none was seen; update the memory first.")
+            raise InputError("the memory has seen no rows; call update before head.")
         shape = self.kept if self.kept is not None else self._pool
         prior = self._prior if prior is None else _as_prior(prior)
         moments, factor = self.moments, None

@@ -110,7 +110,7 @@ class Assembly:
         taken = len(run.indices)
         if taken < size:
             return Outcome(status, describe_early_end(status, taken, size))
-        when = "before the points were refined: all points, not refined"
+        when = "before the rows were refined: all rows, not refined"
         return not_refined(when, status is Status.INTERRUPTED)
 
 
@@ -199,7 +199,7 @@ class Refining(Strategy, ABC):
             return assembly.cut(outcome.status)
         points = assembly.run.indices.tolist()
         known = dict(assembly.details)
-        when = "while the points were refined: all points, not refined"
+        when = "while the rows were refined: all rows, not refined"
         try:
             points, refined = self.refine(assembly, points)
             if refined.status is not Status.COMPLETE:

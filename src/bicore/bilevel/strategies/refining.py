@@ -28,7 +28,7 @@ DOUBLINGS = 30
 ATTEMPTS, FACTOR = 12, 4.0
 #: A step that promises less than this share of the penalised objective is none.
 FLAT = 1e-9
-STOPPED = not_refined("during the exchanges: all points, not refined")
+STOPPED = not_refined("during the exchanges: all rows, not refined")
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
 BROKEN_PROMISES = 5
 #: At least this many other points are exchanged with, after every pass over all pairs.
@@ -44,10 +44,10 @@ USUAL_PASSES, USUAL_SWAPS = 10, 1.0
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
 READS_A_PAIR = 72
-SPARSE = not_refined("while the weights grew sparse: the largest were taken")
+SPARSE = not_refined("while weights were made sparse: the rows with the largest weights")
 IMPRECISE = (
-    "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
-    "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
+    "exchanges: stopped by rounding errors, because exchanges did not lower the objective as "
+    "computed; use a larger inner_reg, or dtype='float64'"
 )
 
 
@@ -325,8 +325,8 @@ class Exchange(Refining):
             return super().assemble(assembly)
         assembly.details["strategy"] = repr(self)
         assembly.notes.append(
-            f"exchanges: none, for {assembly.size} points of {rows} they would take long "
-            "(strategy='exchange' makes them)"
+            f"exchanges: none, because {assembly.size} of {rows} rows would take long "
+            "(use strategy='exchange' to run them)"
         )
         return assembly.grow()
 
@@ -338,9 +338,9 @@ class Exchange(Refining):
             lowered = work.begin - work.objective
             assembly.details |= {"exchanges": work.swaps, "exchange_gain": lowered}
             assembly.notes.append(
-                f"exchanges: {work.swaps}, which lowered the objective by {lowered:.4g}"
+                f"exchanges: {work.swaps}, objective lowered by {lowered:.4g}"
                 if work.swaps
-                else "exchanges: none lowers the objective"
+                else "exchanges: none, because none lowers the objective"
             )
             if len(work.barred) == BROKEN_PROMISES:
                 assembly.notes.append(IMPRECISE)

@@ -150,7 +150,7 @@ class Growth:
         if len(self.order) < self.size:
             self.end(Status.OUT_OF_TIME)
         else:
-            self.end(Status.NOT_REFINED, "stopped by max_seconds after the last point")
+            self.end(Status.NOT_REFINED, "stopped by max_seconds after the last row")
 
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
@@ -233,7 +233,7 @@ class PlainSelector(Selector):
     def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:
         indices = job.rows[growth.order]
         if len(indices) < job.size and growth.status is Status.COMPLETE:
-            words = f"{len(indices)} of {job.size} points: no other point would have a weight > 0"
+            words = f"{len(indices)} of {job.size} rows: no other row would have a weight > 0"
             growth.end(Status.FEWER, words)
         details = {
             "parameters": repr(self),

@@ -147,7 +147,7 @@ class _Design(OverSpace):
             return 1.0
         mean = float(train.diagonal().double().mean())
         if not mean > 0:
-            raise InputError("noise='auto' needs points of prior variance > 0; give noise.")
+            raise InputError("noise='auto' needs rows of prior variance > 0; give noise.")
         return NOISE_SHARE * mean
 
     @abstractmethod
@@ -501,9 +501,7 @@ def _pursue(model: _Model, job: Job, growth: Growth, corrective: bool) -> None:
             growth.objectives[-1] = objective
         growth.weights = job.size * shares[growth.order].cpu().numpy()
     if len(growth.order) < job.size and growth.status is Status.COMPLETE:
-        growth.end(
-            Status.FEWER, f"{len(growth.order)} points have the best weights: no more needed"
-        )
+        growth.end(Status.FEWER, f"{len(growth.order)} rows have the best weights: no more needed")
     growth.details |= {"noise": noise, "lower_bound": bound, "path": path}
 
 
@@ -514,12 +512,12 @@ def _grow_frequentist(model: _Model, job: Job, growth: Growth) -> None:
     if job.size < features.shape[1]:
         raise InputError(
             f"size={job.size} leaves the information matrix of {features.shape[1]} features "
-            "singular; ask for at least as many points, or give a precision > 0."
+            "singular; ask for at least as many rows, or give a precision > 0."
         )
     _grow_by_gains(state, growth)
     if math.isinf(state.objective) and len(growth.order) == job.size:
         raise InputError(
-            f"the information matrix of {job.size} points in {features.shape[1]} features is "
+            f"the information matrix of {job.size} rows in {features.shape[1]} features is "
             "singular; drop columns that depend on others, or give a precision > 0."
         )
     growth.details |= {"noise": model.noise}
@@ -615,7 +613,7 @@ class InducingPoints(OverSpace):
             growth.end(
                 Status.NOT_REFINED,
                 f"stopped by max_seconds after {growth.details['proposals']} of {self.proposals} "
-                "proposals: all points, not refined",
+                "proposals: all rows, not refined",
             )
 
     def _refine(self, inducing: Inducing, growth: Growth, rng: np.random.Generator) -> None:

@@ -183,7 +183,7 @@ class _Match:
         self.square = float(weights.double() @ total)
         self.norms = operator.diagonal().double().clamp_min(0).sqrt().cpu().numpy()
         if self.square <= 0 or not self.norms.any():
-            raise NumericalError("the points sum to zero in this space: there is nothing to match.")
+            raise NumericalError("the rows sum to zero in this space: there is nothing to match.")
         self._columns = np.empty((capacity, len(self.toward)))
         self.places: list[int] = []
         self.numbers: dict[int, int] = {}
@@ -270,7 +270,7 @@ def fit_nonnegative(gram: Array, right: Array) -> Array:
         if not int(failed):
             break
     else:
-        raise NumericalError("the inner products of the chosen points are not a Gram matrix.")
+        raise NumericalError("the inner products of the chosen rows are not a Gram matrix.")
     half = torch.linalg.solve_triangular(lower, target, upper=False)
     free = torch.linalg.solve_triangular(lower.T, half, upper=True)[:, 0].numpy()
     return np.asarray(free if (free > 0).all() else nnls(lower.T.numpy(), half[:, 0].numpy())[0])

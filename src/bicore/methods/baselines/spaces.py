@@ -258,7 +258,7 @@ class PerClassRule(OverSpace):
 def squared_distances_to(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
     """Return ‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly 0 at k."""
     if not torch.isfinite(norms).all():
-        raise NumericalError("squared lengths of points are not finite; scale the features.")
+        raise NumericalError("squared lengths of rows are not finite; scale the features.")
     result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
     own = index, torch.arange(len(index), device=index.device)
     if operator.feature_rows is not None:

@@ -362,7 +362,7 @@ def as_rows(x: Tensor) -> Tensor:
     """Convert rows to the precision that features are computed in."""
     if not torch.is_tensor(x) or x.is_complex() or x.dim() == 0:
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
-        raise InputError(f"x must be a tensor of real numbers, one row per point; got {got}.")
+        raise InputError(f"x must be a tensor of real numbers, one row per example; got {got}.")
     narrow = x.is_floating_point() and x.dtype != torch.float64
     rows = x.detach().to(torch.float32 if narrow else torch.float64)
     return rows[:, None] if rows.dim() == 1 else rows
