@@ -20,23 +20,9 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.frames import arrow
+from bicore.sources import cells
 from bicore.sources.base import Scaling, fit_scaling
-from bicore.sources.cells import (
-    Numerals,
-    as_numpy,
-    cells_of,
-    clean,
-    count_values,
-    find_numerals,
-    find_places,
-    find_times,
-    find_values,
-    listed,
-    missing,
-    read_numbers,
-    read_times,
-    vectors,
-)
+from bicore.sources.cells import Numerals, cells_of
 from bicore.sources.parts import Part
 from bicore.sources.reading import COPIES, NUMBER, Allowance, name_list
 
@@ -97,7 +83,7 @@ class Numbers(Column):
     kind: ClassVar[str] = "numbers"
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        found = read_numbers(column, self.written)
+        found = cells.read_numbers(column, self.written)
         if strict:
             _refuse_strange(self.name, column, np.isnan(found), "numbers")
         return np.where(np.isnan(found), self.median, found)[:, None]
@@ -116,8 +102,7 @@ class Indicators(Column):
         return (True,) * len(self.values)
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        places = find_places(column, self.values)
-        unknown[self.name] += int((places < 0).sum()) - column.null_count
+        places = _find_known(self.name, column, self.values, unknown)
         return np.equal.outer(places, np.arange(len(self.values))).astype(np.float64)
 
 
@@ -130,8 +115,7 @@ class Frequencies(Column):
     kind: ClassVar[str] = "frequencies"
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        places = find_places(column, tuple(self.shares))
-        unknown[self.name] += int((places < 0).sum()) - column.null_count
+        places = _find_known(self.name, column, tuple(self.shares), unknown)
         shares = [*self.shares.values(), min(self.shares.values())]
         return np.asarray(np.log(shares))[places, None]
 
@@ -154,11 +138,12 @@ class Times(Column):
         return (False, *(True, True) * len(CYCLES[self.sort]))
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        found = read_times(column, self.form)
+        found = cells.read_times(column, self.form)
         if found is None:
-            rows = range(len(column))
-            wrong = [read_times(column.slice(row, 1), self.form) is None for row in rows]
-            _refuse_strange(self.name, column, np.array(wrong), self.sort)
+            times = [
+                cells.read_times(column[row : row + 1], self.form) for row in range(len(column))
+            ]
+            _refuse_strange(self.name, column, np.array([one is None for one in times]), self.sort)
             raise AssertionError("every cell is a time, and the column is not")
         time = np.where(np.isnat(found), int(self.median), found.astype(np.int64))
         days = time / _DAY
@@ -191,17 +176,22 @@ class Vectors(Column):
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         width = len(self.medians)
-        found = None
-        if column.null_count == len(column):
-            found = np.full((len(column), width), np.nan)
-        elif cells_of(column) == "lists":
-            found = vectors(column)
+        found = np.full((len(column), width), np.nan)
+        if column.null_count < len(column):
+            found = cells.vectors(column)
         if found is None or found.shape[1] != width:
             raise InputError(
                 f"the column {self.name!r} must hold lists of {width} numbers; fix its rows, or "
                 "exclude the column with --drop."
             )
         return np.where(np.isnan(found), self.medians, found)
+
+
+def _find_known(name: str, column: Any, values: Sequence[str], unknown: Counter[str]) -> Array:
+    """The place of each cell among the values of the fit; others are counted, and are -1."""
+    places = cells.find_places(column, values)
+    unknown[name] += int((places < 0).sum()) - column.null_count
+    return places
 
 
 #: Kinds by the word under which they are stored.
@@ -212,25 +202,25 @@ KINDS: dict[str, type[Any]] = {
 
 def _restore(stored: dict[str, Any] | list[Any]) -> Column:
     """A column from its fields, or from the list that version 0.2 stored."""
-    fields = _fields_of_list(*stored) if isinstance(stored, list) else dict(stored)
-    found: Column = KINDS[fields.pop("kind")](**fields)
+    if isinstance(stored, list):
+        return _restore_list(*stored)
+    found: Column = KINDS[stored["kind"]](**{k: v for k, v in stored.items() if k != "kind"})
     return found
 
 
-def _fields_of_list(
-    name: str, median: float, values: list[str] | None, kind: str = "", rest: Any = "point"
-) -> dict[str, Any]:
-    fields: dict[str, Any]
+def _restore_list(
+    name: str, median: float, values: Any, kind: str = "", rest: Any = "point"
+) -> Column:
     match kind or ("numbers" if values is None else "indicators"):
-        case "numbers" as kind:
-            fields = {"median": median, "written": rest}
-        case "indicators" as kind:
-            fields = {"values": values}
+        case "numbers":
+            return Numbers(name, median, rest)
+        case "indicators":
+            return Indicators(name, values)
         case "times":
-            fields = {"median": median, "sort": rest[0], "form": rest[1]}
-        case _:
-            fields = {"shares" if kind == "frequencies" else "medians": rest}
-    return {"kind": kind, "name": name, **fields}
+            return Times(name, median, *rest)
+        case word:
+            found: Column = KINDS[word](name, rest)
+            return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,10 +269,11 @@ class Columns:
         x = np.empty((rows, sum(widths)))
         start = 0
         for column, width in zip(self.features, widths, strict=True):
-            cells = clean(table[column.name], self.words)
-            x[:, start : start + width] = column.encode(cells, strict, self.unknown)
+            block = x[:, start : start + width]
+            cleaned = cells.clean(table[column.name], self.words)
+            block[:] = column.encode(cleaned, strict, self.unknown)
             if finite:
-                _refuse_infinite(column.name, x[:, start : start + width])
+                _refuse_infinite(column.name, block)
             start += width
         return x if self.scaling is None else self.scaling(x)
 
@@ -307,8 +298,15 @@ class Columns:
         return cls(features, list(values["notes"]), words)
 
 
-#: Headings of the notes in their order.
-_HEADINGS = ("numeric", "time", "list", "categorical", "frequency", "left out")
+#: Headings of the notes by the kind of column, in their order.
+_HEADINGS = {
+    "numbers": "numeric",
+    "times": "time",
+    "vectors": "list",
+    "indicators": "categorical",
+    "frequencies": "frequency",
+    "": "left out",
+}
 _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thousands"}
 
 
@@ -329,21 +327,20 @@ def fit_columns(
     """
     moments: list[tuple[Array, Array]] = []
     features: list[Column] = []
-    told: dict[str, list[str]] = {}
+    told: dict[str, list[str]] = {kind: [] for kind in _HEADINGS}
     strays: list[str] = []
     for name, given in table:
-        column = clean(given, words)
-        fitted, heading, remark, stray = _fit(name, column, decimal, named, tolerant)
+        column = cells.clean(given, words)
+        fitted, remark = _fit(name, column, decimal, named, tolerant, strays)
         if fitted is not None:
             features.append(fitted)
             moments += [_moments(fitted, column)] if scaled else []
-        strays += [stray] if stray else []
         remark = f" ({remark})" if remark else ""
-        told.setdefault(heading, []).append(f"{name or '(unnamed)'}{remark}")
+        told["" if fitted is None else fitted.kind].append(f"{name or '(unnamed)'}{remark}")
     if not features:
-        left_out = told.get("left out", ["there is none"])
-        raise InputError(f"no column can serve as a feature: {', '.join(left_out)}.")
-    notes = [f"{one} columns: {', '.join(told[one])}" for one in _HEADINGS if one in told]
+        left_out = ", ".join(told[""]) or "there is none"
+        raise InputError(f"no column can serve as a feature: {left_out}.")
+    notes = [f"{_HEADINGS[kind]} columns: {', '.join(told[kind])}" for kind in told if told[kind]]
     found = Columns(tuple(features), [*notes, *strays], words)
     if not scaled:
         return found
@@ -361,50 +358,49 @@ def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
     return found.mean.ravel(), found.spread.ravel()
 
 
-#: A fitted column if it can be a feature, the heading and a remark for the notes, and a further
-#: note on stray cells.
-_Fitted = tuple[Column | None, str, str, str]
+#: A fitted column if it can be a feature, and a remark for the notes.
+_Fitted = tuple[Column | None, str]
 
 
-def _fit(name: str, column: Any, decimal: str | None, named: bool, tolerant: bool) -> _Fitted:
+def _fit(
+    name: str, column: Any, decimal: str | None, named: bool, tolerant: bool, strays: list[str]
+) -> _Fitted:
     """Fit the first kind that suits a column."""
     kind = cells_of(column)
     if column.null_count == len(column):
-        return None, "left out", "empty", ""
+        return None, "empty"
     if kind == "lists":
-        rows = vectors(column)
+        rows = cells.vectors(column)
         if rows is None:
-            return None, "left out", "lists that are not numbers of one length", ""
+            return None, "lists that are not numbers of one length"
         remark = _remark(f"{rows.shape[1]} numbers", np.isnan(rows))
-        return Vectors(name, tuple(map(_median, rows.T))), "list", remark, ""
-    ways = find_numerals(column, decimal, tolerant)
+        return Vectors(name, tuple(map(_median, rows.T))), remark
+    ways = cells.find_numerals(column, decimal, tolerant)
     if len(ways) > 1:
-        return None, "left out", ambiguous_comma(column), ""
+        return None, ambiguous_comma(column)
     if ways:
-        return _fit_numbers(name, column, ways[0], named)
-    read = find_times(column)
+        return _fit_numbers(name, column, ways[0], named, strays)
+    read = cells.find_times(column)
     if read is not None:
         return _fit_times(name, column, *read)
     if kind not in ("text", "booleans"):
-        return None, "left out", kind, ""
+        return None, kind
     return _fit_categories(name, column, named)
 
 
-def _fit_numbers(name: str, column: Any, way: Numerals, named: bool) -> _Fitted:
-    found = read_numbers(column, way)
+def _fit_numbers(name: str, column: Any, way: Numerals, named: bool, strays: list[str]) -> _Fitted:
+    found = cells.read_numbers(column, way)
     if not named and _numbers_rows(name, found):
-        return None, "left out", "row numbers", ""
-    stray = np.flatnonzero(np.isnan(found) & ~missing(column))
-    note = ""
+        return None, "row numbers"
+    stray = np.flatnonzero(np.isnan(found) & ~cells.missing(column))
     if len(stray):
         there = len(column) - column.null_count
-        cell = listed(column.slice(stray[0], 1))[0]
-        note = (
+        strays.append(
             f"{name}: {there - len(stray):,} of {there:,} cells are numbers; row {stray[0]:,} is "
-            f"{cell!r} (treated as missing)"
+            f"{_cell(column, stray[0])!r} (treated as missing)"
         )
     remark = _remark(_COMMAS.get(way, ""), np.isnan(found))
-    return Numbers(name, _median(found), way), "numeric", remark, note
+    return Numbers(name, _median(found), way), remark
 
 
 def _fit_times(name: str, column: Any, found: Array, form: str | None) -> _Fitted:
@@ -414,28 +410,27 @@ def _fit_times(name: str, column: Any, found: Array, form: str | None) -> _Fitte
     if cells_of(column) == "times" or form == "clock":
         sort = "times of day"
     remark = _remark(f"{sort} → days, place in {', '.join(CYCLES[sort])}", gone)
-    return Times(name, _median(there), sort, form), "time", remark, ""
+    return Times(name, _median(there), sort, form), remark
 
 
 def _fit_categories(name: str, column: Any, named: bool) -> _Fitted:
     rows = len(column)
     most = max(FEW_VALUES, int(FEW_SHARE * rows))
-    count = count_values(column)
+    count = cells.count_values(column)
     if count > most:
-        return None, "left out", f"{cells_of(column)}, more than {most} values", ""
+        return None, f"{cells_of(column)}, more than {most} values"
     if not named and _UNNAMED.fullmatch(name) and count == rows:
-        return None, "left out", "names of rows", ""
-    values = find_values(column)
+        return None, "names of rows"
+    values = cells.find_values(column)
     if count <= FEW_VALUES or count * rows <= MOST_INDICATORS:
-        return Indicators(name, values), "categorical", f"{count} values", ""
-    places = find_places(column, values)
+        return Indicators(name, values), f"{count} values"
+    places = cells.find_places(column, values)
     shares = np.bincount(places[places >= 0], minlength=count) / rows
     remark = (
         f"{count} values → how often each occurs; an indicator each would be "
         f"{count * rows / 1e6:.3g} million numbers"
     )
-    found = Frequencies(name, dict(zip(values, shares.tolist(), strict=True)))
-    return found, "frequency", remark, ""
+    return Frequencies(name, dict(zip(values, shares.tolist(), strict=True))), remark
 
 
 def _remark(words: str, gone: Array) -> str:
@@ -456,7 +451,7 @@ def _numbers_rows(name: str, found: Array) -> bool:
 
 def ambiguous_comma(column: Any) -> str:
     """Advice for numbers whose commas may be read in two ways."""
-    example = next(text for text in listed(column.drop_null()) if "," in text)
+    example = next(text for text in cells.listed(column.drop_null()) if "," in text)
     return (
         f"numbers such as {example}, whose comma may stand at thousands or before a fraction; say "
         "--decimal point or --decimal comma"
@@ -466,12 +461,13 @@ def ambiguous_comma(column: Any) -> str:
 def _median(values: Array) -> float:
     """The median without NaN; 0 if there are no values."""
     there = values[~np.isnan(values)]
-    if not len(there):
-        return 0.0
-    # Half of each of the two in the middle: their sum may overflow.
-    middle = [(len(there) - 1) // 2, len(there) // 2]
-    low, high = np.partition(there, middle)[middle]
-    return float(low) if low == high else float(low / 2 + high / 2)
+    # Of their halves: the sum of the two in the middle may overflow.
+    return 2 * float(np.median(there / 2)) if len(there) else 0.0
+
+
+def _cell(column: Any, row: int) -> Any:
+    """One cell as a Python value."""
+    return cells.listed(column[row : row + 1])[0]
 
 
 def _refuse_infinite(name: str, found: Array) -> None:
@@ -486,12 +482,12 @@ def _refuse_infinite(name: str, found: Array) -> None:
 
 def _refuse_strange(name: str, column: Any, unread: Array, held: str) -> None:
     """Refuse a cell of another kind than the first rows of a pipe."""
-    strange = np.flatnonzero(unread & ~missing(column))
+    strange = np.flatnonzero(unread & ~cells.missing(column))
     if len(strange):
-        cell = listed(column.slice(strange[0], 1))[0]
         raise InputError(
-            f"the column {name!r} held {held} in the first rows and now holds {cell!r}; leave the "
-            "cell empty if there is no value, or begin with a larger --batch that has such a cell."
+            f"the column {name!r} held {held} in the first rows and now holds "
+            f"{_cell(column, strange[0])!r}; leave the cell empty if there is no value, or begin "
+            "with a larger --batch that has such a cell."
         )
 
 
@@ -529,35 +525,33 @@ class Target:
 
         A missing one is refused, or ``masked``.
         """
-        column = clean(column, self.words)
-        gone = missing(column)
+        column = cells.clean(column, self.words)
+        gone = cells.missing(column)
         if masked and gone.any() and self.kind is not TargetKind.LISTS:
             zero = arrow().scalar("0").cast(column.type)
             return np.ma.MaskedArray(self.encode(column.fill_null(zero), start, masked=True), gone)
-        lost = np.flatnonzero(gone)
-        if len(lost) and not masked:
+        if gone.any() and not masked:
+            more = f" and {gone.sum() - 1} more" if gone.sum() > 1 else ""
             raise InputError(
-                f"the target column {self.name!r} has no value in row {start + lost[0]}"
-                + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
-                + "; fill it in, or exclude such rows with --drop-missing-target."
+                f"the target column {self.name!r} has no value in row {start + gone.argmax()}{more}"
+                "; fill it in, or exclude such rows with --drop-missing-target."
             )
-        if self.kind is TargetKind.TEXT:
-            values = find_values(column)
-            longest = max(map(len, values), default=0)
-            if allowance is not None:
-                size = len(column) * longest * _CHARACTER
-                allowance.need(size, f"the target {self.name!r} as text")
-            return np.array(values, dtype=np.str_)[find_places(column, values)]
         if self.kind is TargetKind.LISTS:
-            rows = vectors(column)
+            rows = cells.vectors(column)
             if rows is None:
                 raise InputError(f"the target column {self.name!r} must hold lists of one length.")
             return rows
+        if self.kind is TargetKind.TEXT:
+            values = cells.find_values(column)
+            size = len(column) * max(map(len, values), default=0) * _CHARACTER
+            if allowance is not None:
+                allowance.need(size, f"the target {self.name!r} as text")
+            return np.array(values, dtype=np.str_)[cells.find_places(column, values)]
         held = f"its first rows held {self.kind.value}"
         if self.kind is TargetKind.WHOLE:
             self._refuse(column, ~_is_whole(column), start, held)
             return self._integers(column, start)
-        found = read_numbers(column, self.written)
+        found = cells.read_numbers(column, self.written)
         self._refuse(column, np.isnan(found), start, held)
         if not masked:
             self._refuse(found, ~np.isfinite(found), start, "targets must be finite")
@@ -569,17 +563,17 @@ class Target:
         if cells_of(column) == "text":
             bare = pyarrow.compute.replace_substring_regex(column, r"^\+|_", "")
         try:
-            return as_numpy(bare.cast("int64"))
+            return cells.as_numpy(bare.cast("int64"))
         except pyarrow.ArrowInvalid:
             limits = np.iinfo(np.int64)
-            beyond = [not limits.min <= int(cell) <= limits.max for cell in listed(column)]
+            beyond = [not limits.min <= int(cell) <= limits.max for cell in cells.listed(column)]
             self._refuse(column, np.array(beyond), start, "integers have at most 64 bits")
             raise
 
     def _refuse(self, column: Any, wrong: Array, start: int, why: str) -> None:
         rows = np.flatnonzero(wrong)
         if len(rows):
-            cell = listed(column[rows[0] : rows[0] + 1])[0]
+            cell = _cell(column, rows[0])
             shown = repr(cell) if isinstance(cell, str) else cell
             raise InputError(
                 f"the target column {self.name!r} is {shown} in row {start + rows[0]}, and {why}; "
@@ -592,20 +586,20 @@ def fit_target(
     name: str, column: Any, decimal: str | None = None, words: Sequence[str] = ()
 ) -> Target:
     """Choose how to read a target by some of its rows."""
-    there = clean(column, words).drop_null()
+    there = cells.clean(column, words).drop_null()
     if len(there) and _is_whole(there).all():
         return Target(name, TargetKind.WHOLE, words=words)
-    ways = find_numerals(there, decimal)
+    ways = cells.find_numerals(there, decimal)
     if len(ways) > 1:
         raise InputError(f"the target column {name!r} holds {ambiguous_comma(there)}.")
     if ways:
         return Target(name, TargetKind.NUMBERS, ways[0], words)
-    if len(there) and find_times(there) is not None:
+    if len(there) and cells.find_times(there) is not None:
         raise InputError(
-            f"the target column {name!r} holds dates or times, such as {listed(there[:1])[0]}; "
+            f"the target column {name!r} holds dates or times, such as {_cell(there, 0)}; "
             "predict a number of days or hours, or write classes as other text."
         )
-    if cells_of(there) == "lists" and vectors(there) is not None:
+    if cells_of(there) == "lists" and cells.vectors(there) is not None:
         return Target(name, TargetKind.LISTS, words=words)
     if cells_of(there) != "text":
         raise InputError(
@@ -618,6 +612,6 @@ def _is_whole(column: Any) -> Array:
     """Mark cells that are integers or booleans by type, or are written as integers."""
     pyarrow = arrow()
     if cells_of(column) == "text":
-        return as_numpy(pyarrow.compute.match_substring_regex(column, _WHOLE))
+        return cells.as_numpy(pyarrow.compute.match_substring_regex(column, _WHOLE))
     whole = pyarrow.types.is_integer(column.type) or pyarrow.types.is_boolean(column.type)
     return np.full(len(column), whole)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,8 +44,9 @@ class StoredArray:
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     fortran: bool
-    #: Bytes before the first value, and rows that belong to earlier shards.
+    #: Bytes before the first value, bytes in all, and rows that belong to earlier shards.
     begin: int
+    size: int
     before: int = 0
 
     def __len__(self) -> int:
@@ -57,37 +57,25 @@ class StoredArray:
         """Where it lies, for errors."""
         return str(self.path) if self.name is None else f"{self.path}, array {self.name!r}"
 
-    def read(self, stream: IO[bytes], reading: Reading | None = None) -> Array:
-        """Read the first rows, as many as were asked for, from a stream at the first value."""
-        shape, limit = self.shape, None if reading is None else reading.limit
-        if shape and limit is not None and not self.fortran:  # else columns lie together
-            shape = (min(shape[0], limit), *shape[1:])
-        count = math.prod(shape)
-        if reading is not None:
-            width = max(self.dtype.itemsize, NUMBER if self.dtype.kind in "biu" else 0)
-            shown = "×".join(map(str, shape))
-            reading.allowance.need(count * width, f"{self.place} of shape {shown}")
-        size = count * self.dtype.itemsize
-        found = np.empty(size, dtype=np.uint8)
+    def read(self, stream: IO[bytes]) -> Array:
+        """Read all values from a stream at the first one."""
+        found = np.empty(math.prod(self.shape) * self.dtype.itemsize, dtype=np.uint8)
         filled = 0
-        while filled < size:
-            block = stream.read(min(_BLOCK, size - filled))
-            if not block:
-                raise self._cut_short(filled, size)
-            found[filled : filled + len(block)] = np.frombuffer(block, dtype=np.uint8)
-            filled += len(block)
-        if limit is None:
-            stream.read(1)  # an archive compares checksums at the end of a member
-        values = found.view(self.dtype).reshape(shape, order="F" if self.fortran else "C")
-        return values[:limit] if shape else values
+        while filled < len(found):
+            count = stream.readinto(found[filled : filled + _BLOCK])  # type: ignore[attr-defined]
+            if not count:
+                raise self._cut_short(filled, len(found))
+            filled += count
+        stream.read(1)  # an archive compares checksums at the end of a member
+        return found.view(self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
-    def check_rows(self, size: int) -> StoredArray:
-        """Refuse a single value, and values beyond the ``size`` bytes of the file or member."""
+    def check_rows(self) -> StoredArray:
+        """Refuse a single value, and values beyond the end of the file or member."""
         if not self.shape:
             raise InputError(f"{self.place} is a single value; give an array of rows.")
         needed = self.begin + math.prod(self.shape) * self.dtype.itemsize
-        if size < needed:
-            raise self._cut_short(size, needed)
+        if self.size < needed:
+            raise self._cut_short(self.size, needed)
         return self
 
     def _cut_short(self, there: int, size: int) -> DamagedFileError:
@@ -96,12 +84,12 @@ class StoredArray:
         )
 
 
-def _read_header(stream: IO[bytes], path: Path, name: str | None) -> StoredArray:
+def _read_header(stream: IO[bytes], path: Path, name: str | None, size: int) -> StoredArray:
     """Read a header; pickled objects are refused."""
     version = npy_format.read_magic(stream)
     read = npy_format.read_array_header_1_0 if version < _LONG else npy_format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
-    found = StoredArray(path, name, tuple(shape), dtype, fortran, stream.tell())
+    found = StoredArray(path, name, tuple(shape), dtype, fortran, stream.tell(), size)
     if dtype.hasobject:
         held = f"{found.place} holds pickled Python objects, which can run code"
         raise InputError(f"{held}; save plain numbers or text (np.save(file, array.astype(…))).")
@@ -121,17 +109,14 @@ def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.Zi
 
 
 @contextmanager
-def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes], StoredArray, int]]:
-    """Open an .npy file, or an array of an .npz file: the stream, the header, and all bytes.
-
-    The stream stands at the first value.
-    """
+def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes], StoredArray]]:
+    """Open an array: a stream that stands at its first value, and its header."""
     if name is None:
         with foreign(path, ".npy file"), open(path, "rb") as file:
             if file.read(len(_SEVERAL)) == _SEVERAL:
                 raise InputError(f"{path} is an archive of several arrays; rename it to .npz.")
             file.seek(0)
-            yield file, _read_header(file, path, None), os.fstat(file.fileno()).st_size
+            yield file, _read_header(file, path, None, os.fstat(file.fileno()).st_size)
         return
     with open_npz(path) as (archive, members):
         if name not in members:
@@ -140,19 +125,27 @@ def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes],
             lacks = f"{path} has no array {name!r}; it holds {held}"
             raise InputError(f"{lacks} (np.savez(file, x=…, y=…), or --labels FILE.npy).")
         with archive.open(members[name]) as stream:
-            yield stream, _read_header(stream, path, name), members[name].file_size
+            yield stream, _read_header(stream, path, name, members[name].file_size)
 
 
 def read_header(path: Path, name: str | None = None) -> StoredArray:
     """Read the header of an array with rows; a file that is cut short is refused."""
-    with open_array(path, name) as (_, header, size):
-        return header.check_rows(size)
+    with open_array(path, name) as (_, header):
+        return header.check_rows()
 
 
 def load_array(path: Path, reading: Reading, name: str | None = None) -> Array:
     """Load the first rows of an .npy file, or of an array of an .npz file."""
-    with open_array(path, name) as (stream, header, _):
-        return header.read(stream, reading)
+    with open_array(path, name) as (stream, header):
+        limit, shape = reading.limit, header.shape
+        if shape and limit is not None and not header.fortran:  # else columns lie together
+            header = replace(header, shape=(min(len(header), limit), *shape[1:]))
+        width = max(header.dtype.itemsize, NUMBER if header.dtype.kind in "biu" else 0)
+        shown = "×".join(map(str, header.shape))
+        size = math.prod(header.shape) * width
+        reading.allowance.need(size, f"{header.place} of shape {shown}")
+        values = header.read(stream)
+        return values[:limit] if shape else values
 
 
 class _StoredShards(ShardSource):
@@ -185,14 +178,14 @@ class _StoredShards(ShardSource):
 
 
 def _read_rows(known: StoredArray, part: Part) -> Array:
-    with open_array(known.path, known.name) as (stream, now, size):
+    with open_array(known.path, known.name) as (stream, now):
         if (now.shape, now.dtype) != (known.shape, known.dtype):
             was, found = (f"{one.shape} {one.dtype}" for one in (known, now))
             raise parts.changed(known.place, was, found)
         if now.name is not None:
             values = now.read(stream)
         else:  # mapped: they are read when they are touched
-            order = "F" if now.check_rows(size).fortran else "C"
+            order = "F" if now.check_rows().fortran else "C"
             values = np.memmap(now.path, now.dtype, "r", now.begin, now.shape, order)  # type: ignore[call-overload]
     return np.asarray(values)[known.before + part.offset :][: part.count]
 
@@ -208,15 +201,15 @@ class NpyShards(_StoredShards):
         part_rows: int = PART_ROWS,
     ) -> None:
         self.part_rows = check_integer("part_rows", part_rows)
-        x = [read_header(path) for path in find_files(files, (".npy",))]
-        arrays = [{"x": one} for one in x]
-        counts = [len(x), 0, 0]
-        for place, (role, given) in enumerate((("y", labels), ("weight", sample_weight)), 1):
+        columns = {"x": [read_header(path) for path in find_files(files, (".npy",))]}
+        for role, given in (("y", labels), ("weight", sample_weight)):
             if given is not None:
-                paired = _pair(x, _ROLES[role], given)
-                counts[place] = len({one.path for one in paired})
-                arrays = [{**one, role: other} for one, other in zip(arrays, paired, strict=True)]
-        super().__init__(common_name([one.path for one in x]), f"npy {counts}", arrays)
+                columns[role] = _pair(columns["x"], _ROLES[role], given)
+        arrays = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
+        counts = [len({one.path for one in columns.get(role, ())}) for role in _ROLES]
+        super().__init__(common_name([one.path for one in columns["x"]]), f"npy {counts}", arrays)
 
 
 def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray]:
@@ -228,17 +221,11 @@ def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray
         starts = accumulate(counts[:-1], initial=0)
         return [replace(found[0], before=start) for start in starts]
     if len(found) != len(x):
-        known = {_numbers(header) for header in found}
-        alone = next((f" ({one.place} has none)" for one in x if _numbers(one) not in known), "")
         raise InputError(
-            f"{argument}: {len(found)} files for {len(x)} files of features{alone}; give one for "
-            "each, in the same order, or one for all rows."
+            f"{argument}: {len(found)} files for {len(x)} files of features; give one for each, in "
+            "the same order, or one for all rows."
         )
     return [_check_count(one, rows) for one, rows in zip(found, counts, strict=True)]
-
-
-def _numbers(header: StoredArray) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", header.path.stem))
 
 
 def _check_count(one: StoredArray, rows: int) -> StoredArray:
@@ -256,13 +243,13 @@ class NpzShards(_StoredShards):
 
     def __init__(self, files: Files, sample_weight: str = "weight") -> None:
         paths = find_files(files, (".npz",))
-        names = {"x": "x", "y": "y", "weight": sample_weight}
         arrays = []
         for path in paths:
-            with open_npz(path) as (_, members):
-                held = {role: name for role, name in names.items() if name in (*members, "x")}
-                found = {role: read_header(path, name) for role, name in held.items()}
-            arrays.append({role: _check_count(one, len(found["x"])) for role, one in found.items()})
+            x = read_header(path, "x")
+            arrays.append({"x": x})
+            for role, name in (("y", "y"), ("weight", sample_weight)):
+                if name in member_names(path):
+                    arrays[-1][role] = _check_count(read_header(path, name), len(x))
         super().__init__(common_name(paths), f"npz {sample_weight}", arrays)
         lacking = [one["x"].path for one in arrays if len(one["x"]) and "weight" not in one]
         if lacking and (len(lacking) < len(self.shards) or sample_weight != "weight"):
@@ -270,19 +257,25 @@ class NpzShards(_StoredShards):
             raise InputError(f"{lacks}; every file needs its weights, or none.")
 
 
+def member_names(path: Path) -> set[str]:
+    """The names of the arrays of an .npz file."""
+    with open_npz(path) as (_, members):
+        return set(members)
+
+
 def load_arrays(path: Path, reading: Reading) -> Source:
     """Load arrays x and y of an .npz file, or an .npy file; labels may be in a file of their own.
 
     A sparse matrix in an .npz file, as scipy writes it, replaces x.
     """
-    x, y, weight, single = None, None, None, path.suffix.lower() == ".npy"
+    y = weight = None
+    single = path.suffix.lower() == ".npy"
     if single and reading.labels is None and reading.needs_target:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
-    if not single:
-        with open_npz(path) as (_, members):
-            sparse = "x" not in members and set(_SPARSE) <= set(members)
-            x = _load_sparse(path, reading) if sparse else None
-    if x is None:
+    names = set() if single else member_names(path)
+    if "x" not in names and names >= set(_SPARSE):
+        x = _load_sparse(path, reading)
+    else:
         x = load_array(path, reading, None if single else "x")
     if reading.labels is not None:
         y = load_array(Path(reading.labels), reading)
@@ -300,18 +293,19 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
     from scipy.sparse import csr_array
 
     every = replace(reading, limit=None)
-    parts = {name: load_array(path, every, name) for name in _SPARSE}
-    form = parts["format"].tobytes().decode("ascii", "replace").replace("\0", "")
-    if form != "csr":
-        held = f"{path} holds a sparse matrix by {form!r}"
+    data, indices, starts, shape, form = (load_array(path, every, name) for name in _SPARSE)
+    words = form.tobytes().decode("ascii", "replace").replace("\0", "")
+    if words != "csr":
+        held = f"{path} holds a sparse matrix by {words!r}"
         raise InputError(f"{held}; store it by rows: scipy.sparse.save_npz(file, matrix.tocsr()).")
-    rows, width = (int(size) for size in parts["shape"])
-    kept = min(rows, reading.limit or rows)
-    what = f"{path}, a sparse matrix, written out as {kept}×{width} numbers,"
-    reading.allowance.need(kept * width * NUMBER, what)
-    matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(rows, width))
-    matrix.check_format(full_check=True)  # places outside the matrix would be written to
-    return np.asarray(matrix[:kept].toarray())
+    with foreign(path, ".npz file"):
+        rows, width = (int(size) for size in shape)
+        kept = min(rows, reading.limit or rows)
+        what = f"{path}, a sparse matrix, written out as {kept}×{width} numbers,"
+        reading.allowance.need(kept * width * NUMBER, what)
+        matrix = csr_array((data, indices, starts), shape=(rows, width))
+        matrix.check_format(full_check=True)  # places outside the matrix would be written to
+        return np.asarray(matrix[:kept].toarray())
 
 
 def _images(x: Array) -> Array | None:
