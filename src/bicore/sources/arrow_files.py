@@ -14,19 +14,10 @@ from typing import Any
 
 from bicore.errors import InputError, check_integer, unknown_name
 from bicore.frames import arrow, is_list
+from bicore.sources import parts, tables
 from bicore.sources.base import SCALES
 from bicore.sources.cells import listed
-from bicore.sources.parts import (
-    PART_ROWS,
-    Chunk,
-    Part,
-    Shard,
-    ShardSource,
-    changed,
-    digest_files,
-    join_chunks,
-    spread,
-)
+from bicore.sources.parts import Chunk, Part, Shard, ShardSource
 from bicore.sources.reading import (
     TABLE_OPTIONS,
     Files,
@@ -38,14 +29,7 @@ from bicore.sources.reading import (
     refuse_unused,
     roles_of,
 )
-from bicore.sources.tables import (
-    Embedding,
-    Encoder,
-    Table,
-    fit_table,
-    load_columns,
-    refuse_other_columns,
-)
+from bicore.sources.tables import Embedding, Encoder, Table
 
 _Batches = Iterator[Any]
 PARQUET = (".parquet", ".pq")
@@ -138,7 +122,7 @@ class ArrowShards(ShardSource):
         for schema, shard in self.tables():
             if shard.rows:
                 found = found or schema
-                refuse_other_columns(shard.place, schema.names, found.names)
+                tables.refuse_other_columns(shard.place, schema.names, found.names)
         if found is None:
             raise InputError(f"{self.name}: there are no rows; check how it was made.")
         return found
@@ -154,14 +138,14 @@ class ArrowShards(ShardSource):
     def encoder(self) -> Encoder:
         """The fit on all rows."""
         roles = roles_of(self.name, self.schema.names, self.reading)
-        return fit_table(roles, self._column, self.reading, self.scaled, self.embedding)
+        return tables.fit_table(roles, self._column, self.reading, self.scaled, self.embedding)
 
     def _column(self, name: str) -> Any:
-        return load_columns(self.batches([name]), self.reading)[name]
+        return tables.load_columns(self.batches([name]), self.reading)[name]
 
     def load(self) -> Table:
         """Load all columns."""
-        return load_columns(self.batches(self.schema.names), self.reading)
+        return tables.load_columns(self.batches(self.schema.names), self.reading)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -179,7 +163,7 @@ class ArrowShards(ShardSource):
 
     def read(self, part: Part) -> Chunk:
         """Read a part some rows at a time: not as pages, table and array at once."""
-        return join_chunks(self._chunks(part), part.count)
+        return parts.join_chunks(self._chunks(part), part.count)
 
     def _chunks(self, part: Part) -> Iterator[Chunk]:
         step = max(1, BLOCK // max(1, prod(self.shape)))
@@ -192,7 +176,7 @@ class ArrowShards(ShardSource):
             yield self.encoder.chunk(batch, self.shape, place)
         if done != part.count:
             found = f"{done} rows" if done < part.count else "longer"
-            raise changed(part.place, f"{part.count} rows", found)
+            raise parts.changed(part.place, f"{part.count} rows", found)
 
 
 class ParquetShards(ArrowShards):
@@ -241,7 +225,7 @@ class ParquetShards(ArrowShards):
                 yield from map(_validate, batches)
 
     def fingerprint(self) -> str:
-        return digest_files(f"parquet {self.encoder.identity}", self.paths)
+        return parts.digest_files(f"parquet {self.encoder.identity}", self.paths)
 
 
 class HuggingFaceShards(ArrowShards):
@@ -256,7 +240,7 @@ class HuggingFaceShards(ArrowShards):
         x: str | Sequence[str] | None = None,
         y: str | None = None,
         sample_weight: str | None = None,
-        part_rows: int = PART_ROWS,
+        part_rows: int = parts.PART_ROWS,
         **options: Any,
     ) -> None:
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
@@ -291,7 +275,7 @@ class HuggingFaceShards(ArrowShards):
 
     def fingerprint(self) -> str:
         names, rows = self.encoder.names, len(self.dataset)
-        table = self._select(names)[spread(rows).tolist()]
+        table = self._select(names)[parts.spread(rows).tolist()]
         words = f"dataset {rows} {names} {self.encoder.identity}"
         digest = hashlib.sha256(words.encode())
         for column in table.columns:

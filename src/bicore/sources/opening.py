@@ -18,7 +18,7 @@ from bicore.data import Dataset
 from bicore.errors import InputError, MemoryLimitError
 from bicore.frames import is_frame
 from bicore.runtime.context import Runtime
-from bicore.sources import arrow_files, chunks, numpy_files, text_files
+from bicore.sources import arrow_files, chunks, numpy_files, tables, text_files
 from bicore.sources.base import Source, scale_note
 from bicore.sources.columns import Columns
 from bicore.sources.images import load_images
@@ -36,17 +36,7 @@ from bicore.sources.reading import (
     refuse_unused,
 )
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
-from bicore.sources.tables import (
-    Table,
-    count_bytes,
-    encode_table,
-    join_tables,
-    labelled,
-    load_columns,
-    named_columns,
-    refuse_other_columns,
-    table_source,
-)
+from bicore.sources.tables import Table
 
 #: Readers of tables by ending, with a word for the format and its options; a new format is a line
 #: here. They give batches of pyarrow. Text may be packed.
@@ -133,17 +123,17 @@ def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
         kind, read, options = TABLES[".csv" if piped else _ending(path)]
         refuse_unused(vars(reading), path.name, options)
         with foreign(Path(where), f"{kind} file"):
-            found = load_columns(read(None if piped else path, reading, notes), reading)
+            found = tables.load_columns(read(None if piped else path, reading, notes), reading)
         if whole and found:
-            refuse_other_columns(where, found, whole)
-            found = join_tables([whole, found])
+            tables.refuse_other_columns(where, found, whole)
+            found = tables.join_tables([whole, found])
         whole = found or whole
         what = f"the cells of {where} and the files before it"
-        reading.allowance.need(CELL_COPIES * count_bytes(whole), what)
+        reading.allowance.need(CELL_COPIES * tables.count_bytes(whole), what)
     if not whole:
         raise text_files.no_rows(str(paths[0]))
     name = "standard input" if str(paths[0]) == "-" else common_name(paths)
-    return table_source(name, whole, reading, list(dict.fromkeys(notes)))
+    return tables.table_source(name, whole, reading, list(dict.fromkeys(notes)))
 
 
 def _ending(path: Path) -> str:
@@ -173,10 +163,10 @@ def open_table(
     given = [one for one in (y, target, labels) if one is not None]
     y = given[0] if given else None
     if is_frame(source):
-        return encode_table(
+        return tables.encode_table(
             source, y, sample_weight=sample_weight, memory=memory, **options
         ).scaled(scale)
-    options |= {"allowance": Allowance.of(memory), **named_columns(y, sample_weight)}
+    options |= {"allowance": Allowance.of(memory), **tables.named_columns(y, sample_weight)}
     parts = arrow_files.open_arrow(source, scale=scale, **options)
     if parts is None:
         paths = find_files(source, tuple(_FILE_READERS), "source") if are_paths(source) else ()
@@ -189,12 +179,12 @@ def open_table(
             if parts is None:
                 found = _load_tables(paths, Reading(**options))
             else:
-                found = table_source(parts.name, parts.load(), parts.reading)
-            return labelled(found, y, sample_weight).scaled(scale)
+                found = tables.table_source(parts.name, parts.load(), parts.reading)
+            return tables.labelled(found, y, sample_weight).scaled(scale)
         except MemoryLimitError:
             if parts is None or parts.reading.drop_missing_target or parts.reading.embeddings:
                 raise
-    return labelled(read_in_parts(parts, Runtime(memory=memory), scale), y, sample_weight)
+    return tables.labelled(read_in_parts(parts, Runtime(memory=memory), scale), y, sample_weight)
 
 
 def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = None) -> Source:
