@@ -91,15 +91,15 @@ def test_1_the_memory_limit_holds_while_features_are_made(command, many):
 
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
-    from bicore.sources import opening, text_files
+    from bicore.sources import tables, text_files
     from bicore.sources.opening import open_source
 
     table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
     monkeypatch.setattr(text_files, "BLOCK", 2**12)
-    plain = opening.load_columns
+    plain = tables.load_columns
     seen = []
     monkeypatch.setattr(
-        opening,
+        tables,
         "load_columns",
         lambda batches, reading: plain((seen.append(1) or one for one in batches), reading),
     )

@@ -40,17 +40,13 @@ from bicore.sources.tables import Table
 
 #: Readers of tables by ending, with a word for the format and its options; a new format is a line
 #: here. They give batches of pyarrow. Text may be packed.
-_TEXT_READERS: dict[str, tuple[str, Callable[..., Iterable[Any]]]] = {
-    **dict.fromkeys((".csv", ".txt"), ("CSV", text_files.read_csv)),
-    **dict.fromkeys((".tsv", ".tab"), ("CSV", text_files.read_tsv)),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), ("JSON", text_files.read_json)),
+_TEXT = {
+    **dict.fromkeys((".csv", ".txt"), ("CSV", text_files.read_csv, TEXT_OPTIONS)),
+    **dict.fromkeys((".tsv", ".tab"), ("CSV", text_files.read_tsv, TEXT_OPTIONS)),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), ("JSON", text_files.read_json, TEXT_OPTIONS)),
 }
 TABLES: dict[str, tuple[str, Callable[..., Iterable[Any]], tuple[str, ...]]] = {
-    **{
-        end + pack: (*format, TEXT_OPTIONS)
-        for end, format in _TEXT_READERS.items()
-        for pack in ("", *text_files.PACKED)
-    },
+    **{end + pack: _TEXT[end] for end in _TEXT for pack in ("", *text_files.PACKED)},
     **dict.fromkeys(arrow_files.PARQUET, ("Parquet", arrow_files.read_parquet, TABLE_OPTIONS)),
     **dict.fromkeys((".feather", ".arrow"), ("Arrow", arrow_files.read_feather, TABLE_OPTIONS)),
 }
@@ -92,24 +88,25 @@ def open_test(word: str, folder: str | None = None, scale: str | None = None) ->
 
 
 def _load(word: str, reading: Reading) -> Source:
-    path, given = Path(word), vars(reading)
+    path, ending = Path(word), _ending(Path(word))
+    load, options = ARRAYS.get(ending, (_load_table, None))
     if word in STANDARD_SETS:
-        refuse_unused(given, word, () if word == "digits" else ("data",))
-        return load_standard_set(word, reading)
-    if path.is_dir():
-        refuse_unused(given, word, ("resize",))
-        return load_images(path, reading)
-    if word != "-" and not path.exists():
+        load, options = load_standard_set, () if word == "digits" else ("data",)
+    elif path.is_dir():
+        load, options = load_images, ("resize",)
+    elif word != "-" and not path.exists():
         nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
         close = difflib.get_close_matches(path.name, nearby, n=1)
         hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
         raise InputError(f"{word!r} does not exist; {hint}")
-    if _ending(path) in ARRAYS:
-        load, options = ARRAYS[_ending(path)]
-        refuse_unused(given, word, options)
-        return load(path, reading)
-    if word != "-" and _ending(path) not in TABLES:
+    elif word != "-" and ending not in {**ARRAYS, **TABLES}:
         raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
+    if options is not None:
+        refuse_unused(vars(reading), word, options)
+    return load(path, reading)
+
+
+def _load_table(path: Path, reading: Reading) -> Source:
     return _load_tables([path], reading)
 
 
@@ -163,28 +160,33 @@ def open_table(
     given = [one for one in (y, target, labels) if one is not None]
     y = given[0] if given else None
     if is_frame(source):
-        return tables.encode_table(
-            source, y, sample_weight=sample_weight, memory=memory, **options
-        ).scaled(scale)
+        options |= {"sample_weight": sample_weight, "memory": memory}
+        return tables.encode_table(source, y, **options).scaled(scale)
     options |= {"allowance": Allowance.of(memory), **tables.named_columns(y, sample_weight)}
-    parts = arrow_files.open_arrow(source, scale=scale, **options)
-    if parts is None:
+    shards = arrow_files.open_arrow(source, scale=scale, **options)
+    if shards is None:
         paths = find_files(source, tuple(_FILE_READERS), "source") if are_paths(source) else ()
         if not paths or any(_ending(path) not in TABLES for path in paths):
             return None
     if len(given) > 1:
         raise InputError("y, target and labels mean the same for a table; give one of them.")
-    if parts is None or parts.embedding is None:
+    if shards is None:
+        found = _load_tables(paths, Reading(**options)).scaled(scale)
+    else:
+        found = _load_arrow(shards, Runtime(memory=memory), scale)
+    return tables.labelled(found, y, sample_weight)
+
+
+def _load_arrow(shards: arrow_files.ArrowShards, runtime: Runtime, scale: str | None) -> Source:
+    """Load a table; read it when needed if it does not fit, or is an embedding."""
+    if shards.embedding is None:
         try:
-            if parts is None:
-                found = _load_tables(paths, Reading(**options))
-            else:
-                found = tables.table_source(parts.name, parts.load(), parts.reading)
-            return tables.labelled(found, y, sample_weight).scaled(scale)
+            found = tables.table_source(shards.name, shards.load(), shards.reading)
+            return found.scaled(scale)
         except MemoryLimitError:
-            if parts is None or parts.reading.drop_missing_target or parts.reading.embeddings:
+            if shards.reading.drop_missing_target or shards.reading.embeddings:
                 raise
-    return tables.labelled(read_in_parts(parts, Runtime(memory=memory), scale), y, sample_weight)
+    return read_in_parts(shards, runtime, scale)
 
 
 def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = None) -> Source:
@@ -193,10 +195,10 @@ def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = Non
     unread = f"{shards.name} does not fit the memory limit: rows are read when needed"
     notes = (*shards.notes, *([unread] if isinstance(data.x, LazyRows) else []))
     columns = shards.encoder.columns if isinstance(shards, arrow_files.ArrowShards) else None
-    if isinstance(columns, Columns):
-        scale = scale or "standard"
-        notes = (*notes, scale_note(scale))
-    return Source(shards.name, data, scale or "none", notes, columns=columns)
+    if not isinstance(columns, Columns):
+        return Source(shards.name, data, scale or "none", notes)
+    scale = scale or "standard"
+    return Source(shards.name, data, scale, (*notes, scale_note(scale)), columns=columns)
 
 
 SHARDS = (
@@ -262,8 +264,9 @@ def open_shards(
     """
     given = {"columns": columns, "target": target, "labels": labels, "scale": scale, "drop": drop}
     given |= {"sample_weight": sample_weight, "drop_missing_target": drop_missing_target or None}
-    given |= {"decimal": decimal, "missing": missing, "encoding": encoding}
-    return open_in_parts(source, given)
+    return open_in_parts(
+        source, {**given, "decimal": decimal, "missing": missing, "encoding": encoding}
+    )
 
 
 def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
@@ -286,6 +289,7 @@ _TABLE_COLUMNS = (*_COLUMNS, "drop", "decimal", "missing", "scale")
 
 def _reader(source: Any) -> _Reader:
     """Choose the reader of an object in memory or on a cluster."""
+    dask = hasattr(source, "__dask_graph__")
     match source:
         case ShardSource():
             return "an open source", (), lambda source: source
@@ -295,26 +299,24 @@ def _reader(source: Any) -> _Reader:
             return "an array", ("labels", "sample_weight"), _open_array
         case tuple():
             return "arrays (x, y)", (), _open_tuple
-        case list():
-            delayed = bool(source) and all(hasattr(one, "__dask_graph__") for one in source)
-            kind = chunks.DaskShards if delayed else chunks.IterableShards
-            return "a list of chunks", (), kind
-    if arrow_files.is_huggingface(source):
-        return "a Hugging Face data set", _TABLE_COLUMNS, _open_arrow
-    if hasattr(source, "__dask_graph__"):
-        if hasattr(source, "columns"):
+        case [*delayed] if delayed and all(hasattr(one, "__dask_graph__") for one in delayed):
+            return "a list of chunks", (), chunks.DaskShards
+        case _ if arrow_files.is_huggingface(source):
+            return "a Hugging Face data set", _TABLE_COLUMNS, _open_arrow
+        case _ if dask and hasattr(source, "columns"):
             return "a Dask dataframe", _COLUMNS, chunks.open_dask_frame
-        if hasattr(source, "to_delayed"):
+        case _ if dask and hasattr(source, "to_delayed"):
             return "a Dask array", ("labels", "sample_weight"), chunks.open_dask_array
-        return "a delayed chunk", (), lambda chunk: chunks.DaskShards([chunk])
-    if hasattr(source, "keys"):
-        raise InputError(
-            f"source is a {type(source).__name__} of named columns; give arrays (x, y), such as "
-            "(frame[features].to_numpy(), frame[target].to_numpy()), or a .parquet file."
-        )
-    if not callable(source) and not isinstance(source, Iterable):
-        raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
-    return "an iterable of chunks", (), chunks.IterableShards
+        case _ if dask:
+            return "a delayed chunk", (), lambda chunk: chunks.DaskShards([chunk])
+        case _ if hasattr(source, "keys"):
+            raise InputError(
+                f"source is a {type(source).__name__} of named columns; give arrays (x, y), such "
+                "as (frame[features].to_numpy(), frame[target].to_numpy()), or a .parquet file."
+            )
+        case _ if callable(source) or isinstance(source, Iterable):
+            return "an iterable of chunks", (), chunks.IterableShards
+    raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
 
 
 def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardSource:
@@ -341,9 +343,8 @@ def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
             f"source is a tuple of {len(source)}; give (x, y) or (x, y, sample_weight), or a list "
             "of such chunks."
         )
-    if hasattr(source[0], "__dask_graph__"):
-        return chunks.open_dask_array(*source)
-    return chunks.ArrayShards(*source)
+    dask = hasattr(source[0], "__dask_graph__")
+    return (chunks.open_dask_array if dask else chunks.ArrayShards)(*source)
 
 
 #: Names of labels and weights in a folder of .npy files; the other files are features.
