@@ -43,13 +43,10 @@ class Cells(Sequence[Any]):
 
 def listed(column: Any) -> list[Any]:
     """Python values of a column; a date beyond Python's years is text."""
-    if not hasattr(column, "to_pylist"):
-        return list(column)
     try:
-        found: list[Any] = column.to_pylist()
+        return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
     except (ValueError, OverflowError):
-        found = column.cast("string").to_pylist()
-    return found
+        return list(column.cast("string").to_pylist())
 
 
 def take(column: Any, rows: Array) -> Any:
@@ -165,10 +162,10 @@ def _sample(column: Any) -> Any:
 
 
 def vectors(column: Any) -> Array | None:
-    """Lists of numbers as rows, NaN for missing ones; None if their lengths differ."""
+    """Lists of numbers as rows, NaN for missing ones; None if they are no lists of one length."""
     types = arrow().types
-    inner = column.type.value_type
-    if not (types.is_integer(inner) or types.is_floating(inner)):
+    inner = column.type.value_type if cells_of(column) == "lists" else None
+    if inner is None or not (types.is_integer(inner) or types.is_floating(inner)):
         return None
     width = row_shape(column, "")
     try:

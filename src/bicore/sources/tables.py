@@ -68,11 +68,12 @@ def load_columns(batches: Iterable[Any], reading: Reading) -> Table:
         if rows == reading.limit:
             break
 
-    def read(batch: Any, name: str) -> Any:
-        return batch.column(name) if name in batch.schema.names else arrow().nulls(len(batch))
-
     names = dict.fromkeys(name for batch in found for name in batch.schema.names)
-    return {name: cells.join([read(batch, name) for batch in found]) for name in names if rows}
+    return {name: cells.join([_column(one, name) for one in found]) for name in names if rows}
+
+
+def _column(batch: Any, name: str) -> Any:
+    return batch.column(name) if name in batch.schema.names else arrow().nulls(len(batch))
 
 
 def count_bytes(table: Table) -> int:
@@ -156,24 +157,17 @@ def encode_table(
     [[1.5, 0.0, 1.0], [2.0, 1.0, 0.0], [2.5, 0.0, 1.0]]
     """
     kind = type(frame).__name__
+    options: dict[str, Any] = {"columns": columns, "drop": drop, "decimal": decimal}
+    options |= {"missing": missing, "drop_missing_target": drop_missing_target}
     try:
         arrow("a data frame")
     except InputError:
-        given = (columns, drop, drop_missing_target, decimal, missing)
-        if any(given) or not all_numbers(frame):
+        if any(options.values()) or not all_numbers(frame):
             raise
         return Source(kind, Dataset(frame, y, sample_weight), "standard")
-    reading = Reading(
-        columns=columns,
-        drop=drop,
-        drop_missing_target=drop_missing_target,
-        decimal=decimal,
-        missing=missing,
-        encoding=encoding,
-        allowance=Allowance.of(memory),
-        **named_columns(y, sample_weight),
-    )
-    refuse_unused(vars(reading), kind, TABLE_OPTIONS)
+    options |= {"encoding": encoding, **named_columns(y, sample_weight)}
+    refuse_unused(options, kind, TABLE_OPTIONS)
+    reading = Reading(**options, allowance=Allowance.of(memory))
     if hasattr(frame, "to_arrow"):  # polars
         frame = frame.to_arrow()
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
@@ -191,8 +185,7 @@ def all_numbers(frame: Any) -> bool:
 def _is_number(dtype: Any) -> bool:
     if hasattr(dtype, "is_numeric"):  # polars
         return bool(dtype.is_numeric())
-    kind = getattr(dtype, "kind", "")
-    return bool(kind) and kind in "biuf"
+    return getattr(dtype, "kind", "O") in "biuf"
 
 
 def named_columns(y: Any, sample_weight: Any) -> dict[str, Any]:
@@ -232,16 +225,12 @@ class Embedding:
             inner = plain(inner).value_type
         number = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
         if inner == column.type or not number:
-            raise InputError(
-                f"{place}: columns={self.name!r} is a column of {column.type}; give lists of "
-                "numbers."
-            )
+            held = f"{place}: columns={self.name!r} is a column of {column.type}"
+            raise InputError(f"{held}; give lists of numbers.")
         shape = row_shape(column, place)
         if shape is None:
-            raise InputError(
-                f"{place} holds no value in the first {len(first)} rows of {self.name!r}; drop the "
-                "rows without one."
-            )
+            lacks = f"{place} holds no value in the first {len(first)} rows of {self.name!r}"
+            raise InputError(f"{lacks}; drop the rows without one.")
         return shape, kind_of(np.dtype(inner.to_pandas_dtype()))
 
     def encode_part(self, table: Mapping[str, Any], shape: tuple[int, ...], part: Part) -> Array:
@@ -281,12 +270,10 @@ class Encoder:
         masked: bool = False,
     ) -> Array | None:
         """Labels or numbers of one target; several targets are columns of numbers."""
-        found = [
-            one.encode(table[one.name], start, allowance, masked=masked) for one in self.targets
-        ]
+        found = [one.encode(table[one.name], start, allowance, masked) for one in self.targets]
         if len(found) < 2:
             return found[0] if found else None
-        return np.ma.stack(found, axis=1) if masked else np.stack(found, axis=1)
+        return (np.ma if masked else np).stack(found, axis=1)
 
     def weights(self, table: Mapping[str, Any], strict: bool = True) -> Array | None:
         """Weights of some rows; ``strict`` refuses a missing one."""
@@ -353,29 +340,26 @@ def table_source(name: str, table: Table, reading: Reading, notes: Sequence[str]
     """Features, target and weights from a table."""
     roles = roles_of(name, list(table), reading)
     told = list(notes)
-    whole = rows = np.arange(len(next(iter(table.values()))))
+    every = len(next(iter(table.values())))
+    rows = np.arange(every)
     if reading.drop_missing_target:
         rows = _rows_with_targets(table, roles, reading)
         table = take_rows(table, rows)
-    if len(rows) < len(whole):
-        told.append(
-            f"{len(whole) - len(rows)} rows without a target are left out; rows are counted "
-            "without them"
-        )
+    if len(rows) < every:
+        lost = f"{every - len(rows)} rows without a target are left out"
+        told.append(f"{lost}; rows are counted without them")
     encoder = fit_table(roles, table.__getitem__, reading)
     y, weights = encoder.labels(table, reading.allowance), encoder.weights(table)
     told += [] if y is None else _many_classes(roles.targets[0], y)
-    if reading.embeddings is not None:
-        x = _load_embeddings(reading, name, len(whole), roles.named)
-        told.append(f"features: the {x.shape[1]} columns of {reading.embeddings}")
-        data = Dataset(x[rows], y, weights, rows)
-        return Source(name, data, "none", tuple(told), table=table)
     fitted = encoder.columns
     assert isinstance(fitted, Columns)
+    if reading.embeddings is not None:
+        x = _load_embeddings(reading, name, every, roles.named)
+        notes = (*told, f"features: the {x.shape[1]} columns of {reading.embeddings}")
+        return Source(name, Dataset(x[rows], y, weights, rows), "none", notes, table=table)
     allowance = replace(reading.allowance, held=CELL_COPIES * count_bytes(table))
     data = Dataset(fitted.encode(table, allowance), y, weights, rows)
-    notes = (*told, *fitted.notes)
-    return Source(name, data, "standard", notes, table=table, columns=fitted)
+    return Source(name, data, "standard", (*told, *fitted.notes), table=table, columns=fitted)
 
 
 def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Array:
@@ -387,10 +371,8 @@ def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Ar
         raise InputError("--features and --embeddings both name the features; leave one out.")
     x = load_array(path, reading)
     if len(x) != rows:
-        raise InputError(
-            f"--embeddings {path} has {len(x)} rows and {table} has {rows}; they must have the "
-            "same rows in the same order."
-        )
+        counts = f"--embeddings {path} has {len(x)} rows and {table} has {rows}"
+        raise InputError(f"{counts}; they must have the same rows in the same order.")
     return x.reshape(rows, -1)
 
 
@@ -408,25 +390,21 @@ def _fit_targets(roles: Roles, read: Callable[[str], Any], reading: Reading) -> 
     found = [fit_target(name, read(name), reading.decimal, words) for name in roles.targets]
     if len(found) < 2:
         return tuple(found)
-    for one in found:
-        if one.kind is TargetKind.TEXT:
-            raise InputError(
-                f"--target {reading.target}: {one.name!r} holds text, and several targets must be "
-                "numbers; name one column of classes, or numbers only."
-            )
+    text = next((one.name for one in found if one.kind is TargetKind.TEXT), None)
+    if text is not None:
+        raise InputError(
+            f"--target {reading.target}: {text!r} holds text, and several targets must be numbers; "
+            "name one column of classes, or numbers only."
+        )
     return tuple(replace(one, kind=TargetKind.NUMBERS) for one in found)
 
 
 def _many_classes(target: str, y: Array) -> list[str]:
     count = len(np.unique(y)) if y.dtype.kind in "iU" else 0
-    if count <= MANY_CLASSES:
-        return []
+    what = "classes of text; is it the column to predict?"
     if y.dtype.kind == "i":
-        return [
-            f"target {target!r}: {count} different integers, which are classes unless --task "
-            "regression says that they are amounts"
-        ]
-    return [f"target {target!r}: {count} classes of text; is it the column to predict?"]
+        what = "different integers, which are classes unless --task regression makes them amounts"
+    return [f"target {target!r}: {count} {what}"] if count > MANY_CLASSES else []
 
 
 def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
