@@ -93,18 +93,17 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
     values.
     """
     pyarrow = arrow("a table")
+    compute = pyarrow.compute
     if not hasattr(column, "chunks"):
         column = pyarrow.chunked_array([typed(column)])
     column = _simplify(column)
-    compute = pyarrow.compute
+    gone = column.is_null()
     if pyarrow.types.is_floating(column.type):
         gone = compute.is_nan(column)
     elif cells_of(column) == "text":
         known = pyarrow.array([*MISSING, *(word.strip().lower() for word in words)], column.type)
         column = compute.utf8_trim_whitespace(column)
         gone = compute.is_in(compute.utf8_lower(column), value_set=known)
-    else:
-        return column
     if not compute.any(gone).as_py():
         return column
     return compute.if_else(gone, pyarrow.scalar(None, column.type), column)
@@ -155,8 +154,7 @@ def _sample(column: Any) -> Any:
     pyarrow compiles a pattern anew for every chunk.
     """
     places = np.linspace(0, len(column) - 1, min(TRIED, len(column))).astype(np.int64)
-    pieces = [column.slice(place, 1) for place in places.tolist()]
-    chunks = [chunk for piece in pieces for chunk in piece.chunks]
+    chunks = [chunk for place in places.tolist() for chunk in column[place : place + 1].chunks]
     together = arrow().chunked_array(chunks, column.type).combine_chunks()
     return arrow().chunked_array([together], column.type).drop_null()
 
@@ -255,7 +253,7 @@ def find_numerals(column: Any, decimal: str | None, tolerant: bool = False) -> l
 
 def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
     """Cells as float64; NaN if one is missing or no number; durations are seconds."""
-    scale, kind = 1.0, cells_of(column)
+    kind = cells_of(column)
     if kind == "text":
         plain_numbers = _cast(column) if written == Numerals.POINT else None
         if plain_numbers is None:
@@ -263,12 +261,11 @@ def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
             plain_numbers = _rewrite(bare, _REWRITES[written])
         column = plain_numbers
     elif kind == "durations":
-        column, scale = column.cast(arrow().duration("us"), safe=False).cast("int64"), 1e6
+        whole = column.cast(arrow().duration("us"), safe=False).cast("int64")
+        column = arrow().compute.divide(whole.cast("float64", safe=False), 1e6)
     elif kind != "numbers":
         return np.full(len(column), np.nan)
-    column = column.cast("float64", safe=False)
-    found = np.array(as_numpy(column.fill_null(np.nan) if column.null_count else column))
-    return found if scale == 1 else found / scale
+    return np.array(as_numpy(column.cast("float64", safe=False).fill_null(np.nan)))
 
 
 def _cast(text: Any) -> Any:
@@ -298,7 +295,7 @@ def _rewrite(text: Any, rules: tuple[tuple[str, str], ...]) -> Any:
 
 _CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
 _HALF = r"(?:\s?(?P<half>[AaPp][Mm]))?"
-_REST = rf"(?:[T ]\s?{_CLOCK}{_HALF}\s?(?P<zone>Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?"
+_REST = rf"(?:[T ]\s?{_CLOCK}{_HALF}\s?(?:UTC|(?P<zone>Z|[+-]\d{{2}}:?\d{{2}}))?)?"
 _TIMES = {
     "ymd": rf"^(?P<y>\d{{4}})[-/](?P<m>\d{{1,2}})[-/](?P<d>\d{{1,2}}){_REST}$",
     "dmy": rf"^(?P<d>\d{{1,2}})\.(?P<m>\d{{1,2}})\.(?P<y>\d{{4}}){_REST}$",
@@ -306,19 +303,9 @@ _TIMES = {
     "mdy/": rf"^(?P<m>\d{{1,2}})/(?P<d>\d{{1,2}})/(?P<y>\d{{4}}){_REST}$",
     "clock": rf"^(?P<y>)(?P<m>)(?P<d>){_CLOCK}{_HALF}(?P<zone>)$",
 }
-#: Parts of a time, the value of a missing one, and the length to which it is padded with zeros.
-_PARTS = {
-    "y": ("1970", 4),
-    "m": ("1", 2),
-    "d": ("1", 2),
-    "hour": ("0", 2),
-    "minute": ("0", 2),
-    "second": ("0", 2),
-    "part": ("0", 0),
-    "half": ("", 0),
-    "zone": ("Z", 0),
-}
-_NOON = 12 * 3_600_000_000  # microseconds
+#: Parts of a time, and the value of a missing one.
+_PARTS = {"y": "1970", "m": "1", "d": "1", "hour": "0", "minute": "0", "second": "0"}
+_PARTS |= {"part": "0", "half": "", "zone": "Z"}
 
 
 def find_times(column: Any) -> tuple[Array, str | None] | None:
@@ -335,14 +322,16 @@ def find_times(column: Any) -> tuple[Array, str | None] | None:
 
 def read_times(column: Any, form: str | None) -> Array | None:
     """Cells as microseconds since 1970, NaT for missing ones; None if a cell is no such time."""
-    pyarrow = arrow()
-    kind = cells_of(column)
+    kind, types = cells_of(column), arrow()
     if kind == "text" and form is not None:
         return _parse_times(column, form)
-    if kind not in ("dates", "times"):
+    if kind == "times":
+        return _moments(column.cast(types.time64("us"), safe=False))
+    if kind != "dates":
         return None
-    unit = pyarrow.timestamp("us", getattr(column.type, "tz", None))
-    return _moments(column.cast(pyarrow.time64("us") if kind == "times" else unit, safe=False))
+    return _moments(
+        column.cast(types.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+    )
 
 
 def _moments(column: Any) -> Array:
@@ -353,29 +342,27 @@ def _moments(column: Any) -> Array:
 
 def _parse_times(text: Any, form: str) -> Array | None:
     pyarrow = arrow()
-    compute = pyarrow.compute
+    compute, join = pyarrow.compute, pyarrow.compute.binary_join_element_wise
     match = compute.extract_regex(text, pattern=_TIMES[form])
     if match.null_count > text.null_count:
         return None
-    field = {}
-    for name, (default, width) in _PARTS.items():
-        found = compute.struct_field(match, name).cast("string")
-        found = compute.if_else(compute.equal(found, ""), default, found)
-        field[name] = compute.utf8_lpad(found, width, "0")
-    part = compute.utf8_slice_codeunits(compute.utf8_rpad(field["part"], 6, "0"), 0, 6)
-    zone = compute.replace_substring(field["zone"], "UTC", "Z")
-    date = compute.binary_join_element_wise(field["y"], field["m"], field["d"], "-")
-    time = compute.binary_join_element_wise(field["hour"], field["minute"], field["second"], ":")
-    whole = compute.binary_join_element_wise(date, "T", time, ".", part, zone, "")
+    found = {}
+    for name, default in _PARTS.items():
+        cells = compute.struct_field(match, name).cast("string")
+        found[name] = compute.if_else(compute.equal(cells, ""), default, cells)
+    year, month, day, hour, minute, second = (
+        compute.utf8_lpad(found[name], 2, "0") for name in list(_PARTS)[:6]
+    )
+    part = compute.utf8_slice_codeunits(found["part"], 0, 6)
+    clock = join(hour, minute, second, ":")
+    whole = join(join(year, month, day, "-"), "T", clock, ".", part, found["zone"], "")
     try:
         moments = _moments(whole.cast(pyarrow.timestamp("us", "UTC")))
     except pyarrow.ArrowInvalid:  # the 31st of June
         return None
-    half = as_numpy(compute.utf8_lower(field["half"]).fill_null(""))
-    hour = as_numpy(field["hour"].cast("int64").fill_null(1))
-    if ((half != "") & ((hour < 1) | (hour > 12))).any():
+    half = as_numpy(compute.utf8_lower(found["half"]).fill_null(""))
+    hours = as_numpy(hour.cast("int64").fill_null(1))
+    if ((half != "") & ((hours < 1) | (hours > 12))).any():
         return None
-    later = (
-        np.where(half == "pm", hour < 12, 0) * _NOON - np.where(half == "am", hour == 12, 0) * _NOON
-    )
-    return np.asarray(moments + later.astype("timedelta64[us]"))
+    later = 12 * ((half == "pm") & (hours < 12)) - 12 * ((half == "am") & (hours == 12))
+    return np.asarray(moments + later.astype("timedelta64[h]"))
