@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +125,9 @@ def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Ar
             if batches:
                 with replacing(_path(place, column, number)) as beside:
                     np.save(beside, np.concatenate(batches))
-    elif (finished := read_header(path).shape[0]) != rows:
-        raise InputError(
-            f"{path} has {finished} rows and the loader gives {rows} there; the loader changed: "
-            "embed into another folder."
-        )
+    elif (finished := len(read_header(path))) != rows:
+        changed = f"{path} has {finished} rows and the loader gives {rows} there"
+        raise InputError(f"{changed}; the loader changed: embed into another folder.")
 
 
 def _path(place: Path, column: str, number: int) -> Path:
@@ -139,41 +137,31 @@ def _path(place: Path, column: str, number: int) -> Path:
 def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
     """Embed the rows of a batch as rows of numbers."""
     if not hasattr(x, "to"):
-        raise InputError(
-            f"loader gives a {type(x).__name__} for x; give batches (x, y) in which x is a tensor "
-            "(collate_fn= makes them)."
-        )
+        given = f"loader gives a {type(x).__name__} for x"
+        raise InputError(f"{given}; give batches (x, y) of tensors (collate_fn= makes them).")
     made = module(x.to(device))
     if not hasattr(made, "detach") or made.ndim < 1 or len(made) != len(x):
-        raise InputError(
-            f"module gives {type(made).__name__} of shape {getattr(made, 'shape', None)} for "
-            f"{len(x)} rows; wrap it so that it returns one tensor with a row for each."
-        )
+        given = f"{type(made).__name__} of shape {getattr(made, 'shape', None)}"
+        fix = "wrap it so that it returns one tensor with a row for each"
+        raise InputError(f"module gives {given} for {len(x)} rows; {fix}.")
     rows: Array = made.detach().float().cpu().numpy().reshape(len(x), -1)
     with np.errstate(over="ignore"):
         stored = rows.astype(dtype)
     lost = np.isfinite(rows) & ~np.isfinite(stored)
     if lost.any():
-        raise InputError(
-            f"module gives {rows[lost][0]:g}, which float16 cannot hold; give dtype='float32'."
-        )
+        value = f"module gives {rows[lost][0]:g}"
+        raise InputError(f"{value}, which float16 cannot hold; give dtype='float32'.")
     return stored
 
 
 def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -> dict[str, Any]:
     """All that an embedding depends on."""
-    try:
+    batches = None
+    with suppress(TypeError):  # a loader over an iterable has no length
         batches = len(loader)
-    except TypeError:  # a loader over an iterable has no length
-        batches = None
-    return {
-        "module": _digest(module),
-        "batches": batches,
-        "batch_size": getattr(loader, "batch_size", None),
-        "dtype": dtype,
-        "shard_rows": shard_rows,
-        "complete": False,
-    }
+    size = getattr(loader, "batch_size", None)
+    record = {"module": _digest(module), "batches": batches, "batch_size": size}
+    return {**record, "dtype": dtype, "shard_rows": shard_rows, "complete": False}
 
 
 def _digest(module: torch.nn.Module) -> str:
@@ -201,10 +189,8 @@ def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{path} is damaged ({error}); embed into another folder.") from error
     for name, value in record.items():
         if name != "complete" and found.get(name) != value:
-            raise InputError(
-                f"{place} holds an embedding with {name}={found.get(name)!r} and this one has "
-                f"{value!r}; give another folder, or remove this one."
-            )
+            known = f"{place} holds an embedding with {name}={found.get(name)!r}"
+            raise InputError(f"{known} and this one has {value!r}; give another folder.")
     return found
 
 
@@ -220,7 +206,5 @@ def _full_disk(place: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise InputError(
-            f"the disk of {place} is full; finished shards are kept: make room and run again, or "
-            "store float16."
-        ) from error
+        words = f"the disk of {place} is full; finished shards are kept"
+        raise InputError(f"{words}: make room and run again, or store float16.") from error

@@ -103,22 +103,20 @@ def _open(path: Path) -> Iterator[Any]:
         from PIL import Image
     except ImportError as error:
         raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
+    bombs = (Image.DecompressionBombWarning, Image.DecompressionBombError)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 yield image
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise InputError(
-            f"{path} has more than the {Image.MAX_IMAGE_PIXELS} pixels that Pillow opens; bring "
-            "it to a smaller size."
-        ) from error
     except Exception as error:  # a damaged image fails in any number of ways
         words = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"{path} cannot be decoded as an image ({words}); fix or remove it."
-        ) from error
+        what = f"{path} cannot be decoded as an image ({words}); fix or remove it."
+        if isinstance(error, bombs):
+            most = f"the {Image.MAX_IMAGE_PIXELS} pixels that Pillow opens"
+            what = f"{path} has more than {most}; bring it to a smaller size."
+        raise InputError(what) from error
 
 
 def _pixels(image: Any, colour: bool, size: tuple[int, int]) -> Array:
@@ -187,10 +185,8 @@ def _has_image_name(path: Path) -> bool:
 def _refuse_other_letters(path: Path) -> None:
     """Refuse a name that is not UTF-8: it can be neither a label nor written to a table."""
     name = f"{path.parent.name}/{path.name}"
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    if shown != name:
         raise InputError(
             f"{shown} is a name that is not UTF-8; rename the class folder or the file."
-        ) from error
+        )

@@ -15,6 +15,7 @@ import math
 import operator
 import os
 import pickletools
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -122,10 +123,8 @@ def _load_mnist(
         for name, dimensions in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
     )
     if len(images) != len(labels):
-        raise InputError(
-            f"{folder}: {len(images)} images and {len(labels)} labels; the two files do not belong "
-            "together."
-        )
+        counts = f"{folder}: {len(images)} images and {len(labels)} labels"
+        raise InputError(f"{counts}; the two files do not belong together.")
     pixels = (images.astype(np.float32) / 255 - MEAN) / STD
     return pixels[:, None].astype(np.float32), labels.astype(np.int64)
 
@@ -135,10 +134,8 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
     raw = folder / "MNIST" / "raw"
     path = next((one for one in (raw / f"{name}.gz", raw / name) if one.exists()), None)
     if path is None:
-        raise InputError(
-            f"{raw} does not hold {name}(.gz); put MNIST's four files there, as torchvision lays "
-            "them out."
-        )
+        lacks = f"{raw} does not hold {name}(.gz)"
+        raise InputError(f"{lacks}; put MNIST's four files there, as torchvision lays them out.")
     opener = gzip.open if path.suffix == ".gz" else open
     with foreign(path, "IDX file"), opener(path, "rb") as file:
         magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
@@ -218,23 +215,19 @@ def cifar10_pixels(
     rows = min(sum(sizes) // _PIXELS, limit or sum(sizes))
     needed = rows * _PIXELS * _CIFAR_PIXEL + _COPIES * max(sizes, default=0)
     (allowance or Allowance()).need(needed, f"{rows} images of CIFAR-10")
-    images: list[Array] = []
-    labels: list[Array] = []
+    batches: list[tuple[Array, Array]] = []
     for path in paths:
-        if limit is None or sum(map(len, labels)) < limit:
-            batch = _read_batch(path)
-            images.append(batch[0])
-            labels.append(batch[1])
-    return np.concatenate(images)[:limit], np.concatenate(labels)[:limit]
+        if limit is None or sum(len(labels) for _, labels in batches) < limit:
+            batches.append(_read_batch(path))
+    images, labels = (np.concatenate(parts)[:limit] for parts in zip(*batches, strict=True))
+    return images, labels
 
 
 def _read_batch(path: Path) -> tuple[Array, Array]:
     """Read the images and labels of one file."""
     if not path.is_file():  # a FIFO would never end
-        raise InputError(
-            f"{path} does not exist as a regular file; put CIFAR-10's data_batch_1 … "
-            "data_batch_5 and test_batch there, as torchvision lays them out."
-        )
+        files = "CIFAR-10's data_batch_1 … data_batch_5 and test_batch there"
+        raise InputError(f"{path} is no regular file; put {files}, as torchvision lays them out.")
     with foreign(path, "CIFAR-10 file"):
         content = path.read_bytes()
         first, each = _OPERATIONS
@@ -264,14 +257,9 @@ def load_standard_set(word: str, reading: Reading, split: str = "train") -> Sour
         return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
     place = reading.data or os.environ.get("BICORE_DATA")
     if place is None:
-        files = {
-            "mnist": "MNIST/raw/train-images-idx3-ubyte.gz …",
-            "cifar10": "cifar-10-batches-py/data_batch_1 …",
-        }
-        raise InputError(
-            f"{word} is read from DIR/{files[word]}, as torchvision lays it out; give --data DIR "
-            "or set BICORE_DATA."
-        )
+        files = "MNIST/raw/…" if word == "mnist" else "cifar-10-batches-py/…"
+        where = f"{word} is read from DIR/{files}, as torchvision lays it out"
+        raise InputError(f"{where}; give --data DIR or set BICORE_DATA.")
     if word == "mnist":
         x, y = _load_mnist(place, split, reading)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
@@ -385,16 +373,14 @@ _MAKERS: dict[str, Callable[..., Any]] = {
 
 def _translate(name: str) -> str:
     """Translate a name that the file refers to, if arrays need it."""
-    for module in ("numpy.core.", "numpy._core."):
-        if name.startswith(module):
-            return _translate(f"numpy {name.removeprefix(module)}")
-    if name not in _NAMES:
-        shown = name.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
+    plain = re.sub(r"^numpy\._?core\.", "numpy ", name)
+    if plain not in _NAMES:
+        shown = plain.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
         raise InputError(
             f"the file asks for {shown}, which plain data has no use for: it is refused, and "
             "nothing of it was run."
         )
-    return _NAMES[name]
+    return _NAMES[plain]
 
 
 def as_array(stored: Call) -> Array:
