@@ -176,7 +176,7 @@ class Vectors(Column):
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         width = len(self.medians)
-        found = np.full((len(column), width), np.nan)
+        found: Array | None = np.full((len(column), width), np.nan)
         if column.null_count < len(column):
             found = cells.vectors(column)
         if found is None or found.shape[1] != width:

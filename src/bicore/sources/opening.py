@@ -91,8 +91,9 @@ def _load(word: str, reading: Reading) -> Source:
     path, ending = Path(word), _ending(Path(word))
     load, options = ARRAYS.get(ending, (_load_table, None))
     if word in STANDARD_SETS:
-        load, options = load_standard_set, () if word == "digits" else ("data",)
-    elif path.is_dir():
+        refuse_unused(vars(reading), word, () if word == "digits" else ("data",))
+        return load_standard_set(word, reading)
+    if path.is_dir():
         load, options = load_images, ("resize",)
     elif word != "-" and not path.exists():
         nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
