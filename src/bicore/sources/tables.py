@@ -273,8 +273,7 @@ class Encoder:
         found = [one.encode(table[one.name], start, allowance, masked) for one in self.targets]
         if len(found) < 2:
             return found[0] if found else None
-        stack: Any = np.ma.stack if masked else np.stack
-        return np.asanyarray(stack(found, axis=1))
+        return np.ma.stack(found, axis=1) if masked else np.stack(found, axis=1)
 
     def weights(self, table: Mapping[str, Any], strict: bool = True) -> Array | None:
         """Weights of some rows; ``strict`` refuses a missing one."""
