@@ -8,6 +8,9 @@ from bicore._deprecated import warn
 from bicore.errors import InputError
 from bicore.methods.registry import build_selector
 
+#: Helpers of the integrations, none of which is public.
+__all__: list[str] = []
+
 #: Parameters of samplers in version 0.2 that are now those of their selector.
 _OPTIONS = (
     *("kernel", "loss", "outer_loss", "inner_reg", "weights", "rule", "candidates"),
