@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
@@ -80,8 +79,6 @@ PROPOSED_AT_ONCE = 16
 #: Added to the diagonal of K_ZZ, relative to the mean of K's diagonal, so that more points than
 #: dimensions stay solvable.
 JITTER = 1e-6
-#: Swaps after which the matrices are computed again, against accumulated rounding.
-SWAPS_UNTIL_REFRESH = 50
 #: A swap must lower the criterion by this share of the trace of K.
 LEAST_GAIN = 1e-10
 
@@ -528,10 +525,9 @@ class _Information:
 
     def __init__(self, features: Tensor, moment: Tensor, noise: float) -> None:
         self.features, self.moment, self.noise = features, moment, noise
-        unit = torch.eye(features.shape[1]).to(features)
-        self.matrix = torch.zeros_like(unit)
-        self.inverse = unit / (FLAT_PRIOR * float(features.square().mean()) or 1.0)
-        self.count = 0
+        self.prior = FLAT_PRIOR * float(features.square().mean()) or 1.0
+        self.inverse = torch.eye(features.shape[1]).to(features) / self.prior
+        self.places: list[int] = []
         self.objective = math.inf
 
     def gains(self) -> Tensor:
@@ -542,23 +538,18 @@ class _Information:
 
     def add(self, place: int) -> None:
         """Observe a point."""
-        row = self.features[place]
-        self.count += 1
-        self.matrix += torch.outer(row, row)
-        first = math.isinf(self.objective) and self.count >= len(row) and self._invert()
-        if not first:
-            own = self.inverse @ row
-            self.inverse = self.inverse - torch.outer(own, own) / (1 + row @ own)
-        if first or math.isfinite(self.objective):
-            self.objective = self.noise / 2 * float((self.inverse * self.moment).sum())
-
-    def _invert(self) -> bool:
-        """Invert the matrix without a prior, if its rank is full."""
-        values = torch.linalg.eigvalsh(self.matrix)
-        regular = bool(values[0] > RANK_TOLERANCE * values[-1])
+        self.places.append(place)
+        rows = self.features[self.places]
+        matrix = rows.T @ rows
+        regular = math.isfinite(self.objective)
+        if not regular and len(rows) >= len(matrix):
+            rank = torch.linalg.matrix_rank(matrix, rtol=RANK_TOLERANCE, hermitian=True)
+            regular = int(rank) == len(matrix)
+        if not regular:
+            matrix.diagonal().add_(self.prior)
+        self.inverse = torch.cholesky_inverse(cholesky_factor(matrix, "precision"))
         if regular:
-            self.inverse = torch.cholesky_inverse(cholesky_factor(self.matrix, "precision"))
-        return regular
+            self.objective = self.noise / 2 * float((self.inverse * self.moment).sum())
 
 
 @dataclass(frozen=True)
@@ -636,26 +627,13 @@ class InducingPoints(OverSpace):
         growth.details["proposals"] = made
 
 
-class _Joining(NamedTuple):
-    """Terms of points c that might join Z, a column each; names as in :class:`Inducing`."""
-
-    columns: Tensor
-    b: Tensor
-    beta: Tensor
-    u: Tensor
-    #: Q(b − Bu)
-    p: Tensor
-    s: Tensor
-    gamma: Tensor
-
-
 class Inducing:
     """A set Z with Q = K_ZZ⁻¹, B = K_ZX D K_XZ and the explained variance tr(QB).
 
     D holds the data's weights. Adding c to Z raises tr(QB) by γ/s with u = Q k_Zc,
     s = k_cc − k_cZ u, γ = β − 2bᵀu + uᵀBu, b = K_ZX D k_Xc, β = k_cX D k_Xc. Removing i lowers it
     by (QBQ)_ii/Q_ii; both matrices of the set with c follow from those of Z by rank-one terms. Q is
-    ``inverse``, B ``moment``, QBQ ``sandwich``, K_XZ ``cross``; the first ``fixed`` of Z stay.
+    ``inverse``, B ``moment``, K_XZ ``cross``; the first ``fixed`` of Z stay.
     """
 
     def __init__(
@@ -667,14 +645,13 @@ class Inducing:
         self.diagonal = operator.diagonal().double()
         self.jitter = JITTER * max(float(self.diagonal.mean()), torch.finfo(torch.float64).tiny)
         self.trace = float(self.weights @ self.diagonal)
-        self.swaps = 0
         self.places = torch.tensor(places, device=self.weights.device)
         self.cross = operator.columns(self.places).double()
         self.moment = summed_over_rows(self.cross, self.cross, self.weights)
         self._refresh()
 
     def _refresh(self) -> None:
-        """Compute Q and QBQ from K_ZZ and B."""
+        """Compute Q and the diagonal of QBQ from K_ZZ and B."""
         gram = self.cross[self.places]
         unit = torch.eye(len(gram)).to(gram)
         while True:
@@ -683,20 +660,7 @@ class Inducing:
                 break
             self.jitter *= 10  # rounding of the kernel's own precision
         self.inverse = torch.cholesky_inverse(lower)
-        self.sandwich = self.inverse @ self.moment @ self.inverse
-
-    def _join(self, points: Tensor) -> _Joining:
-        """Compute the terms of points that might join."""
-        columns = self.operator.columns(points).double()
-        weighted = self.weights[:, None] * columns
-        own = columns[self.places]
-        b = self.cross.T @ weighted
-        beta = (columns * weighted).sum(0)
-        u = self.inverse @ own
-        image = self.moment @ u
-        s = (self.diagonal[points] + self.jitter - (own * u).sum(0)).clamp_min(self.jitter)
-        gamma = beta - 2 * (b * u).sum(0) + (u * image).sum(0)
-        return _Joining(columns, b, beta, u, self.inverse @ (b - image), s, gamma)
+        self.diagonal_of_sandwich = (self.inverse @ self.moment * self.inverse).sum(1)
 
     def best_swap(self, proposed: Array) -> tuple[int, int] | None:
         """Return the number in Z that leaves and the place that joins, for the best swap.
@@ -704,16 +668,23 @@ class Inducing:
         None if no swap lowers T. All numbers in Z (rows) are compared with all proposed points
         (columns) at once.
         """
-        new = self._join(torch.from_numpy(proposed).to(self.places.device))
-        gamma = new.gamma.clamp_min(0)
+        points = torch.from_numpy(proposed).to(self.places.device)
+        columns = self.operator.columns(points).double()
+        weighted = self.weights[:, None] * columns
+        own = columns[self.places]
+        b = self.cross.T @ weighted
+        u = self.inverse @ own
+        image = self.moment @ u
+        s = (self.diagonal[points] + self.jitter - (own * u).sum(0)).clamp_min(self.jitter)
+        gamma = ((columns * weighted).sum(0) - 2 * (b * u).sum(0) + (u * image).sum(0)).clamp_min(0)
         numerator = (
-            self.sandwich.diagonal()[:, None]
-            - 2 * new.u * new.p / new.s
-            + new.u.square() * gamma / new.s.square()
+            self.diagonal_of_sandwich[:, None]
+            - 2 * u * (self.inverse @ (b - image)) / s
+            + u.square() * gamma / s.square()
         )
-        losses = numerator / (self.inverse.diagonal()[:, None] + new.u.square() / new.s)
+        losses = numerator / (self.inverse.diagonal()[:, None] + u.square() / s)
         losses[: self.fixed] = torch.inf
-        gains = gamma / new.s - losses
+        gains = gamma / s - losses
         leaving, which = divmod(int(gains.argmax()), len(proposed))
         if float(gains[leaving, which]) > LEAST_GAIN * self.trace:
             return leaving, int(proposed[which])
@@ -721,32 +692,10 @@ class Inducing:
 
     def swap(self, leaving: int, joining: int) -> None:
         """Replace number ``leaving`` by the point ``joining``."""
-        new = self._join(torch.tensor([joining], device=self.places.device))
         self.places[leaving] = joining
-        self.cross[:, leaving] = new.columns[:, 0]
-        row = new.b[:, 0].clone()
-        row[leaving] = new.beta[0]
+        column = self.operator.columns(self.places[leaving : leaving + 1]).double()[:, 0]
+        self.cross[:, leaving] = column
+        row = self.cross.T @ (self.weights * column)
         self.moment[leaving] = row
         self.moment[:, leaving] = row
-        self.swaps += 1
-        if self.swaps % SWAPS_UNTIL_REFRESH:
-            self._exchange(leaving, new)
-        else:
-            self._refresh()
-
-    def _exchange(self, leaving: int, new: _Joining) -> None:
-        """Update Q and QBQ by rank-one terms: add the new point at the end, remove the old one."""
-        s, gamma = new.s[0], new.gamma[0]
-        a = torch.cat([-new.u[:, 0], s.new_ones(1)])
-        p = torch.cat([new.p[:, 0], s.new_zeros(1)])
-        inverse = F.pad(self.inverse, (0, 1, 0, 1)) + torch.outer(a, a) / s
-        sandwich = F.pad(self.sandwich, (0, 1, 0, 1))
-        sandwich += (torch.outer(p, a) + torch.outer(a, p)) / s + torch.outer(a, a) * (gamma / s**2)
-        e = inverse[:, leaving] / inverse[leaving, leaving]
-        g = sandwich[:, leaving].clone()
-        sandwich += torch.outer(e, e) * g[leaving] - torch.outer(e, g) - torch.outer(g, e)
-        inverse -= torch.outer(e, e) * inverse[leaving, leaving]
-        order = torch.arange(len(self.places), device=s.device)
-        order[leaving] = len(order)
-        self.inverse = inverse[order][:, order]
-        self.sandwich = sandwich[order][:, order]
+        self._refresh()
