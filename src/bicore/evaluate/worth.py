@@ -54,6 +54,8 @@ BASELINES: dict[str, tuple[int, Selector]] = {
 #: The strongest simple method: the chosen rows are compared with it at the same size.
 SIMPLE = "facility-location-per-class"
 RANDOM = "random"
+#: The name of the chosen rows among those that are scored.
+CHOSEN = "chosen"
 #: Neighbouring sizes of random samples differ by this factor: linear interpolation in log(size)
 #: then misses a curve a − b/√n by less than one row in a hundred.
 RATIO = math.sqrt(2)
@@ -101,8 +103,8 @@ class Equivalent:
 
     @property
     def words(self) -> str:
-        """The baseline in words: "random" for uniform rows, else its name without dashes."""
-        return "random" if self.baseline == "uniform" else _as_words(self.baseline)
+        """The baseline in words."""
+        return _as_words(self.baseline)
 
     def __str__(self) -> str:
         rows = self._describe(self.rows)
@@ -155,7 +157,10 @@ class Simple:
 
 
 def _as_words(method: str) -> str:
-    return method if method in BASELINES else method.replace("-", " ")
+    """Return "random" for uniform rows, the name of other random rows, else without dashes."""
+    if method in BASELINES:
+        return "random" if method == "uniform" else method
+    return method.replace("-", " ")
 
 
 @dataclass(frozen=True)
@@ -239,16 +244,13 @@ class Worth:
         return Verdict.MORE if set(found) == {Verdict.MORE} else Verdict.ENOUGH
 
     @property
-    def only_balanced_is_enough(self) -> bool:
-        """Whether rows drawn evenly from the classes are enough, and uniform ones are not."""
-        return self.verdict is Verdict.ENOUGH and self.baselines[0].verdict is Verdict.MORE
-
-    @property
     def conclusion(self) -> str:
         """What is enough here instead of the selection; empty if nothing simple is."""
         if self.verdict is not Verdict.MORE:
-            evenly = ", drawn evenly from the classes" if self.only_balanced_is_enough else ""
-            return self.verdict.value.replace("random", self.baselines[0].words) + evenly
+            uniform = self.baselines[0]
+            only_balanced = self.verdict is Verdict.ENOUGH and uniform.verdict is Verdict.MORE
+            evenly = ", drawn evenly from the classes" if only_balanced else ""
+            return self.verdict.value.replace("random", uniform.words) + evenly
         return str(self.simple) if self.simple is not None and self.simple.enough else ""
 
     def __str__(self) -> str:
@@ -565,11 +567,11 @@ class Appraisal:
         """
         first, second = self.splits[:2]
         name = self.baselines[0]
-        self._baseline_score(name, self.size, first)  # loads what is loaded once
+        self._score(name, self.size, first)  # loads what is loaded once
         times = []
         for size in (self.size, min(TYPICAL_FACTOR * self.size, self.most)):
             clock = Clock()
-            self._baseline_score(name, size, second)
+            self._score(name, size, second)
             times.append(clock.seconds)
         selections = int(self.coreset is None) if self.has_test else len(self.splits)
         selecting = selections * self._selection_seconds() if selections else 0.0
@@ -601,7 +603,7 @@ class Appraisal:
         """
         expected = len(self.splits) * (2 + len(self.baselines) * TYPICAL_SIZES)
         with ProgressLine(self.runtime.progress, Clock(), expected, "evaluating") as self.line:
-            chosen = np.array([self._chosen_score(split) for split in self.splits])
+            chosen = self._scores(CHOSEN, self.size)
             simple = self._compare_simple(chosen) if self.compares_simple else None
             baselines = tuple(self._equivalent(name, chosen) for name in self.baselines)
         return Worth(
@@ -617,15 +619,12 @@ class Appraisal:
             simple,
         )
 
-    def _baseline_scores(self, name: str, size: int) -> Array:
-        return np.array([self._baseline_score(name, size, split) for split in self.splits])
-
     def _equivalent(self, name: str, chosen: Array) -> Equivalent:
-        scores = partial(self._baseline_scores, name)
+        scores = partial(self._scores, name)
         return search(self.size, self.most, chosen, scores, baseline=name, one=self.has_test)
 
     def _compare_simple(self, chosen: Array) -> Simple:
-        scores = self._baseline_scores(SIMPLE, self.size)
+        scores = self._scores(SIMPLE, self.size)
         low, _, high = Curve(chosen, self.has_test, {self.size: scores}).lines(self.size)
         return Simple(SIMPLE, float(scores.mean()), float(scores.std(ddof=1)), low, high)
 
@@ -660,19 +659,14 @@ class Appraisal:
         seed = self.splits[0].seed if self.has_test else split.seed
         if seed not in self.selections:
             pool = split.pool[:]
-            if not self.selections:
-                self._choose_approximation(pool)
-            found = self.selector.select(pool, self.size, random_state=seed, runtime=runtime)
+            selector, notes = make_feasible(self.selector, pool, self.exact)
+            for note in () if self.selections else notes:  # all pools are equally large
+                warnings.warn(note, LargeDataWarning, stacklevel=2)
+            found = selector.select(pool, self.size, random_state=seed, runtime=runtime)
             if found.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a partial selection is not evaluated
             self.selections[seed] = found
         return self.selections[seed]
-
-    def _choose_approximation(self, pool: Dataset) -> None:
-        """Before the first selection: an approximation for large data is used in every split."""
-        self.selector, notes = make_feasible(self.selector, pool, self.exact)
-        for note in notes:
-            warnings.warn(note, LargeDataWarning, stacklevel=2)
 
     def drawn(self, name: str, size: int, split: Split) -> Array:
         """Rows of a baseline; a larger random sample of a split contains the smaller ones.
@@ -713,17 +707,19 @@ class Appraisal:
         quiet = replace(self.runtime, progress=False)
         return selector.select(pool, size, random_state=split.seed, runtime=quiet).indices
 
-    def _chosen_score(self, split: Split) -> float:
-        picked = self.picked(split).normalised()
-        return self._cached_score("chosen", split, picked.indices, picked.weights)
+    def _scores(self, name: str, size: int) -> Array:
+        """The scores of the chosen rows, or of a baseline, over all splits."""
+        return np.array([self._score(name, size, split) for split in self.splits])
 
-    def _baseline_score(self, name: str, size: int, split: Split) -> float:
-        return self._cached_score(name, split, self.drawn(name, size, split), np.ones(size))
-
-    def _cached_score(self, name: str, split: Split, places: Array, weights: Array) -> float:
-        key = name, len(places), split.seed
+    def _score(self, name: str, size: int, split: Split) -> float:
+        """One of these scores, which is computed at the first call."""
+        key = name, size, split.seed
         if key not in self.known:
-            self.known[key] = self.score(split, places, weights)
+            if name == CHOSEN:
+                picked = self.picked(split).normalised()
+                self.known[key] = self.score(split, picked.indices, picked.weights)
+            else:
+                self.known[key] = self.score(split, self.drawn(name, size, split), np.ones(size))
             if self.line is not None:
                 self.line.total = max(self.line.total, len(self.known))
                 self.line.update(len(self.known), objective=float("nan"))
