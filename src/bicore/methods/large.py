@@ -21,12 +21,11 @@ from bicore.bilevel.prepare import plan_memory
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Array, Dataset, as_tensor
 from bicore.kernels.building import Held
-from bicore.kernels.classical import Nystrom
-from bicore.kernels.operators import BLOCK_BYTES, Features
+from bicore.kernels.classical import Nystrom, squared_distances
+from bicore.kernels.operators import BLOCK_BYTES
 from bicore.methods.base import Selector
-from bicore.methods.baselines.covering import ROOM, FacilityLocation, KCenter, KMeansPlusPlus
-from bicore.methods.baselines.design import InducingPoints
-from bicore.methods.baselines.spaces import KernelSpace, OverSpace, squared_distances_to
+from bicore.methods.baselines.covering import ROOM, FacilityLocation
+from bicore.methods.baselines.spaces import DISTANCE_SHARE, KernelSpace, OverSpace
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
 from bicore.methods.variants import Clusters, Reconstruction
@@ -72,23 +71,20 @@ def make_feasible(
         return selector, ()
     if rows <= MANY or not isinstance(selector, OverSpace):
         return selector, ()
-    if isinstance(selector, FacilityLocation):
-        if selector.sample is not None:
-            return selector, ()
-        return replace(selector, sample=SAMPLE), (
-            f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
-            "(exact=True sums over all)",
-        )
     space = selector.space
-    columns_only = isinstance(selector, (KMeansPlusPlus, KCenter, InducingPoints))
-    if columns_only or not isinstance(space, KernelSpace):
-        return selector, ()
-    if space.kernel.precomputed or isinstance(space.kernel, Nystrom):
-        return selector, ()
-    return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
-        f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "
-        "(exact=True computes it)",
-    )
+    if isinstance(selector, FacilityLocation):
+        if selector.sample is None:
+            return replace(selector, sample=SAMPLE), (
+                f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
+                "(exact=True sums over all)",
+            )
+    elif selector.all_pairs and isinstance(space, KernelSpace):
+        if not (space.kernel.precomputed or isinstance(space.kernel, Nystrom)):
+            return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
+                f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} "
+                "rows (exact=True computes it)",
+            )
+    return selector, ()
 
 
 def estimate_selection(
@@ -103,6 +99,7 @@ def estimate_selection(
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
     chooser, notes = make_feasible(selector, data, exact)
+    found = Estimate()
     with runtime.applied():
         if isinstance(chooser, Reconstruction):
             width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
@@ -112,8 +109,7 @@ def estimate_selection(
             return _bilevel_cost(chooser, data, count, outer, runtime)
         if isinstance(chooser, FacilityLocation):
             found = _facility_cost(chooser, data, count, runtime)
-            return replace(found, approximation=notes[0] if notes else None)
-    return Estimate(approximation=notes[0] if notes else None)
+    return replace(found, approximation=notes[0] if notes else None)
 
 
 def _bilevel_cost(
@@ -164,10 +160,10 @@ def _facility_cost(
     selector: FacilityLocation, data: Dataset, size: int, runtime: Runtime
 ) -> Estimate:
     space = selector.space
+    evaluate = _distances
     if isinstance(space, KernelSpace):
-        pair = time_pair(space.kernel.fitted(_some_rows(data)).evaluate, data, runtime)
-    else:
-        pair = time_pair(_distances, data, runtime) / 2  # it measures both sets
+        evaluate = space.kernel.fitted(_some_rows(data)).evaluate
+    pair = time_pair(evaluate, data, runtime)
     summed = min(selector.sample or len(data), len(data))
     stored = int(ROOM * summed * len(data) * runtime.itemsize)
     if stored <= runtime.memory_bytes():
@@ -181,10 +177,7 @@ def _facility_cost(
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
     """Compute distances as facility location does."""
-    rows = torch.cat([a, b]).flatten(1)
-    operator = Features(rows, rows)
-    index = torch.arange(len(a), device=rows.device)
-    return squared_distances_to(operator, operator.diagonal(), index).sqrt()
+    return squared_distances(a.flatten(1), b.flatten(1), DISTANCE_SHARE).sqrt()
 
 
 def _some_rows(data: Dataset) -> Array:

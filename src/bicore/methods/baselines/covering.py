@@ -52,6 +52,7 @@ class KMeansPlusPlus(PerClassRule):
     """
 
     rule = "k-means++"
+    all_pairs = False
 
     def _apply(self, job: Job, growth: Growth) -> None:
         nearest = _Nearest(self.space.operator(job, centre=True), growth.order)
@@ -96,6 +97,7 @@ class KCenter(PerClassRule):
     first: str = "random"
 
     rule = "k-center"
+    all_pairs = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

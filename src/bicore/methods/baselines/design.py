@@ -583,6 +583,7 @@ class InducingPoints(OverSpace):
     proposals: int = 1000
 
     rule = "frcl"
+    all_pairs = False
     ordered = False
 
     def __post_init__(self) -> None:

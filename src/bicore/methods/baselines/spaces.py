@@ -166,6 +166,8 @@ class OverSpace(PlainSelector):
     over: Any = "features"
     #: The rule in words.
     rule: ClassVar[str]
+    #: Whether it needs the inner products of all pairs of rows, not only some columns of them.
+    all_pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         as_space(self.over)
