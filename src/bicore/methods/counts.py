@@ -40,31 +40,27 @@ def select_counts(
     addition to it. Weights are learned when all rows are chosen; a row of weight 0 stays.
     """
     more: dict[str, Any] = {"random_state": random_state, "runtime": context.runtime}
-    rows = {label: np.flatnonzero(data.y == label) for label in counts}
     if isinstance(selector, BilevelSelector):
-        return _select_bilevel(selector, data, counts, rows, more)
+        return _select_bilevel(selector, data, counts, more)
     parts = []
     for label, count in counts.items():
+        rows = np.flatnonzero(data.y == label)
         found = Coreset(np.arange(count))
-        if 0 < count < len(rows[label]):
-            of_class = data[rows[label]]
-            chooser, _ = make_feasible(selector, of_class, exact=False)
-            found = chooser.select(of_class, count, **more)
-        parts.append((rows[label], found))
+        if 0 < count < len(rows):
+            chooser, _ = make_feasible(selector, data[rows], exact=False)
+            found = chooser.select(data[rows], count, **more)
+        parts.append((rows, found))
     return _join(f"{selector.name}, in each class separately", data, parts)
 
 
 def _select_bilevel(
-    selector: BilevelSelector,
-    data: Dataset,
-    counts: Mapping[Any, int],
-    rows: Mapping[Any, Array],
-    more: dict[str, Any],
+    selector: BilevelSelector, data: Dataset, counts: Mapping[Any, int], more: dict[str, Any]
 ) -> Coreset:
-    size = sum(counts.values())
+    size, count = sum(counts.values()), 1
+    if not (selector.exact or len(data) <= EXACT_ROWS or selector.kernel.precomputed):
+        count = max(1, min(math.ceil(len(data) / PART_ROWS), size // PART_POINTS))
     # labels that are whole floats are classes here
     selector = replace(selector, task=Task.CLASSIFICATION, quotas=AtMost(counts))
-    count = _number_of_parts(selector, data, size)
     selector = selector.resolve_defaults(data, size // count)
     if count == 1:
         return _select_part(selector, data, counts, more)
@@ -74,20 +70,14 @@ def _select_bilevel(
     )
     warnings.warn(note, LargeDataWarning, stacklevel=2)
     rng = np.random.default_rng(more["random_state"])
-    shuffled = {label: rng.permutation(of_class) for label, of_class in rows.items()}
+    shuffled = [rng.permutation(np.flatnonzero(data.y == label)) for label in counts]
     parts = []
     for part in range(count):
         # rows and points of a class are split alike
         picks = {label: len(range(part, counts[label], count)) for label in counts}
-        members = np.sort(np.concatenate([one[part::count] for one in shuffled.values()]))
+        members = np.sort(np.concatenate([one[part::count] for one in shuffled]))
         parts.append((members, _select_part(selector, data[members], picks, more)))
     return _join(f"{selector.name}, in {count} parts", data, parts, (note,))
-
-
-def _number_of_parts(selector: BilevelSelector, data: Dataset, size: int) -> int:
-    if selector.exact or len(data) <= EXACT_ROWS or selector.kernel.precomputed:
-        return 1
-    return max(1, min(math.ceil(len(data) / PART_ROWS), size // PART_POINTS))
 
 
 def _select_part(
