@@ -14,13 +14,11 @@ from bicore.errors import InputError
 
 #: The default number of items that are read together.
 BATCH = 256
-#: The usual names of a field of a dict: the first that exists is taken.
-_NAMES = {
-    "x": ("x", "image", "images", "img", "pixel_values", "input", "inputs", "features", "data"),
-    "y": ("y", "label", "labels", "target", "targets"),
+#: The usual place of a field in a tuple, and its names in a dict: the first that exists is taken.
+_USUAL: dict[str, tuple[int | str, ...]] = {
+    "x": (0, "x", "image", "images", "img", "pixel_values", "input", "inputs", "features", "data"),
+    "y": (1, "y", "label", "labels", "target", "targets"),
 }
-#: The default place of a field in an item that is a tuple.
-_PLACES = {"x": 0, "y": 1}
 
 
 def is_torch_data(thing: Any) -> bool:
@@ -43,12 +41,14 @@ class Fields:
 
     def of(self, item: Any) -> dict[str, Any]:
         """Return features, labels and weights of an item, or of a batch of them."""
+        columns = _columns_of(item)
         found = {}
         for name, field in vars(self).items():
-            key = _default_key(name, item) if field is None else field
-            if _has_field(item, key):
-                found[name] = item[key]
-            elif field is not None or (name == "x" and isinstance(item, (Mapping, tuple, list))):
+            known = _USUAL.get(name, ()) if field is None else (field,)
+            key = next((one for one in known if one in columns), None)
+            if key is not None:
+                found[name] = columns[key]
+            elif field is not None or (name == "x" and columns):
                 raise InputError(
                     f"{name}={field!r} names no field of the items, which have {_describe(item)}; "
                     f"give {name}=…."
@@ -56,16 +56,11 @@ class Fields:
         return found or {"x": item}
 
 
-def _default_key(name: str, item: Any) -> Any:
+def _columns_of(item: Any) -> Mapping[Any, Any]:
+    """Return the fields of an item by their names or places; none for a tensor or an image."""
     if isinstance(item, Mapping):
-        return next((one for one in _NAMES.get(name, ()) if one in item), None)
-    return _PLACES.get(name)
-
-
-def _has_field(item: Any, key: Any) -> bool:
-    if isinstance(item, Mapping):
-        return key in item
-    return isinstance(item, (tuple, list)) and type(key) is int and 0 <= key < len(item)
+        return item
+    return dict(enumerate(item)) if isinstance(item, (tuple, list)) else {}
 
 
 def _describe(item: Any) -> str:
