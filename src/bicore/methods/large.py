@@ -78,13 +78,15 @@ def make_feasible(
                 f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
                 "(exact=True sums over all)",
             )
-    elif selector.all_pairs and isinstance(space, KernelSpace):
-        if not (space.kernel.precomputed or isinstance(space.kernel, Nystrom)):
-            return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
-                f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} "
-                "rows (exact=True computes it)",
-            )
-    return selector, ()
+        return selector, ()
+    if not selector.all_pairs or not isinstance(space, KernelSpace):
+        return selector, ()
+    if space.kernel.precomputed or isinstance(space.kernel, Nystrom):
+        return selector, ()
+    return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
+        f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "
+        "(exact=True computes it)",
+    )
 
 
 def estimate_selection(

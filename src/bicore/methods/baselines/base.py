@@ -17,33 +17,28 @@ import torch
 from torch import nn
 
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
-from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
+from bicore.data import Array, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import in_id_order, lowest
-from bicore.runtime.clock import Clock, ProgressLine, TimeOver
-from bicore.runtime.context import Context, versions
+from bicore.runtime.clock import ProgressLine, TimeOver
+from bicore.runtime.context import versions
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """One selection: the rows of positive weight, sorted by id, and the initial points.
+class Job(Request):
+    """A request for the rows of positive weight, sorted by id, and the places of initial points.
 
     A place is a row's number in ``data``; ``rows`` holds its number in the user's data, which have
     ``total`` rows. ``present`` holds the labels of all rows, including rows of weight zero.
     """
 
     name: str
-    data: Dataset
     rows: Array
     total: int
-    size: int
     given: list[int]
-    seed: int
-    context: Context
-    present: tuple[Any, ...] | None = None
-    outer: Dataset | None = None
+    present: tuple[Any, ...] | None
 
     @property
     def labels(self) -> Array:
@@ -54,7 +49,7 @@ class Job:
     @property
     def like(self) -> torch.Tensor:
         """Empty tensor with the device and precision of the runtime."""
-        runtime = self.context.runtime
+        runtime = self.runtime
         return torch.empty(0, dtype=runtime.torch_dtype, device=runtime.torch_device)
 
     @property
@@ -107,13 +102,13 @@ class Growth:
     without an objective, ``weights`` is None if all of them are 1.
     """
 
-    def __init__(self, job: Job, clock: Clock, line: ProgressLine) -> None:
+    def __init__(self, job: Job, line: ProgressLine) -> None:
         self.size = job.size
-        self.clock = clock
+        self.clock = job.clock
         self.line = line
         self.order: list[int] = list(job.given)
         if self.order:
-            clock.secure()
+            self.clock.secure()
         self.open = job.data.weights > 0
         self.open[self.order] = False
         self.weights: Array | None = None
@@ -192,7 +187,7 @@ class PlainSelector(Selector):
             raise InputError(f"{self.name} has no outer objective; leave outer out.")
         runtime, clock = request.runtime, request.clock
         job = self._job(request)
-        growth = Growth(job, clock, ProgressLine(runtime.progress, clock, job.size, "selecting"))
+        growth = Growth(job, ProgressLine(runtime.progress, clock, job.size, "selecting"))
         with runtime.applied(), clock.running(), growth.line:
             fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
             try:
@@ -217,18 +212,15 @@ class PlainSelector(Selector):
         rows = in_id_order(np.flatnonzero(counted), data.ids)
         place_of = {int(row): place for place, row in enumerate(rows)} if given else {}
         labels = data.y if self.needs_model else None
-        return Job(
-            self.name,
-            data[rows],
-            rows,
-            len(data),
-            request.size,
-            [place_of[row] for row in given],
-            request.seed,
-            request.context,
-            present=None if labels is None else tuple(np.unique(labels).tolist()),
-            outer=request.outer,
-        )
+        own = {
+            "name": self.name,
+            "data": data[rows],
+            "rows": rows,
+            "total": len(data),
+            "given": [place_of[row] for row in given],
+            "present": None if labels is None else tuple(np.unique(labels).tolist()),
+        }
+        return Job(**vars(request) | own)
 
     def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:
         indices = job.rows[growth.order]

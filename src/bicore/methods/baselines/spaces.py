@@ -245,7 +245,7 @@ class PerClassRule(OverSpace):
             places = np.flatnonzero(strata == stratum)
             own = np.flatnonzero(np.isin(places, job.given)).tolist()
             part = job.restrict(places, int(wanted[stratum]), own)
-            inside = Growth(part, growth.clock, quiet)
+            inside = Growth(part, quiet)
             try:
                 self._apply(part, inside)
             finally:
