@@ -79,8 +79,6 @@ class RowsInParts:
         self, runtime: Runtime, exact: bool
     ) -> tuple[Dataset, Any, dict[str, Any], tuple[str, ...]]:
         """Read the rows and the outer set; return them with the method's options and notes."""
-        known = (*OPENING, *TABLE_OPTIONS)
-        options = {name: value for name, value in self.options.items() if name not in known}
         read = self._table(self.x, self.y, self.sample_weight, runtime)
         if read is not None:
             judge = self._outer_table(read, runtime)
@@ -94,14 +92,13 @@ class RowsInParts:
                 "not fit the limit; raise Runtime(memory=…), or give passes=True to select by "
                 "passes over the rows in linear features."
             )
-        return read.data, judge, options, read.notes
+        return read.data, judge, self._method_options, read.notes
 
     def _table(
         self, x: Any, y: Any, sample_weight: Any, runtime: Runtime, skip: str = ""
     ) -> Source | None:
         """Load a table; return None for other rows."""
-        known = {*OPENING, *TABLE_OPTIONS} - {skip}
-        given = {name: value for name, value in self.options.items() if name in known}
+        given = {name: value for name, value in self._opening.items() if name != skip}
         found = open_table(x, y, sample_weight, memory=runtime.memory, **given)
         for name in TABLE_OPTIONS:
             if found is None and name in given:
@@ -131,7 +128,7 @@ class RowsInParts:
     ) -> Coreset:
         """Select in passes; ``others`` are arguments that are refused unless they are unset."""
         _check_call(size, **others)
-        features, options, notes = translate(self._without_opening(), as_seed(seed), exact)
+        features, options, notes = translate(self._method_options, as_seed(seed), exact)
         source, outer = self._open(runtime)
         for note in notes:
             warnings.warn(note, LargeDataWarning, stacklevel=3)
@@ -149,7 +146,7 @@ class RowsInParts:
     def estimate(self, size: Any, runtime: Runtime, exact: bool, method: Any) -> Estimate:
         """Estimate the cost of a selection in passes."""
         _check_call(size, method)
-        features, options, notes = translate(self._without_opening(), 0, exact)
+        features, options, notes = translate(self._method_options, 0, exact)
         for name in ("state", "executor"):
             options.pop(name, None)
         found = estimate_passes(
@@ -158,9 +155,15 @@ class RowsInParts:
         words = notes[0] if notes else None
         return Estimate(found.seconds, found.bytes, "moments", words, found)
 
-    def _without_opening(self) -> dict[str, Any]:
+    @property
+    def _opening(self) -> dict[str, Any]:
         known = (*OPENING, *TABLE_OPTIONS)
-        return {name: value for name, value in self.options.items() if name not in known}
+        return {name: value for name, value in self.options.items() if name in known}
+
+    @property
+    def _method_options(self) -> dict[str, Any]:
+        opening = self._opening
+        return {name: value for name, value in self.options.items() if name not in opening}
 
     def _open(self, runtime: Runtime) -> tuple[ShardSource, ShardSource | None]:
         """Open the rows and the outer set in parts; tables are encoded alike."""
@@ -169,8 +172,7 @@ class RowsInParts:
             if table is not None:
                 outer = self._outer_table(table, runtime)
                 return open_shards(table), None if outer is None else open_shards(outer)
-        opening = {name: self.options.get(name) for name in (*OPENING, *TABLE_OPTIONS)}
-        opened = open_rows(self.x, self.y, self.sample_weight, **opening)
+        opened = open_rows(self.x, self.y, self.sample_weight, **self._opening)
         if self.outer is None:
             return opened, None
         if isinstance(self.outer, tuple):
@@ -266,10 +268,9 @@ def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:
     if isinstance(kernel, str) and kernel.lower() not in KERNELS:
         raise unknown_name("kernel", kernel, KERNELS)
     found = as_kernel(kernel)
-    name = f"kernel {kernel!r}" if isinstance(kernel, str) else found.name
-    features: FeatureMap
     if isinstance(found, Linear):
         return Rows(), ""
+    features: FeatureMap
     if isinstance(kernel, str) and kernel.lower() in ("ntk", "nngp"):
         features = RandomReLU(random_state=seed)
     elif isinstance(found, RBF):
@@ -278,7 +279,9 @@ def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:
         features = RandomFourier(kind="laplace", gamma=found.gamma, random_state=seed)
     else:
         features = Nystrom(found, random_state=seed)
+    if isinstance(features, Nystrom):
         count = f"{features.landmarks} landmarks among the first rows"
-    if not isinstance(features, Nystrom):
+    else:
         count = f"{features.width} random features"
+    name = f"kernel {kernel!r}" if isinstance(kernel, str) else found.name
     return features, f"{count} replace {name}: rows in parts are compared in features"
