@@ -297,8 +297,17 @@ class NetworkJudge(Judge):
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
+        from torch.func import functional_call, vmap  # here: importing bicore stays light
+
         template, parameters = self.trained(selections, outputs, seed)
-        return _stacked_predictions(template, parameters, test)
+        template.eval()
+        predict = vmap(
+            lambda values, x: functional_call(template, (values, {}), (x,)), in_dims=(0, None)
+        )
+        plain = {name: value.detach() for name, value in parameters.items()}
+        with torch.no_grad():
+            parts = [predict(plain, part) for part in torch.split(test.x, TEST_BATCH)]
+        return list(torch.cat(parts, 1))
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
         template, parameters = self.trained([sample], outputs, seed)
@@ -336,9 +345,9 @@ class NetworkJudge(Judge):
         wanted = len(selections)
         if selections[0].x.device.type == "cuda":
             selections = [*selections, *[selections[-1]] * (SMALLEST_STACK - wanted)]
-        x = torch.stack([sample.x for sample in selections])
-        y = torch.stack([sample.y for sample in selections])
-        weight = torch.stack([sample.weight for sample in selections])
+        parts = zip(*((sample.x, sample.y, sample.weight) for sample in selections), strict=True)
+        stack = Sample(*(torch.stack(part) for part in parts))
+        x = stack.x
         forked = [x.device] if x.device.type == "cuda" else []
         with torch.random.fork_rng(devices=forked), torch.enable_grad():
             torch.manual_seed(seed)
@@ -347,7 +356,7 @@ class NetworkJudge(Judge):
                 name: value.detach().expand(len(x), *value.shape).clone()
                 for name, value in template.named_parameters()
             }
-            self._train(template.train(), parameters, x, y, weight, seed)
+            self._train(template.train(), parameters, stack, seed)
         for value in parameters.values():
             if not torch.isfinite(value).all():
                 raise NumericalError(
@@ -357,13 +366,7 @@ class NetworkJudge(Judge):
         return template, {name: value[:wanted] for name, value in parameters.items()}
 
     def _train(
-        self,
-        template: nn.Module,
-        parameters: dict[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor,
-        seed: int,
+        self, template: nn.Module, parameters: dict[str, Tensor], stack: Sample, seed: int
     ) -> None:
         from torch.func import functional_call, grad, vmap  # here: importing bicore stays light
 
@@ -378,30 +381,16 @@ class NetworkJudge(Judge):
         gradients = vmap(grad(loss), randomness="same")
         optimiser = torch.optim.Adam(list(parameters.values()), lr=self.rate)
         rng = np.random.default_rng(seed)
-        count = x.shape[1]
+        count = stack.x.shape[1]
+        rows: Any = slice(None)
         for _ in range(self.steps):
-            part: Any = slice(None)
             if count > BATCH:
-                part = torch.from_numpy(rng.choice(count, BATCH, replace=False)).to(x.device)
-            found = gradients(parameters, x[:, part], y[:, part], weight[:, part])
+                rows = torch.from_numpy(rng.choice(count, BATCH, replace=False)).to(stack.x.device)
+            part = (stack.x[:, rows], stack.y[:, rows], stack.weight[:, rows])
+            found = gradients(parameters, *part)
             for name, value in parameters.items():
                 value.grad = found[name].detach()
             optimiser.step()
-
-
-def _stacked_predictions(
-    template: nn.Module, parameters: dict[str, Tensor], test: Sample
-) -> list[Tensor]:
-    from torch.func import functional_call, vmap
-
-    template.eval()
-    predict = vmap(
-        lambda values, inputs: functional_call(template, (values, {}), (inputs,)), in_dims=(0, None)
-    )
-    plain = {name: value.detach() for name, value in parameters.items()}
-    with torch.no_grad():
-        parts = [predict(plain, part) for part in torch.split(test.x, TEST_BATCH)]
-    return list(torch.cat(parts, 1))
 
 
 #: Penalties of kernel ridge regression, relative to the mean of the kernel's diagonal: the default

@@ -261,19 +261,22 @@ class _OrthogonalPursuit(_Match):
 
 def fit_nonnegative(gram: Array, right: Array) -> Array:
     """Minimise ½wᵀGw − rᵀw over w >= 0."""
-    from scipy.optimize import nnls  # loaded only when needed
+    from scipy.linalg import solve_triangular  # loaded only when needed
+    from scipy.optimize import nnls
 
-    matrix, target = torch.from_numpy(gram), torch.from_numpy(right)[:, None]
-    unit = torch.eye(len(gram)).to(matrix) * max(float(matrix.diagonal().mean()), 1e-300)
-    for jitter in JITTER * 10.0 ** np.arange(8):  # dependent points need a larger diagonal
-        lower, failed = torch.linalg.cholesky_ex(matrix + jitter * unit)
+    jitter = JITTER * max(float(gram.diagonal().mean()), 1e-300)
+    for _ in range(8):  # dependent points need a larger diagonal
+        lower, failed = torch.linalg.cholesky_ex(
+            torch.from_numpy(gram + jitter * np.eye(len(gram)))
+        )
         if not int(failed):
             break
+        jitter *= 10
     else:
         raise NumericalError("the inner products of the chosen rows are not a Gram matrix.")
-    half = torch.linalg.solve_triangular(lower, target, upper=False)
-    free = torch.linalg.solve_triangular(lower.T, half, upper=True)[:, 0].numpy()
-    return np.asarray(free if (free > 0).all() else nnls(lower.T.numpy(), half[:, 0].numpy())[0])
+    half = solve_triangular(lower.numpy(), right, lower=True)
+    free = solve_triangular(lower.numpy().T, half)
+    return np.asarray(free if (free > 0).all() else nnls(lower.numpy().T, half)[0])
 
 
 class _FrankWolfe(_Match):
