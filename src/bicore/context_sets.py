@@ -13,7 +13,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import check_integer
 from bicore.kernels.base import Kernel
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.registry import build_selector
+from bicore.methods.registry import build_selector, parameters_of
 from bicore.picking import Relative
 from bicore.runtime.context import Runtime
 
@@ -84,16 +84,8 @@ def contexts(
     data = Dataset(x, y)
     check_integer("size", size, most=len(data))
     check_integer("n_contexts", n_contexts, most=len(data), fix="use at most one per row")
-    options = {
-        "kernel": kernel,
-        "inner_reg": inner_reg,
-        "prior": prior,
-        "intercept": intercept,
-        "task": task,
-        "rule": rule,
-        "strategy": strategy,
-        "smooth_labels": smooth_labels,
-    }
+    given = locals()
+    options = {name: given[name] for name in parameters_of("bilevel") if name in given}
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
     return selector.select_contexts(
         data, size, n_contexts, random_state=random_state, runtime=runtime

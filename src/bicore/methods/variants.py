@@ -270,21 +270,11 @@ class Reconstruction(Selector):
         with request.clock.running():
             known = self.resolve_defaults(data, request.size, before)
             chooser, predicted, judge = known.as_bilevel(data, request.outer)
-        begun: Coreset | Sequence[int] = request.start.points
-        if before is not None:
-            # Its fingerprint is that of the data without the targets made here.
-            begun = before.annotated({"fingerprint": None})
-        coreset = chooser.select(
-            predicted,
-            request.size,
-            outer=judge,
-            initial=begun,
-            random_state=request.seed,
-            runtime=request.runtime.within(request.clock),
-        )
+        # A coreset's fingerprint is that of the data without the targets made here.
+        begun = request.start.points if before is None else before.annotated({"fingerprint": None})
+        coreset = _select_with_targets(self, request, chooser, predicted, begun, judge)
         assert predicted.y is not None
-        own = {"method": self.name, "fingerprint": data.fingerprint()}
-        return coreset.annotated(own, components=predicted.y.shape[1])
+        return coreset.annotated({}, components=predicted.y.shape[1])
 
 
 @dataclass(frozen=True)
@@ -326,14 +316,29 @@ class Clusters(Selector):
             rows = directions(data)
             labels = _cluster(rows, data, request.size, request.seed)
         chooser = BilevelSelector(self.kernel, inner_reg=self.inner_reg, exact=self.exact)
-        coreset = chooser.select(
-            Dataset(rows, labels, data.sample_weight, data.ids),
-            request.size,
-            initial=request.start.points,
-            random_state=request.seed,
-            runtime=request.runtime.within(request.clock),
-        )
-        return coreset.annotated({"method": self.name, "fingerprint": data.fingerprint()})
+        predicted = Dataset(rows, labels, data.sample_weight, data.ids)
+        return _select_with_targets(self, request, chooser, predicted, request.start.points)
+
+
+def _select_with_targets(
+    selector: Selector,
+    request: Request,
+    chooser: BilevelSelector,
+    predicted: Dataset,
+    initial: Coreset | Sequence[int],
+    outer: Dataset | None = None,
+) -> Coreset:
+    """Select rows of a request by targets made of the rows themselves."""
+    coreset = chooser.select(
+        predicted,
+        request.size,
+        outer=outer,
+        initial=initial,
+        random_state=request.seed,
+        runtime=request.runtime.within(request.clock),
+    )
+    own = {"method": selector.name, "fingerprint": request.data.fingerprint()}
+    return coreset.annotated(own)
 
 
 def directions(data: Dataset) -> Array:
