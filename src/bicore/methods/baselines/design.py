@@ -596,36 +596,33 @@ class InducingPoints(OverSpace):
         growth.take_all(rng.permutation(len(job.data)))
         if not self.proposals:
             return
-        growth.details["proposals"] = 0
+        made = 0
         try:
-            operator = self.space.operator(job)
-            inducing = Inducing(operator, job.weights, list(growth.order), fixed)
-            self._refine(inducing, growth, rng)
+            inducing = Inducing(self.space.operator(job), job.weights, list(growth.order), fixed)
+            while made < self.proposals and growth.open.any():
+                checkpoint()
+                count = min(PROPOSED_AT_ONCE, self.proposals - made)
+                _refine(inducing, growth, rng, count)
+                made += count
         except TimeOver:
             growth.end(
                 Status.NOT_REFINED,
-                f"stopped by max_seconds after {growth.details['proposals']} of {self.proposals} "
-                "proposals: all rows, not refined",
+                f"stopped by max_seconds after {made} of {self.proposals} proposals: all rows, "
+                "not refined",
             )
-
-    def _refine(self, inducing: Inducing, growth: Growth, rng: np.random.Generator) -> None:
-        for made in range(0, self.proposals, PROPOSED_AT_ONCE):
-            open_places = np.flatnonzero(growth.open)
-            if not len(open_places):
-                break
+        finally:
             growth.details["proposals"] = made
-            checkpoint()
-            count = min(PROPOSED_AT_ONCE, self.proposals - made, len(open_places))
-            swap = inducing.best_swap(rng.choice(open_places, count, replace=False))
-            if swap is not None:
-                leaving, joining = swap
-                inducing.swap(leaving, joining)
-                growth.open[growth.order[leaving]] = True
-                growth.open[joining] = False
-                growth.order[leaving] = joining
-        else:
-            made = self.proposals
-        growth.details["proposals"] = made
+
+
+def _refine(inducing: Inducing, growth: Growth, rng: np.random.Generator, count: int) -> None:
+    """Propose some random points, and swap the best of them in if that lowers the criterion."""
+    places = np.flatnonzero(growth.open)
+    swap = inducing.best_swap(rng.choice(places, min(count, len(places)), replace=False))
+    if swap is not None:
+        leaving, joining = swap
+        inducing.swap(leaving, joining)
+        growth.open[[growth.order[leaving], joining]] = True, False
+        growth.order[leaving] = joining
 
 
 class Inducing:
