@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from bicore import InputError, NumericalError, Runtime
-from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage
-from bicore.evaluate.findings import findings_of
+from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage, findings_of
 from bicore.evaluate.models import (
     NearestJudge,
     NetworkJudge,

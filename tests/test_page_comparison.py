@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bicore import Dataset, Runtime
-from bicore.evaluate.comparison import Comparison, Grid, StreamComparison
-from bicore.evaluate.findings import findings_of
+from bicore.evaluate.comparison import Comparison, Grid, StreamComparison, findings_of
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records

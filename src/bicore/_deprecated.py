@@ -44,8 +44,7 @@ NAMES: dict[str, dict[str, str]] = {
         "bilevel.solvers.weights": "WeightMode",
     },
     "bicore.evaluate": {
-        "evaluate.comparison": "Comparison Grid Stream StreamComparison",
-        "evaluate.findings": "findings_of",
+        "evaluate.comparison": "Comparison findings_of Grid Stream StreamComparison",
         "evaluate.models": "as_judge JUDGES LogisticJudge NearestJudge",
         "evaluate.pools": "make_pools",
         "evaluate.records": "Records Row summarise",

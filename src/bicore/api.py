@@ -208,7 +208,7 @@ def select(
     data, judge, options, notes = _load(x, y, sample_weight, outer, options, runtime, exact)
     method, told = _method_for(data, method, size, judge, options)
     selector = build_selector(method, **options)
-    if model is not None and not (selector.needs_model or selector.fits_model):
+    if model is not None and not selector.needs_model:
         raise InputError(
             f"model= is given, but {selector.name} uses no model; leave it out, use a method "
             "that needs one, or select by its embeddings: "

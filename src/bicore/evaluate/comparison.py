@@ -1,6 +1,7 @@
 """Comparisons of methods and of stream memories: the same pools, test data no method saw.
 
 The selections of a seed and size are evaluated together, and their rows written as they come.
+Findings summarise the rows for each evaluation model.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, as_option, check_integer
 from bicore.evaluate.models import Judge, MajorityJudge, NetworkJudge, perceptron
 from bicore.evaluate.pools import Pools, labels_of
-from bicore.evaluate.records import Records, Row
-from bicore.evaluate.samples import Measures, Sample, draw_tuning_rows
+from bicore.evaluate.records import Entry, Records, Row, Summary, scored, summarise
+from bicore.evaluate.samples import Measure, Measures, Sample, draw_tuning_rows, measures_of
+from bicore.evaluate.worth import Equivalent, worth_of_rows
 from bicore.methods.base import Selector
 from bicore.networks.observe import Observed, observe
 from bicore.runtime.clock import Clock
@@ -190,7 +192,7 @@ class Stage:
     def context(self, selector: Selector) -> Context:
         """The context of a selection."""
         quiet = replace(self.comparison.runtime, progress=False)
-        if not _needs_model(selector):
+        if not selector.needs_model:
             return Context(runtime=quiet)
         if self.module is None:
             self._train()
@@ -206,11 +208,6 @@ class Stage:
         if run.runtime.torch_device.type == "cuda":
             torch.cuda.synchronize()
         self.model_seconds = clock.seconds
-
-
-def _needs_model(selector: Selector) -> bool:
-    """Whether a method needs the model in any form."""
-    return selector.needs_model or selector.fits_model
 
 
 @dataclass
@@ -260,7 +257,7 @@ class Comparison(BaseComparison):
             by_length.setdefault(len(picked[1]), []).append(picked)
         for stack in by_length.values():
             for (name, coreset, seconds), found in self._measures(stage, stack):
-                model = stage.model_seconds if _needs_model(self.grid.methods[name]) else 0.0
+                model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
                 more = {"model_seconds": model, **stage.chosen(coreset)}
                 self._record(name, size, stage.seed, found, seconds, **more)
         self.say("")
@@ -377,3 +374,68 @@ class StreamComparison(BaseComparison):
                 found = self._evaluate(stage, [stage.sample(buffer.snapshot())], self.judges)[0]
                 self._record(name, buffer.position, stage.seed, found, seconds)
         self.say("")
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The results of one evaluation model by one metric."""
+
+    judge: Judge
+    measure: Measure
+    summary: Summary
+    majority: dict[str, Entry]
+    whole: dict[str, Entry]
+    note: str
+    worth: dict[tuple[str, int], Equivalent]
+
+
+def findings_of(run: BaseComparison, measure: Measure) -> list[Findings]:
+    """Summarise a comparison for each evaluation model."""
+    return [_of_judge(run, judge, measure) for judge in run.judges]
+
+
+def _of_judge(run: BaseComparison, judge: Judge, measure: Measure) -> Findings:
+    rows = _rows(run, judge, measure)
+    summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
+    majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
+    note = _note(run, judge, majority, whole)
+    # the curve of random scores must rise
+    rising = rows if measure.larger else [replace(row, accuracy=-row.accuracy) for row in rows]
+    worth = worth_of_rows(rising, list(run.grid.methods), run.grid.sizes)
+    return Findings(judge, measure, summary, majority, whole, note, worth)
+
+
+def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
+    """The run's rows scored by a model and a metric."""
+    rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
+    if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
+        return rows  # older files hold nothing else
+    return scored(rows, judge.name, measure.key)
+
+
+def _reference(run: BaseComparison, judge: Judge, name: str) -> dict[str, Entry]:
+    """All metrics of the rows of a reference."""
+    size = run.pools.size
+    found: dict[str, Entry] = {}
+    for measure in measures_of(run.pools.classification):
+        entry = summarise(_rows(run, judge, measure), [name], [size]).of(name, size)
+        if entry is not None:
+            found[measure.key] = entry
+    return found
+
+
+def _note(
+    run: BaseComparison, judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
+) -> str:
+    main = measures_of(run.pools.classification)[0]
+    plain, trained = majority.get(main.key), whole.get(main.key)
+    if plain is None or trained is None or plain.seeds != trained.seeds:
+        return ""
+    if trained.mean >= plain.mean:
+        return ""
+    reference = "majority class" if run.pools.classification else "mean of the targets"
+    return (
+        f"the {judge.title(run.pools.classification)} judge does worse on all the data "
+        f"({main.title} {trained.mean:.4f}) than the {reference} ({plain.mean:.4f}); its scores "
+        "mean little here"
+    )

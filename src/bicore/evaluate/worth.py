@@ -432,6 +432,8 @@ def _curve_of(
 
 
 DEFAULT_JUDGE = "logistic"
+#: The arguments of :func:`worth` that are parameters of the method.
+METHOD_OPTIONS = ("kernel", "loss", "inner_reg", "weighting", "prior", "quotas")
 #: Training steps of an evaluation model that is a network.
 STEPS = 1000
 #: Random samples that a search usually evaluates per baseline, and the usual ratio of the largest
@@ -778,7 +780,7 @@ class Appraisal:
 
 def _as_reference(reference: str | Selector) -> Selector:
     selector = as_selector(reference)
-    if selector.needs_model or selector.fits_model:
+    if selector.needs_model:
         raise InputError(
             f"reference={reference!r} needs a trained network; use 'random' or a method without "
             f"one, such as {SIMPLE!r}."
@@ -915,14 +917,8 @@ def worth(
     """
     if isinstance(y, (Real, Coreset)):
         raise InputError(f"y={y!r} is no array of labels; give the chosen rows as chosen=….")
-    options = {
-        "kernel": kernel,
-        "loss": loss,
-        "inner_reg": inner_reg,
-        "weighting": weighting,
-        "prior": prior,
-        "quotas": quotas,
-    }
+    given = locals()
+    options = {name: given[name] for name in METHOD_OPTIONS if given[name] is not None}
     return Appraisal(
         as_source(x, y, sample_weight, runtime, columns=columns, target=target, labels=labels),
         chosen,
@@ -933,9 +929,7 @@ def worth(
         most=most,
         task=task,
         runtime=runtime,
-        method=build_selector(
-            method, **{name: value for name, value in options.items() if value is not None}
-        ),
+        method=build_selector(method, **options),
         exact=exact,
         reference=reference,
     ).worth()

@@ -109,7 +109,7 @@ class CoresetSelection:
             All rows, each once.
         """
         selector = self.selector
-        rows, seen = self._rows.read(data, strategy, selector.needs_model or selector.fits_model)
+        rows, seen = self._rows.read(data, strategy, selector.needs_model)
         single = rows.y is not None and len(rows) > 1 and bool((rows.y == rows.y[0]).all())
         if single and type(selector) is BilevelSelector:
             selector = Reconstruction()

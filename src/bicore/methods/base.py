@@ -67,8 +67,8 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
 
     @property
     def needs_model(self) -> bool:
-        """Whether ``select`` needs the current model in its context."""
-        return False
+        """Whether ``select`` needs the current model in its context, in any form."""
+        return self.fits_model
 
     @property
     def takes_sparse(self) -> bool:

@@ -18,8 +18,15 @@ from bicore._version import __version__
 from bicore.data import Dataset
 from bicore.defaults import MEMORIES, METHODS, SIZES
 from bicore.errors import InputError, check_integer, unknown_name
-from bicore.evaluate.comparison import BaseComparison, Comparison, Grid, Stream, StreamComparison
-from bicore.evaluate.findings import Findings, findings_of
+from bicore.evaluate.comparison import (
+    BaseComparison,
+    Comparison,
+    Findings,
+    Grid,
+    Stream,
+    StreamComparison,
+    findings_of,
+)
 from bicore.evaluate.models import Judge, as_judge
 from bicore.evaluate.pools import MOST_POOL, Pools, as_source, make_pools
 from bicore.evaluate.records import Entry, Records, digest, finite

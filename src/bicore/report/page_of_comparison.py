@@ -17,8 +17,7 @@ import numpy as np
 
 from bicore._version import __version__
 from bicore.data import Array
-from bicore.evaluate.comparison import BaseComparison
-from bicore.evaluate.findings import Findings
+from bicore.evaluate.comparison import BaseComparison, Findings
 from bicore.evaluate.records import Entry, Row, finite
 from bicore.report.document import write_document
 from bicore.report.evaluation import compare_recalls
