@@ -24,7 +24,7 @@ from bicore.kernels import cnn, fully_connected
 from bicore.methods import NetworkSelector, Selector, Uniform
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, Stochastic
-from bicore.networks.solvers import NeumannSeries
+from bicore.networks.problem import NeumannSeries
 from bicore.sources import mnist
 
 POOL = 300

@@ -76,8 +76,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "bicore.networks": {
         "networks.observe": "dropout_probabilities Observed",
-        "networks.problem": "FlatModule NetworkProblem Rows",
-        "networks.solvers": "InverseHessian NeumannSeries",
+        "networks.problem": "FlatModule InverseHessian NetworkProblem NeumannSeries Rows",
     },
     "bicore.report": {
         "": "compare",

@@ -13,8 +13,13 @@ from bicore.methods import NetworkSelector
 from bicore.methods.network import CRITERIA, _Fitted
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, QuasiNewton, Stochastic, Training
-from bicore.networks.problem import FlatModule, NetworkProblem, Rows
-from bicore.networks.solvers import InverseHessian, NeumannSeries
+from bicore.networks.problem import (
+    FlatModule,
+    InverseHessian,
+    NetworkProblem,
+    NeumannSeries,
+    Rows,
+)
 from bicore.runtime.context import Context
 from tests.helpers import blobs, line
 

@@ -414,6 +414,8 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "forest": ("RandomForest", {"n_estimators": 100, "n_jobs": 1}),
     "boosting": ("GradientBoosting", {"subsample": 0.5, "max_features": "sqrt"}),
 }
+#: Predictions of a model with some setting.
+Predictor = Callable[[Any], Tensor]
 BOTH_SCALINGS = (FeatureScaling.COLUMNS, FeatureScaling.TOGETHER)
 
 
@@ -480,9 +482,7 @@ class TunedJudge(Judge):
         """The settings to try with some points."""
 
     @abstractmethod
-    def _predictor(
-        self, sample: Sample, x: Tensor, outputs: int, seed: int
-    ) -> Callable[[Any], Tensor]:
+    def _predictor(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Predictor:
         """A function from a setting to the predictions of a model trained on the sample."""
 
 
@@ -539,9 +539,7 @@ class RidgeJudge(TunedJudge):
     def _settings(self, points: Sample) -> Sequence[float]:
         return RIDGES if self.ridge is None else (self.ridge,)
 
-    def _predictor(
-        self, sample: Sample, x: Tensor, outputs: int, seed: int
-    ) -> Callable[[float], Tensor]:
+    def _predictor(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Predictor:
         kernel = self.kernel
         assert kernel is not None
         own, targets = sample.x.double(), targets_of(sample, outputs)
@@ -574,9 +572,7 @@ class NearestJudge(TunedJudge):
         counts = [count for count in NEIGHBOURS if count <= len(points)]
         return list(product(BOTH_SCALINGS, counts))
 
-    def _predictor(
-        self, sample: Sample, x: Tensor, outputs: int, seed: int
-    ) -> Callable[[tuple[FeatureScaling, int]], Tensor]:
+    def _predictor(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Predictor:
         targets = targets_of(sample, outputs)
 
         @cache
@@ -626,9 +622,7 @@ class TableJudge(TunedJudge):
     def _settings(self, points: Sample) -> Sequence[tuple[FeatureScaling, float]]:
         return self.settings
 
-    def _predictor(
-        self, sample: Sample, x: Tensor, outputs: int, seed: int
-    ) -> Callable[[tuple[FeatureScaling, float]], Tensor]:
+    def _predictor(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Predictor:
         def predict(setting: tuple[FeatureScaling, float]) -> Tensor:
             how, number = setting
             scale = fit_scaling(self.rows or sample, how)

@@ -21,21 +21,19 @@ from bicore.errors import InputError, as_option, check_integer, check_number, un
 from bicore.methods.baselines.base import Growth, Job, PlainSelector
 from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import (
+    ConjugateGradients,
     Criterion,
     FlatModule,
+    InverseHessian,
     Loaded,
     NetworkProblem,
     Pool,
-    Rows,
-    Term,
-    no_term,
-)
-from bicore.networks.solvers import (
-    ConjugateGradients,
-    InverseHessian,
     Product,
     QuasiNewton,
+    Rows,
+    Term,
     Training,
+    no_term,
 )
 from bicore.picking import First, lowest, step_rng
 from bicore.runtime.context import Context, Runtime

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from bicore._deprecated import find_moved
 from bicore.networks.observe import observe
-from bicore.networks.solvers import (
+from bicore.networks.problem import (
     ConjugateGradients,
     QuasiNewton,
     Stochastic,
