@@ -424,10 +424,9 @@ class BilevelSelector(Selector, Proxy):
         note = sample.note(len(data))
         warnings.warn(note, LargeDataWarning, stacklevel=5)
         found = chooser._search(part)
-        known = found.provenance
-        notes = (note, *known.notes)
-        provenance = replace(known, rows=len(data), fingerprint=data.fingerprint(), notes=notes)
-        return replace(found, indices=sample.candidates[found.indices], provenance=provenance)
+        notes = (note, *found.provenance.notes)
+        own = {"rows": len(data), "fingerprint": data.fingerprint(), "notes": notes}
+        return replace(found.annotated(own), indices=sample.candidates[found.indices])
 
     def _prepare(self, request: Request) -> Prepared:
         data = request.data

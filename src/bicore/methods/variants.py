@@ -303,10 +303,7 @@ class Clusters(Selector):
     exact: bool = False
 
     name = "clusters"
-
-    @property
-    def ordered(self) -> bool:
-        return False  # each size has its own clusters
+    ordered = False  # each size has its own clusters
 
     def _select(self, request: Request) -> Coreset:
         data = request.data

@@ -36,20 +36,14 @@ DISTANCE_SHARE_SINGLE = 1e-3
 class Space(ABC):
     """Inner products between points, for the argument ``over`` of a rule."""
 
+    #: Whether inner products need labels, or the current model.
+    needs_labels: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = False
+
     @property
     @abstractmethod
     def name(self) -> str:
         """Name of the space, for the name of a selector."""
-
-    @property
-    def needs_labels(self) -> bool:
-        """Whether inner products need labels."""
-        return False
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether inner products need the current model."""
-        return False
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         """Return the inner products of a job's rows."""
