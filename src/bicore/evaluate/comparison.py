@@ -435,7 +435,7 @@ def _note(
         return ""
     reference = "majority class" if run.pools.classification else "mean of the targets"
     return (
-        f"the {judge.title(run.pools.classification)} judge does worse on all the data "
-        f"({main.title} {trained.mean:.4f}) than the {reference} ({plain.mean:.4f}); its scores "
-        "mean little here"
+        f"the {judge.title(run.pools.classification)} model trained on all data "
+        f"({main.title} {trained.mean:.4f}) is worse than the {reference} ({plain.mean:.4f}); its "
+        "scores mean little here"
     )
