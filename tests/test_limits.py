@@ -371,8 +371,8 @@ class Held(torch.overrides.TorchFunctionMode):
 @pytest.mark.parametrize("dtype", few(["float64", "float32"]))
 @pytest.mark.parametrize(
     ("kernel", "rows", "columns", "size"),
-    [("rbf", 1500, 4, 5), ("linear", 4000, 40, 20)],
-    ids=["a shortlist longer than the set", "features"],
+    [("rbf", 1500, 4, 5), ("linear", 4000, 40, 20), ("linear", 4000, 10, 60)],
+    ids=["a shortlist longer than the set", "features", "fewer features than points"],
 )
 def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtype):
     rng = np.random.default_rng(0)

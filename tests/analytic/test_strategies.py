@@ -5,17 +5,19 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 
 from bicore import Dataset, InputError, Runtime
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Demand, Quantity, Turn
-from bicore.bilevel.engines import choose
+from bicore.bilevel.engines import choose, ridge
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.pool import Removals
 from bicore.bilevel.rules import RULES
-from bicore.bilevel.strategies import exact, refining
+from bicore.bilevel.strategies import exact, in_features, refining
 from bicore.bilevel.strategies.base import restrict_problem
 from bicore.bilevel.strategies.exact import Chosen, Pool
+from bicore.bilevel.strategies.in_features import FeatureSet, fit_set
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
 from bicore.kernels import RBF
@@ -139,6 +141,114 @@ def test_many_swaps_by_rank_one_terms_are_what_a_fit_has(kernel, separate):
     assert pool.objective == pytest.approx(before[1], rel=1e-9)
     pool.residual[:5] *= 1 + 1e-3
     assert pool.drift == pytest.approx(1e-3, rel=1e-3)
+
+
+def selected(strategy, given, size, **options):
+    chooser = greedy_selector(kernel="linear", inner_reg=RHO, strategy=strategy)
+    return chooser.select(given, size, **options)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_set_in_features_is_the_set_by_columns(separate):
+    given = data()
+    problem = problem_of(given, data(15, seed=3) if separate else None, "linear")
+    points, every = [1, 5, 8, 13, 20, 2], _long(range(24))
+    rest = [k for k in range(24) if k not in points]
+    columns, features = Chosen(problem, points), fit_set(problem, points)
+    assert isinstance(features, FeatureSet)
+    assert features.objective == pytest.approx(columns.objective, rel=1e-10)
+    np.testing.assert_allclose(features.removals().costs, columns.removals().costs, rtol=1e-8)
+    for one, other in zip(features.others(every), columns.others(every), strict=True):
+        np.testing.assert_allclose(one[rest], other[rest], atol=1e-10)
+    ranks = list(range(24))
+    one, other = features.pool(_long(rest)), columns.pool(_long(rest))
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        swap = other.best_swap(ranks, 1, {(5, 7), (8, 9)})
+        found = one.best_swap(ranks, 1, {(5, 7), (8, 9)})
+        assert (found.place, found.row) == (swap.place, swap.row)
+        assert found.gain == pytest.approx(swap.gain, rel=1e-7)
+        place, row = int(rng.integers(6)), int(rng.integers(6, 24))
+        for pool in (one, other):
+            pool.swap(place, row)
+        assert one.points == other.points
+        assert one.objective == pytest.approx(other.objective, rel=1e-9)
+        fresh = Chosen(problem, one.points[:6])
+        np.testing.assert_allclose(one.removals().costs, fresh.removals().costs, rtol=1e-7)
+    assert one.drift < 1e-9
+    for _ in range(3):
+        for pool in (one, other):
+            pool.remove_cheapest(ranks, 1)
+        assert one.points[: one.size] == other.points[: other.size]
+        assert one.objective == pytest.approx(other.objective, rel=1e-9)
+    one.rows.state.both *= 1 + 1e-3
+    assert one.drift > 1e-5
+
+
+@pytest.mark.parametrize("strategy", ["exchange", "elimination"])
+def test_picks_in_features_are_those_by_columns(strategy, monkeypatch):
+    """With weights, an outer set, points that stay, and every row twice."""
+    x, y = digits()
+    x = x[:, 10:40]
+    weights = np.random.default_rng(0).uniform(0.5, 2, size=150)
+    twice = [np.concatenate([part, part]) for part in (x[:150], y[:150], weights)]
+    given, outer = Dataset(*twice), Dataset(x[150:400], y[150:400])
+    cases = ({}, {"outer": outer}, {"initial": [3, 7, 40]})
+    found = [selected(strategy, given, 40, **options) for options in cases]
+    monkeypatch.setattr(in_features, "FeatureSet", Chosen)
+    monkeypatch.setattr(in_features, "FeatureTerms", exact.SharedTerms)
+    for coreset, options in zip(found, cases, strict=True):
+        other = selected(strategy, given, 40, **options)
+        assert coreset.indices.tolist() == other.indices.tolist()
+        np.testing.assert_allclose(coreset.objectives, other.objectives, rtol=1e-9)
+        assert coreset.details.get("exchanges") == other.details.get("exchanges")
+        assert coreset.details.get("exchanges", 1) > 0
+
+
+def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatch):
+    given = digits_of(300)
+    known = selected("exchange", given, 80)
+    monkeypatch.setattr(in_features, "SCORED", 4)
+    monkeypatch.setattr(in_features, "PAIRS", 1)
+    monkeypatch.setattr(exact, "BLOCK", 80 * 7)
+    monkeypatch.setattr(refining, "SHORTLIST", 16)
+    found = selected("exchange", given, 80)
+    assert found.details["exchanges"] > 5
+    assert found.objective == pytest.approx(known.objective, rel=0.02)
+    problem = problem_of(given, kernel="linear")
+    free = ~torch.from_numpy(np.isin(np.arange(300), found.indices))
+    promises = Chosen(problem, found.indices.tolist()).promises(free)
+    assert promises.max() <= 1e-6 * found.objective * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("rule", ["gain", "gradient"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_points_taken_by_one_pass_over_features_are_those_taken_one_by_one(
+    rule, separate, monkeypatch
+):
+    """Every row twice, so that the shortlist cuts through equal scores, and few best scores."""
+    parts = [np.concatenate([part, part]) for part in digits()]
+    given = Dataset(*(part[:700] for part in parts))
+    outer = Dataset(*(part[700:900] for part in parts)) if separate else None
+    chooser = greedy_selector(kernel="linear", inner_reg=RHO, rule=rule)
+    known = chooser.select(given, 60, outer=outer)
+    counts = []
+    plain = RidgeEngine._take_ahead
+
+    def counted(self, *given):
+        objectives = plain(self, *given)
+        counts.append(len(objectives))
+        return objectives
+
+    monkeypatch.setattr(RidgeEngine, "_take_ahead", counted)
+    monkeypatch.setattr(ridge, "LONG_READ", 0)
+    for ahead in (256, 20):
+        monkeypatch.setattr(ridge, "AHEAD", ahead)
+        counts.clear()
+        found = chooser.select(given, 60, outer=outer)
+        assert found.indices.tolist() == known.indices.tolist()
+        np.testing.assert_allclose(found.objectives, known.objectives, rtol=1e-9)
+        assert max(counts) > 1
 
 
 @pytest.mark.parametrize("separate", [False, True])

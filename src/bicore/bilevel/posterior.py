@@ -13,7 +13,7 @@ K'_TT + ρ diag(w)⁻¹, L = F⁻¹ K'[T, :], M = F⁻¹ (K'DK')[T, :] and B = L
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -78,6 +78,14 @@ class Downdate(NamedTuple):
             for row, change in zip(self.rows, changes, strict=True):
                 energy.addcmul_(row, change)
             energy.clamp_min_(0)  # only rounding could take it below zero
+
+    def one_by_one(self) -> Iterator[Downdate]:
+        """Yield the steps of the points in turn."""
+        images = self.images - self.spread.tril(-1) @ self.rows
+        for k in range(len(self.rows)):
+            one = slice(k, k + 1)
+            outer = None if self.outer is None else self.outer[one]
+            yield Downdate(self.rows[one], outer, images[one], self.spread[one, one])
 
     def gain(self, head: Tensor, pulled: Tensor) -> Tensor:
         """Return the decrease of the objective."""
@@ -257,7 +265,7 @@ class FeaturePosterior(OuterPosterior):
         self.outer = outer
         self.covariance = torch.eye(train.shape[1], dtype=torch.float64, device=train.device)
         self.moment = weighted_gram(outer, weights)
-        self._directions = self.covariance
+        self._directions = self._halves = self.covariance
 
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
         directions = self.train[index].double() @ self.covariance
@@ -273,9 +281,19 @@ class FeaturePosterior(OuterPosterior):
             (outer,) = _products(self.outer, directions)
         return Columns(train, outer, images)
 
+    def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.train[index].double()
+        directions = rows @ self.covariance
+        return directions @ rows.T, directions @ self.moment @ directions.T
+
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
-        half = solve_lower(lower, self._directions)
-        self.covariance.addmm_(half.T, half, alpha=-1)
+        self._halves = solve_lower(lower, self._directions)
+        self.covariance.addmm_(self._halves.T, self._halves, alpha=-1)
+
+    def keep(self, count: int) -> None:
+        """Let all but the first of the points that joined last leave again."""
+        gone = self._halves[count:]
+        self.covariance.addmm_(gone.T, gone)
 
 
 def _products(rows: Tensor, *directions: Tensor) -> list[Tensor]:

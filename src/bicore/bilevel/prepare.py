@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.aims import Aims
-from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
+from bicore.bilevel.contract import UNREAD, Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
@@ -36,7 +36,7 @@ from bicore.data import (
 from bicore.errors import InputError
 from bicore.kernels.base import Intercept, Kernel
 from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
-from bicore.kernels.operators import SomeRows
+from bicore.kernels.operators import BLOCK_BYTES, SomeRows
 from bicore.kernels.scaling import check_scale
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
@@ -51,6 +51,8 @@ REFERENCE_POINTS = 2000
 MEASURING_ROWS = 10_000
 #: Bytes of a float64 number, in which refining computes whatever the matrix is stored in.
 DOUBLE = 8
+#: Arrays of a block of pairs, or of points looked for together, that exist at a time.
+TABLES_OF_BLOCK = 8
 #: The columns of a shortlist are held with their weighted copies; K and KᵀDK of the chosen and the
 #: listed are each put together from parts.
 COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 4
@@ -138,6 +140,8 @@ class EngineMemory:
     reference: bool = False
     #: Whether a kernel with features needs no such matrix at all.
     lean: bool = False
+    #: Whether refining needs none either for more points than the kernel has features.
+    in_features: bool = False
     #: What a strategy needs in addition.
     refining: Effort = field(default_factory=Effort)
 
@@ -353,7 +357,17 @@ def _reserve(
     listed = rows * COPIES_OF_LISTED * work.listed * DOUBLE
     pool = SQUARES_OF_POOL * (memory.capacity + work.listed) ** 2 * DOUBLE if work.listed else 0
     whole = factor + vectors + squares + rows * work.held * DOUBLE + pool
-    return Reserve(whole + listed, vectors if memory.lean else whole, norms=work.held > 0)
+    found = Reserve(whole + listed, vectors if memory.lean else whole, norms=work.held > 0)
+    if not memory.in_features:
+        return found
+    # A pool of features and the gains of its pairs, and points looked for together.
+    numbers = COPIES_OF_LISTED * (memory.capacity + 2 * work.listed) * memory.capacity
+    numbers += TABLES_OF_BLOCK * UNREAD * rows
+    narrow = vectors + numbers * DOUBLE
+    narrow += min(BLOCK_BYTES, TABLES_OF_BLOCK * rows * memory.capacity * DOUBLE)
+    if proxy.inner_reg.automatic:
+        narrow += rows * SUBSET_SIZE * runtime.itemsize
+    return replace(found, beside_narrow=narrow, points=memory.capacity)
 
 
 def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:

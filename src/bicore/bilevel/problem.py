@@ -22,9 +22,10 @@ from torch import Tensor
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError, check_number
-from bicore.kernels.operators import KernelOperator
+from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, slices
 from bicore.losses import Loss
 from bicore.numerics.linear_algebra import weighted_gram
+from bicore.runtime.threads import wide
 
 #: KᵀDK is formed for at least one point of this many, for an outer set of its own and for one that
 #: is the training set: then a step reads half of K only.
@@ -222,6 +223,25 @@ class Problem:
     def outer_gradient(self, predictions: Tensor) -> Tensor:
         """R at these predictions."""
         return self.weighed(self.outer_slopes(predictions))
+
+
+def summarise_outer(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Return few rows of features and targets whose squared error is G for every linear model.
+
+    They are the triangular factor of the outer set's features and targets side by side, each row
+    times the root of its weight, and have weight 1. Nothing is lost to squaring.
+    """
+    features = problem.cross.feature_rows
+    assert features is not None
+    rows, width = features[0], features[0].shape[1]
+    factor = rows.new_empty(0, width + problem.outer_targets.shape[1], dtype=torch.float64)
+    height = max(len(factor.T), BLOCK_BYTES // (8 * len(factor.T)))
+    for part in slices(len(rows), height):
+        block = torch.cat([rows[part].double(), problem.outer_targets[part].double()], 1)
+        block *= problem.outer_weights[part, None].double().sqrt()
+        with wide(block.numel() * width):
+            factor = torch.linalg.qr(torch.cat([factor, block]), mode="r").R
+    return factor[:, :width], factor[:, width:]
 
 
 def finite_objective(value: float) -> float:

@@ -54,6 +54,9 @@ class Reserve:
     beside_features: int
     #: Whether norms of the columns will be asked for, of a stored matrix or through features.
     norms: bool = False
+    #: The same in addition to fewer features than ``points``.
+    beside_narrow: int = 0
+    points: int = 0
 
 
 class Held(StrEnum):
@@ -104,7 +107,9 @@ def plan_operators(
         # Norms make two products, and float64 copies of either side.
         norms = 8 * (2 if runtime.itemsize == 8 else 4) if reserve.norms else 0
         bytes_each = runtime.itemsize + norms
-        needed = (n + rows) * width * bytes_each + reserve.beside_features
+        narrow = width < reserve.points
+        beside = reserve.beside_narrow if narrow else reserve.beside_features
+        needed = (n + rows) * width * bytes_each + beside
         if needed <= limit:
             return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)

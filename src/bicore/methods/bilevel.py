@@ -663,6 +663,7 @@ class BilevelSelector(Selector, Proxy):
             factors=1 if binary else 2,
             reference=self.rule.compares,
             lean=rank_one_only,
+            in_features=self.closed_form and binary and self.strategy.exact,
             refining=self.strategy.effort(capacity, points, points),
         )
 

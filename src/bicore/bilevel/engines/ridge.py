@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from bicore.bilevel.contract import Demand, DeviceChooser, ListedEngine, Quantit
 from bicore.bilevel.pool import PoolState, add_outer, copy_rows
 from bicore.bilevel.posterior import (
     Downdate,
+    FeaturePosterior,
     Foresight,
     MomentPosterior,
     Posterior,
@@ -40,6 +42,9 @@ from bicore.picking import ranks_of
 
 #: Entries of the kernel matrices up to which the dense form is used.
 LARGEST = 512 * 512
+#: Numbers of features from which a step sets the time by reading them: several points are then
+#: looked for together, among this many of the best scores.
+LONG_READ, AHEAD = 1 << 22, 256
 
 
 class SquaredErrorEngine(ListedEngine):
@@ -251,6 +256,11 @@ class RidgeEngine(SquaredErrorEngine):
 
     def advance(self, index: Tensor) -> None:
         """Take the points whose numbers the tensor holds; :meth:`read_back` tells the host."""
+        lower, step = self._join(index)
+        self._update(index, lower, step)
+
+    def _join(self, index: Tensor) -> tuple[Tensor, Downdate]:
+        """Let points join the posterior: the factor of their K' + ρI, and the step."""
         columns = self.posterior.columns(index)
         if len(index) == 1:
             lower = (self.variance[index] + self.rho).sqrt()[:, None]
@@ -259,7 +269,10 @@ class RidgeEngine(SquaredErrorEngine):
             own = (own + own.T) / 2
             own.diagonal().add_(self.rho)
             lower = cholesky_factor(own)
-        step = self.posterior.join(columns, lower)
+        return lower, self.posterior.join(columns, lower)
+
+    def _update(self, index: Tensor, lower: Tensor, step: Downdate) -> None:
+        """Bring everything but the posterior up to date with points that joined it."""
         head = solve_lower(lower, self.residual[index])
         pulled = solve_lower(lower, self.pull[index])
         step.update_residuals(self.residual, self.pull, head, pulled)
@@ -311,6 +324,8 @@ class RidgeEngine(SquaredErrorEngine):
 
     def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
         """Take the best open points; a GPU is read every few points, not after each."""
+        if self._reads_long(rule, turn) and (objectives := self._take_ahead(rule, turn)):
+            return objectives
         if not (self.on_device and turn.alone):
             return super().take_best(rule, turn)
         if self._chooser is None or not self._chooser.serves(turn):
@@ -321,6 +336,41 @@ class RidgeEngine(SquaredErrorEngine):
         objectives = self.read_back()
         self._chooser.check(self.chosen[before:])
         return objectives
+
+    def _reads_long(self, rule: Scoring, turn: Turn) -> bool:
+        """Whether reading features sets the time, and several points may be taken."""
+        if not isinstance(self.posterior, FeaturePosterior) or self.on_device:
+            return False
+        several = turn.alone and turn.steps_unread(len(self.chosen)) > 1
+        exact = rule.quantity in (Quantity.GAIN, Quantity.GRADIENT)
+        return several and exact and self.posterior.train.numel() >= LONG_READ
+
+    def _take_ahead(self, rule: Scoring, turn: Turn) -> list[float]:
+        """Take several points by one pass over the features; none if the first guess is wrong.
+
+        The guess is what greedy selection takes among the best scores. Each point of it is taken
+        if it is the best of all at its turn.
+        """
+        assert isinstance(self.posterior, FeaturePosterior)
+        scores = self.scores(rule).numpy()
+        places = np.flatnonzero(turn.open)
+        count = min(turn.steps_unread(len(self.chosen)), len(places) - 1)
+        if count <= 1:
+            return []
+        most = min(AHEAD, len(places))
+        shortlist = places[np.argpartition(scores[places], most - 1)[:most]]
+        points = self.pick_from(shortlist, rule, replace(turn, count=count))
+        index = torch.tensor(points)
+        lower, step = self._join(index)
+        now = replace(turn, open=turn.open.copy())
+        for taken, (k, one) in enumerate(zip(points, step.one_by_one(), strict=True)):
+            if self.best(rule, now) != [k]:
+                self.posterior.keep(taken)
+                break
+            last = slice(taken, taken + 1)
+            self._update(index[last], lower[last, last], one)
+            now.open[k] = False
+        return self.read_back()
 
     def pick_from(self, shortlist: Array, rule: Scoring, turn: Turn) -> list[int]:
         """Return the points that greedy selection takes if only the shortlist may be taken.

@@ -15,7 +15,7 @@ from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable
 from bicore.bilevel.greedy import Outcome, Plan, Run, not_refined
 from bicore.bilevel.posterior import PASSES_A_POINT
-from bicore.bilevel.problem import Problem
+from bicore.bilevel.problem import Problem, summarise_outer
 from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
@@ -247,6 +247,10 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
     cross: KernelOperator
     if own is not None and other is not None:
         columns = own[1][index].double()
+        if problem.inner_loss.quadratic and problem.outer_loss.quadratic:
+            problem = _with_few_outer_rows(problem)
+            assert problem.cross.feature_rows is not None
+            other = problem.cross.feature_rows
         train, cross = Features(columns, columns), Features(other[0].double(), columns)
     else:
         outer = problem.cross.columns(index).double()
@@ -259,6 +263,21 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
         inner_targets=problem.inner_targets[index].double(),
         outer_targets=problem.outer_targets.double(),
         outer_weights=problem.outer_weights.double(),
+    )
+
+
+def _with_few_outer_rows(problem: Problem) -> Problem:
+    """Return the same problem with as few rows of the outer set as have the same objective."""
+    assert problem.cross.feature_rows is not None
+    rows, cols = problem.cross.feature_rows
+    if len(rows) <= rows.shape[1] + problem.outputs:
+        return problem
+    few, aims = summarise_outer(problem)
+    return replace(
+        problem,
+        cross=Features(few, cols),
+        outer_targets=aims,
+        outer_weights=aims.new_ones(len(aims)),
     )
 
 

@@ -2,7 +2,8 @@
 
 A pass over all pairs of a chosen and another point costs one product of K with m columns, no more
 than choosing the m points did; after a swap only the column of the point that joined is new.
-:mod:`bicore.bilevel.pool` has the formulas and the steps among a few points.
+:mod:`bicore.bilevel.pool` has the formulas and the steps among a few points. Sets with more points
+than the kernel has features are in :mod:`bicore.bilevel.strategies.in_features`.
 
 Exchanges subtract numbers that are larger than the result by up to the condition of K_SS + ρI.
 Rounding of one matrix plays no part in that as long as everything comes from the same one, so the
@@ -13,17 +14,18 @@ every product stays in its own precision: float64 would take twice as long.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from bicore.bilevel.pool import Others, PoolState, Removals, copy_rows, plain, where
 from bicore.bilevel.problem import Problem
-from bicore.kernels.operators import Features, KernelOperator, SomeRows
+from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, slices
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
     height,
@@ -141,8 +143,59 @@ class SharedTerms:
         return some @ self.moment @ some.T
 
 
-class Chosen:
+class ExchangeSet(ABC):
     """A set of points with weight 1, its fit, and the effect of exchanging each of them."""
+
+    points: list[int]
+    objective: float
+    #: How far steps may take the coefficients from a fit, see :func:`allowed_drift`.
+    allowed: float
+
+    @abstractmethod
+    def moved_to(self, points: Sequence[int]) -> Self:
+        """The fit of other points in the same places; this set must not be used again."""
+
+    @abstractmethod
+    def removals(self) -> Removals:
+        """The effect of removing each of the points."""
+
+    @abstractmethod
+    def others(self, rows: Tensor | slice) -> Others:
+        """The tables of some points that are not chosen."""
+
+    @abstractmethod
+    def pool(self, shortlist: Tensor | None = None) -> ExchangePool:
+        """The set, and a shortlist of others that may take the places of its points."""
+
+    def promises(
+        self,
+        open_points: Tensor,
+        fixed: int = 0,
+        barred: Collection[tuple[int, int]] = (),
+        some: Tensor | None = None,
+    ) -> Tensor:
+        """By how much the best exchange for each point, or for ``some``, lowers the objective.
+
+        It is a pass over their pairs with the chosen. The first ``fixed`` places stay, and pairs of
+        a leaving and a joining point that are ``barred`` do not count.
+        """
+        best = torch.full_like(open_points, -torch.inf, dtype=torch.float64)
+        if fixed >= len(self.points):
+            return best
+        removals = self.removals()
+        height = max(1, BLOCK // len(self.points))
+        for part in slices(len(best), height) if some is None else parts(some, height):
+            best[part] = torch.as_tensor(removals.swap_gains(self.others(part)))[:, fixed:].amax(1)
+        for joins in {joins for _, joins in barred}:  # few, and computed once more
+            gains = removals.swap_gains(self.others(slice(joins, joins + 1)))[0]
+            staying = {leaves for leaves, other in barred if other == joins}
+            places = [k for k in range(fixed, len(self.points)) if self.points[k] not in staying]
+            best[joins] = float(gains[places].max()) if places else -math.inf
+        return best.masked_fill(~open_points, -torch.inf)
+
+
+class Chosen(ExchangeSet):
+    """A set of points by the columns of the kernel matrix."""
 
     def __init__(
         self,
@@ -170,8 +223,7 @@ class Chosen:
         self.sandwich = summed_over_rows(functions, functions, weights)
         self.pulled = summed_over_rows(functions, self.residual, weights)
         self.objective = float(weights @ self.residual.square().sum(1))
-        missing = torch.linalg.vector_norm(shifted @ self.alpha - self.targets)
-        self.allowed = max(DRIFT, WORSE * _share(float(missing), self.targets))
+        self.allowed = allowed_drift(misfit(shifted @ self.alpha - self.targets, self.targets))
 
     def moved_to(self, points: Sequence[int]) -> Chosen:
         """The fit of other points in the same places. Columns and products of those that stayed
@@ -222,37 +274,19 @@ class Chosen:
         tables = (residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
         return Others(*map(plain, tables))
 
-    def promises(
-        self,
-        open_points: Tensor,
-        fixed: int = 0,
-        barred: Collection[tuple[int, int]] = (),
-        some: Tensor | None = None,
-    ) -> Tensor:
-        """By how much the best exchange for each point, or for ``some``, lowers the objective.
-
-        It is a pass over their pairs with the chosen. The first ``fixed`` places stay, and pairs of
-        a leaving and a joining point that are ``barred`` do not count.
-        """
-        best = self.terms.weights.new_full((len(open_points),), -torch.inf)
-        if fixed >= len(self.points):
-            return best
-        removals = self.removals()
-        rows = torch.arange(len(best), device=best.device) if some is None else some
-        for part in torch.split(rows, max(1, BLOCK // len(self.points))):
-            others = self.others(part if some is not None else slice(part[0], part[-1] + 1))
-            best[part] = torch.as_tensor(removals.swap_gains(others))[:, fixed:].amax(1)
-        for joins in {joins for _, joins in barred}:  # few, and computed once more
-            gains = removals.swap_gains(self.others(slice(joins, joins + 1)))[0]
-            staying = {leaves for leaves, other in barred if other == joins}
-            places = [k for k in range(fixed, len(self.points)) if self.points[k] not in staying]
-            best[joins] = float(gains[places].max()) if places else -math.inf
-        return best.masked_fill(~open_points, -torch.inf)
+    def pool(self, shortlist: Tensor | None = None) -> Pool:
+        return Pool(self, shortlist)
 
 
-def _share(missing: float, targets: Any) -> float:
+def misfit(missing: Any, targets: Any) -> float:
+    """The size of what is missing relative to the targets."""
     scale = math.sqrt(float((targets * targets).sum()))
-    return missing / scale if scale > 0 else 0.0
+    return math.sqrt(float((missing * missing).sum())) / scale if scale > 0 else 0.0
+
+
+def allowed_drift(share: float) -> float:
+    """How far steps may take the coefficients, where the fit itself misses this share."""
+    return max(DRIFT, WORSE * share)
 
 
 @dataclass(frozen=True)
@@ -264,8 +298,81 @@ class Swap:
     gain: float
 
 
-class Pool(PoolState):
-    """A fitted set of points and a shortlist of others that may take their places."""
+class ExchangePool(ABC):
+    """A fitted set of points and a shortlist of others that may take their places.
+
+    The first ``size`` of ``points`` are the set.
+    """
+
+    points: list[int]
+    size: int
+    objective: float
+    #: Terms that no exchange changes.
+    terms: Any
+    #: How large ``drift`` may become before the set must be fitted again.
+    allowed: float
+
+    @property
+    @abstractmethod
+    def drift(self) -> float:
+        """How far the coefficients are from the fit of the points, relative to their targets."""
+
+    @abstractmethod
+    def removals(self) -> Removals:
+        """The effect of removing each chosen point."""
+
+    @abstractmethod
+    def swap(self, place: int, row: int) -> None:
+        """Exchange a chosen point and another one; doing it again undoes it."""
+
+    @abstractmethod
+    def remove(self, place: int) -> None:
+        """Let the point at this place leave; the last chosen one takes its place."""
+
+    @abstractmethod
+    def score(self, fixed: int, barred: Collection[tuple[int, int]]) -> tuple[Any, Any]:
+        """Compute the gains of pairs of another row and a place, and the others' rows.
+
+        The best pair and its equals are among them.
+        """
+
+    def exclude(self, gains: Any, rows: Any, fixed: int, barred: Collection[Any]) -> None:
+        """Let pairs that are not allowed have no gain."""
+        gains[:, :fixed] = -torch.inf
+        places = {self.points[row]: k for k, row in enumerate(rows)} if barred else {}
+        for leaves, joins in barred:
+            if joins in places and leaves in self.points[: self.size]:
+                gains[places[joins], self.points.index(leaves)] = -torch.inf
+
+    def best_swap(self, ranks: Any, fixed: int, barred: Collection[tuple[int, int]] = ()) -> Swap:
+        """The best exchange with the shortlist; the first ``fixed`` places stay, and pairs of a
+        leaving and a joining point that are ``barred`` do not count.
+
+        Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
+        leaving point has the highest.
+        """
+        gains, others = self.score(fixed, barred)
+        found, places = where(gains >= gains.max() - TIE * self.objective)
+        pairs = zip(found.tolist(), places.tolist(), strict=True)
+        one, place = min(
+            pairs,
+            key=lambda pair: (ranks[self.points[others[pair[0]]]], -ranks[self.points[pair[1]]]),
+        )
+        return Swap(place, int(others[one]), float(gains[one, place]))
+
+    def remove_cheapest(self, ranks: list[int], fixed: int = 0) -> None:
+        """Remove the point that costs least to lose; of equal ones that of the highest rank. The
+        first ``fixed`` stay."""
+        costs = self.removals().costs
+        costs[:fixed] = torch.inf
+        (tied,) = where(costs <= costs.min() + TIE * self.objective)
+        place = max(tied.tolist(), key=lambda one: ranks[self.points[one]])
+        self.objective += float(costs[place])
+        self.remove(place)
+
+
+class Pool(PoolState, ExchangePool):
+    """The pool of a set that is held by columns of the kernel matrix."""
 
     def __init__(self, chosen: Chosen, shortlist: Tensor | None = None) -> None:
         self.terms = chosen.terms
@@ -301,32 +408,17 @@ class Pool(PoolState):
 
     @property
     def drift(self) -> float:
-        """How far α is from the fit of the points, relative to their targets."""
         alpha = self.residual[: self.size]
         targets = self._targets[self.points[: self.size]]
-        missing = self.kernel[: self.size, : self.size] @ alpha + self.rho * alpha - targets
-        return _share(math.sqrt(float((missing * missing).sum())), targets)
-
-    def best_swap(self, ranks: Any, fixed: int, barred: Collection[tuple[int, int]] = ()) -> Swap:
-        """The best exchange with the shortlist; the first ``fixed`` places stay, and pairs of a
-        leaving and a joining point that are ``barred`` do not count.
-
-        Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
-        leaving point has the highest.
-        """
-        size = self.size
-        gains = self.removals().swap_gains(self.others())
-        gains[:, :fixed] = -torch.inf
-        for leaves, joins in barred:
-            if leaves in self.points[:size] and joins in self.points[size:]:
-                gains[self.points.index(joins) - size, self.points.index(leaves)] = -torch.inf
-        rows, places = where(gains >= gains.max() - TIE * self.objective)
-        pairs = zip(rows.tolist(), places.tolist(), strict=True)
-        row, place = min(
-            pairs,
-            key=lambda pair: (ranks[self.points[size + pair[0]]], -ranks[self.points[pair[1]]]),
+        return misfit(
+            self.kernel[: self.size, : self.size] @ alpha + self.rho * alpha - targets, targets
         )
-        return Swap(place, size + row, float(gains[row, place]))
+
+    def score(self, fixed: int, barred: Collection[tuple[int, int]]) -> tuple[Any, Any]:
+        rows = range(self.size, len(self.points))
+        gains = self.removals().swap_gains(self.others())
+        self.exclude(gains, rows, fixed, barred)
+        return gains, rows
 
     def swap(self, place: int, row: int) -> None:
         super().swap(place, row)
@@ -349,13 +441,3 @@ class Pool(PoolState):
                 missing *= missing
                 total += float(missing.sum(0) @ weights[some])
         return total
-
-    def remove_cheapest(self, ranks: list[int], fixed: int = 0) -> None:
-        """Remove the point that costs least to lose; of equal ones that of the highest rank. The
-        first ``fixed`` stay."""
-        costs = self.removals().costs
-        costs[:fixed] = torch.inf
-        (tied,) = where(costs <= costs.min() + TIE * self.objective)
-        place = max(tied.tolist(), key=lambda one: ranks[self.points[one]])
-        self.objective += float(costs[place])
-        self.remove(place)

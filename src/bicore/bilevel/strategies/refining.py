@@ -12,7 +12,8 @@ from bicore._deprecated import renamed_fields
 from bicore.bilevel.contract import Effort, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, not_refined
 from bicore.bilevel.strategies.base import Assembly, Refining
-from bicore.bilevel.strategies.exact import Chosen, Pool
+from bicore.bilevel.strategies.exact import ExchangePool
+from bicore.bilevel.strategies.in_features import fit_set
 from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, capped, steepest
 from bicore.picking import TIE
@@ -180,13 +181,13 @@ class Elimination(Shrinking):
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         assembly.details["eliminated"] = max(0, len(points) - assembly.size)
-        pool = Pool(Chosen(assembly.problem, points))
+        pool = fit_set(assembly.problem, points).pool()
         ranks = assembly.ranks
         while pool.size > assembly.size:
             checkpoint()
             pool.remove_cheapest(ranks, assembly.fixed)
             if not pool.drift <= pool.allowed:  # rounding has added up
-                pool = Pool(Chosen(assembly.problem, pool.points[: pool.size], pool.terms))
+                pool = fit_set(assembly.problem, pool.points[: pool.size], pool.terms).pool()
         return pool.points[: pool.size], Outcome()
 
 
@@ -248,7 +249,7 @@ class Simplex(Shrinking):
     def _objective(assembly: Assembly, points: list[int]) -> float:
         """Compute G of these points with weight 1; in float64 where it has a closed form."""
         if assembly.demand.closed_form:
-            return Chosen(assembly.problem, points).objective
+            return fit_set(assembly.problem, points).objective
         return assembly.reweighable(points).objective
 
 
@@ -362,7 +363,7 @@ class _Exchanges:
         self.passes = math.inf if settings.sweeps is None else settings.sweeps
         self.ranks = assembly.ranks
         self.free = assembly.open
-        self.chosen = Chosen(assembly.problem, points)
+        self.chosen = fit_set(assembly.problem, points)
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
         #: Swaps of the set as it stands, by their points, that were no gain.
@@ -377,7 +378,7 @@ class _Exchanges:
             promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred, some)
             made = False
             if bool(promises.max() > self.tolerance * self.objective):
-                made = self._exhaust(Pool(self.chosen, self._best(promises, self._width)))
+                made = self._exhaust(self.chosen.pool(self._best(promises, self._width)))
             if len(self.barred) == BROKEN_PROMISES or not (made or some is not None):
                 break
             if not made:
@@ -404,7 +405,7 @@ class _Exchanges:
         lowest = sorted(equal.tolist(), key=lambda k: self.ranks[k])[: count - int(better.sum())]
         return torch.cat([better.nonzero()[:, 0], equal.new_tensor(lowest)])
 
-    def _exhaust(self, pool: Pool) -> bool:
+    def _exhaust(self, pool: ExchangePool) -> bool:
         """The best swaps of a pool, until none is left or they came to no good; whether anything
         is known that was not."""
         before = self.swaps, len(self.barred)
