@@ -27,6 +27,7 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import directions
 from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
+from bicore.types import Labels, Numbers
 
 #: Of a larger set a sample is used, with at least this many points for each point to select.
 LARGE, PER_POINT = 5000, 4
@@ -41,9 +42,9 @@ LEAST_DOUBT = 1e-3
 
 @renamed_keywords()
 def query(
-    x_labelled: Any,
-    y_labelled: Any,
-    x_pool: Any,
+    x_labelled: Numbers,
+    y_labelled: Labels,
+    x_pool: Numbers,
     batch_size: int,
     *,
     pseudo_labels: Any = None,
@@ -77,9 +78,9 @@ def query(
 
 @renamed_keywords()
 def query_by_variance(
-    x_labelled: Any,
-    y_labelled: Any,
-    x_pool: Any,
+    x_labelled: Numbers,
+    y_labelled: Labels,
+    x_pool: Numbers,
     batch_size: int,
     *,
     classes: Sequence[Any] | None = None,

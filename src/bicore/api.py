@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
 
 from bicore import frames
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
@@ -33,12 +33,15 @@ from bicore.methods.large import Estimate, estimate_selection, make_feasible
 from bicore.methods.quality_curve import select_smallest
 from bicore.methods.registry import build_selector, parameters_of
 from bicore.networks.loading import is_torch_data
+from bicore.networks.observe import Observed
 from bicore.params import is_same
 from bicore.picking import Relative, as_size
 from bicore.runtime.context import Runtime
+from bicore.types import Labels, Numbers, Outer, Path, Rows, Weights
 
 if TYPE_CHECKING:
     from bicore.methods.passes import RowsInParts
+    from bicore.shards.executors import Executor
 
 #: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
 #: for requests that only a bilevel problem can meet.
@@ -64,17 +67,17 @@ OLD = SELECTOR | {
 
 @renamed_keywords(VALUES, **OLD)
 def select(
-    x: Any,
-    y: Any = None,
+    x: Rows | Dataset,
+    y: Labels | None = None,
     size: int | float | str = 100,
     *,
-    sample_weight: Any = None,
-    outer: tuple[Any, ...] | Dataset | None = None,
+    sample_weight: Weights | None = None,
+    outer: Outer | Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
     random_state: int | np.random.Generator | None = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
-    model: Any = None,
+    model: str | torch.nn.Module | Observed | None = None,
     tolerance: float | None = None,
     exact: bool = False,
     kernel: str | Kernel | Callable[..., Any] = "auto",
@@ -97,17 +100,17 @@ def select(
     quotas: str | Mapping[Any, int] | None = None,
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
-    labels: Any = None,
+    labels: Labels | Path | None = None,
     scale: str | None = None,
     drop: str | Sequence[str] | None = None,
     drop_missing_target: bool = False,
     decimal: str | None = None,
     missing: str | None = None,
     encoding: str | None = None,
-    embeddings: str | os.PathLike[str] | None = None,
+    embeddings: Path | None = None,
     passes: bool = False,
-    state: str | os.PathLike[str] | None = None,
-    executor: Any = None,
+    state: Path | None = None,
+    executor: Executor | str | None = None,
     skip_bad: bool = False,
     shortlist: int | None = None,
 ) -> Coreset:
@@ -232,12 +235,12 @@ def select(
 
 @renamed_keywords(VALUES, **OLD)
 def estimate(
-    x: Any,
-    y: Any = None,
+    x: Rows | Dataset,
+    y: Labels | None = None,
     size: int | float | str = 100,
     *,
-    sample_weight: Any = None,
-    outer: tuple[Any, ...] | Dataset | None = None,
+    sample_weight: Weights | None = None,
+    outer: Outer | Dataset | None = None,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: str = "any",
@@ -262,14 +265,14 @@ def estimate(
     quotas: str | Mapping[Any, int] | None = None,
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
-    labels: Any = None,
+    labels: Labels | Path | None = None,
     scale: str | None = None,
     drop: str | Sequence[str] | None = None,
     drop_missing_target: bool = False,
     decimal: str | None = None,
     missing: str | None = None,
     encoding: str | None = None,
-    embeddings: str | os.PathLike[str] | None = None,
+    embeddings: Path | None = None,
     passes: bool = False,
     skip_bad: bool = False,
     shortlist: int | None = None,
@@ -338,13 +341,13 @@ def estimate(
 
 @renamed_keywords(VALUES, **OLD)
 def reweight(
-    x: Any,
-    y: Any = None,
+    x: Rows | Dataset,
+    y: Labels | None = None,
     indices: Sequence[int] = (),
     *,
-    sample_weight: Any = None,
-    outer: tuple[Any, ...] | Dataset | None = None,
-    start: Any = None,
+    sample_weight: Weights | None = None,
+    outer: Outer | Dataset | None = None,
+    start: Numbers | None = None,
     random_state: int = 0,
     runtime: Runtime | None = None,
     kernel: str | Kernel | Callable[..., Any] = "auto",
@@ -406,12 +409,12 @@ def reweight(
 
 @renamed_keywords(VALUES, **OLD)
 def influence(
-    x: Any,
-    y: Any = None,
+    x: Rows | Dataset,
+    y: Labels | None = None,
     coreset: Coreset | Sequence[int] = (),
     *,
-    sample_weight: Any = None,
-    outer: tuple[Any, ...] | Dataset | None = None,
+    sample_weight: Weights | None = None,
+    outer: Outer | Dataset | None = None,
     random_state: int = 0,
     runtime: Runtime | None = None,
     kernel: str | Kernel | Callable[..., Any] = "auto",

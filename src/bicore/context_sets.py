@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
+
 from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
@@ -16,16 +18,17 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import build_selector, parameters_of
 from bicore.picking import Relative
 from bicore.runtime.context import Runtime
+from bicore.types import Labels, Matrix
 
 
 @renamed_keywords()
 def contexts(
-    x: Any,
-    y: Any,
+    x: Matrix,
+    y: Labels,
     size: int,
     n_contexts: int = 8,
     *,
-    random_state: Any = 0,
+    random_state: int | np.random.Generator | None = 0,
     runtime: Runtime | None = None,
     kernel: str | Kernel | Callable[..., Any] = "auto",
     inner_reg: str | float | Regulariser | Relative = "auto",

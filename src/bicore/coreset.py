@@ -16,6 +16,7 @@ from bicore import frames, notebook
 from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError, NumericalWarning, check_integer
 from bicore.files import damaged, read_state, write_state
+from bicore.types import Table
 
 FORMAT = 2
 #: The arrays of a file with the kinds of their numbers.
@@ -331,7 +332,7 @@ class Coreset:
         self._need_rows(len(data), "data")
         return data[self.indices].with_columns(sample_weight=self.weights)
 
-    def select(self, table: Any, weight: str | None = "weight") -> Any:
+    def select(self, table: Table, weight: str | None = "weight") -> Any:
         """Return the chosen rows of a table in order of selection, with a column of weights.
 
         Parameters

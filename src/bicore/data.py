@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from bicore import frames
 from bicore._deprecated import renamed_fields
 from bicore.errors import InputError, as_option, check_type
 from bicore.sparse import SparseRows, is_sparse, sparse_rows
+from bicore.types import Labels, Matrix, Numbers, Weights
 
 Array = npt.NDArray[Any]
 
@@ -77,6 +78,17 @@ class Dataset:
     sample_weight: Array | None = None
     ids: Array = None  # type: ignore[assignment]  # filled in below
     extra: Mapping[str, Array] | None = field(default=None, metadata={"counts": False})
+
+    if TYPE_CHECKING:  # columns are arrays once they are checked
+
+        def __init__(
+            self,
+            x: Matrix,
+            y: Labels | None = None,
+            sample_weight: Weights | None = None,
+            ids: Numbers | None = None,
+            extra: Mapping[str, Numbers] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for name in ("x", "y", "sample_weight"):

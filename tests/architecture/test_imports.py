@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 LAYERS = [
     ["_version", "defaults", "errors", "notebook"],
     ["_deprecated"],
-    ["files", "frames", "params", "sparse"],
+    ["files", "frames", "params", "sparse", "types"],
     ["runtime", "data"],
     ["coreset", "losses", "sources"],
     ["picking", "numerics"],

@@ -58,7 +58,7 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     x = source.data.x
     coreset = query_by_variance(
         x[known.ids],
-        known.y,
+        np.asarray(known.y),
         x[free],
         batch.size,
         classes=None if batch.classes is None else _labels(batch.classes, known.y),

@@ -13,6 +13,7 @@ lines is made monotone, and its zero is one of the three numbers reported.
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from bicore.picking import Relative, as_size, as_start
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
+from bicore.types import Labels, Numbers, Rows, Weights
 
 #: The random baselines, and the stream of each one's generator; pools use 0 and 1.
 BASELINES: dict[str, tuple[int, Selector]] = {
@@ -499,7 +501,7 @@ class Appraisal:
     def __init__(
         self,
         data: Dataset | Source,
-        chosen: Any,
+        chosen: Coreset | Sequence[int] | int | float | str | None,
         *,
         test: Dataset | None = None,
         judge: str | Judge | None = None,
@@ -526,7 +528,7 @@ class Appraisal:
         self.selector = as_selector(method)
         self.exact = exact
         self.coreset = _given_coreset(chosen, data, self.has_test, self.selector)
-        self.size = _size_of(chosen, len(data)) if self.coreset is None else len(chosen)
+        self.size = _size_of(chosen, len(data)) if self.coreset is None else len(self.coreset)
         numbers = range(random_state, random_state + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
         self.most = self._largest(most)
@@ -825,16 +827,16 @@ def _given_coreset(
 
 @renamed_keywords()
 def worth(
-    x: Any,
-    y: Any = None,
+    x: Rows | Dataset | Source,
+    y: Labels | None = None,
     chosen: Coreset | Sequence[int] | int | float | None = None,
     *,
-    test: tuple[Any, Any] | Dataset | None = None,
+    test: tuple[Numbers, Labels] | Dataset | None = None,
     judge: str | Judge | None = None,
     seeds: int = SEEDS,
     random_state: int = 0,
     most: int = MOST,
-    sample_weight: Any = None,
+    sample_weight: Weights | None = None,
     task: str = "auto",
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
@@ -848,7 +850,7 @@ def worth(
     quotas: str | Mapping[Any, int] | None = None,
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
-    labels: Any = None,
+    labels: Labels | os.PathLike[str] | None = None,
 ) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
 

@@ -82,7 +82,7 @@ class CoresetSelection:
         self,
         size: int,
         method: str | Selector = "bilevel",
-        model: Any = None,
+        model: torch.nn.Module | str | None = None,
         layer: str | None = None,
         batch_size: int = BATCH,
         random_state: int = 0,

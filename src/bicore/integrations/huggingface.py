@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Dataset
 from bicore.sources.arrow_files import HuggingFaceShards
 from bicore.sources.parts import rows_of
+from bicore.types import HubDataset
 
 __all__ = ["from_hf"]
 
@@ -18,7 +18,7 @@ ROWS_AT_ONCE = 4096
 
 @renamed_keywords()
 def from_hf(
-    dataset: Any,
+    dataset: HubDataset,
     x: str | Sequence[str] | None = None,
     y: str | None = None,
     sample_weight: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bicore.methods.base import Selector
 from bicore.methods.counts import select_counts
 from bicore.methods.registry import as_selector
 from bicore.runtime.context import Context, Runtime
+from bicore.types import RandomState
 
 try:
     from imblearn.under_sampling.base import BaseUnderSampler
@@ -86,9 +88,9 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        sampling_strategy: Any = "auto",
+        sampling_strategy: float | str | Mapping[Any, int] | Callable[..., Any] = "auto",
         selector: str | Selector = "bilevel",
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> None:
         super().__init__(sampling_strategy=sampling_strategy)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
+from torch.utils.data import Sampler as TorchSampler
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
@@ -21,6 +22,7 @@ from bicore.errors import InputError, check_integer, unknown_name
 from bicore.streaming.buffer import Buffer as Memory
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
+from bicore.types import Numbers
 
 __all__ = ["Buffer", "HeadModel"]
 
@@ -94,8 +96,8 @@ class Buffer:
         *,
         buffer: str | Callable[[int], Memory] = "moments",
         random_state: int = 0,
-        dataset: Any = None,
-        n_tasks: Any = None,
+        dataset: object = None,
+        n_tasks: object = None,
     ) -> None:
         strategy = sample_selection_strategy.lower()
         if strategy not in STRATEGIES:
@@ -190,9 +192,9 @@ class Buffer:
         labels: Tensor | None = None,
         logits: Tensor | None = None,
         task_labels: Tensor | None = None,
-        attention_maps: Any = None,
+        attention_maps: object = None,
         true_labels: Tensor | None = None,
-        sample_selection_scores: Any = None,
+        sample_selection_scores: object = None,
     ) -> None:
         """Add the next examples of the stream.
 
@@ -258,7 +260,7 @@ class Buffer:
         cpt: int | None = None,
         return_not_aug: bool = False,
         not_aug_transform: Transform | None = None,
-        force_indexes: Any = None,
+        force_indexes: Numbers | None = None,
     ) -> tuple[Tensor, ...]:
         """Draw examples without replacement.
 
@@ -401,12 +403,12 @@ class Buffer:
 
     def get_dataloader(
         self,
-        args: Any,
+        args: object,
         batch_size: int,
         shuffle: bool = False,
         drop_last: bool = False,
         transform: Transform | None = None,
-        sampler: Any = None,
+        sampler: TorchSampler[int] | None = None,
     ) -> DataLoader[Any]:
         """Return a loader of the stored examples.
 

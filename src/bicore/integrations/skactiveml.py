@@ -14,6 +14,7 @@ from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Clusters, Reconstruction
 from bicore.runtime.context import Runtime
+from bicore.types import Label, Matrix, Numbers, RandomState
 
 try:
     from skactiveml.base import SingleAnnotatorPoolQueryStrategy
@@ -55,8 +56,8 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
     def __init__(
         self,
         selector: BilevelSelector | None = None,
-        missing_label: Any = MISSING_LABEL,
-        random_state: Any = None,
+        missing_label: Label | None = MISSING_LABEL,
+        random_state: RandomState = None,
         runtime: Runtime | None = None,
     ) -> None:
         super().__init__(missing_label=missing_label, random_state=random_state)
@@ -65,9 +66,9 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
 
     def query(
         self,
-        X: Any,
-        y: Any,
-        candidates: Any = None,
+        X: Matrix,
+        y: Numbers,
+        candidates: Numbers | None = None,
         batch_size: int = 1,
         return_utilities: bool = False,
     ) -> Any:
@@ -94,21 +95,21 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
             With ``return_utilities``: the decrease of the objective for a little weight on each
             candidate; NaN for other points. A selector with the gradient rule takes the largest.
         """
-        X, y, candidates, batch_size, return_utilities = self._validate_data(
+        x, labels, candidates, batch_size, return_utilities = self._validate_data(
             X, y, candidates, batch_size, return_utilities, reset=True
         )
-        pool, mapping = self._transform_candidates(candidates, X, y)
+        pool, mapping = self._transform_candidates(candidates, x, labels)
         if not len(pool):
             raise InputError(
-                f"all {len(y)} rows have a label already. Mark rows without a label by "
+                f"all {len(labels)} rows have a label already. Mark rows without a label by "
                 f"missing_label={self.missing_label!r}, or give candidates=."
             )
-        known = is_labeled(y, missing_label=self.missing_label_)
-        places, utilities = self._select(X[known], y[known], pool, int(batch_size))
+        known = is_labeled(labels, missing_label=self.missing_label_)
+        places, utilities = self._select(x[known], labels[known], pool, int(batch_size))
         rows = places if mapping is None else mapping[places]
         if not return_utilities:
             return rows
-        found = np.full((len(rows), len(pool) if mapping is None else len(X)), np.nan)
+        found = np.full((len(rows), len(pool) if mapping is None else len(x)), np.nan)
         found[:, slice(None) if mapping is None else mapping] = utilities()
         return rows, found
 
@@ -179,8 +180,8 @@ class VarianceQuery(CoresetQuery):
 
     def __init__(
         self,
-        missing_label: Any = MISSING_LABEL,
-        random_state: Any = None,
+        missing_label: Label | None = MISSING_LABEL,
+        random_state: RandomState = None,
         runtime: Runtime | None = None,
     ) -> None:
         super().__init__(None, missing_label, random_state, runtime)

@@ -23,6 +23,7 @@ from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.runtime.context import Runtime
 from bicore.sources.tables import all_numbers, encode_table
+from bicore.types import Estimator, Matrix, Numbers, RandomState, Sampler
 
 __all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]
 
@@ -90,9 +91,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         size: int | float | str | None = None,
         *,
         selector: str | Selector = "bilevel",
-        sampling_strategy: Any = None,
+        sampling_strategy: str | Mapping[Any, int] | Callable[..., Any] | None = None,
         tolerance: float = 0.02,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> None:
         self.size = size
@@ -102,7 +103,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.runtime = runtime
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CoresetSampler:
+    def fit(
+        self, X: Matrix, y: Numbers | None = None, sample_weight: Numbers | None = None
+    ) -> CoresetSampler:
         """Select the rows.
 
         Parameters
@@ -153,7 +156,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         rows, labels = validate_data(self, X, y, multi_output=True, **form)
         return Dataset(rows, labels, sample_weight)
 
-    def fit_resample(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any]:
+    def fit_resample(
+        self, X: Matrix, y: Numbers | None = None, sample_weight: Numbers | None = None
+    ) -> tuple[Any, Any]:
         """Select the rows and return them; frames stay frames.
 
         Parameters
@@ -183,12 +188,12 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def has_text(X: Any) -> bool:
+def has_text(X: Matrix) -> bool:
     """Whether X is a frame with columns other than numbers."""
     return frames.is_frame(X) and not all_numbers(X)
 
 
-def encode_columns(X: Any) -> Any:
+def encode_columns(X: Matrix) -> Any:
     """Return the numbers that replace the columns of a frame with text; other X as they are."""
     return encode_table(X).scaled(None).data.x if has_text(X) else X
 
@@ -257,11 +262,11 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     #: Task of the selection, if the sampler does not set it.
     _task: Task
 
-    def __init__(self, estimator: Any, sampler: Any = None) -> None:
+    def __init__(self, estimator: Estimator, sampler: Sampler | None = None) -> None:
         self.estimator = estimator
         self.sampler = sampler
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Matrix, y: Numbers, sample_weight: Numbers | None = None) -> Any:
         """Select rows and fit the model on them.
 
         Parameters
@@ -302,10 +307,10 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if chooser.get_params().get("task") == Task.AUTO:
             self.sampler_.set_params(selector=clone(chooser).set_params(task=self._task))
 
-    def _check_targets(self, y: Any) -> None:
+    def _check_targets(self, y: Numbers) -> None:
         """Refuse targets of another kind."""
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Matrix) -> Any:
         """Predict with the fitted model.
 
         Parameters
@@ -396,7 +401,7 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
 
     _task = Task.CLASSIFICATION
 
-    def _check_targets(self, y: Any) -> None:
+    def _check_targets(self, y: Numbers) -> None:
         if y is not None:
             check_array(y, ensure_2d=False, dtype=None, input_name="y")
             check_classification_targets(y)
@@ -407,7 +412,7 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
         return np.asarray(self.estimator_.classes_)
 
     @_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Matrix) -> Any:
         """Predict the probability of each of ``classes_``.
 
         Parameters
@@ -424,7 +429,7 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
         return self.estimator_.predict_proba(X)
 
     @_has("decision_function")
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Matrix) -> Any:
         """Compute the scores of the model.
 
         Parameters

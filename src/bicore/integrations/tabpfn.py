@@ -15,12 +15,13 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.integrations.sklearn import as_seed
 from bicore.runtime.context import Runtime
+from bicore.types import Estimator, Matrix, Numbers, RandomState
 
 __all__ = ["ContextClassifier", "ContextRegressor", "set_contexts"]
 
 
 @renamed_keywords(rows="contexts")
-def set_contexts(model: Any, contexts: Sequence[Array]) -> Any:
+def set_contexts(model: Estimator, contexts: Sequence[Array]) -> Any:
     """Let each estimator of a TabPFN model read one context.
 
     Parameters
@@ -67,10 +68,10 @@ class _ContextModel(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Estimator,
         size: int = 500,
         n_contexts: int = 8,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> None:
         self.estimator = estimator
@@ -79,7 +80,7 @@ class _ContextModel(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.runtime = runtime
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Matrix, y: Numbers) -> Any:
         """Select contexts and fit the estimator on them.
 
         Parameters
@@ -146,11 +147,11 @@ class ContextClassifier(ClassifierMixin, _ContextModel):  # type: ignore[misc]
     (60, 2)
     """
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Matrix, y: Numbers) -> Any:
         self.classes_ = np.unique(np.asarray(y))
         return super().fit(X, y)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Matrix) -> Array:
         """Average the probabilities of all contexts; a class that a context lacks counts 0.
 
         Parameters
@@ -164,13 +165,14 @@ class ContextClassifier(ClassifierMixin, _ContextModel):  # type: ignore[misc]
             The probabilities.
         """
         check_is_fitted(self)
-        total = np.zeros((len(X), len(self.classes_)))
-        for model in self.models_:
-            total[:, np.searchsorted(self.classes_, model.classes_)] += model.predict_proba(X)
-        found: Array = total / len(self.models_)
+        shares = [model.predict_proba(X) for model in self.models_]
+        total = np.zeros((len(shares[0]), len(self.classes_)))
+        for model, share in zip(self.models_, shares, strict=True):
+            total[:, np.searchsorted(self.classes_, model.classes_)] += share
+        found: Array = total / len(shares)
         return found
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Matrix) -> Array:
         """Predict the most probable label of each row.
 
         Parameters
@@ -217,7 +219,7 @@ class ContextRegressor(RegressorMixin, _ContextModel):  # type: ignore[misc]
     (60,)
     """
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Matrix) -> Array:
         """Average the predictions of all contexts.
 
         Parameters

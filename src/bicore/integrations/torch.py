@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, WeightedRandomSampler
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import WeightedRandomSampler
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.api import given_options, select
@@ -33,6 +33,7 @@ from bicore.picking import Relative, as_seed
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
 from bicore.sources.embedding import embedded, embedded_batch
+from bicore.types import Items
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 
@@ -42,16 +43,16 @@ WEIGHT = "weight"
 
 @renamed_keywords(VALUES, seed="random_state", weight="sample_weight", large="exact", **SELECTOR)
 def select_from(
-    data: Any,
+    data: Items | DataLoader[Any],
     size: int | float | str = 100,
     *,
-    model: Any = None,
+    model: torch.nn.Module | None = None,
     layer: str | None = None,
     x: str | int | None = None,
     y: str | int | None = None,
     sample_weight: str | int | None = None,
-    transform: Any = None,
-    outer: Any = None,
+    transform: Callable[[Any], Any] | None = None,
+    outer: Items | DataLoader[Any] | None = None,
     batch_size: int | None = None,
     workers: int | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -151,7 +152,12 @@ def select_from(
     limits = runtime or Runtime()
     embedder = RowEmbedder(model, layer, limits, Clock(limits.max_seconds))
     fields = Fields(x, y, sample_weight)
-    reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
+    reading: dict[str, Any] = {
+        "batch_size": batch_size,
+        "workers": workers,
+        "transform": transform,
+        "seed": number,
+    }
     given = open_data(data, fields, **reading)
     rows: Any
     seen = None
@@ -371,7 +377,7 @@ class WeightedSubset(TorchDataset[Any]):
     (1, 1.0)
     """
 
-    def __init__(self, source: Any, coreset: Coreset, normalise: bool = False) -> None:
+    def __init__(self, source: Items | Dataset, coreset: Coreset, normalise: bool = False) -> None:
         if len(coreset) and coreset.indices.max() >= len(source):
             raise _beyond(coreset, f"the {len(source)} items of source")
         self.source = source
@@ -387,7 +393,7 @@ class WeightedSubset(TorchDataset[Any]):
             if self.source.y is None:
                 raise InputError("source has no labels; a WeightedSubset yields (x, y, w).")
             return _item(self.source.x[row]), _item(self.source.y[row]), self._weights[place]
-        item = self.source[row]
+        item: Any = self.source[row]
         if not hasattr(item, "keys"):
             return *item[:2], self._weights[place]
         if WEIGHT in item:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from bicore._deprecated import renamed_keywords
 from bicore.coreset import Coreset, Status
 from bicore.data import Dataset, Task
 from bicore.errors import InputError
+from bicore.networks.observe import Observed
 from bicore.params import Parameters
 from bicore.picking import Start, as_seed, as_size, as_start, auto_size_error
 from bicore.runtime.clock import Clock
@@ -176,7 +178,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
         random_state: int | np.random.Generator | None = 0,
-        model: Any = None,
+        model: torch.nn.Module | Observed | Context | None = None,
         model_classes: Sequence[Any] | None = None,
         runtime: Runtime | None = None,
     ) -> Coreset:
@@ -220,8 +222,9 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         >>> len(Uniform().select(Dataset([[0.0], [1.0], [2.0]]), 2))
         2
         """
-        context = model
-        if not isinstance(model, Context):  # as in version 0.2
+        if isinstance(model, Context):  # as in version 0.2
+            context = model
+        else:
             context = Context(model, runtime or Runtime(), model_classes)
         return self._select(self._request(data, size, outer, initial, random_state, context))
 

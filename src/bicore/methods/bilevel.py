@@ -72,6 +72,7 @@ from bicore.picking import First, Start, as_seed, as_start, in_id_order
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
+from bicore.types import Matrix, Numbers
 
 #: Rows from which the width of a kernel's features is read.
 FIRST_ROWS = 1000
@@ -763,7 +764,7 @@ class BilevelSelector(Selector, Proxy):
         indices: Sequence[int],
         *,
         outer: Dataset | None = None,
-        start: Any = None,
+        start: Numbers | None = None,
         random_state: int = 0,
         runtime: Runtime | None = None,
     ) -> Coreset:
@@ -857,7 +858,7 @@ class BilevelSelector(Selector, Proxy):
     def predict(
         self,
         data: Dataset,
-        x: Any,
+        x: Matrix,
         coreset: Coreset | Sequence[int] | None = None,
         *,
         random_state: int = 0,

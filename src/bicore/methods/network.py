@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -100,7 +100,7 @@ class NetworkSelector(PlainSelector):
     (3, True)
     """
 
-    criterion: Any = "cross-entropy"
+    criterion: str | Callable[..., Tensor] = "cross-entropy"
     inner_reg: float = 1e-3
     training: Training = field(default_factory=QuasiNewton)
     inverse: InverseHessian = field(default_factory=ConjugateGradients)
@@ -134,12 +134,12 @@ class NetworkSelector(PlainSelector):
 
     def select_from(
         self,
-        loader: Any,
+        loader: Iterable[Any],
         size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
         random_state: int | np.random.Generator | None = 0,
-        model: Any = None,
+        model: nn.Module | None = None,
         model_classes: Sequence[Any] | None = None,
         runtime: Runtime | None = None,
     ) -> Coreset:

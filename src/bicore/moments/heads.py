@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +34,7 @@ from bicore.moments.features.registry import AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
 from bicore.runtime.threads import narrow, wide
+from bicore.types import Matrix, Numbers
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
@@ -332,9 +334,9 @@ class Head(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        feature_map: Any = "auto",
-        alpha: Any = "auto",
-        prior: Any = "data",
+        feature_map: str | FeatureMap | torch.nn.Module = "auto",
+        alpha: float | str = "auto",
+        prior: str | Mapping[Any, float] = "data",
         random_state: int = 0,
     ) -> None:
         self.feature_map = feature_map
@@ -342,7 +344,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         self.prior = prior
         self.random_state = random_state
 
-    def fit(self, x: Any, y: Any) -> Self:
+    def fit(self, x: Matrix, y: Numbers) -> Self:
         """Fit the head to rows, in one pass.
 
         Parameters
@@ -416,7 +418,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             self.coef_ = self.coef_[:, present[order]]
             self.intercept_ = self.intercept_[present[order]]
 
-    def _scores(self, x: Any) -> Array:
+    def _scores(self, x: Matrix) -> Array:
         """Compute the linear model's outputs."""
         check_is_fitted(self)
         rows = np.asarray(as_features(x, "x"))
@@ -488,7 +490,9 @@ class Head(BaseEstimator):  # type: ignore[misc]
 
     @staticmethod
     @renamed_keywords(features="feature_map")
-    def load(path: str | os.PathLike[str], feature_map: Any = None) -> Head:
+    def load(
+        path: str | os.PathLike[str], feature_map: FeatureMap | torch.nn.Module | None = None
+    ) -> Head:
         """Read a file written by :meth:`save`; never unpickles.
 
         Parameters
@@ -557,7 +561,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
 
     classes_: Array
 
-    def decision_function(self, x: Any) -> Array:
+    def decision_function(self, x: Matrix) -> Array:
         """Compute the scores of the classes.
 
         Parameters
@@ -573,7 +577,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
         scores = self._scores(x)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-    def predict(self, x: Any) -> Array:
+    def predict(self, x: Matrix) -> Array:
         """Predict labels.
 
         Parameters
@@ -589,7 +593,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
         found: Array = self.classes_[self._scores(x).argmax(1)]
         return found
 
-    def predict_proba(self, x: Any) -> Array:
+    def predict_proba(self, x: Matrix) -> Array:
         """Estimate probabilities of the classes; they are not calibrated.
 
         The least-squares fit to one-hot labels estimates probabilities; here it is cut off at 0 and
@@ -634,7 +638,7 @@ class HeadRegressor(RegressorMixin, Head):  # type: ignore[misc]
     True
     """
 
-    def predict(self, x: Any) -> Array:
+    def predict(self, x: Matrix) -> Array:
         """Predict targets.
 
         Parameters

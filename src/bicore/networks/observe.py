@@ -17,6 +17,7 @@ from bicore.networks.loading import is_loader, is_torch_data, open_data
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.context import frozen
 from bicore.runtime.threads import wide
+from bicore.types import Items, Numbers
 
 #: Points that pass through the module together.
 BATCH = 512
@@ -122,7 +123,13 @@ def output_columns(
     return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
-def observe(model: Any, x: Any, *, layer: str | None = None, batch: int = BATCH) -> Observed:
+def observe(
+    model: nn.Module,
+    x: Numbers | Items | Iterable[Any],
+    *,
+    layer: str | None = None,
+    batch: int = BATCH,
+) -> Observed:
     """Run a module over points once: in eval mode, without gradients, on its own device.
 
     Its modes are put back.

@@ -38,7 +38,9 @@ from bicore.report.figures import draw_curves
 from bicore.report.page_of_comparison import comparison_page
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
+from bicore.sources.base import Source
 from bicore.streaming.registry import BUFFERS, build_buffer
+from bicore.types import Labels, Numbers, Rows, Weights
 
 #: Methods and memories that need classes.
 FOR_CLASSES = ("class-balanced", "prototypes")
@@ -48,8 +50,8 @@ MOST_WHOLE = 5000
 
 @renamed_keywords(score="metric")
 def compare(
-    x: Any,
-    y: Any = None,
+    x: Rows | Dataset | Source,
+    y: Labels | None = None,
     sizes: Sequence[int] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | str | None = None,
     seeds: int = 10,
@@ -58,15 +60,15 @@ def compare(
     metric: str | None = None,
     steps: int = 1000,
     pool: int | None = None,
-    test: int | tuple[Any, Any] | Dataset | None = None,
+    test: int | tuple[Numbers, Labels] | Dataset | None = None,
     everything: bool = False,
     task: str = "auto",
     kernel: str = "auto",
     stream: Stream | None = None,
-    sample_weight: Any = None,
+    sample_weight: Weights | None = None,
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
-    labels: Any = None,
+    labels: Labels | os.PathLike[str] | None = None,
     records: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
     tell: Callable[[BaseComparison, str], None] | None = None,

@@ -24,6 +24,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import DRIFT, improve
+from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
@@ -61,7 +62,7 @@ def select_from_shards(
     *,
     outer: ShardSource | None = None,
     initial: Coreset | Sequence[int] = (),
-    feature_map: Any = None,
+    feature_map: str | FeatureMap | torch.nn.Module | None = None,
     intercept: float | str = "auto",
     rule: str = "gain",
     exact: bool = False,

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ _DTYPES = ("float16", "float32")
 
 @renamed_keywords()
 def embedded(
-    loader: Any,
+    loader: Iterable[Any],
     module: torch.nn.Module,
     folder: str | os.PathLike[str],
     device: str = "cpu",

@@ -37,6 +37,7 @@ from bicore.sources.reading import (
 )
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import Table
+from bicore.types import Labels, Rows, Weights
 
 #: Readers of tables by ending, with a word for the format and its options; a new format is a line
 #: here. They give batches of pyarrow. Text may be packed.
@@ -210,11 +211,11 @@ SHARDS = (
 
 @renamed_keywords()
 def open_shards(
-    source: Any,
+    source: Rows | Dataset | Source | Iterable[Any] | Callable[[], Iterable[Any]],
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
-    labels: Any = None,
-    sample_weight: Any = None,
+    labels: Labels | os.PathLike[str] | None = None,
+    sample_weight: Weights | None = None,
     *,
     scale: str | None = None,
     drop: str | Sequence[str] | None = None,
@@ -263,7 +264,13 @@ def open_shards(
     >>> open_shards(np.zeros((100, 8)), labels=np.arange(100)).rows
     100
     """
-    given = {"columns": columns, "target": target, "labels": labels, "scale": scale, "drop": drop}
+    given: dict[str, Any] = {
+        "columns": columns,
+        "target": target,
+        "labels": labels,
+        "scale": scale,
+        "drop": drop,
+    }
     given |= {"sample_weight": sample_weight, "drop_missing_target": drop_missing_target or None}
     return open_in_parts(
         source, {**given, "decimal": decimal, "missing": missing, "encoding": encoding}

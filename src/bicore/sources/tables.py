@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore import types
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
@@ -104,9 +105,9 @@ def refuse_other_columns(place: str, names: Iterable[str], known: Iterable[str])
 @renamed_keywords()
 def encode_table(
     frame: Any,
-    y: Any = None,
+    y: types.Labels | None = None,
     *,
-    sample_weight: Any = None,
+    sample_weight: types.Weights | None = None,
     memory: int | str | None = None,
     columns: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,

@@ -23,6 +23,7 @@ from bicore.errors import InputError, as_option, check_integer, check_type, unkn
 from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix, write_state
 from bicore.methods.base import Selector, require_complete
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
+from bicore.networks.observe import Observed
 from bicore.params import Parameters
 from bicore.runtime.context import Context, Runtime
 
@@ -82,7 +83,7 @@ class Memory(Parameters, ABC):
         y: str | int | None = None,
         sample_weight: str | int | None = None,
         extra: Mapping[str, str | int] | None = None,
-        model: Any = None,
+        model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> Self:
         """Take in the rows of tensors, of a torch data set or of a loader.

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+import torch
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
 from bicore.files import hold, sync_folder
+from bicore.networks.observe import Observed
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
@@ -25,6 +27,7 @@ from bicore.streaming.base import (
     read_columns,
     store_columns,
 )
+from bicore.types import Matrix, Numbers
 
 #: The most weight that a memory may see: a priority divides a weight by a random number of at least
 #: 2⁻⁵³, and must stay finite.
@@ -76,12 +79,12 @@ class Buffer(Memory):
     @renamed_keywords(weight="sample_weight", context="model")
     def update(
         self,
-        x: Any,
-        y: Any = None,
+        x: Matrix,
+        y: Numbers | None = None,
         sample_weight: Any = None,
         *,
         extra: Mapping[str, Any] | None = None,
-        model: Any = None,
+        model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> Self:
         """Take in the next rows of the stream.
@@ -113,7 +116,7 @@ class Buffer(Memory):
             If the batch does not fit those before it; nothing has changed then.
         """
         context = as_context(model, runtime)
-        if hasattr(x, "__len__") and len(x) == 0:
+        if isinstance(x, Sized) and len(x) == 0:
             return self
         batch = Dataset(x, y, extra=extra)
         self._check(batch, context)
@@ -273,7 +276,7 @@ class MergingBuffer(Buffer):
         other: Self,
         *,
         offset: int | None = None,
-        model: Any = None,
+        model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> Self:
         """Take in the stream of another buffer of the same kind, as if it had come after this one.

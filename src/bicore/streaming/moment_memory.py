@@ -45,6 +45,7 @@ from bicore.streaming.base import (
     store_columns,
 )
 from bicore.streaming.buffer import MergingBuffer
+from bicore.types import Label, Matrix, Numbers
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head, UpdatedFactor
@@ -628,7 +629,12 @@ class MomentMemory(MergingBuffer):
 
     @renamed_keywords(weight="sample_weight", context="runtime")
     def forget(
-        self, x: Any, y: Any = None, sample_weight: Any = None, *, runtime: Runtime | None = None
+        self,
+        x: Matrix,
+        y: Numbers | None = None,
+        sample_weight: Numbers | None = None,
+        *,
+        runtime: Runtime | None = None,
     ) -> Self:
         """Subtract rows that are presented again, and drop them from the rows kept.
 
@@ -678,7 +684,7 @@ class MomentMemory(MergingBuffer):
             self.seen -= float(weights.sum())
         return self
 
-    def forget_class(self, label: Any) -> Self:
+    def forget_class(self, label: Label) -> Self:
         """Remove a class: its sums, and its rows among those kept.
 
         Parameters

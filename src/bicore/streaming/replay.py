@@ -18,6 +18,7 @@ from bicore.methods.base import Selector, list_classes
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state
 from bicore.moments.moments import OLD_PRIORS, Prior
+from bicore.networks.observe import Observed
 from bicore.picking import Relative
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
@@ -33,6 +34,7 @@ from bicore.streaming.base import (
     store_columns,
 )
 from bicore.streaming.moment_memory import MomentMemory
+from bicore.types import Matrix, Numbers
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
@@ -54,12 +56,12 @@ class TaskMemory(Memory):
     @renamed_keywords(weight="sample_weight", context="model")
     def add_task(
         self,
-        x: Any,
-        y: Any = None,
+        x: Matrix,
+        y: Numbers | None = None,
         sample_weight: Any = None,
         *,
         extra: Mapping[str, Any] | None = None,
-        model: Any = None,
+        model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         """Take in a task, and choose again among all rows.

@@ -277,7 +277,7 @@ class VariationalLearner:
 
     @renamed_keywords(context="model")
     def add_task(
-        self, x: Array, y: Array, model: Any = None, runtime: Runtime | None = None
+        self, x: Array, y: Array, model: nn.Module | None = None, runtime: Runtime | None = None
     ) -> None:
         """Fit the posterior of one more task, with its coreset withheld.
 

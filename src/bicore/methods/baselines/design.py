@@ -48,9 +48,10 @@ from bicore.errors import (
     check_number,
     unknown_name,
 )
+from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
 from bicore.methods.baselines.base import Growth, Job
-from bicore.methods.baselines.spaces import OverSpace
+from bicore.methods.baselines.spaces import OverSpace, Space
 from bicore.numerics.descent import capped, enough, lengths, spectral_length
 from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
 from bicore.picking import lowest
@@ -579,7 +580,7 @@ class InducingPoints(OverSpace):
     [0, 2]
     """
 
-    over: Any = "embedding"
+    over: str | Kernel | Space = "embedding"
     proposals: int = 1000
 
     rule = "frcl"

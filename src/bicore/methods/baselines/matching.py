@@ -8,7 +8,6 @@ need ⟨L, g_i⟩ for all i and the columns ⟨g_i, g_k⟩ of the points they us
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +15,10 @@ from torch import Tensor
 
 from bicore.data import Array
 from bicore.errors import NumericalError, unknown_name
+from bicore.kernels.base import Kernel
 from bicore.kernels.operators import KernelOperator
 from bicore.methods.baselines.base import Growth, Job
-from bicore.methods.baselines.spaces import OverSpace, PerClassRule
+from bicore.methods.baselines.spaces import OverSpace, PerClassRule, Space
 from bicore.picking import lowest
 
 #: Correlations below this share of ‖L‖·‖g_i‖ (for a step, of ‖L‖²) are rounding.
@@ -58,7 +58,7 @@ class Herding(PerClassRule):
     [1, 2]
     """
 
-    over: Any = "embedding"
+    over: str | Kernel | Space = "embedding"
     per_class: bool | str = True
     normalise: bool = True
 
@@ -103,7 +103,7 @@ class GradientMatching(OverSpace):
     ([3, 0], [5.0, 3.0])
     """
 
-    over: Any = "gradients"
+    over: str | Kernel | Space = "gradients"
     weighting: str = "equal"
     normalise: bool = False
 

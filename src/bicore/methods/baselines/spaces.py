@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -139,7 +139,7 @@ SPACES: dict[str, Space] = {
 }
 
 
-def as_space(over: Any) -> Space:
+def as_space(over: object) -> Space:
     """Return a space, given itself, its name or a kernel."""
     if isinstance(over, Kernel):
         return KernelSpace(over)
@@ -157,7 +157,7 @@ class OverSpace(PlainSelector):
     ``over`` is "features", "embedding", "gradients", "predictions", a Space or a Kernel.
     """
 
-    over: Any = "features"
+    over: str | Kernel | Space = "features"
     #: The rule in words.
     rule: ClassVar[str]
     #: Whether it needs the inner products of all pairs of rows, not only some columns of them.
