@@ -12,10 +12,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer
 from bicore.frames import arrow, is_list
 from bicore.sources import parts, tables
-from bicore.sources.base import SCALES
+from bicore.sources.base import check_scale
 from bicore.sources.cells import listed
 from bicore.sources.parts import Chunk, Part, Shard, ShardSource
 from bicore.sources.reading import (
@@ -92,16 +92,10 @@ class ArrowShards(ShardSource):
     """
 
     def __init__(
-        self,
-        name: str,
-        scale: str | None = "none",
-        encoder: Encoder | None = None,
-        **options: Any,
+        self, name: str, scale: str | None = "none", encoder: Encoder | None = None, **options: Any
     ) -> None:
         super().__init__(name)
-        if scale not in (None, *SCALES):
-            raise unknown_name("scale", scale, SCALES)
-        self.scaled = scale != "none"
+        self.scaled = check_scale(scale) != "none"
         self.reading = Reading(**options)
         refuse_unused(options, name, TABLE_OPTIONS)
         if encoder is not None:
@@ -244,16 +238,12 @@ class HuggingFaceShards(ArrowShards):
         **options: Any,
     ) -> None:
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
-            raise InputError(
-                f"dataset is a {type(dataset).__name__}; give one split of a datasets.Dataset "
-                "that is on disk (not streamed)."
-            )
+            fix = "give one split of a datasets.Dataset that is on disk (not streamed)"
+            raise InputError(f"dataset is a {type(dataset).__name__}; {fix}.")
         if hasattr(dataset, "keys"):
             splits = list(dataset.keys())
-            raise InputError(
-                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
-                f"dataset[{splits[0]!r}]."
-            )
+            fix = f"give one of them, such as dataset[{splits[0]!r}]"
+            raise InputError(f"dataset holds the splits {', '.join(splits)}; {fix}.")
         arrow()
         self.part_rows = check_integer("part_rows", part_rows)
         self.dataset = dataset.with_format("arrow")

@@ -51,17 +51,14 @@ class Source:
     def encode(self, other: Source) -> Dataset:
         """Encode another table in the features of this one."""
         if other.table is None:
-            raise MemoryLimitError(
-                f"{other.name} does not fit the memory limit; raise Runtime(memory=…)."
-            )
+            lacks = f"{other.name} does not fit the memory limit"
+            raise MemoryLimitError(f"{lacks}; raise Runtime(memory=…).")
         x = self.columns.encode(other.table)
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
     def scaled(self, choice: str | None, later: bool = False) -> Source:
         """Scale the features as asked, or as this kind of source is scaled by default."""
-        if choice is not None and choice not in SCALES:
-            raise unknown_name("scale", choice, SCALES)
-        scale, x, fitted = choice or self.scale, None, None
+        scale, x, fitted = check_scale(choice) or self.scale, None, None
         if scale == "none" and self.scale == "constants" and self.images is not None:
             grey = self.images.ndim == 3
             x = self.images[:, None] if grey else self.images.transpose(0, 3, 1, 2)
@@ -74,6 +71,13 @@ class Source:
         more = ", by each pool's own numbers" if scale == "standard" and later else ""
         notes = (*self.notes, scale_note(scale) + more)
         return replace(self, data=data, scale=scale, notes=notes, scaling=fitted)
+
+
+def check_scale(scale: str | None) -> str | None:
+    """The scaling, if there is one of this name; None is the default."""
+    if scale not in (None, *SCALES):
+        raise unknown_name("scale", scale, SCALES)
+    return scale
 
 
 def scale_note(scale: str) -> str:

@@ -14,8 +14,8 @@ from typing import IO, Any, cast
 import numpy as np
 
 from bicore.data import Dataset
-from bicore.errors import InputError, unknown_name
-from bicore.sources.base import SCALES, Scaling, Source
+from bicore.errors import InputError
+from bicore.sources.base import Scaling, Source, check_scale
 from bicore.sources.cells import MISSING, Numerals
 from bicore.sources.columns import Columns, Target, TargetKind
 from bicore.sources.reading import Reading, name_list, roles_of
@@ -83,10 +83,8 @@ class PipedFlow:
         batch: int = FITTED_ON,
         **options: Any,
     ) -> None:
-        if scale is not None and scale not in SCALES:
-            raise unknown_name("scale", scale, SCALES)
         self.reading = Reading(target, limit=limit, needs_target=True, **options)
-        self.standardise = scale != "none"
+        self.standardise = check_scale(scale) != "none"
         self.scale = "standard" if self.standardise else "none"
         self.fitted_on = max(FITTED_ON, batch)
         self.position = 0

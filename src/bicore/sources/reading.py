@@ -123,9 +123,8 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     for option, columns in given.items():
         for name in columns:
             if name in taken:
-                raise InputError(
-                    f"{option}={name!r} is named by {taken[name]}= too; leave one of them out."
-                )
+                both = f"{option}={name!r} is named by {taken[name]}= too"
+                raise InputError(f"{both}; leave one of them out.")
             taken[name] = option
     wanted = given["columns"]
     features = wanted or tuple(name for name in names if name not in taken)

@@ -15,7 +15,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,8 +46,8 @@ MOST_COLUMNS = 100_000
 BLOCK = 2**22
 #: Rows that are held as Python values before pyarrow holds them.
 _ROWS = 8192
-#: What may precede the objects of a .json file, and stand between them.
-_OPENING, _GAP = re.compile(r"\s*\[?"), re.compile(r"[\s,]*")
+#: What may stand between the objects of a .json file.
+_GAP = re.compile(r"[\s,]*")
 
 
 @contextmanager
@@ -107,11 +107,8 @@ def _find_encoding(head: bytes, where: str) -> str:
 
 def _decodes(head: bytes, name: str) -> bool:
     """Whether the bytes are such text; they may end within a character."""
-    decoder = codecs.getincrementaldecoder(name)()
     try:
-        for start in range(0, len(head), _LOOKED_AT):
-            decoder.decode(head[start : start + _LOOKED_AT])
-        decoder.decode(b"", final=len(head) < LONGEST)
+        codecs.getincrementaldecoder(name)().decode(head, final=len(head) < LONGEST)
     except UnicodeDecodeError:
         return False
     return True
@@ -184,10 +181,8 @@ def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[li
             reader = csv.reader(itertools.chain([line], lines), delimiter=delimiter)
             names = [name.strip() for name in next(reader)]
             if len(names) > MOST_COLUMNS:
-                raise InputError(
-                    f"{where} has {len(names)} columns, more than {MOST_COLUMNS}; store such wide "
-                    "rows of numbers in an .npz file."
-                )
+                what = f"{where} has {len(names)} columns, more than {MOST_COLUMNS}"
+                raise InputError(f"{what}; store such wide rows of numbers in an .npz file.")
             return names, reader, before
     raise no_rows(where)
 
@@ -199,9 +194,7 @@ def _csv_error(where: str, lines: int, words: str) -> Exception:
         row, width, cells = map(int, ragged.groups())
         return _ragged(where, lines + row, cells, width)
     if "straddling" in words:
-        return InputError(
-            f"{where} has a row of more than {BLOCK >> 20} MB; a quote may not be closed."
-        )
+        return InputError(f"{where} has a row of {BLOCK >> 20} MB; a quote may not be closed.")
     return no_rows(where) if "Empty CSV" in words else ValueError(words)
 
 
@@ -245,17 +238,14 @@ def _join_lines(lines: Iterator[str], reading: Reading) -> str:
 def _json_elements(text: str, where: str) -> Iterator[dict[str, Any]]:
     """Rows of an array of objects, or of objects one after the other, decoded one by one."""
     decoder = json.JSONDecoder()
-    opening = _OPENING.match(text)
-    assert opening is not None  # it matches anything
-    place, end = opening.end(), "]" if opening[0].endswith("[") else ""
+    place, end = (text.index("[") + 1, "]") if text.lstrip().startswith("[") else (0, "")
     for number in itertools.count(1):
         place = _GAP.match(text, place).end()  # type: ignore[union-attr]  # matches anything
         if text[place : place + 1] == end:
             return
-        try:
+        row = None
+        with suppress(ValueError, RecursionError):
             row, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            row = None
         yield _as_object(row, f"{where}: element {number}")
 
 
@@ -263,10 +253,9 @@ def json_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
     """Rows of one JSON object for each line."""
     for number, line in enumerate(lines, 1):
         if line.strip():
-            try:
+            row = None
+            with suppress(ValueError, RecursionError):
                 row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
             yield _as_object(row, f"{where}: line {number}")
 
 
@@ -284,16 +273,12 @@ def text_lines(stream: IO[bytes], where: str, encoding: str = "utf-8") -> Iterat
         while line := text.readline(LONGEST):
             number += 1
             if len(line) == LONGEST or "\0" in line:
-                raise InputError(
-                    f"{where}: line {number} is not a table row; give CSV with a header, or one "
-                    "JSON object for each line."
-                )
+                fix = "give CSV with a header, or one JSON object for each line"
+                raise InputError(f"{where}: line {number} is not a table row; {fix}.")
             yield line
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{where} is not {encoding} text after line {number} ({error.reason}); save or send it "
-            "as UTF-8, or name its encoding."
-        ) from error
+        what = f"{where} is not {encoding} text after line {number} ({error.reason})"
+        raise InputError(f"{what}; save or send it as UTF-8, or name its encoding.") from error
 
 
 def piped_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
