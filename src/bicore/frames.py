@@ -66,10 +66,7 @@ def dense(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> 
     lengths = chunk.value_lengths().fill_null(length).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(lengths != length)
     if len(wrong):
-        raise InputError(
-            f"{place}: row {first + wrong[0]} holds a list of {lengths[wrong[0]]} values where "
-            f"others have {length}; all rows must have the same length."
-        )
+        raise _unequal(place, first + wrong[0], f"a list of {lengths[wrong[0]]} values", length)
     inner = dense(there.flatten(), shape[1:] if shape else None, first, place)
     rows = inner.reshape(len(there), length, *inner.shape[1:])
     if not chunk.null_count:
@@ -78,6 +75,11 @@ def dense(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> 
     full = np.full((len(chunk), *rows.shape[1:]), np.nan, dtype=kind)
     full[chunk.is_valid().to_numpy(zero_copy_only=False)] = rows
     return full
+
+
+def _unequal(place: str, row: int, held: str, length: int) -> InputError:
+    others = f"others have {length} values"
+    return InputError(f"{place}: row {row} holds {held} and {others}; give rows of one length.")
 
 
 def _length(lists: Any) -> int:
@@ -136,10 +138,7 @@ def stacked(column: Array, name: str) -> Array | None:
     wrong = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
     if wrong is not None:
         what = f"a list of {lengths[wrong]} values" if lengths[wrong] >= 0 else f"{values[wrong]!r}"
-        raise InputError(
-            f"{name}: row {wrong} holds {what} where others have {lengths[0]} values; all rows "
-            "must have the same length."
-        )
+        raise _unequal(name, wrong, what, lengths[0])
     return np.stack([np.asarray(value) for value in values])
 
 
@@ -168,15 +167,11 @@ def with_column(table: Any, name: str, values: Array) -> Any:
     names = getattr(table, "column_names", getattr(table, "columns", None))
     library = _library(table)
     if library not in ("datasets", "pandas", "polars", "pyarrow") or names is None:
-        raise InputError(
-            f"a {type(table).__name__} has no columns; give a datasets.Dataset, a pandas or polars "
-            "frame or an Arrow table, or index an array with the coreset."
-        )
+        fix = "give a datasets.Dataset, a frame or an Arrow table, or index with the coreset"
+        raise InputError(f"a {type(table).__name__} has no columns; {fix}.")
     if name in list(names):
-        raise InputError(
-            f"the table has a column {name!r} already; give the weights another name "
-            "(weight='coreset_weight'), or none (weight=None)."
-        )
+        fix = "give weights another name (weight='coreset_weight'), or none (weight=None)"
+        raise InputError(f"the table has a column {name!r} already; {fix}.")
     match library:
         case "datasets":
             return table.add_column(name, values)

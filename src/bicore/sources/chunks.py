@@ -164,10 +164,8 @@ class IterableShards(ShardSource):
                     raise parts.changed(self.name, f"{self._next} chunks long", "longer")
         except InputError as error:
             self._running = None
-            raise InputError(
-                f"{error} An iterable must give the same chunks in the same order each time: do "
-                "not shuffle, and let a function make a new iterator when called."
-            ) from error
+            fix = "do not shuffle, and let a function make a new iterator when called"
+            raise InputError(f"{error} Give the same chunks in each run: {fix}.") from error
         return chunk
 
 

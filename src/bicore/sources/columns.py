@@ -180,10 +180,8 @@ class Vectors(Column):
         if column.null_count < len(column):
             found = cells.vectors(column)
         if found is None or found.shape[1] != width:
-            raise InputError(
-                f"the column {self.name!r} must hold lists of {width} numbers; fix its rows, or "
-                "exclude the column with --drop."
-            )
+            what = f"the column {self.name!r} must hold lists of {width} numbers"
+            raise InputError(f"{what}; fix its rows, or exclude it with --drop.")
         return np.where(np.isnan(found), self.medians, found)
 
 
@@ -257,10 +255,8 @@ class Columns:
         """Encode some rows; infinite numbers are refused if ``finite``."""
         lost = next((one.name for one in self.features if one.name not in table), None)
         if lost is not None:
-            raise InputError(
-                f"a table has no column {lost!r}, and the rows have one; the columns are "
-                f"{name_list(list(table))}."
-            )
+            columns = f"the columns are {name_list(list(table))}"
+            raise InputError(f"a table has no column {lost!r}, and the rows have one; {columns}.")
         widths = [len(column.kept) for column in self.features]
         rows = len(next(iter(table.values())))
         if allowance is not None:
@@ -473,22 +469,17 @@ def _cell(column: Any, row: int) -> Any:
 def _refuse_infinite(name: str, found: Array) -> None:
     wrong = np.argwhere(np.isinf(found))
     if len(wrong):
-        value = found[tuple(wrong[0])]
-        raise InputError(
-            f"the column {name!r} holds {value} in row {wrong[0][0]}; features must be finite: "
-            "leave the cell empty, or exclude the column with --drop."
-        )
+        held = f"the column {name!r} holds {found[tuple(wrong[0])]} in row {wrong[0][0]}"
+        raise InputError(f"{held}; leave the cell empty, or exclude the column with --drop.")
 
 
 def _refuse_strange(name: str, column: Any, unread: Array, held: str) -> None:
     """Refuse a cell of another kind than the first rows of a pipe."""
     strange = np.flatnonzero(unread & ~cells.missing(column))
     if len(strange):
-        raise InputError(
-            f"the column {name!r} held {held} in the first rows and now holds "
-            f"{_cell(column, strange[0])!r}; leave the cell empty if there is no value, or begin "
-            "with a larger --batch that has such a cell."
-        )
+        cell = f"the column {name!r} held {held} and now holds {_cell(column, strange[0])!r}"
+        fix = "leave it empty, or begin with a larger --batch that has such a cell"
+        raise InputError(f"{cell}; {fix}.")
 
 
 #: Bytes of a character in NumPy's arrays of text, which are all as wide as the longest.
@@ -532,10 +523,9 @@ class Target:
             return np.ma.MaskedArray(self.encode(column.fill_null(zero), start, masked=True), gone)
         if gone.any() and not masked:
             more = f" and {gone.sum() - 1} more" if gone.sum() > 1 else ""
-            raise InputError(
-                f"the target column {self.name!r} has no value in row {start + gone.argmax()}{more}"
-                "; fill it in, or exclude such rows with --drop-missing-target."
-            )
+            where = f"the target column {self.name!r} has no value in row {start + gone.argmax()}"
+            fix = "fill it in, or exclude such rows with --drop-missing-target"
+            raise InputError(f"{where}{more}; {fix}.")
         if self.kind is TargetKind.LISTS:
             rows = cells.vectors(column)
             if rows is None:
@@ -565,8 +555,7 @@ class Target:
         try:
             return cells.as_numpy(bare.cast("int64"))
         except pyarrow.ArrowInvalid:
-            limits = np.iinfo(np.int64)
-            beyond = [not limits.min <= int(cell) <= limits.max for cell in cells.listed(column)]
+            beyond = [not -(2**63) <= int(cell) < 2**63 for cell in cells.listed(column)]
             self._refuse(column, np.array(beyond), start, "integers have at most 64 bits")
             raise
 
@@ -575,11 +564,9 @@ class Target:
         if len(rows):
             cell = _cell(column, rows[0])
             shown = repr(cell) if isinstance(cell, str) else cell
-            raise InputError(
-                f"the target column {self.name!r} is {shown} in row {start + rows[0]}, and {why}; "
-                "fix the cell, write targets with a decimal point and classes as text, or leave "
-                "the cell empty and give --drop-missing-target."
-            )
+            held = f"the target column {self.name!r} is {shown} in row {start + rows[0]}"
+            fix = "write targets with a decimal point and classes as text, or leave the cell empty"
+            raise InputError(f"{held}, and {why}; {fix} and give --drop-missing-target.")
 
 
 def fit_target(
@@ -595,16 +582,13 @@ def fit_target(
     if ways:
         return Target(name, TargetKind.NUMBERS, ways[0], words)
     if len(there) and cells.find_times(there) is not None:
-        raise InputError(
-            f"the target column {name!r} holds dates or times, such as {_cell(there, 0)}; "
-            "predict a number of days or hours, or write classes as other text."
-        )
+        held = f"the target column {name!r} holds dates or times, such as {_cell(there, 0)}"
+        raise InputError(f"{held}; give numbers of days or hours, or classes as other text.")
     if cells_of(there) == "lists" and cells.vectors(there) is not None:
         return Target(name, TargetKind.LISTS, words=words)
     if cells_of(there) != "text":
-        raise InputError(
-            f"the target column {name!r} holds {cells_of(there)}; give numbers, text or booleans."
-        )
+        held = f"the target column {name!r} holds {cells_of(there)}"
+        raise InputError(f"{held}; give numbers, text or booleans.")
     return Target(name, TargetKind.TEXT, words=words)
 
 

@@ -144,10 +144,8 @@ class PipedFlow:
         self._names = list(dict.fromkeys(name for row in rows for name in row))
         roles = roles_of(PIPE, self._names, self.reading)
         if len(roles.targets) > 1:
-            raise InputError(
-                f"--target {self.reading.target} names several columns, and a pipe has one target; "
-                "write the rows to a file."
-            )
+            several = f"--target {self.reading.target} names several columns"
+            raise InputError(f"{several}, and a pipe has one; write the rows to a file.")
         columns = self._as_columns(rows)
         self._encoder = fit_table(
             roles, columns.__getitem__, self.reading, self.standardise, tolerant=False
@@ -165,10 +163,9 @@ class PipedFlow:
             lost = next((name for name in self._names if name not in row), None)
             if strange is not None or (self._complete and lost is not None):
                 words = f"a column {strange!r}" if strange is not None else f"no column {lost!r}"
-                raise InputError(
-                    f"{PIPE}: row {number} has {words}, unlike the first rows; the columns are "
-                    f"{name_list(self._names)}: send a missing value empty, or as null."
-                )
+                columns = f"the columns are {name_list(self._names)}"
+                fix = "send a missing value empty, or as null"
+                raise InputError(f"{PIPE}: row {number} has {words}, and {columns}; {fix}.")
         columns = self._as_columns(rows)
         y = self._encoder.labels(columns, start=self.position)
         return Dataset(self._columns.encode(columns, strict=True), y)
@@ -197,10 +194,8 @@ class PipedFlow:
             raise InputError(f"the state holds a source that was loaded, not {PIPE}; {other}")
         name, kind, *written = values["target"]
         if name != self.reading.target:
-            raise InputError(
-                f"--target {self.reading.target}: the state holds a stream whose target was "
-                f"{name}; {other}"
-            )
+            known = f"the state holds a stream whose target was {name}"
+            raise InputError(f"--target {self.reading.target}: {known}; {other}")
         scaled = "mean" in values
         if scaled != self.standardise:
             known = "standard" if scaled else "none"

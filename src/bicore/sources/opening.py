@@ -318,10 +318,8 @@ def _reader(source: Any) -> _Reader:
         case _ if dask:
             return "a delayed chunk", (), lambda chunk: chunks.DaskShards([chunk])
         case _ if hasattr(source, "keys"):
-            raise InputError(
-                f"source is a {type(source).__name__} of named columns; give arrays (x, y), such "
-                "as (frame[features].to_numpy(), frame[target].to_numpy()), or a .parquet file."
-            )
+            what = f"source is a {type(source).__name__} of named columns"
+            raise InputError(f"{what}; give arrays (x, y), a data frame, or a .parquet file.")
         case _ if callable(source) or isinstance(source, Iterable):
             return "an iterable of chunks", (), chunks.IterableShards
     raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
@@ -347,10 +345,8 @@ def _open_array(x: Any, labels: Any = None, sample_weight: Any = None) -> ShardS
 
 def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
     if not 1 <= len(source) <= chunks.MOST_ARRAYS:
-        raise InputError(
-            f"source is a tuple of {len(source)}; give (x, y) or (x, y, sample_weight), or a list "
-            "of such chunks."
-        )
+        fix = "give (x, y) or (x, y, sample_weight), or a list of such chunks"
+        raise InputError(f"source is a tuple of {len(source)}; {fix}.")
     dask = hasattr(source[0], "__dask_graph__")
     return (chunks.open_dask_array if dask else chunks.ArrayShards)(*source)
 
@@ -375,10 +371,8 @@ def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
     if unknown:
         raise InputError(f"{unknown[0]} has an unknown file extension; give {SHARDS}.")
     if len({_FILE_READERS[ending] for ending in endings}) > 1:
-        raise InputError(
-            f"{source} holds files of several kinds ({', '.join(endings)}); give a pattern that "
-            f"matches one kind, such as '*{endings[0]}'."
-        )
+        held = f"{source} holds files of several kinds ({', '.join(endings)})"
+        raise InputError(f"{held}; give a pattern of one kind, such as '*{endings[0]}'.")
     if endings == [".npy"] and not isinstance(source, (list, tuple)) and Path(source).is_dir():
         for option, names in _NAMES.items():
             beside = [path for path in found if names.fullmatch(path.stem)]

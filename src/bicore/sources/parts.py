@@ -159,10 +159,8 @@ class ShardSource(ABC):
         for shard, (what, here) in itertools.product(filled, filled[0].traits.items()):
             there = shard.traits[what]
             if here != there:
-                raise InputError(
-                    f"{shard.place} has {what} {there} and {filled[0].place} {here}; leave one of "
-                    "them out, or make it again."
-                )
+                both = f"{shard.place} has {what} {there} and {filled[0].place} {here}"
+                raise InputError(f"{both}; leave one of them out, or make it again.")
         return found
 
     @cached_property

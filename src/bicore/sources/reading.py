@@ -190,10 +190,8 @@ def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") 
             raise InputError(f"{argument} is an empty list; give at least one file.")
         return tuple(path for one in given for path in find_files(one, endings, argument))
     if not isinstance(given, (str, os.PathLike)):
-        raise InputError(
-            f"{argument} is a {type(given).__name__}; give a file, a folder, a pattern such as "
-            f"'part-*{endings[0]}', or a list of files."
-        )
+        fix = f"give a file, a folder, a pattern such as 'part-*{endings[0]}', or a list of files"
+        raise InputError(f"{argument} is a {type(given).__name__}; {fix}.")
     path = Path(given)
     if path.is_dir():
         found = [one for one in files_below(path) if one.suffix.lower() in endings]

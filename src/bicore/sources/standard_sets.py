@@ -376,10 +376,8 @@ def _translate(name: str) -> str:
     plain = re.sub(r"^numpy\._?core\.", "numpy ", name)
     if plain not in _NAMES:
         shown = plain.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
-        raise InputError(
-            f"the file asks for {shown}, which plain data has no use for: it is refused, and "
-            "nothing of it was run."
-        )
+        what = f"the file asks for {shown}, which plain data has no use for"
+        raise InputError(f"{what}: it is refused, and nothing of it was run.")
     return _NAMES[plain]
 
 

@@ -96,10 +96,8 @@ def refuse_other_columns(place: str, names: Iterable[str], known: Iterable[str])
     """Refuse a table that has not the columns of the one before."""
     strange = set(names) ^ set(known)
     if strange:
-        raise InputError(
-            f"{place} and the table before it have not the same columns: {min(strange)!r} is in "
-            "one of them only."
-        )
+        tables = f"{place} and the table before it must have the same columns"
+        raise InputError(f"{tables}: {min(strange)!r} is in one of them only.")
 
 
 @renamed_keywords()
@@ -393,10 +391,8 @@ def _fit_targets(roles: Roles, read: Callable[[str], Any], reading: Reading) -> 
         return tuple(found)
     text = next((one.name for one in found if one.kind is TargetKind.TEXT), None)
     if text is not None:
-        raise InputError(
-            f"--target {reading.target}: {text!r} holds text, and several targets must be numbers; "
-            "name one column of classes, or numbers only."
-        )
+        wrong = f"{text!r} holds text, and several targets must be numbers"
+        raise InputError(f"--target {reading.target}: {wrong}; name one column of classes.")
     return tuple(replace(one, kind=TargetKind.NUMBERS) for one in found)
 
 
