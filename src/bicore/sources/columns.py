@@ -24,7 +24,7 @@ from bicore.sources import cells
 from bicore.sources.base import Scaling, fit_scaling
 from bicore.sources.cells import Numerals, cells_of
 from bicore.sources.parts import Part
-from bicore.sources.reading import COPIES, NUMBER, Allowance, name_list
+from bicore.sources.reading import COPIES, NUMBER, Allowance, Reading, name_list
 
 #: A text column of at most this many values, or this share of the rows, becomes indicators …
 FEW_VALUES = 20
@@ -307,27 +307,22 @@ _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thou
 
 
 def fit_columns(
-    table: Iterable[tuple[str, Any]],
-    decimal: str | None = None,
-    named: bool = False,
-    words: Sequence[str] = (),
-    tolerant: bool = True,
-    scaled: bool = False,
+    table: Iterable[tuple[str, Any]], reading: Reading, named: bool, strict: bool, scaled: bool
 ) -> Columns:
     """Fit each of some named columns, which may be read one after the other.
 
-    ``decimal`` is the decimal separator if a column does not show it. ``named`` columns were asked
-    for one by one, and are features even if they number rows. ``words`` stand for a missing value.
-    ``tolerant`` treats up to 1% of stray cells among numbers as missing. ``scaled`` fits the
-    scaling too.
+    ``named`` columns were asked for one by one, and are features even if they number rows.
+    ``strict`` allows no stray cells among numbers, which are missing otherwise if they are at most
+    1%. ``scaled`` fits the scaling too.
     """
     moments: list[tuple[Array, Array]] = []
     features: list[Column] = []
     told: dict[str, list[str]] = {kind: [] for kind in _HEADINGS}
     strays: list[str] = []
     for name, given in table:
-        column = cells.clean(given, words)
-        fitted, remark = _fit(name, column, decimal, named, tolerant, strays)
+        column = cells.clean(given, reading.missing_words)
+        ways = cells.find_numerals(column, reading.decimal, not strict)
+        fitted, remark = _fit(name, column, ways, named, strays)
         if fitted is not None:
             features.append(fitted)
             moments += [_moments(fitted, column)] if scaled else []
@@ -337,7 +332,7 @@ def fit_columns(
         left_out = ", ".join(told[""]) or "there is none"
         raise InputError(f"no column can serve as a feature: {left_out}.")
     notes = [f"{_HEADINGS[kind]} columns: {', '.join(told[kind])}" for kind in told if told[kind]]
-    found = Columns(tuple(features), [*notes, *strays], words)
+    found = Columns(tuple(features), [*notes, *strays], reading.missing_words)
     if not scaled:
         return found
     mean, spread = (np.concatenate(parts)[None] for parts in zip(*moments, strict=True))
@@ -359,7 +354,7 @@ _Fitted = tuple[Column | None, str]
 
 
 def _fit(
-    name: str, column: Any, decimal: str | None, named: bool, tolerant: bool, strays: list[str]
+    name: str, column: Any, ways: Sequence[Numerals], named: bool, strays: list[str]
 ) -> _Fitted:
     """Fit the first kind that suits a column."""
     kind = cells_of(column)
@@ -371,7 +366,6 @@ def _fit(
             return None, "lists that are not numbers of one length"
         remark = _remark(f"{rows.shape[1]} numbers", np.isnan(rows))
         return Vectors(name, tuple(map(_median, rows.T))), remark
-    ways = cells.find_numerals(column, decimal, tolerant)
     if len(ways) > 1:
         return None, ambiguous_comma(column)
     if ways:
@@ -569,14 +563,13 @@ class Target:
             raise InputError(f"{held}, and {why}; {fix} and give --drop-missing-target.")
 
 
-def fit_target(
-    name: str, column: Any, decimal: str | None = None, words: Sequence[str] = ()
-) -> Target:
+def fit_target(name: str, column: Any, reading: Reading) -> Target:
     """Choose how to read a target by some of its rows."""
+    words = reading.missing_words
     there = cells.clean(column, words).drop_null()
     if len(there) and _is_whole(there).all():
         return Target(name, TargetKind.WHOLE, words=words)
-    ways = cells.find_numerals(there, decimal)
+    ways = cells.find_numerals(there, reading.decimal)
     if len(ways) > 1:
         raise InputError(f"the target column {name!r} holds {ambiguous_comma(there)}.")
     if ways:

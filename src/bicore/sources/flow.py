@@ -148,7 +148,7 @@ class PipedFlow:
             raise InputError(f"{several}, and a pipe has one; write the rows to a file.")
         columns = self._as_columns(rows)
         self._encoder = fit_table(
-            roles, columns.__getitem__, self.reading, self.standardise, tolerant=False
+            roles, columns.__getitem__, self.reading, self.standardise, strict=True
         )
         self._complete = all(len(row) == len(self._names) for row in rows)
         self.fitted_on = len(rows)
@@ -163,9 +163,9 @@ class PipedFlow:
             lost = next((name for name in self._names if name not in row), None)
             if strange is not None or (self._complete and lost is not None):
                 words = f"a column {strange!r}" if strange is not None else f"no column {lost!r}"
-                columns = f"the columns are {name_list(self._names)}"
+                known = f"the columns are {name_list(self._names)}"
                 fix = "send a missing value empty, or as null"
-                raise InputError(f"{PIPE}: row {number} has {words}, and {columns}; {fix}.")
+                raise InputError(f"{PIPE}: row {number} has {words}, and {known}; {fix}.")
         columns = self._as_columns(rows)
         y = self._encoder.labels(columns, start=self.position)
         return Dataset(self._columns.encode(columns, strict=True), y)

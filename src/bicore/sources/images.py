@@ -41,7 +41,14 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     for path in files:
         with _open(path) as image:
             headings.append((image.size, image.mode))
-    width, height = size = _common_size({one for one, _ in headings}, reading.resize, notes)
+    sizes = {size for size, _ in headings}
+    side = reading.resize or RESIZED
+    alike = len(sizes) == 1 and reading.resize is None
+    width, height = size = min(sizes) if alike else (side, side)
+    if sizes != {size}:
+        count = f"{len(sizes)} sizes" if len(sizes) > 1 else "one size"
+        words = f"images of {count} are resized to {side}×{side}, whatever their shape"
+        notes.append(f"{words}; --resize N chooses another size")
     colour = any(mode not in GREY for _, mode in headings)
     shape = (len(files), height, width, 3) if colour else (len(files), height, width)
     needed = int(np.prod(shape)) * (DECODED + COPIES * NUMBER)
@@ -63,22 +70,6 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     data = Dataset(np.ascontiguousarray(x), None if labels is None else np.array(labels))
     found = (first, *alpha, *notes)
     return Source(folder.name, data, "standard", found, images=pixels, table=table, root=folder)
-
-
-def _common_size(
-    sizes: set[tuple[int, int]], resize: int | None, notes: list[str]
-) -> tuple[int, int]:
-    """The size of all images, or the one they are brought to; then the notes say so."""
-    if resize is None and len(sizes) == 1:
-        return next(iter(sizes))
-    side = RESIZED if resize is None else resize
-    if sizes != {(side, side)}:
-        count = f"{len(sizes)} sizes" if len(sizes) > 1 else "one size"
-        notes.append(
-            f"images of {count} are resized to {side}×{side}, whatever their shape; "
-            "--resize N chooses another size"
-        )
-    return side, side
 
 
 def copy_images(source: Source, indices: Array, out: Path) -> None:

@@ -221,8 +221,8 @@ def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray
         starts = accumulate(counts[:-1], initial=0)
         return [replace(found[0], before=start) for start in starts]
     if len(found) != len(x):
-        counts = f"{argument}: {len(found)} files for {len(x)} files of features"
-        raise InputError(f"{counts}; give one for each, in their order, or one for all rows.")
+        both = f"{argument}: {len(found)} files for {len(x)} files of features"
+        raise InputError(f"{both}; give one for each, in their order, or one for all rows.")
     return [_check_count(one, rows) for one, rows in zip(found, counts, strict=True)]
 
 

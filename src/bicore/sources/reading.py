@@ -165,11 +165,6 @@ def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 #: Files that writers of tables leave next to their parts, such as _SUCCESS and .x.crc.
 _SKIPPED = ("_", ".")
-_REFUSALS = {
-    FileNotFoundError: "does not exist; check the name.",
-    PermissionError: "cannot be read: no permission; change its mode or copy it.",
-    IsADirectoryError: "is a folder; give a file.",
-}
 #: Characters of another library's message that are passed on.
 _LONGEST = 200
 
@@ -226,13 +221,11 @@ def common_name(files: Sequence[Path]) -> str:
 
 def unreadable(path: Path, kind: str, error: BaseException) -> InputError:
     """The error for a file that is damaged, of another format or may not be read."""
-    for refusal, words in _REFUSALS.items():
-        if isinstance(error, refusal):
-            return InputError(f"{path} {words}")
+    if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
+        return InputError(f"{path} cannot be read ({error.strerror}); check its name and its mode.")
     first = (str(error).splitlines() or [""])[0][:_LONGEST] or type(error).__name__
-    return InputError(
-        f"{path} is not a readable {kind} ({first}); it may be truncated or of another format."
-    )
+    what = f"{path} is not a readable {kind} ({first})"
+    return InputError(f"{what}; it may be truncated or of another format.")
 
 
 @contextmanager

@@ -315,20 +315,20 @@ def fit_table(
     reading: Reading,
     scaled: bool = False,
     stored: Embedding | None = None,
-    tolerant: bool = True,
+    strict: bool = False,
 ) -> Encoder:
     """Fit the columns of a table, which are read one after the other.
 
     ``scaled`` fits the scaling of the features too; ``stored`` ones are not fitted.
     """
-    words, weight = reading.missing_words, None
+    weight = None
     if roles.sample_weight is not None:
         ways = cells.find_numerals(cells.clean(read(roles.sample_weight)), None)
         weight = roles.sample_weight, ways[0] if len(ways) == 1 else cells.Numerals.POINT
-    columns = stored or Columns((), [], words)
+    columns = stored or Columns((), [], reading.missing_words)
     if reading.embeddings is None and stored is None:
         features = ((name, read(name)) for name in roles.features)
-        columns = fit_columns(features, reading.decimal, roles.named, words, tolerant, scaled)
+        columns = fit_columns(features, reading, roles.named, strict, scaled)
         named = [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
         dropped = [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
         columns.notes.extend([*named, *dropped])
@@ -385,8 +385,7 @@ def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
 
 
 def _fit_targets(roles: Roles, read: Callable[[str], Any], reading: Reading) -> tuple[Target, ...]:
-    words = reading.missing_words
-    found = [fit_target(name, read(name), reading.decimal, words) for name in roles.targets]
+    found = [fit_target(name, read(name), reading) for name in roles.targets]
     if len(found) < 2:
         return tuple(found)
     text = next((one.name for one in found if one.kind is TargetKind.TEXT), None)
