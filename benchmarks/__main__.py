@@ -13,10 +13,10 @@ from benchmarks.pages import RECORDS
 from bicore.errors import BicoreError
 
 NAMES = (
-    *("selection", "busy", "regulariser", "memory", "kernels", "ablation", "comparison"),
+    *("selection", "busy", "regulariser", "kernels", "ablation", "comparison"),
     *("comparison_embedding", "comparison_images", "baselines", "stream", "stream_moments"),
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
-    *("strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
+    *("strategies", "exchange", "noise", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "integrations", "peers_scale", "workers"),
     *("collapse", "hard", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),
     *("goals", "check", "page"),

@@ -1,5 +1,4 @@
-"""Several models at once, selection without labels, and regression, on tables that come with
-scikit-learn.
+"""Several models at once, and regression, on tables that come with scikit-learn.
 
     python -m benchmarks beyond --record
 
@@ -15,7 +14,7 @@ from sklearn.datasets import load_diabetes
 from benchmarks.common import CPU, draw_split, report
 from bicore import Dataset
 from bicore.kernels import RBF, Laplace, Polynomial, fully_connected
-from bicore.methods import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
+from bicore.methods import JointSelector, KCenter, Selector, Uniform
 from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 
@@ -26,7 +25,7 @@ Row = dict[str, Any]
 
 
 def run(arguments: Any) -> Row:
-    parts = {"joint": _compare_models, "unlabelled": _omit_labels, "regression": _predict_targets}
+    parts = {"joint": _compare_models, "regression": _predict_targets}
     rows = {name: work(range(arguments.seeds)) for name, work in parts.items()}
     return {"pool": POOL, "joint_size": JOINT, **rows}
 
@@ -55,21 +54,6 @@ def _compare_models(seeds: range) -> list[Row]:
     return rows
 
 
-def _omit_labels(seeds: range) -> list[Row]:
-    """Accuracy of one model on points that were chosen without their labels, by size."""
-    kernel = fully_connected()
-    judge = greedy_selector(kernel=kernel)
-    methods: dict[str, Selector] = {
-        "uniform": Uniform(),
-        "k-center": KCenter(),
-        "V-design": VDesign(kernel),
-        "reconstruction": Reconstruction(kernel),
-        "with labels": judge,
-    }
-    table = (*digits(), POOL)
-    return [_by_size(name, one, judge, table, seeds, _accuracy) for name, one in methods.items()]
-
-
 def _predict_targets(seeds: range) -> list[Row]:
     """R² on a medical table, and on the right halves of digits predicted from their left halves."""
     x, y = load_diabetes(return_X_y=True)
@@ -82,20 +66,20 @@ def _predict_targets(seeds: range) -> list[Row]:
     judge = greedy_selector(kernel="rbf")
     methods: dict[str, Selector] = {"uniform": Uniform(), "k-center": KCenter(), "bilevel": judge}
     return [
-        {"data": name, **_by_size(method, one, judge, table, seeds, _explained)}
+        {"data": name, **_by_size(method, one, judge, table, seeds)}
         for name, table in tables.items()
         for method, one in methods.items()
     ]
 
 
-def _by_size(name: str, method: Any, judge: Any, table: Any, seeds: range, score: Any) -> Row:
+def _by_size(name: str, method: Any, judge: Any, table: Any, seeds: range) -> Row:
     scores = []
     for seed in seeds:
         data, test = _split(*table, seed)
         chosen = method.select(data, max(SIZES), random_state=seed, runtime=CPU).indices
         sets = [chosen[:size].tolist() for size in SIZES]
         guesses = [judge.predict(data, test.x, picks, runtime=CPU) for picks in sets]
-        scores.append([score(one, test, data) for one in guesses])
+        scores.append([_explained(one, test, data) for one in guesses])
     report(name, np.mean(scores, 0).round(4).tolist())
     return {"method": name, "sizes": list(SIZES), "scores": scores}
 

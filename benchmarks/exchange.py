@@ -3,7 +3,7 @@
     python -m benchmarks exchange --data DIR --record
 
 Whole calls of ``bicore.select`` on one thread in float64, the kernel matrix included: MNIST with
-the default kernel, and rows of a made-up embedding with the linear one. Seconds are processor time,
+the default kernel, and a made-up embedding with the linear one. Seconds are processor time,
 the least of some repeats, so that other processes count little.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import ONE_THREAD, mnist_vectors, time_call
+from benchmarks.common import ONE_THREAD, make_embedding, mnist_vectors, time_call
 from bicore import select
 
 #: Name, rows, points chosen, options, the most times greedy's seconds that were aimed at, repeats.
@@ -29,9 +29,10 @@ WIDTH = 256
 
 def run(arguments: Any) -> Iterator[dict[str, Any]]:
     for name, count, size, options, aim, repeats in PROBLEMS:
-        x, y = embedding(count)
         if name == "MNIST":
             x, y = mnist_vectors(arguments.data, "train", count)
+        else:
+            x, y = make_embedding(count, WIDTH)
         found = {"data": name, "rows": count, "size": size, "options": options, "aim": aim}
         for strategy in ("greedy", "exchange"):
             own = {"strategy": strategy, "runtime": ONE_THREAD, **options}
@@ -40,13 +41,3 @@ def run(arguments: Any) -> Iterator[dict[str, Any]]:
             found[strategy] = {"seconds": seconds, "objective": coreset.objective}
         ratio = found["exchange"]["seconds"] / found["greedy"]["seconds"]
         yield {**found, "exchanges": coreset.details["exchanges"], "ratio": ratio}
-
-
-def embedding(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ten classes in 256 directions of falling spread."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(10, WIDTH))
-    y = rng.integers(0, 10, count)
-    spread = 1 / np.sqrt(1 + np.arange(WIDTH))
-    x = 0.5 * centres[y] + rng.normal(size=(count, WIDTH)) * spread
-    return x / np.sqrt(WIDTH), y

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import Pair, Rows, cifar_embedding, data_folder, feed, time_call
+from benchmarks.common import (
+    Pair,
+    Rows,
+    cifar_embedding,
+    data_folder,
+    feed,
+    make_overlapping,
+    time_call,
+)
 from bicore import Runtime
 from bicore.moments.heads import make_head
 from bicore.moments.moments import Moments
@@ -53,10 +61,8 @@ TASK = 1000
 PERMUTATIONS = 10
 #: Widths and rows whose sums are timed on each kind of device.
 SPEEDS = {"cpu": (1024, 20_000), "cuda": (8192, 200_000)}
-#: The width of the head that is timed on a processor; of one with many classes, and their number;
-#: and of heads after every batch of some sizes.
+#: The width of the head that is timed on a processor, and of heads after every batch of some sizes.
 TIMED_HEAD = 4096
-MANY_CLASSES = 1000
 OFTEN, BATCHES = 1024, (10, 30, 125)
 #: Features and width of heads whose features are computed in float32 and in float64.
 PRECISION = ("relu", 4096)
@@ -185,7 +191,7 @@ def _compare_precisions(seed: int, arguments: Any) -> dict[str, Any]:
 def _time_heads(batch: int, repeats: int) -> dict[str, Any]:
     """Processor milliseconds of a head after every batch, on one thread: corrected, computed anew,
     and with a search for λ."""
-    x, y = _made_up(5 * OFTEN, OFTEN)
+    x, y = make_overlapping(5 * OFTEN, OFTEN)
     x += 1
     memory = MomentMemory(20, "rows", keep="lazy").update(x[: 3 * OFTEN], y[: 3 * OFTEN])
     times = []
@@ -198,14 +204,6 @@ def _time_heads(batch: int, repeats: int) -> dict[str, Any]:
         }
         times.append([1000 * time_call(one, 1, time.process_time)[0] for one in works.values()])
     return {"batch": batch, **dict(zip(works, np.mean(times, 0).tolist(), strict=True))}
-
-
-def _made_up(rows: int, width: int) -> Pair:
-    """Ten classes of unit spread, each moved along a column of its own."""
-    x = np.random.default_rng(0).normal(size=(rows, width))
-    y = np.arange(rows) % 10
-    x[np.arange(rows), y] += 1
-    return x, y
 
 
 def _time_sums(device: str, repeats: int) -> dict[str, Any]:
@@ -224,17 +222,15 @@ def _time_sums(device: str, repeats: int) -> dict[str, Any]:
             sums = sums.with_rows(rows, labels)
         float(sums.second[0][0, 0])  # waits for the device
 
-    def solve(x: np.ndarray, y: np.ndarray, step: int) -> float:
-        some, held = (Moments.empty(x.shape[1]).with_rows(x[::one], y[::one]) for one in (1, step))
+    def solve(x: np.ndarray, y: np.ndarray) -> float:
+        some, held = (Moments.empty(x.shape[1]).with_rows(x[::one], y[::one]) for one in (1, 10))
         return time_call(partial(make_head, some, held=held), repeats)[0]
 
     seconds, _ = time_call(add, repeats)
     found = {"width": width, "rows_a_second": count // block * block / seconds}
     if kind == "cpu":
-        x, y = _made_up(2 * TIMED_HEAD, TIMED_HEAD)
-        many = np.arange(len(x)) % MANY_CLASSES
-        found |= {"head_width": TIMED_HEAD, "head_seconds": solve(x, y, 10)}
-        found |= {"many_classes": MANY_CLASSES, "many_seconds": solve(x[:, :width], many, 7)}
+        x, y = make_overlapping(2 * TIMED_HEAD, TIMED_HEAD)
+        found |= {"head_width": TIMED_HEAD, "head_seconds": solve(x, y)}
         with narrow(1):
             found["often"] = [_time_heads(batch, repeats) for batch in BATCHES]
         found["threads"] = torch.get_num_threads()

@@ -134,7 +134,7 @@ def _set_limits() -> None:
 
 def _versions() -> dict[str, str]:
     """The versions in the peers' environment."""
-    names = ["apricot-select", "coreax", "submodlib", "scikit-learn", "numpy"]
+    names = ["apricot-select", "coreax", "scikit-learn", "numpy"]
     code = (
         "import importlib.metadata as m, json\n"
         f"print(json.dumps({{d.metadata['Name']: d.version for d in m.distributions() "

@@ -7,8 +7,6 @@ fully connected kernel, λ = 1e-3 per point, binary weights, one thread. Seconds
 selection itself, after the kernel matrix.
 """
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,6 @@ AUTHORS = {
     400: {"seconds": 262.0, "loss": 1.01, "closures": 180},
 }
 AUTHORS_PRODUCT_SECONDS = 0.014
-SCALING_SIZES = (50, 100, 200, 400, 800)
 LAMBDA = 1e-3
 CLASSES = 10
 
@@ -63,8 +60,6 @@ def run(arguments: Any) -> dict[str, Any]:
     record: dict[str, Any] = {"authors": AUTHORS}
     record["product_seconds"] = time_call(lambda: product @ product, 20)[0]
     record["engines"] = [_time_engine(data, *one, arguments.repeats) for one in ENGINES]
-    record["scaling"] = _time_sizes(data, arguments.repeats)
-    record["import"] = _time_imports(arguments.repeats)
     if not arguments.skip_recipe:
         record["recipe"] = [_run_recipe(data, size) for size in SIZES]
         record["ratios"] = _compute_ratios(record)
@@ -132,24 +127,3 @@ def _compute_ratios(record: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for one in record["engines"]
     ]
-
-
-def _time_sizes(data: Dataset, repeats: int) -> dict[str, Any]:
-    """Seconds of the squared-error engine over m, and the exponent of a straight line through their
-    logarithms."""
-    options = {"loss": "squared", "inner_reg": squared_reg(100), "runtime": _runtime("float64")}
-    seconds = [
-        min(_seconds(select(data, size=size, **options)) for _ in range(repeats))
-        for size in SCALING_SIZES
-    ]
-    exponent = float(np.polyfit(np.log(SCALING_SIZES), np.log(seconds), 1)[0])
-    return {"sizes": SCALING_SIZES, "seconds": seconds, "exponent": exponent}
-
-
-def _time_imports(repeats: int) -> dict[str, float]:
-    def seconds(module: str) -> float:
-        command = [sys.executable, "-c", f"import {module}"]
-        return time_call(lambda: subprocess.run(command, check=True), 2 * repeats + 1)[0]
-
-    torch_seconds, own = seconds("torch"), seconds("bicore")
-    return {"torch_seconds": torch_seconds, "bicore_seconds": own, "ratio": own / torch_seconds}

@@ -97,8 +97,6 @@ def _peer_cell(rows: Rows) -> str:
         # Beyond some thousand picks a ridge head alone is fitted.
         heads = [f"{100 * row[head]:.1f}" if head in row else "–" for head in ("logistic", "ridge")]
         return f"{' / '.join(heads)}; {row['seconds']:.1f} s, {row['peak_bytes'] / 1e6:.0f} MB"
-    if row["failed"].startswith("ModuleNotFoundError"):
-        return "not installed: the registry has no package of it"
     clean = row["failed"].replace("|", "/").replace("\n", " ")
     return clean if len(clean) <= MOST_CHARACTERS else f"{clean[:MOST_CHARACTERS]}…"
 
@@ -116,18 +114,6 @@ def strategy_name(row: Row) -> str:
 
 def strategy_detail(row: Row) -> str:
     return next(filter(None, (fill(row, pattern) for pattern in DETAILS)), "")
-
-
-def regret_rows(record: Row) -> list[Row]:
-    """The automatic regulariser next to the best constant, and to the best in hindsight."""
-    found = []
-    for one in record["rows"]:
-        auto, grid = np.array(one["auto"]), np.array(one["grid"])
-        best, constant = grid.max(1), grid.mean(0)
-        row = {"data": one["data"], "constant": constant.max(), "own": np.median(one["values"])}
-        row |= {"value": record["grid"][constant.argmax()], "auto": auto, "best": best}
-        found.append({**row, "regret": best - auto})
-    return found
 
 
 def pooled_scores(rows: Rows, method: str, pool: int, size: int) -> np.ndarray:
@@ -248,9 +234,9 @@ def draw_network(place: Any) -> None:
     label(place, {"fontsize": 7}, **axes)
 
 
-@figure("images/beyond_others.png", 1, 4, figsize=(14, 3.4))
+@figure("images/beyond_others.png", 1, 3, figsize=(11, 3.4))
 def draw_others(axes: Any) -> None:
-    """Models that coresets are chosen and used for; selection without labels; regression."""
+    """Models that coresets are chosen and used for; regression."""
     record = read_record("beyond")
     joint = {
         one["chosen_for"]: [100 * np.mean(found) for found in one["accuracy"].values()]
@@ -262,15 +248,13 @@ def draw_others(axes: Any) -> None:
     axes[0].set_yticks(range(len(joint)), list(joint), fontsize=8)
     axes[0].set_title("chosen for (rows), used for (columns)", fontsize=9)
     axes[0].figure.colorbar(shown, ax=axes[0], label="accuracy, %")
-    panels = {"without labels": (record["unlabelled"], 100, "accuracy, %")}
-    for data in unique(record["regression"], "data"):
-        panels[data] = (where(record["regression"], data=data), 1, "R²")
-    for place, (title, (found, scale, words)) in zip(axes[1:], panels.items(), strict=True):
-        for one in found:
+    tables = unique(record["regression"], "data")
+    for place, data in zip(axes[1:], tables, strict=True):
+        for one in where(record["regression"], data=data):
             look = {"marker": "o", "markersize": 3, "label": one["method"]}
-            place.plot(one["sizes"], scale * np.mean(one["scores"], 0), **look)
-        place.set_title(title, fontsize=9)
-        label(place, {"fontsize": 7}, xlabel="points", ylabel=words)
+            place.plot(one["sizes"], np.mean(one["scores"], 0), **look)
+        place.set_title(data, fontsize=9)
+        label(place, {"fontsize": 7}, xlabel="points", ylabel="R²")
 
 
 #: Rows of the record of a GPU, and their names in the table.

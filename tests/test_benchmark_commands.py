@@ -89,13 +89,12 @@ BATTERY = PROTOCOLS | {"aside": replace(PROTOCOLS["kept"], sets=("wine",), seeds
 DRIFT = {"DRIFT_ROWS": 400, "DRIFT_CAPACITY": 10}
 #: By name: further words of the command, and constants of its module (or of the one that is named).
 SMALL = {
-    "selection": ([], {"POINTS": 100, "SIZES": (5, 6), "SCALING_SIZES": (4, 8), "ENGINES": [],
+    "selection": ([], {"POINTS": 100, "SIZES": (5, 6), "ENGINES": [],
                        "AUTHORS": {5: {"seconds": 1.0}, 6: {"seconds": 1.0}}}),
     "busy": ([], {"PROBLEMS": BUSY}),
     "regulariser": (
         [], {"benchmarks.selection.POINTS": 100, "SIZES": (4, 6), "GRID": (0.1, 1.0)}
     ),
-    "memory": ([], {"CASES": ((60, 8, "squared"), (50, 4, "cross-entropy"))}),
     "kernels": ([], {"IMAGES": 60}),
     "ablation": ([], {"POOL": 100, "SIZES": (5, 20)}),
     "comparison": ([], {"POOL": 60, "SIZES": [6], "STEPS": 3}),
@@ -124,7 +123,6 @@ SMALL = {
     "exchange": ([], {"PROBLEMS": (("MNIST", 80, 5, {"rule": "gain"}, 2.0, 1),
                                    ("embedding", 90, 5, {"kernel": "linear"}, None, 1))}),
     "noise": ([], {"POOL": 100, "CLEAN": 20, "TEST": 50, "SIZE": 10}),
-    "automatic": ([], {"POOL": 80, "TEST": 50, "SIZE": 6, "GRID": (1e-2, 1.0)}),
     "active": ([], {"POOL": 100, "TEST": 50, "LAST": 40, "EPOCHS": 1, "DRAWS": 3, "LANDMARKS": 20}),
     "network": ([], {"POOL": 30, "TEST": 40, "SIZE": 3, "STARTS": 1, "EPOCHS": 2}),
     "beyond": ([], {"POOL": 250, "JOINT": 6, "SIZES": (5, 10)}),

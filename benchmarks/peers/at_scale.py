@@ -2,9 +2,8 @@
 
     python benchmarks/peers/at_scale.py METHOD X.npy Y.npy SIZE PICKS.npy
 
-Run by the environment that has the peer: apricot-select 0.6.1, coreax 1.0.0, submodlib
-(https://github.com/decile-team/submodlib, built from source), scikit-learn. Prints the seconds of
-the selection, imports and reading apart.
+Run by the environment that has the peer: apricot-select 0.6.1, coreax 1.0.0, scikit-learn. Prints
+the seconds of the selection, imports and reading apart.
 """
 
 import json
@@ -78,20 +77,6 @@ def apricot_sparse(x, y, size):
     return found.ranking
 
 
-def submodlib_sparse(x, y, size):
-    from submodlib import FacilityLocationFunction
-
-    rows = FacilityLocationFunction(
-        n=len(x),
-        mode="sparse",
-        data=x.astype(np.float32),
-        metric="euclidean",
-        num_neighbors=NEIGHBOURS,
-    )
-    found = rows.maximize(budget=size, optimizer="LazyGreedy", show_progress=False)
-    return np.array([row for row, _ in found])
-
-
 def coreax_map_reduce(x, y, size):
     """Kernel herding in leaves, joined and reduced again."""
     import jax
@@ -120,7 +105,6 @@ METHODS = {
     "bicore": bicore,
     "apricot facility location": apricot_dense,
     "apricot facility location, sparse": apricot_sparse,
-    "submodlib facility location, sparse": submodlib_sparse,
     "coreax map-reduce herding": coreax_map_reduce,
     "MiniBatchKMeans": mini_batch_k_means,
     "k-center": k_center,
