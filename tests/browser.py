@@ -117,11 +117,7 @@ class Browser:
     def key(self, key: str, code: int) -> None:
         for kind in ("keyDown", "keyUp"):
             self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=code,
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
             )
 
     def picture(self, whole: bool = False) -> bytes:

@@ -126,10 +126,7 @@ def cifar() -> Case:
 
     names = [f"cifar-10-batches-py/data_batch_{number}" for number in range(1, 6)]
     return Case(
-        names[0],
-        batch,
-        ("cifar10", "--data", "."),
-        lambda: {name: batch() for name in names[1:]},
+        names[0], batch, ("cifar10", "--data", "."), lambda: {name: batch() for name in names[1:]}
     )
 
 
@@ -141,6 +138,17 @@ def sparse(file: io.BytesIO) -> None:
 
 def zstd(content: bytes) -> bytes:
     return pyarrow.Codec("zstd").compress(content, asbytes=True)
+
+
+def encrypted(archive: bytes) -> bytes:
+    """An archive whose members say that they are encrypted: their own headers, and the directory."""
+    content = bytearray(archive)
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = content.find(mark)
+        while at >= 0:
+            content[at + place] |= 1
+            at = content.find(mark, at + 4)
+    return bytes(content)
 
 
 def zipped() -> bytes:
@@ -186,9 +194,7 @@ CASES = {
     "arrow": table("t.arrow", written(ipc_stream)),
     "npz": Case("t.npz", written(lambda file: np.savez(file, x=X, y=Y)), ("t.npz",)),
     "npz packed": Case(
-        "t.npz",
-        written(lambda file: np.savez_compressed(file, x=X, y=Y.astype(str))),
-        ("t.npz",),
+        "t.npz", written(lambda file: np.savez_compressed(file, x=X, y=Y.astype(str))), ("t.npz",)
     ),
     "npz sparse": Case("t.npz", written(sparse), ("t.npz",)),
     "npy": Case(

@@ -78,10 +78,16 @@ def check_hostile_in_browser(browser, path):
     assert quiet(browser, path)
 
 
-def check_fits(browser, path, width):
-    assert quiet(browser, path), (browser.complaints(), browser.requests())
-    # a phone would widen the window itself to what does not fit
-    assert browser.run("document.documentElement.scrollWidth") <= width
+def check_fits(browser, paths, width, scheme, moves=()):
+    """Pages are quiet and no wider than the window, also after some moves."""
+    browser.emulate(width, 800, scheme)
+    for path in paths:
+        browser.open(path)
+        for move in moves:
+            browser.run(move)
+        assert quiet(browser, path), (browser.complaints(), browser.requests())
+        # a phone would widen the window itself to what does not fit
+        assert browser.run("document.documentElement.scrollWidth") <= width
 
 
 def check_curve(browser):

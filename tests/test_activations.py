@@ -13,10 +13,7 @@ from bicore.kernels import TangentKernel, from_module
 from bicore.kernels.activations import GELU, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import Conv, Dense, GlobalAverage, Residual
 
-KINDS = {
-    "gelu": (GELU(), functional.gelu),
-    "erf": (Erf(), torch.erf),
-}
+KINDS = {"gelu": (GELU(), functional.gelu), "erf": (Erf(), torch.erf)}
 #: Variances, and covariances as shares of what they allow: independent, opposite, equal, tiny, large.
 CASES = [
     (1.0, 1.0, 0.3),

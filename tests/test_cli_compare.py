@@ -8,6 +8,7 @@ import pytest
 import bicore
 from bicore import Dataset, InputError
 from bicore.evaluate.comparison import Stream
+from tests.commands import refused, succeeded
 from tests.helpers import blobs
 
 METHODS = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf"]
@@ -24,8 +25,7 @@ def table(tmp_path):
 
 
 def test_json_rows_summary_and_continuation(bicore, table):
-    first = bicore("compare", "data.npz", *FAST, "--json", cwd=table)
-    assert first.returncode == 0, first.stderr
+    first = succeeded(bicore("compare", "data.npz", *FAST, "--json", cwd=table))
     answer = json.loads(first.stdout)
     assert len(answer["rows"]) == 18
     for row in answer["rows"]:
@@ -48,10 +48,9 @@ def test_json_rows_summary_and_continuation(bicore, table):
 
 @pytest.mark.slow
 def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
-    result = bicore(
-        "compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table
+    result = succeeded(
+        bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table)
     )
-    assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "accuracy of the ridge, mean ± standard error over seeds"
     assert sum(line.count("★") for line in lines[2:5]) == 2
@@ -143,8 +142,7 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
 @pytest.mark.slow
 def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicore, table):
     words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
-    result = bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table))
     assert (
         "class-balanced needs classes, and the labels are numeric targets: left out"
         in result.stderr
@@ -194,10 +192,6 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     words, message = REFUSED[name]
     before = (table / "data.npz").read_bytes()
     words = ["--seeds", "2", "--sizes", "5", *words, "--quiet"]
-    result = bicore("compare", "data.npz", *words, cwd=table)
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    refused(bicore("compare", "data.npz", *words, cwd=table), message)
     assert (table / "data.npz").read_bytes() == before
     assert not list(table.rglob("*.jsonl"))

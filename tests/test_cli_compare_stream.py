@@ -12,6 +12,7 @@ from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
 from bicore.sources.opening import open_source
 from bicore.streaming import Reservoir
+from tests.commands import refused, succeeded
 from tests.helpers import blobs, line
 
 FAST = ["--stream", "--capacity", "8", "--batch", "20", "--seeds", "2"]
@@ -30,8 +31,7 @@ def table(tmp_path):
 @pytest.mark.slow
 def test_by_default_four_buffers_are_judged_at_five_points(bicore, table):
     words = [*FAST, "--seeds", "1", "--kernel", "rbf", "--plot", "p.png"]
-    result = bicore("compare", "data.npz", *words, cwd=table)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore("compare", "data.npz", *words, cwd=table))
     assert "streams of 150 rows, order given, 8 kept" in result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith("accuracy of the ridge")
@@ -66,8 +66,7 @@ def test_json_has_every_row_and_the_same_command_makes_none_anew(bicore, table):
 
 @pytest.mark.slow
 def test_regression_is_scored_by_r_squared_without_what_needs_classes(bicore, table):
-    result = bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table))
     assert (
         "class-balanced needs classes, and the labels are numeric targets: left out"
         in result.stderr
@@ -141,10 +140,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     words, message = REFUSED[name]
-    result = bicore("compare", "data.npz", *FAST, *words, "--quiet", cwd=table)
-    assert result.returncode == 2, result.stderr
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    refused(bicore("compare", "data.npz", *FAST, *words, "--quiet", cwd=table), message)
     assert not list(table.rglob("*.jsonl"))
 
 

@@ -25,6 +25,7 @@ from bicore.streaming import BUFFERS, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import StateFolder
 from bicore.streaming.registry import build_buffer
 from tests import HANG
+from tests.commands import refused, succeeded
 from tests.helpers import blobs
 
 BUFFER = ["--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
@@ -39,21 +40,29 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def stream(bicore, folder):
+    """``bicore stream`` into the folder "state"."""
+
+    def run(*words, source="data.npz"):
+        return bicore("stream", source, *words, "--state", "state", cwd=folder)
+
+    return run
+
+
 def state_of(folder, name="state") -> bytes:
     return sorted((folder / name).glob("state-*.npz"))[-1].read_bytes()
 
 
-def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, folder):
-    first = bicore(
-        "stream", "data.npz", *WORDS, "--state", "state", "--json", "--out", "kept.npz", cwd=folder
-    )
+def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, stream, folder):
+    first = stream(*WORDS, "--json", "--out", "kept.npz")
     assert first.returncode == 0, first.stderr
     answer = json.loads(first.stdout)
     assert answer["position"] == 150
     assert answer["kept"] <= 12
     assert sum(answer["weights"]) == pytest.approx(150)
     before = state_of(folder)
-    second = bicore("stream", "data.npz", *WORDS, "--state", "state", "--json", cwd=folder)
+    second = stream(*WORDS, "--json")
     assert json.loads(second.stdout)["ids"] == answer["ids"]
     assert "continuing after 150 rows" in second.stderr
     assert state_of(folder) == before
@@ -105,8 +114,7 @@ def kill_and_resume(bicore, folder, kills, seed, kind="MergeReduce", options=MER
         )
         assert ended.returncode == -signal.SIGKILL
     for name in ("killed", "never"):
-        whole = bicore(*words, name, cwd=folder)
-        assert whole.returncode == 0, whole.stderr
+        succeeded(bicore(*words, name, cwd=folder))
     assert state_of(folder, "killed") == state_of(folder, "never")
     assert not list((folder / "killed").glob(".*part*"))
 
@@ -160,12 +168,12 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
     assert (folder / "kept.npz").exists()
 
 
-def test_a_damaged_state_is_named_and_the_one_before_is_used(bicore, folder):
-    bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+def test_a_damaged_state_is_named_and_the_one_before_is_used(stream, folder):
+    stream(*WORDS)
     whole = state_of(folder)
     newest = sorted((folder / "state").glob("state-*.npz"))[-1]
     newest.write_bytes(whole[: len(whole) // 2])
-    again = bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+    again = stream(*WORDS)
     assert again.returncode == 0, again.stderr
     assert newest.name in again.stderr
     assert "the previous state is used" in again.stderr
@@ -173,7 +181,7 @@ def test_a_damaged_state_is_named_and_the_one_before_is_used(bicore, folder):
     for path in (folder / "state").glob("state-*.npz"):
         path.write_bytes(b"nothing")
     for _ in range(2):  # and it stays refused
-        lost = bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+        lost = stream(*WORDS)
         assert lost.returncode == 2
         assert "every state file" in lost.stderr
 
@@ -199,8 +207,7 @@ def test_a_source_may_grow_at_its_end(bicore, folder):
     words = [*WORDS, "--scale", "none", "--state"]
     np.savez(folder / "part.npz", x=data["x"][:70], y=data["y"][:70])
     for source, state in (("part.npz", "grown"), ("data.npz", "grown"), ("data.npz", "whole")):
-        result = bicore("stream", source, *words, state, "--json", cwd=folder)
-        assert result.returncode == 0, result.stderr
+        result = succeeded(bicore("stream", source, *words, state, "--json", cwd=folder))
     assert json.loads(result.stdout)["position"] == 150
     assert state_of(folder, "grown") == state_of(folder, "whole")
     assert (
@@ -208,8 +215,8 @@ def test_a_source_may_grow_at_its_end(bicore, folder):
     )
 
 
-def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
-    bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+def test_other_options_sources_and_formats_are_refused_by_name(stream, folder):
+    stream(*WORDS)
     before = state_of(folder)
     changes = {
         "another selector configuration": [*WORDS[:-1], "0.2"],
@@ -217,15 +224,10 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
         "another batch size": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
     }
     for message, words in changes.items():
-        result = bicore("stream", "data.npz", *words, "--state", "state", cwd=folder)
-        assert result.returncode == 2, message
-        assert message in result.stderr
+        refused(stream(*words), message)
     data = blobs(150)
     np.savez(folder / "other.npz", x=data.x + 1, y=data.y)
-    assert (
-        "another stream"
-        in bicore("stream", "other.npz", *WORDS, "--state", "state", cwd=folder).stderr
-    )
+    assert "another stream" in stream(*WORDS, source="other.npz").stderr
     assert state_of(folder) == before
     newest = sorted((folder / "state").glob("state-*.npz"))[-1]
     import bicore.streaming.base as base
@@ -237,17 +239,15 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
         buffer.save(newest)
     finally:
         base.FORMAT = old
-    assert (
-        "format 99" in bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder).stderr
-    )
+    assert "format 99" in stream(*WORDS).stderr
 
 
-def test_two_processes_on_one_folder(bicore, folder):
+def test_two_processes_on_one_folder(stream, folder):
     with StateFolder(folder / "state"):
-        result = bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+        result = stream(*WORDS)
         assert result.returncode == 2
         assert f"in use by process {os.getpid()}" in result.stderr
-    assert bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder).returncode == 0
+    assert stream(*WORDS).returncode == 0
 
 
 def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
@@ -285,8 +285,8 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
         (["--buffer", "moments"], "buffer='moments'='slots'"),
     ],
 )
-def test_bad_requests_end_with_code_2_and_one_line(bicore, folder, words, message):
-    result = bicore("stream", "data.npz", *WORDS, "--state", "state", *words, "--quiet", cwd=folder)
+def test_bad_requests_end_with_code_2_and_one_line(stream, folder, words, message):
+    result = stream(*WORDS, *words, "--quiet")
     assert result.returncode == 2, result.stderr
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -322,8 +322,7 @@ CHEAP = {
 def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
     words = ["stream", "data.npz", "--buffer", name, "--capacity", "10", "--batch", "7"]
     words += [*CHEAP.get(name, []), "--every", "2", "--scale", "none", "--state"]
-    begun = bicore(*words, "state", "--limit", "70", cwd=folder)
-    assert begun.returncode == 0, begun.stderr
+    succeeded(bicore(*words, "state", "--limit", "70", cwd=folder))
     again = bicore(*words, "state", "--json", "--out", "kept.npz", cwd=folder)
     assert "continuing after 70 rows" in again.stderr
     bicore(*words, "never", cwd=folder)
@@ -348,8 +347,7 @@ def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bico
     assert (answer["buffer"], answer["reason"], answer["width"]) == ("moments", "table", 1024)
     options = ["--feature-map", "rows", "--strategy", "gain", "--prior", "0=0.2,1=0.3,2=0.5"]
     options += ["--half-life", "60", "--inner-reg", "0.2"]
-    asked = bicore(*words, "rows", *options, cwd=folder)
-    assert asked.returncode == 0, asked.stderr
+    asked = succeeded(bicore(*words, "rows", *options, cwd=folder))
     assert "features: Rows, 4 numbers a row (as requested)" in asked.stderr
     assert "rows/s in update" in asked.stdout
     other = bicore(*words, "rows", "--feature-map", "rows", cwd=folder)
@@ -357,13 +355,11 @@ def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bico
     assert "another strategy, inner_reg, prior, half_life" in other.stderr
 
 
-def test_a_state_of_another_buffer_names_it(bicore, folder):
-    bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+def test_a_state_of_another_buffer_names_it(stream, folder):
+    stream(*WORDS)
     before = state_of(folder)
-    refused = bicore("stream", "data.npz", "--capacity", "12", "--state", "state", cwd=folder)
-    assert refused.returncode == 2
-    assert "another buffer, merge-reduce" in refused.stderr
-    assert "use --buffer merge-reduce, or another --state" in refused.stderr
+    known = "use --buffer merge-reduce, or another --state"
+    refused(stream("--capacity", "12"), "another buffer, merge-reduce", known)
     assert state_of(folder) == before
 
 
@@ -412,8 +408,7 @@ PIPED = ["stream", "-", "--target", "label", "--capacity", "9", "--batch", "10",
 )
 def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
     words = [*PIPED, "--buffer", name, *CHEAP.get(name, []), "--json", "--state"]
-    whole = bicore(*words, "never", cwd=tmp_path, input=lines_of(200))
-    assert whole.returncode == 0, whole.stderr
+    whole = succeeded(bicore(*words, "never", cwd=tmp_path, input=lines_of(200)))
     note = "column colour: 30 cells of values that did not occur in the first 125 rows"
     assert note in whole.stderr
     assert any(note in one for one in json.loads(whole.stdout)["notes"])
@@ -435,9 +430,7 @@ def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
         (["--scale", "none"], "--scale standard"),
         (["--target", "colour"], "whose target was label"),
     ):
-        refused = bicore(*words, "again", *change, cwd=tmp_path, input=lines_of(200))
-        assert refused.returncode == 2
-        assert message in refused.stderr
+        refused(bicore(*words, "again", *change, cwd=tmp_path, input=lines_of(200)), message)
 
 
 @pytest.mark.slow
@@ -460,8 +453,7 @@ def test_an_open_pipe_is_consumed_as_it_comes_and_a_kill_loses_nothing(bicore, t
     process.stdin.close()
     assert state_files(tmp_path, "killed", 160)  # though the pipe had not ended
     for name in ("killed", "never"):
-        result = bicore(*words, name, cwd=tmp_path, input=lines_of(200))
-        assert result.returncode == 0, result.stderr
+        succeeded(bicore(*words, name, cwd=tmp_path, input=lines_of(200)))
     assert state_of(tmp_path, "killed") == state_of(tmp_path, "never")
 
 
@@ -548,10 +540,9 @@ BROKEN = {
 def test_what_cannot_be_read_is_named_and_the_rows_before_it_count(bicore, tmp_path, name):
     text, message = BROKEN[name]
     words = ["--buffer", "reservoir", "--target", "y", "--capacity", "5", "--batch", "26"]
-    result = bicore("stream", "-", *words, "--state", "s", "--quiet", cwd=tmp_path, input=text)
-    assert result.returncode == 2, result.stderr
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    refused(
+        bicore("stream", "-", *words, "--state", "s", "--quiet", cwd=tmp_path, input=text), message
+    )
     held = state_files(tmp_path, "s", 130)
     assert held == (text.count("\n") > 130)
     if name == "no JSON":  # and without --quiet how many they are

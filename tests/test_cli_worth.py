@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bicore import Coreset
+from tests.commands import refused, succeeded
 from tests.helpers import blobs
 
 FAST = ["--kernel", "rbf", "--judge", "ridge", "--seeds", "3"]
@@ -39,8 +40,7 @@ def test_the_price_comes_first_and_the_sentence_last(bicore, place):
 
 def test_json_is_the_answer_and_nothing_else(bicore, place):
     words = ["worth", "targets.npz", "--size", "8", *FAST, "--json"]
-    result = bicore(*words, cwd=place)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore(*words, cwd=place))
     answer = json.loads(result.stdout)
     assert answer["metric"] == "R²"
     assert answer["size"] == 8
@@ -56,14 +56,11 @@ def test_json_is_the_answer_and_nothing_else(bicore, place):
 @pytest.mark.slow
 def test_picks_are_judged_on_a_test_file(bicore, place):
     words = ["worth", "data.npz", "--picks", "picks.npz", *FAST]
-    result = bicore(*words, "--test", "test.npz", cwd=place)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore(*words, "--test", "test.npz", cwd=place))
     assert result.stdout.startswith("8 rows are worth ")
     assert "on the 60 test rows, drawn with replacement 3 times" in result.stdout
     assert "selections" not in result.stderr
-    refused = bicore(*words, cwd=place)
-    assert refused.returncode == 2
-    assert "give --test FILE, or --size M" in refused.stderr
+    refused(bicore(*words, cwd=place), "give --test FILE, or --size M")
 
 
 @pytest.mark.slow
@@ -81,8 +78,7 @@ def test_two_tables_share_their_columns(bicore, place):
                 city = cities[row % len(cities)]
                 table.writerow([*data.x[row, :2], city, "abc"[data.y[row]]])
     words = ["--target", "label", "--size", "8", *FAST, "--method", "uniform"]
-    result = bicore("worth", "train.csv", "--test", "test.csv", *words, cwd=place)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore("worth", "train.csv", "--test", "test.csv", *words, cwd=place))
     assert "on the 20 test rows" in result.stdout
 
 
@@ -99,7 +95,4 @@ def test_two_tables_share_their_columns(bicore, place):
     ],
 )
 def test_a_request_that_cannot_be_right(bicore, place, words, message):
-    result = bicore(*words, cwd=place)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert result.stdout == ""
+    refused(bicore(*words, "--quiet", cwd=place), message)

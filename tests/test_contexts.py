@@ -82,11 +82,7 @@ def test_large_data_keep_the_first_context():
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    [
-        ({"n_contexts": 41}, "n_contexts"),
-        ({"size": 41}, "size"),
-        ({"kernel": "linera"}, "linear"),
-    ],
+    [({"n_contexts": 41}, "n_contexts"), ({"size": 41}, "size"), ({"kernel": "linera"}, "linear")],
 )
 def test_bad_requests(rows, options, name):
     with pytest.raises(bicore.InputError, match=name):

@@ -75,18 +75,14 @@ def run_blocks(page, bicore, folder, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    "page",
-    except_slow(COMMANDS, LONG),
-)
+@pytest.mark.parametrize("page", except_slow(COMMANDS, LONG))
 def test_blocks_and_commands_run(page, bicore, tmp_path, monkeypatch):
     run = run_blocks(NAMED[page], bicore, tmp_path, monkeypatch)
     assert run >= COMMANDS[page]
 
 
 @pytest.mark.parametrize(
-    "page",
-    except_slow([name for name in NAMED if name not in COMMANDS], LONG),
+    "page", except_slow([name for name in NAMED if name not in COMMANDS], LONG)
 )
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     run_blocks(NAMED[page], None, tmp_path, monkeypatch)

@@ -14,42 +14,18 @@ from torch import nn
 
 from benchmarks.pages import render
 from bicore.networks.observe import dropout_probabilities
-from experiments import (
-    continual,
-    page,
-    streaming,
-    summary,
-)
+from experiments import continual, page, streaming, summary
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
 from experiments.courses import Checkpoint
 from experiments.methods import continual_row, stream_row, summary_rows
-from experiments.networks import (
-    Architecture,
-    ConvNet,
-    FullyConnected,
-    Network,
-    ResNet18,
-    grouped,
-)
+from experiments.networks import Architecture, ConvNet, FullyConnected, Network, ResNet18, grouped
 from experiments.paper import PAPER
 from experiments.problems import MNIST_POOL, SPLIT_MNIST
 from experiments.records import RecordError, Records, TornLine
 from experiments.rows import Job
-from experiments.selectors import (
-    DIRECTIONS_CORESET,
-    EMBEDDING_CORESET,
-    RBF_CORESET,
-    UNIFORM,
-    Named,
-)
-from experiments.stores import (
-    BALANCED_RESERVOIR,
-    GSS,
-    RESERVOIR,
-    ByMoments,
-    Slots,
-)
+from experiments.selectors import DIRECTIONS_CORESET, EMBEDDING_CORESET, RBF_CORESET, UNIFORM, Named
+from experiments.stores import BALANCED_RESERVOIR, GSS, RESERVOIR, ByMoments, Slots
 from experiments.streaming import Weighting
 from experiments.tables import cells, read_runs
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permute, split
@@ -378,9 +354,7 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
 @pytest.mark.slow
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize(
-    "store",
-    [RESERVOIR, BALANCED_RESERVOIR, Slots(RBF_CORESET), GSS, ByMoments()],
-    ids=repr,
+    "store", [RESERVOIR, BALANCED_RESERVOIR, Slots(RBF_CORESET), GSS, ByMoments()], ids=repr
 )
 def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, fresh, tmp_path):
     train, test = load(None)
@@ -419,10 +393,7 @@ LONGER |= {"streaming-sizes", "streaming-fresh-sizes", "imbalanced-sizes", "memo
 LONGER |= {"imbalanced-fresh-sizes", "picks", "proxy"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    except_slow(EXPERIMENTS, LONGER),
-)
+@pytest.mark.parametrize("name", except_slow(EXPERIMENTS, LONGER))
 def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
     name, tmp_path, capsys, monkeypatch
 ):

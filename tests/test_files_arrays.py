@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse
 
 import bicore
-from tests.files import refused, told
+from tests.commands import refused, succeeded, told
+from tests.fuzzing import encrypted
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y = np.arange(60) % 2
@@ -68,62 +69,43 @@ def test_6_a_sparse_matrix_is_written_out_only_where_it_fits(command, tmp_path):
 # 8. Damaged, encrypted, of unknown compression; lying headers.
 
 
-def encrypted(path):
-    archive(path, {"x": stored(X), "y": stored(Y)})
-    content = bytearray(path.read_bytes())
-    content[6] |= 1  # the flag in the member's own header …
-    content[content.index(b"PK\x01\x02") + 8] |= 1  # … and in the directory
-    path.write_bytes(content)
+def packed(x=None):
+    """The bytes of an archive of labels and these rows."""
+    file = io.BytesIO()
+    archive(file, {"x": x or stored(X), "y": stored(Y)})
+    return file.getvalue()
 
 
-def unknown_compression(path):
-    archive(path, {"x": stored(X), "y": stored(Y)})
-    content = bytearray(path.read_bytes())
-    content[8] = 99
-    content[content.index(b"PK\x01\x02") + 10] = 99
-    path.write_bytes(content)
+def changed(*changes):
+    """An archive with other bytes at some places, counted in part from its directory."""
+    content = bytearray(packed())
+    for place, inside, value in changes:
+        content[place + inside * content.index(b"PK\x01\x02")] = value
+    return bytes(content)
 
 
-def damaged(path):
-    archive(path, {"x": stored(X), "y": stored(Y)})
-    content = bytearray(path.read_bytes())
-    content[200] ^= 255
-    path.write_bytes(content)
-
-
+UNREADABLE = "not a readable .npz file"
 BROKEN = {
-    "encrypted": (encrypted, "encrypted"),
-    "of unknown compression": (unknown_compression, "compression"),
-    "damaged": (damaged, "not a readable .npz file"),
-    "a text": (lambda path: path.write_text("x, y"), "not a readable .npz file"),
-    "empty": (lambda path: archive(path, {}), "has no array 'x'; it holds nothing"),
-    "a member that is no array": (
-        lambda path: archive(path, {"x": b"hello", "y": stored(Y)}),
-        "not a readable .npz file",
-    ),
+    "encrypted": (encrypted(packed()), "encrypted"),
+    "of unknown compression": (changed((8, 0, 99), (10, 1, 99)), "compression"),
+    "damaged": (changed((200, 0, packed()[200] ^ 255)), UNREADABLE),
+    "a text": (b"x, y", UNREADABLE),
+    "empty": (b"PK\x05\x06" + bytes(18), "has no array 'x'; it holds nothing"),
+    "a member that is no array": (packed(b"hello"), UNREADABLE),
     "a shape that is not there": (
-        lambda path: archive(path, {"x": header((60, 4)) + bytes(32), "y": stored(Y)}),
+        packed(header((60, 4)) + bytes(32)),
         "array 'x' is cut short: 32 of 1920 bytes",
     ),
-    "a negative shape": (
-        lambda path: archive(path, {"x": header((-60, -4)), "y": stored(Y)}),
-        "not a readable .npz file",
-    ),
-    "values of no bytes": (
-        lambda path: archive(path, {"x": header((10**15,), "|V0"), "y": stored(Y)}),
-        "not a readable .npz file",
-    ),
-    "fields": (
-        lambda path: archive(path, {"x": stored(np.zeros(60, "f8,i4")), "y": stored(Y)}),
-        "x has dtype",
-    ),
+    "a negative shape": (packed(header((-60, -4))), UNREADABLE),
+    "values of no bytes": (packed(header((10**15,), "|V0")), UNREADABLE),
+    "fields": (packed(stored(np.zeros(60, "f8,i4"))), "x has dtype"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_8_an_npz_that_is(command, tmp_path, name):
-    write, words = BROKEN[name]
-    write(tmp_path / "b.npz")
+    content, words = BROKEN[name]
+    (tmp_path / "b.npz").write_bytes(content)
     refused(command(*WORDS, "b.npz"), words)
 
 
@@ -194,6 +176,5 @@ def test_m5_features_and_labels_in_one_folder_are_understood(command, tmp_path, 
     (tmp_path / "pair").mkdir()
     for name, array in zip(names, (x, y), strict=True):
         np.save(tmp_path / "pair" / f"{name}.npy", array)
-    found = command("select", "pair", "--size", 4, "--json")
-    assert found.returncode == 0, found.stderr
+    found = succeeded(command("select", "pair", "--size", 4, "--json"))
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, 4).indices.tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.files import refused, told
+from tests.commands import refused, told
 
 WORDS = ("select", "--method", "uniform", "--size", "2", "--json", "pictures")
 

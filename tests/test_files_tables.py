@@ -16,7 +16,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from tests.files import refused, told
+from tests.commands import refused, told
 
 ROWS = 60
 

@@ -126,10 +126,7 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    except_slow(CASES, set(CASES) - set(QUICK)),
-)
+@pytest.mark.parametrize("name", except_slow(CASES, set(CASES) - set(QUICK)))
 def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
     selector = CASES[name]
     data = blobs()
@@ -218,9 +215,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
     seen = []
     plain = RBF.evaluate
     monkeypatch.setattr(
-        RBF,
-        "evaluate",
-        lambda self, a, b: seen.append(len(a) * len(b)) or plain(self, a, b),
+        RBF, "evaluate", lambda self, a, b: seen.append(len(a) * len(b)) or plain(self, a, b)
     )
     from bicore.bilevel.strategies.base import Assembly
 

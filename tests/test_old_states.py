@@ -13,13 +13,7 @@ from sklearn.base import clone
 from bicore import InputError
 from bicore.bilevel import Relative
 from bicore.files import fingerprint
-from bicore.methods import (
-    GradientMatching,
-    KCenter,
-    Reconstruction,
-    Uniform,
-    VDesign,
-)
+from bicore.methods import GradientMatching, KCenter, Reconstruction, Uniform, VDesign
 from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.streaming import (

@@ -17,12 +17,8 @@ from bicore import Coreset, Dataset, InputError
 from bicore.data import read_targets
 from bicore.evaluate.worth import Appraisal, Equivalent, Worth
 from bicore.report import page, rows
-from bicore.report.evaluation import (
-    answer,
-    evaluate_picks,
-    find_suspect_labels,
-    further_fits,
-)
+from bicore.report.evaluation import answer, evaluate_picks, find_suspect_labels, further_fits
+from tests.commands import refused, succeeded
 from tests.helpers import blobs
 from tests.pages import (
     HOSTILE,
@@ -164,10 +160,7 @@ def test_a_coreset_of_other_data_is_refused(tmp_path):
         ([(480, 410, 560)], "Your 50 rows are worth 480 random ones (410–560)"),
         ([(60, 40, 70)], "Random is enough here"),
         ([(20, 13, 30)], "Random is better here"),
-        (
-            [(480, 410, 560), (52, 40, 60)],
-            "Random is enough here, drawn evenly from the classes",
-        ),
+        ([(480, 410, 560), (52, 40, 60)], "Random is enough here, drawn evenly from the classes"),
     ],
 )
 def test_the_answer_is_plain(ends, headline):
@@ -287,8 +280,7 @@ SELECT = ["--size", "8", "--method", "uniform"]
 @pytest.mark.slow
 def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
     words = ["select", "table.csv", "--target", "label", *SELECT]
-    result = bicore(*words, "--report", "page.html", cwd=place)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore(*words, "--report", "page.html", cwd=place))
     assert "more fits of at most 8 rows" in result.stderr
     assert "worth: about" in result.stderr
     assert result.stdout.splitlines()[-1] == "written: page.html"
@@ -303,8 +295,7 @@ def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
 
 def test_the_worth_can_be_left_out(bicore, place):
     words = ["select", "data.npz", *SELECT, "--report", "page.html", "--no-worth", "--json"]
-    result = bicore(*words, cwd=place)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore(*words, cwd=place))
     assert "worth" not in json.loads(result.stdout)
     assert facts_of(place / "page.html")["answer"] is None
 
@@ -326,9 +317,7 @@ def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused_first(bicore, place, words, message):
-    result = bicore(*words, cwd=place)
-    assert result.returncode == 2
-    assert message in result.stderr
+    refused(bicore(*words, cwd=place), message)
 
 
 # --- in a browser -----------------------------------------------------------------------------
@@ -350,11 +339,7 @@ def judged_page(tmp_path_factory):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1240, 360])
 def test_the_page_fits_and_is_quiet(browser, judged_page, hostile, scheme, width):
-    browser.emulate(width, 800, scheme)
-    for path in (judged_page, hostile):
-        browser.open(path)
-        check_fits(browser, path, width)
-    browser.open(judged_page)
+    check_fits(browser, [hostile, judged_page], width, scheme)
     check_curve(browser)
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
         "rgb(17, 20, 26)" if scheme == "dark" else "rgb(250, 248, 244)"

@@ -19,6 +19,7 @@ from bicore.report.page_of_comparison import comparison_page
 from bicore.report.rows import main_directions
 from bicore.sources.base import Source
 from bicore.streaming import Reservoir
+from tests.commands import succeeded
 from tests.helpers import blobs, line
 from tests.pages import (
     HOSTILE,
@@ -216,8 +217,7 @@ def place(tmp_path):
 def test_compare_writes_a_page(bicore, place):
     words = ["compare", "table.csv", "--target", "label", *METHODS, "--seeds", "2"]
     more = ["--records", "rows.jsonl", "--report", "page.html"]
-    result = bicore(*words, *more, cwd=place)
-    assert result.returncode == 0, result.stderr
+    result = succeeded(bicore(*words, *more, cwd=place))
     assert result.stdout.splitlines()[-1] == "written: page.html"
     facts = facts_of(place / "page.html")
     assert facts["sizes"] == [4, 8, 16]
@@ -234,8 +234,7 @@ def test_compare_writes_a_page(bicore, place):
     stored = (place / "rows.jsonl").read_text()
     kept = [json.loads(one) for one in stored.splitlines()[1:]]
     assert {bool(one["picks"]) for one in kept if one["seed"] == 1} == {False}
-    again = bicore(*words, *more, "--force", cwd=place)
-    assert again.returncode == 0, again.stderr
+    succeeded(bicore(*words, *more, "--force", cwd=place))
     assert facts_of(place / "page.html")["picks"] == picks
     assert (place / "rows.jsonl").read_text() == stored
 
@@ -309,12 +308,8 @@ def test_the_slider_and_the_method_move_everything(browser, page_of_images):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1240, 360])
 def test_the_page_fits_and_is_quiet(browser, page_of_images, hostile, scheme, width):
-    browser.emulate(width, 800, scheme)
-    for path in (page_of_images, hostile):
-        browser.open(path)
-        for place in range(2):
-            browser.run(f"moveTo({place})")
-        check_fits(browser, path, width)
+    moves = ["moveTo(0)", "moveTo(1)"]
+    check_fits(browser, [page_of_images, hostile], width, scheme, moves)
     check_curve(browser)
 
 

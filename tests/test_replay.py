@@ -276,9 +276,7 @@ def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
     whole = Coreset(np.arange(3), status=Status.NOT_REFINED)
     assert require_complete(whole) is whole
     part = Coreset(
-        np.arange(2),
-        status=Status.OUT_OF_TIME,
-        message="stopped by max_seconds after 2 of 3 rows",
+        np.arange(2), status=Status.OUT_OF_TIME, message="stopped by max_seconds after 2 of 3 rows"
     )
     with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* unchanged"):
         require_complete(part)

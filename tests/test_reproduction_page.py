@@ -155,8 +155,7 @@ def test_an_interval_of_four_means_is_that_of_their_variances():
 
 
 @pytest.mark.parametrize(
-    ("difference", "verdict"),
-    [(0.04, Verdict.HOLDS), (0.03, Verdict.OPEN), (-0.04, Verdict.FAILS)],
+    ("difference", "verdict"), [(0.04, Verdict.HOLDS), (0.03, Verdict.OPEN), (-0.04, Verdict.FAILS)]
 )
 def test_a_claim_follows_its_records(difference, verdict, tmp_path):
     """Two seeds: the gap's standard error is 0.71 points with two degrees of freedom, so that three

@@ -44,8 +44,7 @@ def both(source, size, card=None, **options):
 
 class TestCard:
     @pytest.mark.parametrize(
-        ("dtype", "classes"),
-        diagonal([np.float16, np.float32, np.float64], [3, 10], 3),
+        ("dtype", "classes"), diagonal([np.float16, np.float32, np.float64], [3, 10], 3)
     )
     def test_its_picks_are_those_of_the_host(self, dtype, classes):
         x, y = rows(dtype=dtype, classes=classes)
@@ -234,10 +233,7 @@ class TestLostWorkers:
         same_after_deaths(deadly, Processes(2), tmp_path)
 
     def test_processes_that_always_die_are_an_error(self, deadly):
-        with (
-            pytest.raises(WorkerLostError, match="processes in a row died"),
-            Processes(2) as pool,
-        ):
+        with pytest.raises(WorkerLostError, match="processes in a row died"), Processes(2) as pool:
             list(pool.map(always_dying, deadly))
 
     def test_dask_does_the_parts_again(self, deadly, tmp_path):

@@ -28,6 +28,7 @@ from bicore.shards.request import Request
 from bicore.shards.selection import Selection
 from bicore.sources import open_shards
 from bicore.sources.chunks import ArrayShards
+from tests.commands import refused, succeeded
 
 
 def rows(count=200, seed=0):
@@ -269,8 +270,7 @@ class TestEstimate:
 class TestCommand:
     def test_a_pattern_and_a_folder(self, bicore, folder):
         passes = ("--passes", "--json", "--out", "picks.npz")
-        found = select(bicore, folder, *PARQUET, "--memory", "2GB", *passes)
-        assert found.returncode == 0, found.stderr
+        found = succeeded(select(bicore, folder, *PARQUET, "--memory", "2GB", *passes))
         answer = json.loads(found.stdout)
         own = library.select(folder / "npy", size=9, passes=True)
         assert answer["indices"] == own.indices.tolist()
@@ -319,8 +319,7 @@ class TestCommand:
         assert "landmarks" in select(bicore, folder, "npy", *kernel).stderr
 
     def test_estimates(self, bicore, folder):
-        found = bicore("estimate", *PARQUET, *SIZED, "--passes", "--json", cwd=folder)
-        assert found.returncode == 0, found.stderr
+        found = succeeded(bicore("estimate", *PARQUET, *SIZED, "--passes", "--json", cwd=folder))
         answer = json.loads(found.stdout)
         assert answer["rows"] == 600
         plan = bicore("estimate", "npy", *SIZED, "--passes", cwd=folder).stdout
@@ -374,9 +373,7 @@ class TestCommand:
         (folder / "npy" / "y-1.npy").unlink()
         self.refused(bicore, folder, "x-1.npy")
         pyarrow.parquet.write_table(table(*rows()).drop_columns("label"), folder / "part-1.parquet")
-        found = select(bicore, folder, *PARQUET)
-        assert found.returncode == 2
-        assert "part-1.parquet" in found.stderr
+        refused(select(bicore, folder, *PARQUET), "part-1.parquet")
 
     def test_another_type_and_an_empty_shard(self, bicore, folder):
         x, y = rows(seed=1)
@@ -387,8 +384,7 @@ class TestCommand:
         self.refused(bicore, folder, "x-1.npy", "labels")
         np.save(folder / "npy" / "x-1.npy", x[:0])
         np.save(folder / "npy" / "y-1.npy", y[:0])
-        found = select(bicore, folder, "npy", "--json")
-        assert found.returncode == 0, found.stderr
+        found = succeeded(select(bicore, folder, "npy", "--json"))
         assert any("no rows and is skipped" in note for note in json.loads(found.stdout)["notes"])
 
     def test_bad_rows_are_named_or_counted(self, bicore, folder):
@@ -412,17 +408,14 @@ class TestCommand:
             assert words in found.stderr
 
     def test_a_source_that_shrinks_keeps_its_state(self, bicore, folder):
-        first = select(bicore, folder, "npy", "--state", "state", "--json")
-        assert first.returncode == 0, first.stderr
+        first = succeeded(select(bicore, folder, "npy", "--state", "state", "--json"))
         before = {path.name: path.read_bytes() for path in (folder / "state").glob("*.npz")}
         again = select(bicore, folder, "npy", "--state", "state", "--json")
         assert json.loads(again.stdout)["indices"] == json.loads(first.stdout)["indices"]
         x, y = rows(seed=2)
         np.save(folder / "npy" / "x-2.npy", x[:150])
         np.save(folder / "npy" / "y-2.npy", y[:150])
-        found = select(bicore, folder, "npy", "--state", "state")
-        assert found.returncode == 2
-        assert "another fingerprint" in found.stderr
+        refused(select(bicore, folder, "npy", "--state", "state"), "another fingerprint")
         assert {path.name: path.read_bytes() for path in (folder / "state").glob("*.npz")} == before
 
 

@@ -117,25 +117,15 @@ def test_more_classes_than_room_in_a_class_balanced_reservoir():
 
 def test_prototypes_merge_the_two_nearest_of_the_largest_class():
     buffer = Prototypes(4).update([[0.0], [1.0], [5.0], [20.0]], ["a", "a", "a", "b"])
-    buffer.update([[6.0]], ["a"])  # 0 and 1 are nearest among the kept rows of a
-    kept = buffer.snapshot()
-    assert sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), strict=True)) == [
-        (0.5, 2),
-        (5.0, 1),
-        (6.0, 1),
-        (20.0, 1),
-    ]
+
+    def held(kept):
+        return sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), kept.y, strict=True))
+
+    kept = buffer.update([[6.0]], ["a"]).snapshot()  # 0 and 1 are nearest among the rows of a
+    assert held(kept) == [(0.5, 2, "a"), (5.0, 1, "a"), (6.0, 1, "a"), (20.0, 1, "b")]
     assert kept.ids[kept.x[:, 0] == 0.5].tolist() == [0]
-    buffer.update([[30.0]], ["c"])  # a has the most: 5 and 6 become one
-    kept = buffer.snapshot()
-    assert sorted(
-        zip(kept.x[:, 0].tolist(), kept.weights.tolist(), kept.y.tolist(), strict=True)
-    ) == [
-        (0.5, 2, "a"),
-        (5.5, 2, "a"),
-        (20.0, 1, "b"),
-        (30.0, 1, "c"),
-    ]
+    kept = buffer.update([[30.0]], ["c"]).snapshot()  # a has the most: 5 and 6 become one
+    assert held(kept) == [(0.5, 2, "a"), (5.5, 2, "a"), (20.0, 1, "b"), (30.0, 1, "c")]
 
 
 def test_a_prototype_is_the_weighted_mean_of_its_rows():
@@ -171,6 +161,9 @@ class Given(nn.Module):
         return self.head(x)
 
 
+GIVEN = Context(model=Given())
+
+
 def directions(x, y):
     """Gradients of the cross-entropy at zero outputs: (1/2 − e_y) xᵀ."""
     return [
@@ -186,10 +179,9 @@ def cosine(a, b):
 def test_gradient_sampling_scores_by_the_largest_cosine():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     y = np.array([0, 0, 1])
-    context = Context(model=Given())
-    buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], model=context)
+    buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], model=GIVEN)
     assert buffer.scores.tolist() == [1, 1]
-    buffer.update(x[2:], y[2:], model=context)
+    buffer.update(x[2:], y[2:], model=GIVEN)
     g = directions(x, y)
     assert buffer.scores[2] == pytest.approx(1 + max(cosine(g[2], g[0]), cosine(g[2], g[1])))
 
@@ -201,21 +193,17 @@ def test_gradient_sampling_replaces_with_the_published_chance():
     entered = 0
     new = np.array([[-0.6, 0.8]])
     for seed in range(1500):
-        buffer = GradientSampling(1, seed).update([[1.0, 0.0]], [0], model=Context(model=Given()))
-        buffer.update(new, [0], model=Context(model=Given()))
+        buffer = GradientSampling(1, seed).update([[1.0, 0.0]], [0], model=GIVEN)
+        buffer.update(new, [0], model=GIVEN)
         entered += int(buffer.snapshot().ids[0])
     assert entered / 1500 == pytest.approx(1 / 1.4, abs=4 * np.sqrt(0.2 / 1500))
-    same = GradientSampling(1, 0).update([[1.0, 0.0]], [0], model=Context(model=Given()))
-    assert same.update([[1.0, 0.1]], [0], model=Context(model=Given())).snapshot().ids.tolist() == [
-        0
-    ]
+    same = GradientSampling(1, 0).update([[1.0, 0.0]], [0], model=GIVEN)
+    assert same.update([[1.0, 0.1]], [0], model=GIVEN).snapshot().ids.tolist() == [0]
 
 
 def test_the_cosine_form_drops_the_row_most_like_the_others():
     x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [-1.0, 0.2]])
-    buffer = GradientSampling(2, strategy="cosine").update(
-        x, [0, 0, 0, 0], model=Context(model=Given())
-    )
+    buffer = GradientSampling(2, strategy="cosine").update(x, [0, 0, 0, 0], model=GIVEN)
     g = directions(x, [0] * 4)
     left = [0, 1, 2, 3]
     while len(left) > 2:
@@ -227,7 +215,7 @@ def test_a_long_first_batch_also_meets_its_own_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))
     y = rng.integers(2, size=200)
-    buffer = GradientSampling(6, 0, compared=5).update(x, y, model=Context(model=Given()))
+    buffer = GradientSampling(6, 0, compared=5).update(x, y, model=GIVEN)
     assert buffer.snapshot().ids.max() > 5
 
 
@@ -236,11 +224,9 @@ def test_the_victim_is_drawn_by_score_and_its_score_replaced():
     replaced with chance 2/(2 + c)."""
     replaced = 0
     for seed in range(60):
-        buffer = GradientSampling(2, seed).update(
-            [[1.0, 0.0], [0.9, 0.1]], [0, 0], model=Context(model=Given())
-        )
+        buffer = GradientSampling(2, seed).update([[1.0, 0.0], [0.9, 0.1]], [0, 0], model=GIVEN)
         buffer.scores = np.array([2.0, 0.0])
-        buffer.update([[-1.0, 0.1]], [0], model=Context(model=Given()))
+        buffer.update([[-1.0, 0.1]], [0], model=GIVEN)
         kept = buffer.snapshot()
         assert 1 in kept.ids
         if 2 in kept.ids:
@@ -250,24 +236,19 @@ def test_the_victim_is_drawn_by_score_and_its_score_replaced():
 
 
 def test_text_labels_need_the_order_of_outputs_and_then_serve():
-    context = Context(model=Given(), classes=["no", "yes"])
+    words = Context(model=Given(), classes=["no", "yes"])
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    named = (
-        GradientSampling(3, compared=10)
-        .update(x[:1], ["yes"], model=context)
-        .update(x[1:], ["no", "yes"], model=context)
-    )
-    coded = GradientSampling(3, compared=10).update(x[:1], [1], model=Context(model=Given()))
-    coded.update(x[1:], [0, 1], model=Context(model=Given()))
+    named = GradientSampling(3, compared=10).update(x[:1], ["yes"], model=words)
+    coded = GradientSampling(3, compared=10).update(x[:1], [1], model=GIVEN)
+    named.update(x[1:], ["no", "yes"], model=words)
+    coded.update(x[1:], [0, 1], model=GIVEN)
     np.testing.assert_allclose(named.scores, coded.scores)
     with pytest.raises(InputError, match="y is text"):
-        GradientSampling(3).update(x[:1], ["yes"], model=context).update(
-            x[1:], ["no", "yes"], model=Context(model=Given())
-        )
+        named.update(x[1:], ["no", "yes"], model=GIVEN)
 
 
 def test_gradient_sampling_needs_the_module_itself():
-    buffer = GradientSampling(1).update([[1.0, 0.0]], [0], model=Context(model=Given()))
+    buffer = GradientSampling(1).update([[1.0, 0.0]], [0], model=GIVEN)
     seen = observe(Given(), np.array([[1.0, 0.0]]))
     assert isinstance(seen, Observed)
     with pytest.raises(InputError, match="needs the module itself"):

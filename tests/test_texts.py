@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import bicore
 from bicore.active import query_by_variance
+from tests.commands import succeeded
 from tests.helpers import blobs
 
 ROWS = 40
@@ -39,8 +40,7 @@ def read(path):
 def test_chosen_texts_are_written_in_order_with_all_columns(texts, command):
     x, names = texts
     words = ["select", "texts.csv", "--embeddings", "e.npy", "--size", "5", "--out", "out.csv"]
-    done = command(*words, "--target", "intent")
-    assert done.returncode == 0, done.stderr
+    succeeded(command(*words, "--target", "intent"))
     chosen = bicore.select(x, names, 5).indices
     whole = read("texts.csv")[1:]
     header, *written = read("out.csv")
@@ -60,8 +60,7 @@ def test_the_first_round_needs_no_labels(texts, command):
 def test_query_continues_with_the_labels_that_came_back(texts, command):
     x, names = texts
     words = ["query", "texts.csv", "--embeddings", "e.npy", "--target", "some", "--size", "4"]
-    done = command(*words, "--json", "--out", "next.csv")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(command(*words, "--json", "--out", "next.csv"))
     expected = query_by_variance(x[:8], names[:8], x[8:], 4).indices + 8
     assert json.loads(done.stdout)["indices"] == expected.tolist()
     assert [one[0] for one in read("next.csv")[1:]] == [

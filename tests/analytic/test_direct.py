@@ -13,13 +13,7 @@ from bicore.methods import NetworkSelector
 from bicore.methods.network import CRITERIA, _Fitted
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, QuasiNewton, Stochastic, Training
-from bicore.networks.problem import (
-    FlatModule,
-    InverseHessian,
-    NetworkProblem,
-    NeumannSeries,
-    Rows,
-)
+from bicore.networks.problem import FlatModule, InverseHessian, NetworkProblem, NeumannSeries, Rows
 from bicore.runtime.context import Context
 from tests.helpers import blobs, line
 
@@ -253,11 +247,7 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
         (torch.from_numpy(row), "abc"[label]) for row, label in zip(given.x, given.y, strict=True)
     ]
     named = selector.select_from(
-        DataLoader(words, batch_size=7),
-        6,
-        initial=[4],
-        model=module,
-        model_classes=["a", "b", "c"],
+        DataLoader(words, batch_size=7), 6, initial=[4], model=module, model_classes=["a", "b", "c"]
     )
     assert named.indices.tolist() == plain.indices.tolist()
     squared = NetworkSelector(criterion="squared", inner_reg=RHO).select(given, 4, model=module)

@@ -94,10 +94,7 @@ def test_members_that_engines_read(loss, targets):
     curvature = loss.curvature(h, t)
     plain = loss.uncentred()
     assert plain == plain.uncentred()
-    assert (loss.quadratic, loss.softmax) == (
-        loss.name == "squared",
-        loss.name == "cross-entropy",
-    )
+    assert (loss.quadratic, loss.softmax) == (loss.name == "squared", loss.name == "cross-entropy")
     # What prepare took off comes back: undone targets are the targets themselves.
     if loss.quadratic:
         whole = plain.prepare(targets, targets, torch.ones(5), t)

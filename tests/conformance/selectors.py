@@ -85,7 +85,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
                 greedy_selector(kernel=RBF(0.2), inner_reg=0.1),
                 greedy_selector(kernel="linear", loss="cross-entropy", inner_reg=0.05),
             ]
-        ),
+        )
     },
     Reconstruction: {
         "reconstruction": Reconstruction(RBF(0.2), 0.1),

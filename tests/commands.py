@@ -1,4 +1,4 @@
-"""What the tests of files share."""
+"""What the tests of the command share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ def refused(result: Result, *words: str) -> None:
     assert result.stdout == ""
 
 
+def succeeded(result: Result) -> Result:
+    """Ended with code 0."""
+    assert result.returncode == 0, result.stderr
+    return result
+
+
 def told(result: Result, *words: str) -> None:
     """Went well, and said these words."""
-    assert result.returncode == 0, result.stderr
     for one in words:
-        assert one in result.stderr, result.stderr
+        assert one in succeeded(result).stderr, result.stderr

@@ -1,0 +1,82 @@
+"""Error messages in full: argument, value, what is allowed, how to fix it.
+
+The wording of all other messages is free: their tests look at the class and the argument's name.
+"""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bicore import InputError, Runtime, select
+from bicore.errors import check_integer, check_number, check_type
+from bicore.methods.registry import build_selector
+from bicore.sources.opening import open_shards
+from bicore.streaming import MomentMemory
+from tests.helpers import blobs
+
+X, Y = blobs().x, blobs().y
+HOLED = np.where(np.arange(40)[:, None] == 3, np.nan, X)
+WEIGHT = np.r_[-1.0, np.ones(39)]
+
+
+def refused(x=X, y=Y, size=3, **options):
+    return lambda: select(x, y, size, **options)
+
+
+MESSAGES = {
+    "size must be between 1 and 40 (the number of rows that can be selected), or a fraction such "
+    "as 0.05; got 41.": refused(size=41),
+    "x holds nan at row 3, column 0; impute the value or drop the row.": refused(HOLED),
+    "y has 39 rows and x has 40; give one value per row of x.": refused(y=Y[:-1]),
+    "y holds a single class (0); two are needed (or give classes=…, task='regression').": refused(
+        y=0 * Y
+    ),
+    "y is sparse, and only x may be; pass y.toarray() if it fits.": refused(
+        y=sparse.csr_array(np.eye(40))
+    ),
+    "task='regress' is not known; it is one of 'auto', 'classification', 'regression'. Did you "
+    "mean 'regression'?": refused(task="regress"),
+    "select() has no argument 'kernal'. Did you mean 'kernel'?": refused(kernal="rbf"),
+    "rule='gain' is exact for the squared error with a constant inner_reg, uniform or final "
+    "weighting and the built-in solver only; use rule='gradient'.": refused(
+        rule="gain", loss="cross-entropy"
+    ),
+    "initial holds row 40, outside 0 … 39; rows are counted from 0.": refused(initial=[40]),
+    "sample_weight[0] = -1.0 is negative; drop the row or set it to 0.": refused(
+        sample_weight=WEIGHT
+    ),
+    "random_state must be an integer >= 0; got -1; or give a NumPy generator.": refused(
+        random_state=-1
+    ),
+    "prior='equal' needs class labels, and y holds targets; leave it out.": refused(
+        y=X[:, 0], prior="equal"
+    ),
+    "tolerance=0.1 needs size='auto', but size=3 is given; leave one of them out.": refused(
+        tolerance=0.1
+    ),
+    "the Gram matrix is not positive semi-definite: its smallest eigenvalue is -50; use a kernel "
+    "that is, or add that much to the diagonal.": refused(
+        X @ X.T - 50 * np.eye(40), kernel="precomputed"
+    ),
+    "method='uniform' has no options; leave kernel out.": lambda: build_selector(
+        "uniform", kernel="rbf"
+    ),
+    "memory must be a number of bytes above 0 or a size such as '4GB'; got 'lots'.": lambda: (
+        Runtime(memory="lots")
+    ),
+    "capacity must be an integer >= 1; got 0.": lambda: MomentMemory(0),
+    "source: none.npy does not exist; check the name.": lambda: open_shards("none.npy"),
+    "share must be a number between 0 and 1; got 2.5; use 'auto' to choose it.": lambda: (
+        check_number("share", 2.5, least=0, most=1, fix="use 'auto' to choose it")
+    ),
+    "noise must be a number > 0; got -1.": lambda: check_number("noise", -1, above=0),
+    "folds must be an integer >= 2; got True.": lambda: check_integer("folds", True, 2),
+    "model must be a name; got int.": lambda: check_type("model", 3, str, "a name"),
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_messages_in_full(message):
+    with pytest.raises(InputError) as error:
+        MESSAGES[message]()
+    assert str(error.value) == message
