@@ -50,7 +50,7 @@ def meanings(thing: object) -> dict[str, str]:
     text = NumpyDocString(inspect.getdoc(thing) or "")
     found = {}
     for names, _, lines in text["Parameters"]:
-        sentence = re.split(r"(?<=[.;:])\s", " ".join(lines).strip())[0].rstrip(";:.")
+        sentence = re.split(r"(?<=[.;])\s", " ".join(lines).strip())[0].rstrip(";:.")
         for name in names.split(","):
             found[name.strip().lstrip("*")] = sentence.replace("|", "\\|")
     return found

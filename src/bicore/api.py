@@ -114,84 +114,82 @@ def select(
     skip_bad: bool = False,
     shortlist: int | None = None,
 ) -> Coreset:
-    """Select the points of (x, y) that train a model almost as well as all of them.
+    """Select the rows that train a model almost as well as all rows.
 
     Parameters
     ----------
     x, y : array
-        Features and labels (or targets), row by row; or a :class:`Dataset` as x. Without labels the
-        default method is "clusters" for rows of at least 100 columns, such as embeddings, and
-        "facility-location" for others ("reconstruction" if a kernel, an outer set or
-        ``size="auto"`` is asked for); a note says so. A path, a pattern such as
-        ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
-        :class:`bicore.sources.ShardSource` as x gives the same answer: rows that fit the memory
-        limit are loaded, others are read when needed. A table (a data frame of pandas or polars,
-        or a file of columns) is encoded as the command does it: see
-        :func:`bicore.sources.encode_table`, and ``scale="none"`` leaves numbers as they are. Its y
-        may be the name of a column.
+        Features and labels (or numeric targets), one row per example. x may also be a
+        :class:`Dataset`, a data frame, a path, a pattern such as ``'part-*.parquet'``, a list of
+        paths, a Dask array or data frame, or a :class:`bicore.sources.ShardSource`; rows beyond
+        the memory limit are read when needed. A data frame or a file of columns is encoded by
+        :func:`bicore.sources.encode_table`, and y may name a column. Without y the default method
+        is "clusters" for rows of at least 100 columns, "facility-location" for others, and
+        "reconstruction" if a kernel, an outer set or ``size="auto"`` is given.
     size : int, float or "auto"
-        How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
-        the full model (bilevel): by its loss on the outer set if one is given, otherwise on a
-        fifth of the points, held out while the size is sought.
+        Number of rows to select, or a fraction of all rows. "auto" selects the fewest rows within
+        ``tolerance`` of the loss of all rows, on the outer set or on a held-out fifth.
     sample_weight : array, optional
-        How much each row counts in the objective.
+        Importance of each row in the objective.
     outer : tuple or Dataset, optional
         A separate set (x, y) or (x, y, sample_weight) on which the objective is measured.
     initial : Coreset or sequence of int
-        Points to start from. A coreset keeps the kernel that was chosen for it; with row numbers
-        the kernel is chosen again, for the new size.
+        Rows to start from. A coreset keeps its kernel; for row numbers the kernel is chosen again.
     random_state : int, numpy.random.Generator or None
         Seed for all random draws; None draws one.
     runtime : Runtime, optional
-        Device, precision, memory, threads, progress, time limit.
+        Device, precision, memory, threads, progress and time limit.
     method : str or Selector
-        A method's name (``bicore.methods.METHODS``: "bilevel", "uniform", "k-center-embedding",
-        "icarl", …) or a selector with its own parameters.
+        Name of a method in ``bicore.methods.METHODS``, such as "bilevel" or "uniform", or a
+        selector.
     model : str or torch.nn.Module, optional
-        The kind of model that will be trained on the points: "linear", "trees", "neighbours",
-        "network" or "any" (the default). It chooses the kernel, so ``kernel`` must be unset. Or
-        the current network itself, for methods that use one.
+        Kind of model that will be trained on the rows: "linear", "trees", "neighbours", "network"
+        or "any" (default). It sets the kernel, so ``kernel`` must be unset. Methods that use a
+        network take it here.
     tolerance : float, optional
-        With ``size="auto"``: the largest distance from the full model's loss, as a share (default:
-        0.02).
+        Largest loss above that of all rows for ``size="auto"``, as a share (default: 0.02).
     exact : bool
-        Use all rows however many there are. If False, large data are approximated, with a
-        :class:`LargeDataWarning` that is also in ``provenance.notes``: beyond 5,000 rows a bilevel
-        selection takes its candidates from a stratified sample and measures the objective on a
-        larger one, unless the kernel has finite features; beyond 20,000 rows facility location
-        sums over a sample, and landmarks replace the kernel of a design. :func:`estimate` says how
-        long an exact selection takes.
+        Use all rows. If False, large data are approximated with a :class:`LargeDataWarning`: beyond
+        5,000 rows a bilevel selection draws candidates and objective rows, unless the kernel has
+        finite features; beyond 20,000 rows facility location sums over a sample, and designs use
+        landmarks.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
-        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
-        by the data.
+        The kernel model that rows are selected for, as in :class:`BilevelSelector`.
     inner, linear, optimiser : optional
-        Its solvers, as in :class:`BilevelSelector`.
+        Solvers of the kernel model, as in :class:`BilevelSelector`.
     weighting, rule, strategy, candidates, first, quotas : optional
         The search, as in :class:`BilevelSelector`.
-    columns, target, labels : optional
-        Of files and tables: columns to use as features, the column to predict, a file of labels.
+    columns, target : optional
+        Columns of a file or table to use as features, and its column to predict.
+    labels : path, optional
+        File of labels.
     scale, drop, drop_missing_target, decimal, missing, encoding : optional
-        Of tables: see :func:`bicore.sources.encode_table`.
+        Encoding of tables, as in :func:`bicore.sources.encode_table`.
     embeddings : path, optional
-        Of tables: a .npy file with the features, row by row.
+        A .npy file with the features of a table, row by row.
     passes : bool
-        Select in passes over a source instead of loading it; so does any of the next four. See
-        :func:`bicore.shards.select_from_shards`.
-    state, executor, skip_bad, shortlist : optional
-        Of passes: a folder to continue from; threads, a GPU or the address of a Dask scheduler;
-        whether rows that are not finite are left out; rows that a pass returns.
+        Read all rows several times instead of loading a sample, by
+        :func:`bicore.shards.select_from_shards`; implied by the next four.
+    state : path, optional
+        Folder from which an interrupted selection in passes continues.
+    executor : optional
+        Threads (default), processes, or the address of a Dask scheduler, for passes.
+    skip_bad : bool
+        Whether passes exclude rows that are not finite.
+    shortlist : int, optional
+        Number of rows that each pass returns.
 
     Returns
     -------
     Coreset
-        The points in the order of selection.
+        The rows in order of selection.
 
     Raises
     ------
     InputError
         If an argument is invalid.
     TimeLimitError
-        If ``max_seconds`` is over before a first point could be chosen.
+        If ``max_seconds`` is over before the first row is selected.
 
     Examples
     --------
@@ -286,9 +284,9 @@ def estimate(
     x, y : array
         The rows, as in :func:`select`.
     size : int, float or "auto"
-        How many points, or a fraction of the rows.
+        Number of rows to select, or a fraction of all rows.
     sample_weight : array, optional
-        How much each row counts in the objective.
+        Importance of each row in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
     runtime : Runtime, optional
@@ -300,18 +298,19 @@ def estimate(
     exact : bool
         Use all rows, as in :func:`select`.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
-        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
-        by the data.
+        The kernel model that rows are selected for, as in :class:`BilevelSelector`.
     inner, linear, optimiser : optional
-        Its solvers, as in :class:`BilevelSelector`.
+        Solvers of the kernel model, as in :class:`BilevelSelector`.
     weighting, rule, strategy, candidates, first, quotas : optional
         The search, as in :class:`BilevelSelector`.
-    columns, target, labels : optional
-        Of files and tables: columns to use as features, the column to predict, a file of labels.
+    columns, target : optional
+        Columns of a file or table to use as features, and its column to predict.
+    labels : path, optional
+        File of labels.
     scale, drop, drop_missing_target, decimal, missing, encoding : optional
-        Of tables: see :func:`bicore.sources.encode_table`.
+        Encoding of tables, as in :func:`bicore.sources.encode_table`.
     embeddings : path, optional
-        Of tables: a .npy file with the features, row by row.
+        A .npy file with the features of a table, row by row.
     passes : bool
         Select in passes over a source instead of loading it; so does any of the next two.
     skip_bad, shortlist : optional
@@ -372,7 +371,7 @@ def reweight(
     indices : sequence of int
         Row numbers of the points.
     sample_weight : array, optional
-        How much each row counts in the objective.
+        Importance of each row in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
     start : array, optional
@@ -382,10 +381,9 @@ def reweight(
     runtime : Runtime, optional
         Device and limits.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
-        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
-        by the data.
+        The kernel model that rows are selected for, as in :class:`BilevelSelector`.
     inner, linear, optimiser : optional
-        Its solvers, as in :class:`BilevelSelector`.
+        Solvers of the kernel model, as in :class:`BilevelSelector`.
 
     Returns
     -------
@@ -437,9 +435,9 @@ def influence(
     x, y : array
         Features and labels (or targets); or a :class:`Dataset` as x.
     coreset : Coreset or sequence of int
-        What the model is fitted on.
+        Rows on which the model is fitted.
     sample_weight : array, optional
-        How much each row counts in the objective.
+        Importance of each row in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
     random_state : int
@@ -447,10 +445,9 @@ def influence(
     runtime : Runtime, optional
         Device and limits.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
-        The model for which points are chosen, as in :class:`BilevelSelector`; "auto" is resolved
-        by the data.
+        The kernel model that rows are selected for, as in :class:`BilevelSelector`.
     inner, linear, optimiser : optional
-        Its solvers, as in :class:`BilevelSelector`.
+        Solvers of the kernel model, as in :class:`BilevelSelector`.
 
     Returns
     -------

@@ -57,7 +57,7 @@ def contexts(
     runtime : Runtime, optional
         Device and limits.
     kernel, inner_reg, prior, intercept, task, rule : optional
-        The model for which rows are chosen and the rule that scores them, as in
+        The kernel model that rows are selected for and the rule, as in
         :func:`bicore.select`.
     strategy : str or Strategy
         The search; contexts with exchanges were slower and no better than greedy ones.

@@ -130,21 +130,21 @@ class Coreset:
     Parameters
     ----------
     indices : array of int
-        Row numbers in the data, in the order of selection.
+        Row numbers in the data, in order of selection.
     weights : array of float, optional
         One weight >= 0 for each index; exactly 1.0 when binary, which is the default.
     ids : array of int, optional
-        The ids of those rows (equal to ``indices`` unless the data had ids of its own).
+        Ids of those rows (equal to ``indices`` unless the data had ids of its own).
     objectives : array of float
-        Outer objective after each point (empty for methods that have none).
+        Outer objective after each row (empty for methods that have none).
     status : Status
         How the selection ended.
     message : str
-        The same as a sentence; empty when it is complete.
+        Status as a sentence; empty when it is complete.
     provenance : Provenance
-        What produced it, typed.
+        Method, settings and notes of the selection.
     details : mapping
-        What else the method has to say, for display only.
+        Further facts of the method, for display only.
 
     Examples
     --------

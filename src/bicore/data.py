@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class Task(StrEnum):
-    """How labels are read."""
+    """Kind of labels."""
 
     #: Integers, strings and booleans are classes, floats are targets.
     AUTO = "auto"
@@ -51,9 +51,9 @@ class Dataset:
     y : array (n,) or (n, targets), optional
         Labels (integers, strings, booleans) or targets (floats).
     sample_weight : array (n,), optional
-        How much each point counts in the outer objective. A point of weight 0 is never selected.
+        Importance of each row in the outer objective. A point of weight 0 is never selected.
     ids : array of int (n,), optional
-        A name for each row that survives slicing and shuffling; ties go to the smallest id.
+        Ids of the rows, kept by slicing and shuffling; ties go to the smallest id.
         Default: the row number.
     extra : mapping of name to array (n, …), optional
         Further columns of numbers or text, such as the logits of a model. They go wherever their

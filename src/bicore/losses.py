@@ -404,9 +404,10 @@ class CustomLoss(Loss):
     Parameters
     ----------
     function : callable
-        Takes a prediction (C,) and a target, a one-hot vector (classes,) for labels and a vector
-        (targets,) for regression, and returns a number. It must be written in torch operations that
-        ``torch.func`` can transform, twice differentiable and convex in the prediction.
+        Function of a prediction (C,) and a target, a one-hot vector (classes,) for labels and a
+        vector (targets,) for regression, and returns a number. It must be written in torch
+        operations that ``torch.func`` can transform, twice differentiable and convex in the
+        prediction.
     name : str
         What errors and reports call it.
     output_count : int, optional

@@ -63,7 +63,8 @@ class Relative:
     Parameters
     ----------
     share : float
-        Above 0; ``inner_reg="relative:0.01"`` means ``Relative(0.01)``.
+        Share of the mean of k(x, x), above 0; ``inner_reg="relative:0.01"`` means
+        ``Relative(0.01)``.
 
     Examples
     --------

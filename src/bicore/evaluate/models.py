@@ -266,7 +266,7 @@ class NetworkJudge(Judge):
     name : str
         Its name in tables and messages.
     build : callable
-        Makes a network from the shape of a point and the number of outputs.
+        Function from the shape of a row and the number of outputs to a network.
     steps : int
         Training steps.
     rate : float

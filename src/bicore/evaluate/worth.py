@@ -177,8 +177,8 @@ class Worth:
     size : int
         The number of chosen rows.
     baselines : tuple of Equivalent
-        The random rows: drawn uniformly, and for classes also evenly from each class; or the rows
-        of the reference method.
+        Numbers of random rows: drawn uniformly, and for classes also evenly from each class; or the
+        rows of the reference method.
     score, spread : float
         Mean score of the chosen rows over seeds, and its standard deviation.
     metric : str
@@ -190,7 +190,7 @@ class Worth:
     tested : str
         The test data, in words.
     fits : int
-        How often the evaluation model was trained.
+        Number of fits of the evaluation model.
     simple : Simple, optional
         Facility location per class at the same size; None if another method is the reference.
 
@@ -463,8 +463,8 @@ class Appraisal:
     Parameters
     ----------
     data : Dataset or Source
-        With labels or targets. If the scale of a source is "standard", each split scales features
-        by the mean and variance of its pool.
+        Rows with labels or targets. If the scale of a source is "standard", each split scales
+        features by the mean and variance of its pool.
     chosen : Coreset, sequence of int, int or float
         The rows, or how many.
     test : Dataset, optional
@@ -474,9 +474,9 @@ class Appraisal:
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
-        The largest size that is evaluated.
+        Size of the largest random sample.
     task : str
-        How labels are read.
+        Kind of labels.
     runtime : Runtime, optional
         Device and limits.
     method : str or Selector
@@ -867,7 +867,7 @@ def worth(
         Features and labels (or targets), row by row; or a :class:`Dataset`, a path or a built-in
         name as x.
     chosen : Coreset, sequence of int, int or float
-        The chosen rows; or how many to select, a count or a fraction.
+        Selected rows, or the number or fraction of rows to select.
     test : tuple or Dataset, optional
         Rows (x, y) that the selection did not see. Required for plain row numbers, because a
         selection by an unknown method cannot be repeated.
@@ -877,11 +877,11 @@ def worth(
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
-        The largest size that is evaluated.
+        Size of the largest random sample.
     sample_weight : array, optional
         Weights of the rows in the selection; random draws skip rows of weight 0.
     task : "auto", "classification" or "regression"
-        How labels are read.
+        Kind of labels.
     runtime : Runtime, optional
         Device, progress, and the limits of each selection.
     method : str or Selector

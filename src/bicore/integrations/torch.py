@@ -118,7 +118,7 @@ def select_from(
     initial, tolerance, exact : optional
         As in :func:`bicore.select`.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
-        The model for which points are chosen, as in :class:`bicore.BilevelSelector`.
+        The kernel model that rows are selected for, as in :class:`bicore.BilevelSelector`.
     weighting, rule, strategy, candidates, first, quotas : optional
         The search, as in :class:`bicore.BilevelSelector`.
 

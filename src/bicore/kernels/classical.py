@@ -95,11 +95,11 @@ class Polynomial(Kernel):
     Parameters
     ----------
     degree : int
-        At least 1.
+        Degree, at least 1.
     gamma : float, optional
         Default: 1 / number of features.
     offset : float
-        At least 0; above it, lower degrees count too.
+        Constant added to products, at least 0; above 0, lower degrees count too.
 
     Raises
     ------
@@ -250,7 +250,8 @@ class RBF(_Stationary):
     Parameters
     ----------
     gamma : float, optional
-        Default: the median heuristic, γ = 1/(2 · median of the squared distances).
+        Width of the kernel (default: the median heuristic, γ = 1/(2 · median of the squared
+        distances)).
 
     Raises
     ------
@@ -293,7 +294,7 @@ class Laplace(_Stationary):
     Parameters
     ----------
     gamma : float, optional
-        Default: the median heuristic, γ = 1/median of the distances.
+        Width of the kernel (default: the median heuristic, γ = 1/median of the distances).
 
     Raises
     ------
@@ -341,7 +342,7 @@ class Nystrom(Wrapper):
     kernel : Kernel
         The kernel that is approximated.
     landmarks : int
-        How many rows are drawn from the data.
+        Number of rows drawn from the data.
     random_state : int
         Of that draw.
     _rows, _root : Tensor

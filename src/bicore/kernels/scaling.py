@@ -362,7 +362,7 @@ def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transf
     Parameters
     ----------
     pixels : int
-        How far images move.
+        Number of pixels that images are moved.
     shape : tuple of int, optional
         Height and width, for images that come as flat rows.
 

@@ -55,13 +55,14 @@ class TangentKernel(Kernel):
     Parameters
     ----------
     layers : sequence of Layer
-        See :mod:`bicore.kernels.architecture`; weights have variance σ_w²/fan-in and biases σ_b².
+        Layers of :mod:`bicore.kernels.architecture`; weights have variance σ_w²/fan-in and biases
+        σ_b².
     kind : "ntk" or "nngp"
         The tangent kernel (training with gradient descent), or the covariance at initialisation.
     multiplier : float
         A constant factor on the matrix (the paper divides its ResNet kernel by 100).
     label : str
-        What reports call the network.
+        Name of the network in reports.
 
     Raises
     ------
@@ -439,7 +440,7 @@ def fully_connected(
     Parameters
     ----------
     hidden : int
-        Hidden layers.
+        Number of hidden layers.
     kind : "ntk" or "nngp"
         The tangent kernel, or the covariance at initialisation.
     sigma_w, sigma_b : float
@@ -535,7 +536,7 @@ def pooled_cntk(depth: int = 6, kind: str = "ntk", fixed: bool = False) -> Tange
     kind : "ntk" or "nngp"
         The tangent kernel, or the covariance at initialisation.
     fixed : bool
-        Leaves the first and the last layer untrained, as in their released code.
+        Whether the first and the last layer are untrained, as in the authors' code.
 
     Returns
     -------

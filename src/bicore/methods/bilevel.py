@@ -103,7 +103,7 @@ def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, init=False)
 class BilevelSelector(Selector, Proxy):
-    """Select the points on which a kernel model, fitted to them alone, predicts all data best.
+    """Select the rows on which a fitted kernel model has the smallest loss on all rows.
 
     Names are resolved when it is built; its fields hold objects. The objective of the answer is
     computed again in float64. If the two differ by more than the tolerance of
@@ -113,73 +113,69 @@ class BilevelSelector(Selector, Proxy):
     Parameters
     ----------
     kernel : str, Kernel or callable
-        The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images,
-        "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix; or any k(a, b).
-        "auto" is the exponential kernel on columns as given or standardised, by how well random
-        subsets of the requested size predict the rest: see :mod:`bicore.bilevel.kernel_choice`.
+        Kernel of the proxy model: "ntk" for networks on vectors, "cntk" for images, "rbf",
+        "linear" for embeddings, "precomputed" if x is a Gram matrix, or any function k(a, b).
+        "auto" compares exponential kernels by held-out error: see
+        :mod:`bicore.bilevel.kernel_choice`.
     loss : str, Loss or callable
-        Of the inner problem, and of the outer one unless ``outer_loss`` is given; or a function of
-        (prediction, target).
+        Loss of the inner problem, or a function of (prediction, target).
     outer_loss : str, Loss or callable, optional
-        Of the outer problem.
+        Loss of the outer problem (default: ``loss``).
     inner_reg : float, Relative, PerPoint, "auto" or "learned"
-        The regulariser ρ, or a share of the mean of k(x, x) as ``"relative:0.01"``; see
-        :mod:`bicore.bilevel.regularisation` for the automatic rule. "learned" begins there and
-        optimises ρ with the weights.
+        Regularisation strength ρ, or a share of the mean of k(x, x) as ``"relative:0.01"``. "auto"
+        is the rule of :mod:`bicore.bilevel.regularisation`; "learned" starts there and optimises ρ
+        with the weights.
     weighting : "uniform", "final" or "learned"
-        Weights of 1; weights optimised once, when all points are chosen; or after every point.
-        "learned" never ends above the other two: if points chosen with weights of 1 end lower, they
-        are kept, and the coreset's notes say so.
+        Weights of the selected rows: 1 ("uniform"), optimised once at the end ("final") or after
+        every row ("learned"). The objective of "learned" is never above that of the other two.
     rule : "auto", "gradient", "gain", "first-order", "reducible" or Rule
-        Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
-        objective; by the gradient with the identity in place of the inverse Hessian (GLISTER); or
-        take the point whose loss under the coreset's model exceeds most its loss under the model of
-        all data (reducible loss, CSReL).
+        Score of a row: the implicit gradient; the exact decrease of the objective ("gain", squared
+        error and uniform weights); the gradient with the identity instead of the inverse Hessian
+        ("first-order", GLISTER); or the loss under the coreset's model minus that under the model
+        of all rows ("reducible", CSReL).
     candidates : int, optional
-        Score a random sample of this many points at each step instead of all.
+        Number of random rows to score at each step (default: all).
     strategy : "auto", "greedy", "batches", "exchange", "elimination", "simplex" or Strategy
-        One point at a time; several at a time; greedy and then exact exchanges; too many points, of
-        which the cheapest are removed; too many points, thinned by weights under an L½ penalty.
-        Exchange and elimination are for the squared error; these two and the simplex need a
-        constant regulariser.
+        Order of adding and removing rows: one at a time ("greedy"), several at a time ("batches"),
+        greedy with exchanges, removal from a larger selection ("elimination"), or an L½ penalty on
+        the weights of a larger selection ("simplex"). Exchange and elimination need the squared
+        error; the last three need a constant regulariser.
     first : "best" or "random"
-        Let the rule choose the first point, or draw it as the paper does.
+        Whether the rule chooses the first row, or it is drawn at random as in the paper.
     quotas : "balanced" or mapping, optional
-        One point of every class per round, or the most points of each class by its label.
+        One row of each class in turn, or the maximum number of rows per class, by label.
     task : "auto", "classification" or "regression"
-        How y is read.
+        Kind of labels; "auto" treats floats as regression targets.
     classes : sequence, optional
-        The set of classes, if ``data`` may lack some of them.
+        All classes, if ``data`` may lack some of them.
     inner : InnerSolver, optional
-        Fits the inner problem; the default suits the loss.
+        Solver of the inner problem (default: by the loss).
     linear : LinearSolver, optional
-        Solves the systems of its derivative.
+        Solver of linear systems with the inner Hessian.
     optimiser : WeightOptimiser, optional
-        Learns weights; by default :class:`bicore.bilevel.ProjectedGradient`.
+        Optimiser of the weights (default: :class:`bicore.bilevel.ProjectedGradient`).
     smooth_labels : bool, "auto" or Aims
-        Whether predictions are compared with the mean of a label and its leave-one-out prediction
-        (squared error; see :class:`bicore.bilevel.aims.Smoothed`) instead of the label. "auto"
-        keeps class labels, leaves out points whose label contradicts the leave-one-out prediction
-        if held-out points are predicted better without them, and smooths the targets of a
-        regression.
+        Whether the objective uses smoothed labels, the mean of each label and its leave-one-out
+        prediction (squared error; see :class:`bicore.bilevel.aims.Smoothed`). "auto" smooths
+        numeric targets, keeps class labels, and excludes rows whose label contradicts the
+        leave-one-out prediction if that improves the prediction of held-out rows.
     prior : "data" or "equal"
-        Whether classes count in the objective by their frequency, or equally.
+        Importance of classes in the objective: by their frequency, or equal.
     intercept : float or "auto"
         Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto" is 1
         for the squared error, whose labels are centred, and 0 for
         network kernels and other losses.
     exact : bool
-        Whether all rows are candidates and measure the objective, however many there are. If
-        False, a stratified sample is used beyond 5,000 rows, unless the kernel has finite features.
+        Whether to use all rows. If False, a stratified sample is used beyond 5,000 rows, unless the
+        kernel has finite features.
 
     Notes
     -----
     The defaults are those of :func:`bicore.select`. "auto" for ``kernel``, ``rule``, ``strategy``
-    and ``smooth_labels`` is resolved by the data, as was best on many data sets
-    (``docs/choosing.md``). Memories resolve it by :meth:`for_memory`; an unset strategy without
-    quotas then takes one point of every class per round. ``as_selector("paper")`` has the setting
-    of the paper's experiments, ``as_selector("bilevel-ntk")`` its greedy algorithm with the squared
-    error.
+    and ``smooth_labels`` is resolved by the data (``docs/choosing.md``). Memories resolve it by
+    :meth:`for_memory`; an unset strategy without quotas then selects one row of each class in turn.
+    ``as_selector("paper")`` has the setting of the paper's experiments,
+    ``as_selector("bilevel-ntk")`` its greedy algorithm with the squared error.
 
     Examples
     --------

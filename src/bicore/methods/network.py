@@ -65,10 +65,10 @@ class NetworkSelector(PlainSelector):
     inner_reg : float, optional
         The regulariser ρ > 0 of Σ w ℓ + ρ‖θ‖².
     training : Training, optional
-        How the network is fitted after every point, from the last fit: ``QuasiNewton()``, the
+        Training of the network after every row, from the last fit: ``QuasiNewton()``, the
         default, or ``Stochastic()``.
     inverse : InverseHessian, optional
-        How the inverse Hessian is applied: ``ConjugateGradients()``, the default, or
+        Method of applying the inverse Hessian: ``ConjugateGradients()``, the default, or
         ``NeumannSeries()``.
     curvature : str, optional
         "hessian", or "gauss-newton", which stays positive if a network is not fully fitted.
@@ -80,7 +80,7 @@ class NetworkSelector(PlainSelector):
         "uniform" for weights of 1; "learned" for weights optimised after every point by the
         implicit gradient; "final" for weights optimised once, when all points are chosen.
     optimiser : WeightOptimiser, optional
-        Learns weights; by default the paper's, :class:`bicore.bilevel.Adam`.
+        Optimiser of the weights; by default the paper's, :class:`bicore.bilevel.Adam`.
     inner_term, outer_term : callable, optional
         Terms that are added to the inner and the outer objective: functions of the parameters (one
         vector) and of the weights of all points, in the order of their ids, that return a number.

@@ -76,14 +76,14 @@ def quality_curve(
     selector : BilevelSelector
         Kernel, loss, regulariser and rule.
     data : Dataset
-        With labels or targets.
+        Rows with labels or targets.
     most : int, optional
         The last size; default: all points.
     tolerance : float, optional
         Stop at the first doubling of the size whose second half stays within this share of the
         full model's loss.
     held_out : float
-        Share of the points to hold out if there is no outer set.
+        Share of the rows to hold out if there is no outer set.
     outer : Dataset, optional
         Points on which the loss is measured, with labels or targets.
     random_state : int, numpy.random.Generator or None

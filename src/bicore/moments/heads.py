@@ -311,7 +311,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         Regularisation strength, as in scikit-learn's ``Ridge``. "auto" chooses it by the loss on a
         tenth of the rows, and the model uses all of them.
     prior : {"data", "equal"} or mapping
-        How much each class counts: as it came, the same, or shares by label.
+        Importance of each class: as it came, the same, or shares by label.
     random_state : int
         Seed for random features.
 
@@ -541,7 +541,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
     alpha : float or "auto"
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : {"data", "equal"} or mapping
-        How much each class counts: as it came, the same, or shares by label.
+        Importance of each class: as it came, the same, or shares by label.
     random_state : int
         Seed for random features.
 
@@ -750,7 +750,7 @@ def make_head(
     Parameters
     ----------
     moments : Moments
-        The sums.
+        Sums over the rows.
     feature_map : FeatureMap, optional
         The fitted map of the rows; by default the head takes rows of features.
     held : Moments, optional

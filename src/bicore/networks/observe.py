@@ -142,7 +142,7 @@ def observe(
         The points. A data set is read in batches and never held whole; of a loader all rows are
         read in the order of its data set, also where it shuffles.
     layer : str, optional
-        Whose output is the embedding; default: the input of the last Linear layer.
+        Layer whose output is the embedding (default: the input of the last Linear layer).
     batch : int
         Points that pass through together.
 

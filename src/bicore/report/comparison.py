@@ -84,13 +84,13 @@ def compare(
     x, y : array
         Features and labels (or targets); or a :class:`Dataset`, a path or a built-in name as x.
     sizes : sequence of int, optional
-        Numbers of points to select (default: 10, 50 and 100). A stream has positions instead.
+        Numbers of rows to select (default: 10, 50 and 100). A stream has positions instead.
     methods : sequence of str, mapping or "all", optional
         Names of ``bicore.methods.METHODS``, or selectors by name (default: bilevel, uniform,
         class-balanced, k-center, herding, and facility location per class). With ``stream``:
         names of ``bicore.streaming.BUFFERS``, or functions from a seed to a memory.
     seeds : int
-        Number of repetitions, each with its own pool.
+        Number of repetitions, each with its own pool of rows.
     judge : str, Judge or sequence
         Evaluation models: names of ``bicore.evaluate.models.JUDGES``, or objects.
     metric : str, optional
@@ -99,13 +99,13 @@ def compare(
     steps : int
         Training steps of a network.
     pool : int, optional
-        Points to select from (default: at most 2,000; all of a stream).
+        Number of rows to select from (default: at most 2,000; all of a stream).
     test : int, tuple or Dataset, optional
         Number of test rows, or a separate test set (x, y) (default: a quarter of the rows).
     everything : bool
-        Whether the models are also trained on whole pools of more than 5,000 points.
+        Whether models are also trained on whole pools of more than 5,000 rows.
     task : {"auto", "classification", "regression"}
-        How labels are read.
+        Kind of labels.
     kernel : str
         Kernel of bilevel methods.
     stream : Stream, optional
@@ -303,7 +303,7 @@ class ComparisonResult:
     findings : list of Findings
         Summaries by evaluation model.
     interrupted : bool
-        Whether it ended early; the same call with ``records`` continues.
+        Whether the comparison ended early; the same call with ``records`` continues.
 
     Examples
     --------
@@ -311,7 +311,7 @@ class ComparisonResult:
     >>> x = np.random.default_rng(0).normal(size=(120, 3))
     >>> found = bicore.compare(x, x[:, 0] > 0, sizes=[5], methods=["uniform"], seeds=2)
     >>> print(str(found).splitlines()[0])
-    accuracy of the ridge judge, mean ± standard error over seeds
+    accuracy of the ridge model, mean ± standard error over seeds
     """
 
     run: BaseComparison

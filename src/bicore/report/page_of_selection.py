@@ -50,7 +50,7 @@ def page(
     path : path
         The file.
     appraisal : Appraisal, optional
-        An appraisal of the same coreset. The evaluation model is trained as often as for
+        Appraisal of the same coreset. The evaluation model is trained as often as for
         :func:`bicore.worth`, and a few times more on the first picks.
     name : str
         The name of the data on the page.
@@ -61,7 +61,7 @@ def page(
     command : str
         The command that repeats the selection.
     notes : sequence of str
-        Sentences for the list of parameters.
+        Notes for the list of parameters.
 
     Returns
     -------

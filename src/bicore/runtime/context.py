@@ -34,28 +34,27 @@ class Runtime:
     Parameters
     ----------
     device : "auto", "cpu", "cuda" or "cuda:1"
-        ``auto`` takes the GPU where there is one.
+        Device to compute on; "auto" uses a GPU if torch finds one.
     dtype : "float64" or "float32"
-        With float64 answers do not depend on row order and block size; float32 halves memory and
-        time.
+        Precision. float32 halves memory and time; with float64 the selection does not depend on
+        row order and block size.
     memory : int or str, optional
-        The limit for what one call allocates, in bytes or as in "4GB". Default: 4 GB, or half of a
-        GPU's memory. How much is free never changes an answer; a call that would need more than
-        that is refused.
+        Limit of memory that one call allocates, in bytes or as in "4GB" (default: 4 GB, or half of
+        the GPU's memory). A call that needs more than the free memory is refused.
     threads : int, optional
-        CPU threads of large products; all other arithmetic has one, whatever is asked. Default:
-        torch's setting.
+        Number of CPU threads of large products (default: torch's setting); other arithmetic uses
+        one.
     progress : bool or callable, optional
-        Default: a line on a terminal after two seconds; a callable receives a :class:`Step` a
-        point, and its method ``prepare``, if it has one, before the first point the share of a
-        pass over the data that is done, or None.
+        Progress report (default: a line on a terminal after two seconds). A callable receives a
+        :class:`Step` per row. Before the first row its method ``prepare``, if any, receives the
+        finished share of a pass over the data, or None.
     max_seconds : float, optional
-        The call returns the prefix selected so far when this time is over.
+        Time limit, after which the call returns the rows selected so far.
 
     Raises
     ------
     InputError
-        Where a value is none of these.
+        If a value is invalid.
 
     Examples
     --------

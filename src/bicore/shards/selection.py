@@ -83,7 +83,7 @@ def select_from_shards(
     source : ShardSource
         The rows; see :func:`bicore.sources.open_shards`.
     size : int or float
-        How many points, or a fraction of the rows.
+        Number of rows to select, or a fraction of all rows.
     outer : ShardSource, optional
         Rows on which the objective is measured; by default the source itself.
     initial : Coreset or sequence of int
@@ -105,7 +105,7 @@ def select_from_shards(
     quotas : "balanced" or mapping, optional
         One point of every class per round, or the most points of each class by its label.
     exchange : bool
-        Whether points are exchanged at the end.
+        Whether rows are exchanged at the end.
     skip_bad : bool
         Leave out rows that are not finite.
     shortlist : int

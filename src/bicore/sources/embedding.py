@@ -44,7 +44,7 @@ def embedded(
     Parameters
     ----------
     loader : torch.utils.data.DataLoader
-        Gives (x, y), or x alone, in the same order each time: without shuffling.
+        Batches (x, y) or x, in the same order each time: without shuffling.
     module : torch.nn.Module
         Gives a row of numbers for each x; it computes in evaluation mode, and its weights are not
         changed.

@@ -119,7 +119,7 @@ def encode_table(
     Parameters
     ----------
     frame : pandas.DataFrame, polars.DataFrame or pyarrow.Table
-        Columns of any kind.
+        Data frame with columns of any kind.
     y : str or array, optional
         The target column, or labels or targets row by row.
     sample_weight : str or array, optional

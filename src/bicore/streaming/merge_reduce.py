@@ -47,10 +47,10 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     Parameters
     ----------
     selector : Selector
-        How rows are chosen; bilevel selection in the paper. Without labels in the stream, one that
-        needs none.
+        Rule by which rows are chosen; bilevel selection in the paper. Without labels in the stream,
+        one that needs none.
     capacity : int
-        The most rows kept after any update.
+        Maximum number of rows kept.
     slots : int
         One slot adapts to all of the past at once, several keep parts of it intact; the paper uses
         10 for 100 rows.

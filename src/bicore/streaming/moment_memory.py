@@ -93,21 +93,21 @@ class MomentMemory(MergingBuffer):
     Parameters
     ----------
     capacity : int
-        The most rows that are ever kept.
+        Maximum number of rows kept.
     feature_map : str, FeatureMap or torch.nn.Module
         The features in which rows are compared: "auto" (chosen by the first rows: the rows
         themselves for embeddings, random features for pixels and tables, standardised columns for
         tables with targets), a name of ``bicore.moments.FEATURES``, a map, or a frozen network. For
         targets a constant feature is appended.
     strategy : {"auto", "elimination", "gradient", "gain", "exchange"}
-        How rows are chosen: remove the row with the least loss, one after the other; add rows by
-        the slope or by the exact gain; or exchange rows after elimination. "auto" is the gain for
-        targets and elimination otherwise.
+        Rule by which rows are chosen: remove the row with the least loss, one after the other; add
+        rows by the slope or by the exact gain; or exchange rows after elimination. "auto" is the
+        gain for targets and elimination otherwise.
     inner_reg : float, Relative or "auto"
         Regulariser ρ of the regression; ``"relative:0.01"`` or ``Relative(0.01)`` is a share of the
         mean of ‖φ‖², and "auto" is ``Relative(0.1)``.
     prior : {"data", "equal"} or mapping
-        How much each class counts: as it came, the same, or shares by label.
+        Importance of each class: as it came, the same, or shares by label.
     half_life : float, optional
         Half-life of a row's weight in the moments, in rows: for streams that drift.
     random_state : int
@@ -119,8 +119,8 @@ class MomentMemory(MergingBuffer):
         Keep second sums over a tenth of the rows, by which :meth:`head` chooses its regularisation.
         Without them the state is half as large, and generalised cross-validation is used.
     keep : {"always", "lazy"}
-        Choose the rows kept with every batch; or when they are asked for, from a random sample of
-        the rows since then, which is much faster.
+        Time at which kept rows are chosen: with every batch; or when they are asked for, from a
+        random sample of the rows since then, which is much faster.
 
     Raises
     ------
@@ -570,7 +570,7 @@ class MomentMemory(MergingBuffer):
             Regularisation strength, as in scikit-learn's ``Ridge``; "auto" chooses it by the loss
             on a tenth of the rows, and the model uses all of them.
         prior : {"data", "equal"} or mapping, optional
-            How much each class counts (default: as in the memory). Without ``per_class`` all
+            Importance of each class (default: as in the memory). Without ``per_class`` all
             classes are assumed to vary alike around their means.
         choose_width : bool
             Use all features, or the first half, quarter or eighth of them, by the loss on held-out

@@ -31,7 +31,7 @@ class Prototypes(Buffer):
     Parameters
     ----------
     capacity : int
-        The most prototypes that are ever kept.
+        Maximum number of prototypes.
     random_state : int
         Not used: nothing is drawn.
 

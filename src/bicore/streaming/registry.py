@@ -40,7 +40,7 @@ def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
         A name of ``BUFFERS``: moments, merge-reduce, reservoir, class-balanced, prototypes or
         gradient-sampling.
     capacity : int
-        The most rows that are ever kept.
+        Maximum number of rows kept.
     random_state : int
         Seed for all random draws.
 

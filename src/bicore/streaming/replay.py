@@ -144,9 +144,9 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     Parameters
     ----------
     selector : Selector
-        Chooses the rows of a task.
+        Selector of the rows of a task.
     capacity : int
-        The most rows kept in all.
+        Maximum number of rows kept.
     weighting : {"uniform", "learned"}
         Rows of a task count equally (the paper), or in proportion to the weights the selector
         learned.
@@ -275,15 +275,15 @@ class JointReplay(TaskMemory):
     Parameters
     ----------
     capacity : int
-        The most rows kept in all.
+        Maximum number of rows kept.
     feature_map : str, FeatureMap or torch.nn.Module
         The features in which rows are compared, as in :class:`MomentMemory`.
     strategy : {"elimination", "gradient", "gain", "exchange"}
-        How rows are chosen.
+        Rule by which rows are chosen.
     inner_reg : float, Relative or "auto"
         Regulariser ρ of the regression, as in :class:`MomentMemory`.
     prior : {"data", "equal"} or mapping
-        How much each class counts.
+        Importance of each class.
     random_state : int
         Seed for random features, and for the order of :meth:`loader`.
 

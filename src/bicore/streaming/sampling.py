@@ -36,7 +36,7 @@ class Reservoir(Buffer):
     Parameters
     ----------
     capacity : int
-        The most rows that are ever kept.
+        Maximum number of rows kept.
     random_state : int
         Seed for all random draws.
 
@@ -88,7 +88,7 @@ class ClassBalancedReservoir(Buffer):
     Parameters
     ----------
     capacity : int
-        The most rows that are ever kept.
+        Maximum number of rows kept.
     random_state : int
         Seed for all random draws.
 
@@ -189,7 +189,7 @@ class GradientSampling(Buffer):
     Parameters
     ----------
     capacity : int
-        The most rows that are ever kept.
+        Maximum number of rows kept.
     random_state : int
         Seed for all random draws.
     strategy : {"greedy", "cosine"}

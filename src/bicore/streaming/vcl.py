@@ -215,9 +215,9 @@ class VariationalLearner:
     sizes : sequence of int
         Widths of the network, from the inputs to the outputs.
     selector : Selector, optional
-        Chooses the coreset of each task; without one nothing is withheld.
+        Selector of the coreset of each task; without one nothing is withheld.
     coreset_size : int
-        Points of a coreset.
+        Number of rows of each coreset.
     training, refining : VariationalTraining, optional
         How posteriors are fitted to tasks, and refined on coresets (default: as tasks).
     random_state : int

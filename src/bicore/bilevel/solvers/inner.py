@@ -233,13 +233,14 @@ class LBFGS(InnerSolver):
     step : float
         The first length of a step.
     iterations, history : int
-        The most iterations, and how many of them shape the next direction.
+        Maximum number of iterations, and number of them that shape the next direction.
     line_search : bool
         A strong Wolfe search; otherwise every step has the length ``step``.
     flat, still : float
         Stop when the gradient's largest entry, or the change of the objective, is below this.
     mean : bool
-        Divide the objective by |S|: the length of the first step depends on it.
+        Whether the objective is divided by the number of rows: the length of the first step depends
+        on it.
     cold : bool
         Start from small random numbers instead of the last fit.
     lenient : bool

@@ -172,11 +172,11 @@ class ConjugateGradient(LinearSolver):
     Parameters
     ----------
     iterations : int
-        The most iterations of one solve.
+        Maximum number of iterations of one solve.
     precondition : bool
         Use the inverse of s I + D^½ K D^½ with D a typical eigenvalue of each block.
     lenient : bool
-        Accept what the iterations give (the paper stops after 50) instead of raising.
+        Whether to accept an unfinished solution (the paper stops after 50) instead of raising.
     tolerance : float, optional
         A relative residual of its own instead of the one the caller asks for.
     euclidean : bool
@@ -254,7 +254,7 @@ class Neumann(LinearSolver):
     Parameters
     ----------
     terms : int
-        The most terms.
+        Maximum number of terms.
     step : float, optional
         The factor η; by default 1/(s + max A · ‖K‖_∞), which is below 1/λ_max.
     lenient : bool

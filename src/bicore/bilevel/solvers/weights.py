@@ -109,7 +109,7 @@ class ProjectedGradient(WeightOptimiser):
         The bound of the weights. The open cone has no minimum: a common factor on the weights is a
         smaller regulariser.
     reach : float
-        While points are still joining, weights stay within 1/reach … reach. The best weights of the
+        Bound while rows are added: weights stay within 1/reach … reach. The best weights of the
         first few points are often those of hardly any model (one class alone should say nothing);
         scores taken there all look the same, and the coreset never comes back from it.
 
@@ -162,11 +162,11 @@ class Adam(WeightOptimiser):
     Parameters
     ----------
     rate : float
-        The step.
+        Step length.
     steps, final_steps : int
         Steps after each point, and after the last one.
     decay, second_decay, epsilon : float
-        Adam's own.
+        Adam's decay rates and ε.
 
     Examples
     --------

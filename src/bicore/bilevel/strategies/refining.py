@@ -167,8 +167,8 @@ class Elimination(Shrinking):
     Parameters
     ----------
     excess : float
-        How many times the size is taken first; ``math.inf`` starts from all points, which costs the
-        cube of their number.
+        Factor by which the first selection is larger; ``math.inf`` starts from all points, which
+        costs the cube of their number.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class Simplex(Shrinking):
     Parameters
     ----------
     excess : float
-        How many times the size is taken first.
+        Factor by which the first selection is larger.
     largest : float
         With 1 a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the plain
         simplex, as published, whose weights are thrown away here unless ``weights="final"`` learns
@@ -268,11 +268,11 @@ class Exchange(Refining):
     Parameters
     ----------
     rounds : int, optional
-        The most swaps; by default as many as there are.
+        Maximum number of exchanges; by default as many as there are.
     tolerance : float
         A swap must lower the objective by more than this share of it.
     sweeps : int, optional
-        The most sweeps over all pairs; by default as many as it takes.
+        Maximum number of sweeps over all pairs; by default as many as it takes.
     work : int, optional
         Where rows times the square of the points chosen exceed this, no exchanges are made, and a
         note says so.
@@ -284,7 +284,7 @@ class Exchange(Refining):
     >>> x = np.arange(12.0)[:, None]
     >>> chooser = BilevelSelector(kernel="rbf", inner_reg=0.1, strategy=Exchange())
     >>> chooser.select(Dataset(x, x[:, 0] > 5), 2).provenance.notes
-    ('exchanges: 2, which lowered the objective by 0.03101',)
+    ('exchanges: 2, objective lowered by 0.03101',)
     """
 
     rounds: int | None = None

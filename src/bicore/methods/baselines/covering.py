@@ -172,10 +172,10 @@ class FacilityLocation(PerClassRule):
         runs the rule within each class, with as many points as its share of the rows, or the same
         number for each; targets are divided into quantiles.
     counted : bool, optional
-        Give each chosen point the total weight of the rows nearest to it; default: 1.
+        Whether each chosen row gets the total weight of the rows nearest to it; default: 1.
     sample : int, optional
-        Sum gains over this many rows, drawn at random within classes; default: all rows. All rows
-        stay candidates, and ``objectives`` and weights refer to all rows.
+        Number of rows over which gains are summed, drawn at random within classes; default: all
+        rows. All rows stay candidates, and ``objectives`` and weights refer to all rows.
 
     Examples
     --------

@@ -570,7 +570,7 @@ class InducingPoints(OverSpace):
         The space of k: "embedding", as in FRCL, "features", "gradients", "predictions", a Space or
         a Kernel.
     proposals : int, optional
-        Total number of proposed points; 0 returns the random set.
+        Number of proposed rows; 0 returns the random set.
 
     Examples
     --------

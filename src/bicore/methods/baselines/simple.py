@@ -133,7 +133,7 @@ class Stratified(PlainSelector):
         "error", ‖p − e_y‖ (EL2N); "loss", the cross-entropy; or "margin", the largest other
         probability minus that of the label, under the current model.
     prune : float, optional
-        Share of the hardest points to leave out. They come last, easiest first, if the others do
+        Share of the hardest rows to exclude. They come last, easiest first, if the others do
         not suffice.
     strata : int, optional
         Number of intervals of equal width between the lowest and the highest remaining difficulty.
@@ -249,7 +249,7 @@ class BatchBALD(PlainSelector):
     Parameters
     ----------
     draws : int, optional
-        Number of dropout masks, the same for every point.
+        Number of dropout masks, the same for every row.
     configurations : int, optional
         The joint entropy is exact while there are at most this many joint labels. Then it is
         estimated from this many samples, and cannot exceed log(configurations) + log(classes) by

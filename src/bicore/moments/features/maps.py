@@ -568,7 +568,7 @@ class Nystrom(ShapedMap):
     kernel : Kernel
         The kernel; it is fitted to the first rows.
     landmarks : int
-        The most rows that are drawn.
+        Maximum number of rows drawn.
     random_state : int
         Seed for that draw.
     reason : str, optional
