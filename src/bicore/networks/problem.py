@@ -322,7 +322,7 @@ class Stochastic(Training):
     Parameters
     ----------
     epochs : int, optional
-        Passes over the coreset after every point.
+        Number of passes over the coreset after every row.
     batch : int, optional
         Rows of a mini-batch.
     rate : float, optional
