@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset
+from bicore.cli import show
 from bicore.cli.show import _install_line
 from bicore.coreset import Status
 from tests import HANG
@@ -423,6 +424,18 @@ def test_completion_version_and_doctor(bicore):
     assert "torch" in bicore("doctor").stdout
     assert _install_line("dask") == "pip install 'bicore[dask]'"
     assert "torch==" in _install_line("avalanche")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.13.0", "torch==2.13.0"),
+        ("2.13.0+cpu", "torch==2.13.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"),
+    ],
+)
+def test_avalanche_is_installed_with_the_same_build_of_torch(monkeypatch, version, words):
+    monkeypatch.setattr(show, "_version", lambda name: version)
+    assert _install_line("avalanche") == f"pip install 'bicore[avalanche]' {words}"
 
 
 def test_the_installed_script_is_the_same_command():

@@ -1,8 +1,12 @@
 """The calls that mammoth's rehearsal methods make of their buffer, in the order they make them.
 
 Mammoth is no package; the loops below ask a buffer for the same things with the same arguments as
-its ER and DER++ do.
+its ER and DER++ do. With MAMMOTH=FOLDER, a checkout of it, its own models are trained as well.
 """
+
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -102,6 +106,18 @@ def test_rehearsal_methods_run_and_remember(train):
     assert set(labels.tolist()) == set(range(10))
     for image, label in zip(images, labels, strict=True):
         assert known[image.numpy().tobytes()] == int(label)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("MAMMOTH" not in os.environ, reason="MAMMOTH names no checkout of Mammoth")
+@pytest.mark.parametrize("model", ["er", "der", "derpp"])
+def test_models_of_mammoth_remember(model):
+    words = [sys.executable, "-m", "tests.mammoth", os.environ["MAMMOTH"], model]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    name, accuracy = found.stdout.split()[-2:]
+    assert name == model
+    assert float(accuracy) > 40  # 20 without a buffer: the last two of ten classes
 
 
 def test_a_model_answers_by_the_head():

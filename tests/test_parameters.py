@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 from collections import defaultdict
 
 import pytest
@@ -33,6 +34,15 @@ def kinds(annotation: str) -> set[str]:
 
 def test_the_page_is_that_of_the_signatures():
     assert PAGE.read_text() == page(), "run python -m tests.parameters"
+
+
+def test_every_public_callable_is_in_the_reference():
+    """The reference has a page for each module with public names, and one row of parameters."""
+    conf = runpy.run_path(str(PAGE.parent / "conf.py"))
+    rows = PAGE.read_text()
+    for place, thing in callables().items():
+        assert place.rpartition(".")[0] in conf["autosummary_context"]["public"]
+        assert not parameters(thing) or f"`{place.removeprefix('bicore.')}`" in rows
 
 
 def test_public_callables_have_typed_keywords():

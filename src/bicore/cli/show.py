@@ -131,8 +131,14 @@ def doctor() -> None:
 def _install_line(extra: str) -> str:
     """The command that installs an extra and leaves torch as it is."""
     line = f"pip install 'bicore[{extra}]'"
-    # torchvision, which Avalanche needs, belongs to one version of torch; pip would replace it.
-    return f"{line} torch=={_version('torch')}" if extra == "avalanche" else line
+    if extra != "avalanche":
+        return line
+    # torchvision, which Avalanche needs, belongs to one build of torch: pip would replace torch by
+    # the newest build for CUDA, or take a torchvision that cannot be imported next to this torch.
+    version = str(_version("torch"))
+    build = version.partition("+")[2]
+    index = f" --extra-index-url https://download.pytorch.org/whl/{build}" if build else ""
+    return f"{line} torch=={version}{index}"
 
 
 def _version(name: str) -> str | None:
