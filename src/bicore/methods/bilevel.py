@@ -298,16 +298,35 @@ class BilevelSelector(Selector, Proxy):
             raise InputError(f"quotas need strategy='greedy'; got {asked}.")
 
     def _select(self, request: Request) -> Coreset:
-        data, size, start = request.data, request.size, request.start
+        chooser, part, sample = self._restrict(request)
+        coreset = chooser._search(part)
+        if sample is not None:
+            data = request.data
+            notes = (sample.note(len(data)), *coreset.provenance.notes)
+            own = {"rows": len(data), "fingerprint": data.fingerprint(), "notes": notes}
+            coreset = replace(coreset.annotated(own), indices=sample.candidates[coreset.indices])
+        return chooser._with_two_classes(coreset, request)
+
+    def _restrict(self, request: Request) -> tuple[BilevelSelector, Request, Sample | None]:
+        """Resolve unset choices, and restrict a request on large data to a sample."""
+        data, start = request.data, request.start
         with request.runtime.applied(), request.clock.running():
             # One kernel for all rows, whichever of them are candidates.
-            chooser = self.resolve_defaults(data, size, start.coreset)
-            sample = chooser.draw_candidates(data, size, request.seed, start.points)
+            chooser = self.resolve_defaults(data, request.size, start.coreset)
+            sample = chooser.draw_candidates(data, request.size, request.seed, start.points)
         if sample is None:
-            coreset = chooser._search(request)
-        else:
-            coreset = chooser._search_sample(request, sample)
-        return chooser._with_two_classes(coreset, request)
+            return chooser, request, None
+        warnings.warn(sample.note(len(data)), LargeDataWarning, stacklevel=5)
+        part = replace(
+            request,
+            data=data[sample.candidates],
+            outer=sample.objective_data(data) if request.outer is None else request.outer,
+            start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
+        )
+        if isinstance(chooser.smooth_labels, Smoothed) and request.outer is None:
+            aims = replace(chooser.smooth_labels, smooth_outer=True)
+            chooser = replace(chooser, smooth_labels=aims)
+        return chooser, part, sample
 
     def resolve_defaults(
         self, data: Dataset, size: int, begun: Coreset | None = None
@@ -400,31 +419,6 @@ class BilevelSelector(Selector, Proxy):
         features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
-    def _within(self, request: Request, sample: Sample) -> tuple[BilevelSelector, Request]:
-        """Restrict a request to the candidates and objective rows of a sample."""
-        data, start = request.data, request.start
-        part = replace(
-            request,
-            data=data[sample.candidates],
-            outer=sample.objective_data(data) if request.outer is None else request.outer,
-            start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
-        )
-        chooser = self
-        if isinstance(self.smooth_labels, Smoothed) and request.outer is None:
-            chooser = replace(self, smooth_labels=replace(self.smooth_labels, smooth_outer=True))
-        return chooser, part
-
-    def _search_sample(self, request: Request, sample: Sample) -> Coreset:
-        """Select among the candidates of a sample; the answer names rows of all data."""
-        data = request.data
-        chooser, part = self._within(request, sample)
-        note = sample.note(len(data))
-        warnings.warn(note, LargeDataWarning, stacklevel=5)
-        found = chooser._search(part)
-        notes = (note, *found.provenance.notes)
-        own = {"rows": len(data), "fingerprint": data.fingerprint(), "notes": notes}
-        return replace(found.annotated(own), indices=sample.candidates[found.indices])
-
     def _prepare(self, request: Request) -> Prepared:
         data = request.data
         memory = self.memory(self._grown(request), len(data))
@@ -509,12 +503,8 @@ class BilevelSelector(Selector, Proxy):
             raise InputError(f"loss={self.loss.name!r}: contexts need the squared error.")
         context = Context(runtime=runtime or Runtime())
         request = self._request(data, size, None, (), random_state, context)
-        chooser = self.resolve_defaults(data, request.size)
-        sample = chooser.draw_candidates(data, request.size, request.seed)
+        chooser, request, sample = self._restrict(request)
         rows = np.arange(len(data)) if sample is None else sample.candidates
-        if sample is not None:
-            warnings.warn(sample.note(len(data)), LargeDataWarning, stacklevel=3)
-            chooser, request = chooser._within(request, sample)
         found = []
         with request.runtime.applied(), request.clock.running():
             prepared = chooser._prepare(request)
