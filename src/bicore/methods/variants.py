@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from sklearn.cluster import KMeans
 
+from bicore.bilevel.contract import Engine
 from bicore.bilevel.engines import JointEngine, choose
 from bicore.bilevel.greedy import Run
 from bicore.bilevel.kernel_choice import is_open, notes_of, trials_of
@@ -103,19 +103,31 @@ class JointSelector(Selector):
         return replace(self, selectors=resolved)
 
     def _select(self, request: Request) -> Coreset:
-        data, outer, count, seed = request.data, request.outer, request.size, request.seed
-        runtime, clock = self._divide_memory(request.runtime), request.clock
+        data, count, seed, clock = request.data, request.size, request.seed, request.clock
+        runtime = self._divide_memory(request.runtime)
         line = ProgressLine(runtime.progress, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
+            selectors = self.resolve_defaults(data, count).selectors
             parts = [
-                prepare(one, data, outer, one.memory(count, len(data)), seed, runtime)
-                for one in self.resolve_defaults(data, count).selectors
+                prepare(one, data, request.outer, one.memory(count, len(data)), seed, runtime)
+                for one in selectors
             ]
-            first = self.selectors[0]
-            engine, models = self._engine(parts, count)
-            preparation = clock.seconds
-            run = Run(engine, Gradient(), first.plan(parts[0], count, seed), clock, line)
-            ending = run.complete(request.start)
+            engines = [
+                choose(part.problem, one.demand(count, solvers=part.solvers))
+                for one, part in zip(selectors, parts, strict=True)
+            ]
+            models = [
+                _Model(part, engine, share / sum(self._shares), engine.objective)
+                for part, engine, share in zip(parts, engines, self._shares, strict=True)
+            ]
+            joint = JointEngine(engines, [one.scale for one in models])
+            first, preparation = self.selectors[0], clock.seconds
+            run = Run(joint, Gradient(), first.plan(parts[0], count, seed), clock, line)
+            outcome = run.complete(request.start)
+            checked = [one.verify(run) for one in models]
+            # The sum is right if the objectives of all models are.
+            total = sum(m.scale * one.objective for m, one in zip(models, checked, strict=True))
+            notes = [f"selectors[{k}]: {one.note}" for k, one in enumerate(checked) if one.note]
             provenance = Provenance(
                 method=self.name,
                 rows=len(data),
@@ -128,38 +140,17 @@ class JointSelector(Selector):
                 classes=labels_in(parts[0].targets.classes),
                 notes=tuple(note for part in parts for note in notes_of(part.kernel)),
             )
+            facts = [m.facts(one.objective) for m, one in zip(models, checked, strict=True)]
             return build_coreset(
                 data,
                 run.indices,
                 run.weights,
                 run.objectives,
-                ending,
+                outcome,
                 provenance,
-                first.details(parts[0]) | {"models": models},
-                partial(self._verify, parts, engine, models),
+                first.details(parts[0]) | {"models": facts},
+                lambda *_: Verification(total, "; ".join(notes)),
             )
-
-    def _verify(
-        self,
-        parts: list[Prepared],
-        engine: JointEngine,
-        models: list[dict[str, Any]],
-        points: Array,
-        weights: Array,
-        reported: float,
-    ) -> Verification:
-        """Verify the objective of every model; the sum is right if all of them are."""
-        total, notes = 0.0, []
-        for number, (part, one) in enumerate(zip(parts, engine.engines, strict=True)):
-            surplus = range(len(points), len(one.chosen))
-            if surplus:  # an interrupt came after some models had added the next point
-                one.drop(surplus)
-            checked = verify_objective(part, points, weights, one.objective)
-            models[number]["objective"] = checked.objective
-            total += engine.shares[number] * checked.objective
-            if checked.note:
-                notes.append(f"selectors[{number}]: {checked.note}")
-        return Verification(total, "; ".join(notes))
 
     def _divide_memory(self, runtime: Runtime) -> Runtime:
         """Divide the memory limit between the models."""
@@ -167,30 +158,38 @@ class JointSelector(Selector):
             return runtime
         return replace(runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors))
 
-    def _engine(
-        self, parts: list[Prepared], count: int
-    ) -> tuple[JointEngine, list[dict[str, Any]]]:
-        """Build the engines of all models, and the details of each model."""
-        engines = [
-            choose(part.problem, one.demand(count, solvers=part.solvers))
-            for one, part in zip(self.selectors, parts, strict=True)
-        ]
-        shares = [share / sum(self._shares) for share in self._shares]
-        models = [
-            {
-                "kernel": part.kernel.name,
-                "loss": part.problem.inner_loss.name,
-                "inner_reg": part.regulariser.value,
-                "share": share,
-                "empty_objective": engine.objective,
-            }
-            | trials_of(part.kernel)
-            for part, share, engine in zip(parts, shares, engines, strict=True)
-        ]
-        scaled = [
-            share / (engine.objective or 1.0) for share, engine in zip(shares, engines, strict=True)
-        ]
-        return JointEngine(engines, scaled), models
+
+class _Model(NamedTuple):
+    """One of the models of a joint selection, with its objective of no points."""
+
+    part: Prepared
+    engine: Engine
+    share: float
+    empty_objective: float
+
+    @property
+    def scale(self) -> float:
+        """The factor of its objective in the sum."""
+        return self.share / (self.empty_objective or 1.0)
+
+    def verify(self, run: Run) -> Verification:
+        """Verify its objective of the points of a run."""
+        surplus = range(len(run.indices), len(self.engine.chosen))
+        if surplus:  # an interrupt came after some models had added the next point
+            self.engine.drop(surplus)
+        return verify_objective(self.part, run.indices, run.weights, self.engine.objective)
+
+    def facts(self, objective: float) -> dict[str, Any]:
+        """Return what the details say about it."""
+        return {
+            "kernel": self.part.kernel.name,
+            "loss": self.part.problem.inner_loss.name,
+            "inner_reg": self.part.regulariser.value,
+            "share": self.share,
+            "empty_objective": self.empty_objective,
+            **trials_of(self.part.kernel),
+            "objective": objective,
+        }
 
 
 @dataclass(frozen=True)
