@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from bicore.bilevel.greedy import Outcome, not_refined
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
@@ -114,8 +115,7 @@ class Growth:
         self.weights: Array | None = None
         self.objectives: list[float] = []
         self.details: dict[str, Any] = {}
-        self.status = Status.COMPLETE
-        self.message = ""
+        self.outcome = Outcome()
         #: Why the objective could not be verified; empty if it was.
         self.unverified = ""
 
@@ -133,19 +133,16 @@ class Growth:
         # rows are sorted by id
         return lowest(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
 
-    def end(self, status: Status, message: str | None = None) -> None:
-        """Record how the selection ended; the default message counts the points."""
-        self.status = status
-        self.message = (
-            describe_early_end(status, len(self.order), self.size) if message is None else message
-        )
+    def end(self, status: Status) -> None:
+        """Record an early end, with a message that counts the points."""
+        message = describe_early_end(status, len(self.order), self.size)
+        self.outcome = Outcome(status, message)
 
     def stop(self) -> None:
         """Record that the time limit ended the selection, or the work after the last point."""
-        if len(self.order) < self.size:
-            self.end(Status.OUT_OF_TIME)
-        else:
-            self.end(Status.NOT_REFINED, "stopped by max_seconds after the last row")
+        self.end(Status.OUT_OF_TIME)
+        if len(self.order) == self.size:
+            self.outcome = not_refined("after the last row")
 
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
@@ -224,9 +221,9 @@ class PlainSelector(Selector):
 
     def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:
         indices = job.rows[growth.order]
-        if len(indices) < job.size and growth.status is Status.COMPLETE:
+        if len(indices) < job.size and growth.outcome.status is Status.COMPLETE:
             words = f"{len(indices)} of {job.size} rows: no other row would have a weight > 0"
-            growth.end(Status.FEWER, words)
+            growth.outcome = Outcome(Status.FEWER, words)
         details = {
             "parameters": repr(self),
             "weighting": "uniform" if growth.weights is None else "learned",
@@ -239,8 +236,8 @@ class PlainSelector(Selector):
             np.ones(len(indices)) if growth.weights is None else growth.weights,
             request.data.ids[indices],
             np.array(growth.objectives),
-            growth.status,
-            growth.message,
+            growth.outcome.status,
+            growth.outcome.message,
             Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint),
             details,
         )

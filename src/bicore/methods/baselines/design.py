@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel.greedy import Outcome, not_refined
 from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.coreset import Status
@@ -498,8 +499,9 @@ def _pursue(model: _Model, job: Job, growth: Growth, corrective: bool) -> None:
         else:
             growth.objectives[-1] = objective
         growth.weights = job.size * shares[growth.order].cpu().numpy()
-    if len(growth.order) < job.size and growth.status is Status.COMPLETE:
-        growth.end(Status.FEWER, f"{len(growth.order)} rows have the best weights: no more needed")
+    if len(growth.order) < job.size and growth.outcome.status is Status.COMPLETE:
+        words = f"{len(growth.order)} rows have the best weights: no more needed"
+        growth.outcome = Outcome(Status.FEWER, words)
     growth.details |= {"noise": noise, "lower_bound": bound, "path": path}
 
 
@@ -606,11 +608,8 @@ class InducingPoints(OverSpace):
                 _refine(inducing, growth, rng, count)
                 made += count
         except TimeOver:
-            growth.end(
-                Status.NOT_REFINED,
-                f"stopped by max_seconds after {made} of {self.proposals} proposals: all rows, "
-                "not refined",
-            )
+            when = f"after {made} of {self.proposals} proposals: all rows, not refined"
+            growth.outcome = not_refined(when)
         finally:
             growth.details["proposals"] = made
 
