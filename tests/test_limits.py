@@ -163,7 +163,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
 
 def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(small_tiles, ticks):
     runtime = Runtime(device="cpu", memory=760_000, max_seconds=8)
-    with pytest.raises(TimeLimitError, match=r"max_seconds=8 .* first point takes at least \d"):
+    with pytest.raises(TimeLimitError, match=r"max_seconds=8 .* first row takes at least \d"):
         bilevel().select(blobs(), SIZE, runtime=runtime)
 
 
