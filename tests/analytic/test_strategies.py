@@ -17,12 +17,13 @@ from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import exact, in_features, refining
 from bicore.bilevel.strategies.base import restrict_problem
 from bicore.bilevel.strategies.exact import Chosen, Pool
-from bicore.bilevel.strategies.in_features import FeatureSet, fit_set
+from bicore.bilevel.strategies.in_features import FeatureSet, FeatureTerms, fit_set
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.methods.registry import greedy_selector
+from bicore.moments.ridge import FeatureState
 from bicore.numerics.descent import capped
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
@@ -149,13 +150,19 @@ def selected(strategy, given, size, **options):
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_a_set_in_features_is_the_set_by_columns(separate):
+@pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors, as on a GPU"])
+def test_a_set_in_features_is_the_set_by_columns(separate, tensors):
     given = data()
     problem = problem_of(given, data(15, seed=3) if separate else None, "linear")
     points, every = [1, 5, 8, 13, 20, 2], _long(range(24))
     rest = [k for k in range(24) if k not in points]
-    columns, features = Chosen(problem, points), fit_set(problem, points)
+    terms = FeatureTerms(problem)
+    if tensors:
+        terms.device = torch.device("cpu")
+        terms.state = FeatureState(terms.state.outer, terms.rho, terms.device)
+    columns, features = Chosen(problem, points), fit_set(problem, points, terms)
     assert isinstance(features, FeatureSet)
+    assert torch.is_tensor(features.others(every).back) == tensors
     assert features.objective == pytest.approx(columns.objective, rel=1e-10)
     np.testing.assert_allclose(features.removals().costs, columns.removals().costs, rtol=1e-8)
     for one, other in zip(features.others(every), columns.others(every), strict=True):

@@ -13,7 +13,7 @@ from bicore.bilevel.contract import Effort, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, not_refined
 from bicore.bilevel.strategies.base import Assembly, Refining
 from bicore.bilevel.strategies.exact import ExchangePool
-from bicore.bilevel.strategies.in_features import fit_set
+from bicore.bilevel.strategies.in_features import PAIRS, fit_set
 from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, capped, steepest
 from bicore.picking import TIE
@@ -307,6 +307,13 @@ class Exchange(Refining):
         width = min(shortlist(taken, points), points)
         passes = USUAL_PASSES if self.sweeps is None else min(self.sweeps, USUAL_PASSES)
         swaps = USUAL_SWAPS * taken if self.rounds is None else min(self.rounds, taken)
+        pairs: float = passes * points * taken
+        if 0 < depth < taken:  # in features
+            pairs += swaps * PAIRS
+            multiplications = 2 * depth * (pairs + 2 * swaps * (taken + width))
+            return Effort(
+                passes=FIRST_PASSES, multiplications=multiplications, reads=pairs * READS_A_PAIR
+            )
         of_a_pass = (3 * points + 2 * outer) * taken**2 + width**2 * depth
         return Effort(
             held=3 * taken,  # the set's columns, their products and the pool's copy
@@ -314,7 +321,7 @@ class Exchange(Refining):
             # After each pass the columns of those that joined are new, before it the shortlist's.
             passes=FIRST_PASSES + passes * (1 + width / points),
             multiplications=passes * of_a_pass + (taken + swaps) * points * depth,
-            reads=passes * points * taken * READS_A_PAIR + swaps * outer * taken,
+            reads=pairs * READS_A_PAIR + swaps * outer * taken,
         )
 
     def _too_much(self, taken: int, points: int) -> bool:
