@@ -161,7 +161,7 @@ def _text(sources: Sources, name: str) -> Rows:
 
 @reader
 def _images(sources: Sources, name: str) -> Rows:
-    data = open_source(name, folder=sources.images, limit=MOST_ROWS).data
+    data = open_source(name, data=sources.images, limit=MOST_ROWS).data
     return np.asarray(data.x, dtype=float), np.asarray(data.y)
 
 
