@@ -19,15 +19,22 @@ from bicore import select
 
 #: Points to select, rows of the pools (0: all rows), rows that are evaluated on.
 SIZES, POOLS, TEST = (10, 50, 200), (0, 5000, 20_000, 50_000), 2000
-#: The largest size is slow; it is selected for the first seeds, from these pools.
-LARGEST, FIRST_SEEDS, END_POOLS = 1000, 3, (5000, 0)
+#: The largest size is slow; it is selected from these pools only.
+LARGEST, END_POOLS = 1000, (5000, 0)
+#: The pools between these two show a trend, for which some seeds are enough.
+FEW_SEEDS = 5
 
 
 def run(arguments: Any) -> dict[str, Any]:
     """Select from every table, seed and pool; ``--sets`` names the folder of the tables."""
     rows = Rows(arguments.rows)
-    usual = [(seed, pool, SIZES) for pool in POOLS for seed in range(arguments.seeds)]
-    seeds = range(min(FIRST_SEEDS, arguments.seeds))
+    seeds = range(arguments.seeds)
+    usual = [
+        (seed, pool, SIZES)
+        for pool in POOLS
+        for seed in seeds
+        if pool in END_POOLS or seed < FEW_SEEDS
+    ]
     largest = [(seed, pool, (LARGEST,)) for seed in seeds for pool in END_POOLS]
     jobs = [
         (name, seed, pool, sizes, str(arguments.sets))

@@ -59,4 +59,60 @@ def test_quotas_that_mean_nothing_are_refused():
     with pytest.raises(InputError, match="y holds targets"):
         select(line(20), size=3, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced")
     with pytest.raises(InputError, match="quotas need"):
-        greedy_selector(quotas="balanced", strategy="exchange")
+        greedy_selector(quotas="balanced", strategy="elimination")
+
+
+def fitted_objective(data, points):
+    """The objective of equal weights, by a fit from scratch."""
+    aims = np.eye(data.y.max() + 1)[data.y]
+    aims = aims - aims.mean(0)
+    kernel = np.exp(-0.3 * ((data.x[:, None] - data.x[None]) ** 2).sum(2))
+    inside = kernel[np.ix_(points, points)] + 0.1 * np.eye(len(points))
+    return ((kernel[:, points] @ np.linalg.solve(inside, aims[points]) - aims) ** 2).sum() / len(
+        aims
+    )
+
+
+@pytest.mark.parametrize("quotas", ["balanced", {0: 5, 1: 2, 2: 2}])
+def test_exchanges_keep_quotas_and_leave_no_better_exchange_within_a_class(quotas):
+    data = blobs(45, classes=3, features=3)
+    settings = {"kernel": RBF(0.3), "inner_reg": 0.1, "intercept": 0, "quotas": quotas}
+    greedy = greedy_selector(**settings).select(data, 9)
+    refined = greedy_selector(**settings, strategy="exchange").select(data, 9)
+    counts = [np.bincount(data.y[one.indices]).tolist() for one in (greedy, refined)]
+    assert counts[0] == counts[1]
+    points = refined.indices.tolist()
+    best = fitted_objective(data, points)
+    assert best == pytest.approx(refined.objectives[-1], rel=1e-9)
+    assert best < greedy.objectives[-1]
+    for place, leaving in enumerate(points):
+        for joining in np.flatnonzero(data.y == data.y[leaving]):
+            if joining not in points:
+                swapped = [*points[:place], joining, *points[place + 1 :]]
+                assert fitted_objective(data, swapped) > best * (1 - 1e-5)
+    # Exchanges with all rows would go further, and change the counts.
+    free = greedy_selector(**settings | {"quotas": None}, strategy="exchange").select(data, 9)
+    assert free.objectives[-1] < best
+
+
+def many_classes(counts, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(len(counts)), counts)
+    return Dataset(rng.normal(size=(len(counts), 6))[y] + rng.normal(size=(len(y), 6)), y)
+
+
+def test_a_few_rows_of_many_even_classes_hold_every_class():
+    data = many_classes([8] * 40)
+    for size in (40, 80):
+        coreset = select(data, size=size)
+        assert np.bincount(data.y[coreset.indices]).tolist() == [size // 40] * 40
+        assert any(note.startswith("classes: every class") for note in coreset.provenance.notes)
+    # with more rows for each class, few classes, shares that differ much, or quotas, it is not so
+    for other, size, options in (
+        (data, 160, {}),
+        (many_classes([20] * 10), 20, {}),
+        (many_classes([200, *[3] * 40]), 82, {}),
+        (data, 40, {"quotas": {0: 2}}),
+    ):
+        notes = select(other, size=size, **options).provenance.notes
+        assert not any(note.startswith("classes: every class") for note in notes)

@@ -100,7 +100,7 @@ def test_parameters_of_a_selector_change_in_place_or_not_at_all():
     selector = BilevelSelector("rbf")
     before = repr(selector)
     with pytest.raises(InputError, match="quotas"):
-        selector.set_params(quotas="balanced", strategy="exchange")
+        selector.set_params(quotas="balanced", strategy="elimination")
     assert repr(selector) == before == "BilevelSelector(kernel=RBF(gamma=None))"
     assert selector.set_params(candidates=5) is selector
     assert selector.get_params()["candidates"] == 5

@@ -59,6 +59,9 @@ def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
 class QuotaRule:
     """A quota setting, before the classes of the data are known."""
 
+    #: What a coreset's notes say of it.
+    note = ""
+
     def of(self, targets: Targets) -> Quotas | None:
         """Return the quotas for these labels; None if there is no limit."""
         if targets.classes is None:
@@ -75,6 +78,16 @@ class QuotaRule:
 @dataclass(frozen=True)
 class Balanced(QuotaRule):
     """One point of every class a round."""
+
+
+@dataclass(frozen=True)
+class EveryClass(Balanced):
+    """The default where a few rows have to represent many classes."""
+
+    note = (
+        "classes: every class gets a row in turn, because the size allows only a few rows per "
+        "class (quotas= sets other numbers)"
+    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
-from bicore.bilevel.greedy import BalancedIfClasses, Plan, QuotaRule, Run
+from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.prepare import (
     EngineMemory,
@@ -46,7 +46,17 @@ from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.bilevel.verification import verify_objective
 from bicore.coreset import Coreset, Provenance, Status, labels_in
-from bicore.data import Array, Dataset, Task, as_features, as_tensor, of_mean_one, read_targets
+from bicore.data import (
+    Array,
+    Dataset,
+    Targets,
+    Task,
+    as_features,
+    as_tensor,
+    of_mean_one,
+    read_targets,
+    summable,
+)
 from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
@@ -83,6 +93,11 @@ MANY, SWEEPS_OF_MANY = 20_000, 3
 #: Largest product of the rows and the square of the size for which exchanges are the default. It
 #: corresponds to some minutes on one core; greedy selection grows with the size only linearly.
 MOST_WORK = 10**11
+#: With at least this many classes of similar shares and at most this many rows per class, every
+#: class gets a row in turn: exchanges that follow the squared error leave some classes out.
+MANY_CLASSES, FEW_PER_CLASS = 30, 3
+#: Classes have similar shares p if their effective number, 1/Σp², is at least this share of them.
+LEAST_EVEN = 0.7
 #: The choices of the paper, in the order in which unset ones are resolved: a strategy must suit the
 #: targets, a rule both.
 PAPER: dict[str, Any] = {"smooth_labels": Given(), "strategy": Greedy(), "rule": Gradient()}
@@ -99,6 +114,17 @@ def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
     strategy = Exchange(sweeps=sweeps, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
     return {"smooth_labels": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
+
+
+def needs_every_class(targets: Targets, weights: Array, size: int) -> bool:
+    """Whether a few rows have to represent many classes of similar shares."""
+    if targets.classes is None:
+        return False
+    count = len(targets.classes)
+    if not (count >= MANY_CLASSES and count <= size <= FEW_PER_CLASS * count):
+        return False
+    sums = np.bincount(targets.values, weights=summable(weights), minlength=count)
+    return bool(sums.sum() ** 2 >= LEAST_EVEN * count * (sums**2).sum())
 
 
 @dataclass(frozen=True, init=False)
@@ -294,8 +320,8 @@ class BilevelSelector(Selector, Proxy):
                 "smooth_labels=True is for the squared error, and the loss is "
                 f"{self.loss.name}; use smooth_labels=False."
             )
-        if self.quotas is not None and (strategy.refines or strategy.together > 1):
-            raise InputError(f"quotas need strategy='greedy'; got {asked}.")
+        if self.quotas is not None and not strategy.keeps_quotas:
+            raise InputError(f"quotas need strategy='greedy' or 'exchange'; got {asked}.")
 
     def _select(self, request: Request) -> Coreset:
         chooser, part, sample = self._restrict(request)
@@ -333,9 +359,13 @@ class BilevelSelector(Selector, Proxy):
     ) -> BilevelSelector:
         found = self
         if any(getattr(self, name).open for name in PAPER):
-            classes = read_labels(self, data, None)[0].classes is not None
+            targets = read_labels(self, data, None)[0]
+            if self.strategy.open and self.quotas is None:
+                every = needs_every_class(targets, data.weights, size)
+                found = replace(self, quotas=EveryClass()) if every else self
             all_scored = self.candidates is None and self.first is First.BEST
-            found = self._fill_unset(best_choices(classes, len(data), all_scored))
+            choices = best_choices(targets.classes is not None, len(data), all_scored)
+            found = found._fill_unset(choices)
         kernel = found.choose_kernel(data, size, begun)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
 
@@ -701,8 +731,11 @@ class BilevelSelector(Selector, Proxy):
             per_point=not prepared.regulariser.constant,
             automatic=self.inner_reg.automatic,
             classes=labels_in(prepared.targets.classes),
-            notes=(*notes_of(prepared.kernel), *prepared.notes),
+            notes=(*notes_of(prepared.kernel), *prepared.notes, *self._quota_notes()),
         )
+
+    def _quota_notes(self) -> tuple[str, ...]:
+        return () if self.quotas is None or not self.quotas.note else (self.quotas.note,)
 
     def details(self, prepared: Prepared) -> dict[str, Any]:
         """Return settings for display, in addition to the provenance.

@@ -60,6 +60,12 @@ class Assembly:
         """A mask of the points that may still join, on the device of the engine."""
         return torch.from_numpy(self.run.plan.open.copy()).to(self.problem.train.like.device)
 
+    @property
+    def groups(self) -> Array | None:
+        """The class of every point if quotas fix how many points a class has."""
+        quotas = self.run.plan.quotas
+        return None if quotas is None else quotas.codes
+
     def grow(self) -> Outcome:
         """Take points as the plan of the run says."""
         outcome = self.run.complete(self.start, self.same_problem)
@@ -83,7 +89,10 @@ class Assembly:
         clock = self.clock.closing()
         every, count = np.array(points, dtype=np.int64), len(points)
         quiet = ProgressLine(False, clock, count, "ordering")
-        plan = Plan(count, self.run.plan.ids[every], np.ones(count, dtype=bool))
+        quotas = self.run.plan.quotas
+        if quotas is not None:
+            quotas = replace(quotas, codes=quotas.codes[every])
+        plan = Plan(count, self.run.plan.ids[every], np.ones(count, dtype=bool), quotas=quotas)
         needs = frozenset({rule.quantity})
         demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
         fixed = list(range(self.fixed))
@@ -127,6 +136,8 @@ class Strategy:
     ordered = True
     #: Points taken between two looks at the scores.
     together = 1
+    #: Whether its answer has as many points of each class as quotas say.
+    keeps_quotas = False
     #: Whether it is chosen when the data are known.
     open = False
 
@@ -292,6 +303,7 @@ class Greedy(Strategy):
     """
 
     name = "greedy"
+    keeps_quotas = True
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from bicore.bilevel.pool import Others, PoolState, Removals, copy_rows, plain, where
 from bicore.bilevel.problem import Problem
+from bicore.data import Array
 from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, slices
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
@@ -81,8 +82,27 @@ class DoubleOperator:
         return iter(matrix.split(max(1, COPIED // max(len(matrix), 1)), 1))  # type: ignore[no-untyped-call]
 
 
-class SharedTerms:
+class ExchangeTerms:
     """Terms that no exchange changes."""
+
+    #: The group of every point; exchanges stay within a group. None: any two points.
+    groups: Array | None = None
+
+    def swap_gains(
+        self, removals: Removals, others: Others, joining: Any, leaving: Sequence[int]
+    ) -> Any:
+        """Compute the gains of exchanges; −∞ across groups."""
+        gains = removals.swap_gains(others)
+        if self.groups is not None:
+            joining = joining.cpu().numpy() if isinstance(joining, Tensor) else joining
+            across = self.groups[joining][:, None] != self.groups[list(leaving)]
+            on_device = isinstance(gains, Tensor)
+            gains[torch.from_numpy(across).to(gains.device) if on_device else across] = -math.inf
+        return gains
+
+
+class SharedTerms(ExchangeTerms):
+    """Terms of sets that are held by columns of the kernel matrix."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -148,6 +168,7 @@ class ExchangeSet(ABC):
 
     points: list[int]
     objective: float
+    terms: ExchangeTerms
     #: How far steps may take the coefficients from a fit, see :func:`allowed_drift`.
     allowed: float
 
@@ -185,9 +206,11 @@ class ExchangeSet(ABC):
         removals = self.removals()
         height = max(1, BLOCK // len(self.points))
         for part in slices(len(best), height) if some is None else parts(some, height):
-            best[part] = torch.as_tensor(removals.swap_gains(self.others(part)))[:, fixed:].amax(1)
+            gains = self.terms.swap_gains(removals, self.others(part), part, self.points)
+            best[part] = torch.as_tensor(gains)[:, fixed:].amax(1)
         for joins in {joins for _, joins in barred}:  # few, and computed once more
-            gains = removals.swap_gains(self.others(slice(joins, joins + 1)))[0]
+            row = slice(joins, joins + 1)
+            gains = self.terms.swap_gains(removals, self.others(row), row, self.points)[0]
             staying = {leaves for leaves, other in barred if other == joins}
             places = [k for k in range(fixed, len(self.points)) if self.points[k] not in staying]
             best[joins] = float(gains[places].max()) if places else -math.inf
@@ -196,6 +219,8 @@ class ExchangeSet(ABC):
 
 class Chosen(ExchangeSet):
     """A set of points by the columns of the kernel matrix."""
+
+    terms: SharedTerms
 
     def __init__(
         self,
@@ -416,7 +441,8 @@ class Pool(PoolState, ExchangePool):
 
     def score(self, fixed: int, barred: Collection[tuple[int, int]]) -> tuple[Any, Any]:
         rows = range(self.size, len(self.points))
-        gains = self.removals().swap_gains(self.others())
+        joining, leaving = self.points[self.size :], self.points[: self.size]
+        gains = self.terms.swap_gains(self.removals(), self.others(), joining, leaving)
         self.exclude(gains, rows, fixed, barred)
         return gains, rows
 

@@ -28,6 +28,7 @@ from bicore.bilevel.strategies.exact import (
     Chosen,
     ExchangePool,
     ExchangeSet,
+    ExchangeTerms,
     SharedTerms,
     allowed_drift,
     misfit,
@@ -45,8 +46,8 @@ SCORED = 64
 PAIRS = 1 << 17
 
 
-class FeatureTerms:
-    """What no exchange changes: features and targets of all rows, and the outer objective."""
+class FeatureTerms(ExchangeTerms):
+    """Terms of sets by their features: features, targets and the outer objective."""
 
     def __init__(self, problem: Problem) -> None:
         assert problem.train.feature_rows is not None
@@ -97,6 +98,8 @@ class FeatureTerms:
 
 class FeatureSet(ExchangeSet):
     """A set of points by their features."""
+
+    terms: FeatureTerms
 
     def __init__(
         self, problem: Problem, points: Sequence[int], terms: FeatureTerms | None = None
@@ -181,7 +184,8 @@ class FeaturePool(ExchangePool):
             likely[np.argsort(-bounds, kind="stable")[:together]] = True
             some = others[likely]
             tables = self.terms.others(self.rows, self.order[some], self.own)
-            gains = removals.swap_gains(tables)
+            joining, leaving = [self.points[row] for row in some], self.points[: self.size]
+            gains = self.terms.swap_gains(removals, tables, joining, leaving)
             self.exclude(gains, some, fixed, barred)
             self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
             self.level[some] = level[likely]

@@ -294,6 +294,7 @@ class Exchange(Refining):
 
     name = "exchange"
     exact = True
+    keeps_quotas = True
 
     def __post_init__(self) -> None:
         for name in ("rounds", "sweeps", "work"):
@@ -371,6 +372,7 @@ class _Exchanges:
         self.ranks = assembly.ranks
         self.free = assembly.open
         self.chosen = fit_set(assembly.problem, points)
+        self.chosen.terms.groups = assembly.groups
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
         #: Swaps of the set as it stands, by their points, that were no gain.
