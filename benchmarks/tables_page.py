@@ -289,8 +289,6 @@ def goal_table() -> str:
         pattern, less = QUANTITIES[name]
         other = "" if row is shared else pattern.format(row[name])
         cells = [pattern.format(shared[name]), other, pattern.format(row["goal"])]
-        if "unfinished" in row:
-            cells[:2] = "", f"not done after {cells[1]}"
         if shared is workers:
             cells[:2] = "", cells[0]
         if "goal_bytes" in row:

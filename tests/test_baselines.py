@@ -148,7 +148,10 @@ def test_outputs_belong_to_labels_whatever_rows_count():
         (lambda: nn.Conv2d(1, 1, 1), "no Linear layer"),
         (lambda: nn.Linear(7, 2).double(), "cannot read rows of shape"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).double(), "return logits"),
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(), "one vector of logits per row"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(),
+            "one vector of logits per row",
+        ),
     ],
 )
 def test_models_that_cannot_serve_are_refused(build, words):
