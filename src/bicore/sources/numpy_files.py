@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -221,9 +222,15 @@ def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray
         starts = accumulate(counts[:-1], initial=0)
         return [replace(found[0], before=start) for start in starts]
     if len(found) != len(x):
-        both = f"{argument}: {len(found)} files for {len(x)} files of features"
+        known = {_numbers(one) for one in found}
+        alone = next((f" ({one.place} has none)" for one in x if _numbers(one) not in known), "")
+        both = f"{argument}: {len(found)} files for {len(x)} files of features{alone}"
         raise InputError(f"{both}; give one for each, in their order, or one for all rows.")
     return [_check_count(one, rows) for one, rows in zip(found, counts, strict=True)]
+
+
+def _numbers(header: StoredArray) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", header.path.stem))
 
 
 def _check_count(one: StoredArray, rows: int) -> StoredArray:
