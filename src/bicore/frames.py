@@ -155,8 +155,6 @@ def taken(table: Any, rows: Any) -> Any:
             return table.iloc[rows]
         case "pyarrow":
             return table.take(rows)
-        case "polars":
-            return table[rows]
     if hasattr(table, "tocsr"):
         return table.tocsr()[rows]  # not every form of a sparse matrix can be asked for rows
     return table[rows] if hasattr(table, "shape") else np.asarray(table)[rows]

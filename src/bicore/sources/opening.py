@@ -264,22 +264,13 @@ def open_shards(
     >>> open_shards(np.zeros((100, 8)), labels=np.arange(100)).rows
     100
     """
-    given: dict[str, Any] = {
-        "columns": columns,
-        "target": target,
-        "labels": labels,
-        "scale": scale,
-        "drop": drop,
-    }
-    given |= {"sample_weight": sample_weight, "drop_missing_target": drop_missing_target or None}
-    return open_in_parts(
-        source, {**given, "decimal": decimal, "missing": missing, "encoding": encoding}
-    )
+    given = dict(locals())
+    return open_in_parts(given.pop("source"), given)
 
 
 def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
     """Open a source by its options, which a kind of source may refuse."""
-    asked = {name: value for name, value in given.items() if value is not None}
+    asked = {name: one for name, one in given.items() if one is not None and one is not False}
     if are_paths(source):
         thing, names, read, source = _file_reader(source, asked)
     else:
