@@ -35,8 +35,8 @@ from bicore.moments.features import RandomReLU
 from bicore.runtime.context import Runtime
 from bicore.shards.executors import Card, Executor, Threads
 from bicore.shards.selection import select_from_shards
-from bicore.sources.chunks import ArrayShards
 from bicore.sources.numpy_files import NpyShards
+from bicore.sources.parts import ArrayShards
 
 CLASSES, SIZE = 10, 1000
 FILES = ((100_000, 256), (100_000, 512), (1_000_000, 256), (4_000_000, 256))

@@ -24,7 +24,7 @@ from bicore.data import read_targets
 from bicore.kernels import Linear, Normalised
 from bicore.kernels.classical import Exponential
 from bicore.methods.registry import greedy_selector
-from bicore.sources.chunks import ArrayShards
+from bicore.sources.parts import ArrayShards
 from tests.helpers import blobs
 
 AUTO = greedy_selector(kernel="auto", inner_reg=0.1)

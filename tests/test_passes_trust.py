@@ -15,9 +15,8 @@ from bicore.moments.features.maps import Rows
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.shards.executors import Card, Threads
 from bicore.shards.selection import select_from_shards
-from bicore.sources.chunks import ArrayShards
 from bicore.sources.numpy_files import NpyShards
-from bicore.sources.parts import Part
+from bicore.sources.parts import ArrayShards, Part
 from bicore.streaming import MomentMemory, Reservoir
 from tests.marks import diagonal
 

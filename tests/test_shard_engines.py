@@ -21,9 +21,9 @@ from bicore.shards.executors import Card, DaskExecutor, Executor, Processes, Thr
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
-from bicore.sources.chunks import ArrayShards
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.opening import open_shards
+from bicore.sources.parts import ArrayShards
 from tests.marks import diagonal
 
 

@@ -27,7 +27,7 @@ from bicore.shards.executors import Threads
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection
 from bicore.sources import open_shards
-from bicore.sources.chunks import ArrayShards
+from bicore.sources.parts import ArrayShards
 from tests.commands import refused, succeeded
 
 

@@ -15,10 +15,9 @@ import torch
 from bicore import Dataset, InputError
 from bicore.sources import embedded, encode_table
 from bicore.sources.arrow_files import HuggingFaceShards, ParquetShards
-from bicore.sources.chunks import ArrayShards, IterableShards
 from bicore.sources.numpy_files import NpyShards, NpzShards
 from bicore.sources.opening import open_shards
-from bicore.sources.parts import Chunk, Part, checked
+from bicore.sources.parts import ArrayShards, Chunk, IterableShards, Part, checked
 from bicore.sources.tables import Encoder
 from tests.helpers import DataSet
 

@@ -19,8 +19,8 @@ from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import Progress
-from bicore.sources.chunks import ArrayShards
 from bicore.sources.numpy_files import NpyShards
+from bicore.sources.parts import ArrayShards
 from tests.marks import few
 
 

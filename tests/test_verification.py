@@ -36,7 +36,7 @@ from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureState
 from bicore.runtime.context import Context
 from bicore.shards import select_from_shards, selection
-from bicore.sources.chunks import ArrayShards
+from bicore.sources.parts import ArrayShards
 from tests.helpers import pseudo_huber
 
 #: A weak regulariser eats twenty digits, all that a long double has on many processors. mpmath is

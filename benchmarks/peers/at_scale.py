@@ -96,7 +96,7 @@ def coreax_map_reduce(x, y, size):
 def bicore(x, y, size):
     from bicore.runtime.context import Runtime
     from bicore.shards import select_from_shards
-    from bicore.sources.chunks import ArrayShards
+    from bicore.sources.parts import ArrayShards
 
     return select_from_shards(ArrayShards(x, y), size, runtime=Runtime("cpu")).indices
 

@@ -93,16 +93,14 @@ NAMES: dict[str, dict[str, str]] = {
         "shards.estimating": "estimate ShardEstimate",
         "shards.executors": "Executor Threads",
         "sources": "embedded open_shards ShardSource",
-        "sources.chunks": "DaskShards",
-        "sources.parts": "Chunk Part",
+        "sources.parts": "Chunk DaskShards Part",
     },
     "bicore.sources": {
         "sources.arrow_files": "HuggingFaceShards ParquetShards",
         "sources.base": "Source",
-        "sources.chunks": "ArrayShards DaskShards IterableShards",
         "sources.numpy_files": "NpyShards NpzShards",
         "sources.opening": "open_source",
-        "sources.parts": "checked Chunk Part Shard",
+        "sources.parts": "ArrayShards checked Chunk DaskShards IterableShards Part Shard",
     },
     "bicore.streaming": {
         "streaming.buffer": "Buffer StateFolder",

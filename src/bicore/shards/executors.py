@@ -23,8 +23,7 @@ from bicore.errors import InputError, WorkerLostError
 from bicore.runtime.context import free_bytes
 from bicore.runtime.threads import narrow, on_one_thread
 from bicore.shards.counting import PartRows, PartWork
-from bicore.sources.chunks import DaskShards, check_chunk
-from bicore.sources.parts import Chunk, Part, Shard, ShardSource
+from bicore.sources.parts import Chunk, DaskShards, Part, Shard, ShardSource, check_chunk
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]

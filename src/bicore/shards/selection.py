@@ -136,7 +136,7 @@ def select_from_shards(
 
     Examples
     --------
-    >>> from bicore.sources.chunks import ArrayShards
+    >>> from bicore.sources.parts import ArrayShards
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(1000, 8))
     >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=300)

@@ -18,7 +18,7 @@ from bicore.data import Dataset
 from bicore.errors import InputError, MemoryLimitError
 from bicore.frames import is_frame
 from bicore.runtime.context import Runtime
-from bicore.sources import arrow_files, chunks, numpy_files, tables, text_files
+from bicore.sources import arrow_files, numpy_files, parts, tables, text_files
 from bicore.sources.base import Source, scale_note
 from bicore.sources.columns import Columns
 from bicore.sources.images import load_images
@@ -299,20 +299,20 @@ def _reader(source: Any) -> _Reader:
         case tuple():
             return "arrays (x, y)", (), _open_tuple
         case [*delayed] if delayed and all(hasattr(one, "__dask_graph__") for one in delayed):
-            return "a list of chunks", (), chunks.DaskShards
+            return "a list of chunks", (), parts.DaskShards
         case _ if arrow_files.is_huggingface(source):
             return "a Hugging Face data set", _TABLE_COLUMNS, _open_arrow
         case _ if dask and hasattr(source, "columns"):
-            return "a Dask dataframe", _COLUMNS, chunks.open_dask_frame
+            return "a Dask dataframe", _COLUMNS, parts.open_dask_frame
         case _ if dask and hasattr(source, "to_delayed"):
-            return "a Dask array", ("labels", "sample_weight"), chunks.open_dask_array
+            return "a Dask array", ("labels", "sample_weight"), parts.open_dask_array
         case _ if dask:
-            return "a delayed chunk", (), lambda chunk: chunks.DaskShards([chunk])
+            return "a delayed chunk", (), lambda chunk: parts.DaskShards([chunk])
         case _ if hasattr(source, "keys"):
             what = f"source is a {type(source).__name__} of named columns"
             raise InputError(f"{what}; give arrays (x, y), a data frame, or a .parquet file.")
         case _ if callable(source) or isinstance(source, Iterable):
-            return "an iterable of chunks", (), chunks.IterableShards
+            return "an iterable of chunks", (), parts.IterableShards
     raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
 
 
@@ -327,19 +327,19 @@ def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardS
 def _open_data(source: Dataset | Source) -> ShardSource:
     read = source if isinstance(source, Source) else Source("arrays", source)
     rows = (read.data.x, read.data.y, read.data.sample_weight)
-    return chunks.ArrayShards(*rows, name=read.name, notes=read.notes)
+    return parts.ArrayShards(*rows, name=read.name, notes=read.notes)
 
 
 def _open_array(x: Any, labels: Any = None, sample_weight: Any = None) -> ShardSource:
-    return chunks.ArrayShards(x, labels, sample_weight)
+    return parts.ArrayShards(x, labels, sample_weight)
 
 
 def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
-    if not 1 <= len(source) <= chunks.MOST_ARRAYS:
+    if not 1 <= len(source) <= parts.MOST_ARRAYS:
         fix = "give (x, y) or (x, y, sample_weight), or a list of such chunks"
         raise InputError(f"source is a tuple of {len(source)}; {fix}.")
     dask = hasattr(source[0], "__dask_graph__")
-    return (chunks.open_dask_array if dask else chunks.ArrayShards)(*source)
+    return (parts.open_dask_array if dask else parts.ArrayShards)(*source)
 
 
 #: Names of labels and weights in a folder of .npy files; the other files are features.
