@@ -20,6 +20,7 @@ matrices ΦΣΦᵀ and ΦΣAΣΦᵀ of N rows instead, which is less work if N i
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -30,19 +31,13 @@ from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.moments import Outer
-from bicore.numerics.linear_algebra import row_products
+from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.runtime.threads import wide
 
 #: Changes that are held back before the matrices of candidates are updated.
 LATE = 64
 #: If 1 − t of a row that leaves is below this, rounding decides: the fit is made again.
 LEAST = 1e-9
-
-
-def fall(sign: float, slopes: Any, t: Any, q: Any, squares: Any) -> Any:
-    """Compute by how much the objective falls if rows join (sign 1) or leave (sign −1)."""
-    scale = sign + t  # one over the rate
-    return (slopes - q * squares / scale) / scale
 
 
 def to_device(array: Any, device: torch.device | None) -> Any:
@@ -57,8 +52,8 @@ def to_host(numbers: Any) -> Any:
     return numbers.cpu().numpy() if torch.is_tensor(numbers) else np.asarray(numbers)
 
 
-def _stack(*columns: Any) -> Any:
-    return torch.stack(columns, 1) if torch.is_tensor(columns[0]) else np.array(columns).T
+def _pair(*rows: Any) -> Any:
+    return torch.stack(rows) if torch.is_tensor(rows[0]) else np.array(rows)
 
 
 def _join(*arrays: Any) -> Any:
@@ -66,27 +61,29 @@ def _join(*arrays: Any) -> Any:
 
 
 class Step(NamedTuple):
-    """The change of one row: its rate, and its q, r and h before the change."""
+    """The change of one row: its rate, its q, and its r and h side by side, before the change."""
 
     rate: float
     q: float
-    residual: Any
-    slope: Any
+    both: Any
 
     @property
     def fall(self) -> float:
         """By how much the objective falls."""
-        slope, square = self.slope @ self.residual, self.residual @ self.residual
-        return self.rate * (float(slope) - self.rate * self.q * float(square))
+        count = len(self.both) // 2
+        residual, slope = self.both[:count], self.both[count:]
+        return self.rate * float(slope @ residual - self.rate * self.q * (residual @ residual))
 
     def apply(self, both: Any, scaled: Any, v: Any) -> None:
         """Update r and h of rows, which are side by side: one product changes both.
 
         ``scaled`` is rate·t.
         """
-        turn = self.slope - (2.0 * self.rate * self.q) * self.residual
-        first, second = _join(self.residual, turn), _join(0.0 * turn, self.residual)
-        both -= (_stack(first, second) @ _stack(scaled, 2.0 * self.rate * v).T).T
+        count = len(self.both) // 2
+        terms = _pair(self.both, 0.0 * self.both)
+        terms[0, count:] -= (2.0 * self.rate * self.q) * self.both[:count]
+        terms[1, count:] = self.both[:count]
+        both -= (terms.T @ _pair(scaled, 2.0 * self.rate * v)).T
 
 
 class RidgeRows(ABC):
@@ -107,9 +104,30 @@ class RidgeRows(ABC):
     def _begin(self) -> None:
         """Compute everything for the rows that are in now."""
 
+    def _renew(self) -> None:
+        """Fit the rows that are in now, if rounding would decide about a change."""
+        self._begin()
+
     @abstractmethod
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
+        """Change the objective; return the step, and t and v of all rows."""
+
     def change(self, row: int) -> None:
         """Let a row join, or leave if it is in."""
+        sign = -1.0 if self.inside[row] else 1.0
+        self.inside[row] = sign > 0
+        if not 1.0 + sign * float(self.t[row]) > LEAST:
+            self._renew()
+            return
+        step, t, v = self._step(row, sign)
+        scaled, u = step.rate * t, v - (0.5 * step.rate * step.q) * t
+        self.t -= scaled * t
+        self.q -= 2.0 * scaled * u
+        step.apply(self.both, scaled, v)
+        self._note(t, u, scaled, step.rate * u)
+
+    def _note(self, *terms: Any) -> None:  # noqa: B027
+        """Take in what a change does to products between rows: t and u, and rate times both."""
 
     @property
     def residuals(self) -> Any:
@@ -134,7 +152,7 @@ class RidgeRows(ABC):
 
     def _falls(self, sign: float) -> Array:
         squares = row_products(self.residuals, self.residuals)
-        found: Array = to_host(fall(sign, self._slopes(), self.t, self.q, squares))
+        found: Array = to_host(exact_gain(self._slopes(), self.q, squares, sign + self.t))
         return found
 
 
@@ -170,8 +188,7 @@ class FeatureState:
 
     def copy(self) -> FeatureState:
         """Copy the state; changes of the copy leave this one as it is."""
-        found = object.__new__(FeatureState)
-        found.__dict__.update(vars(self))
+        found = copy.copy(self)
         found.inverse, found.both = 1.0 * self.inverse, 1.0 * self.both
         return found
 
@@ -181,8 +198,9 @@ class FeatureState:
         reach = self.inverse @ row
         turned = self.inverse @ (self.second @ reach)
         rate = sign / (1.0 + sign * float(row @ reach))
-        both = row @ self.both
-        step = Step(rate, float(row @ turned), target + both[: len(target)], both[len(target) :])
+        own = row @ self.both
+        own[: len(target)] += target
+        step = Step(rate, float(row @ turned), own)
         lower = step.fall
         if not np.isfinite(lower):
             raise NumericalError(
@@ -246,21 +264,14 @@ class FeatureRows(RidgeRows):
         self.both = rows @ state.both
         self.both[:, : self.targets.shape[1]] += to_device(self.targets, state.device)
 
-    def change(self, row: int) -> None:
-        sign = -1.0 if self.inside[row] else 1.0
-        self.inside[row] = sign > 0
-        if sign < 0 and not 1.0 - float(self.t[row]) > LEAST:
-            own = self.inside
-            self.state = self.state.refit(self.features[own], self.targets[own])
-            self._begin()
-            return
+    def _renew(self) -> None:
+        own = self.inside
+        self.state = self.state.refit(self.features[own], self.targets[own])
+        self._begin()
+
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         step, reach, turned = self.state.change(self.features[row], self.targets[row], sign)
-        found = self._features @ _stack(reach, turned)
-        t, v = found[:, 0], found[:, 1]
-        scaled = step.rate * t
-        self.t -= scaled * t
-        self.q -= 2.0 * scaled * (v - (0.5 * step.rate * step.q) * t)
-        step.apply(self.both, scaled, v)
+        return step, *(self._features @ _pair(reach, turned).T).T
 
 
 class Candidates(RidgeRows):
@@ -300,12 +311,8 @@ class Candidates(RidgeRows):
         self.both = np.asfortranarray(self.both)  # sums over outputs run along rows
         self.t, self.q = t.diagonal().copy(), v.diagonal().copy()
         self._late = 0
-        #: t and u of changes that T and V lack, and both times their rates side by side.
-        self._held = (
-            np.empty((LATE, len(t))),
-            np.empty((LATE, len(t))),
-            np.empty((LATE, 2 * len(t))),
-        )
+        #: t and u of changes that T and V lack, and both times their rates.
+        self._held = tuple(np.empty((LATE, width)) for width in (len(t), len(t), 2 * len(t)))
 
     def _with_all(self) -> tuple[Array, Array, Array, float]:
         """With all rows in and P = (K + ρI)⁻¹: T = I − ρP and V = PQP, where nothing cancels."""
@@ -345,50 +352,29 @@ class Candidates(RidgeRows):
         weights = _invert(self.gram[square], self.ridge) @ self.targets[own]
         return self._value(weights, self.quadratic[square] @ weights, self.linear[own])
 
-    def losses(self) -> Array:
-        outputs = self.targets.shape[1]
-        residuals, slopes = self.both[:, :outputs], self.both[:, outputs:]
-        squares = np.einsum("ij,ij->i", residuals, residuals)
-        falls = fall(-1.0, np.einsum("ij,ij->i", slopes, residuals), self.t, self.q, squares)
-        return np.where(self.inside, -falls, np.inf)
-
-    def change(self, row: int) -> None:
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         # A memory spends most of its time here, on few numbers: every call counts.
-        sign = -1.0 if self.inside[row] else 1.0
-        self.inside[row] = sign > 0
         late, count, (ts, us, rates) = self._late, len(self.inside), self._held
         columns = self._matrices[row]
         if late:  # terms that the matrices lack
             columns = columns - ts[:late, row] @ rates[:late]
             columns[count:] -= us[:late, row] @ rates[:late, :count]
         t, v = columns[:count], columns[count:]
-        scale, q = float(sign + t[row]), float(v[row])
-        if not sign * scale > LEAST:
-            self._begin()
-            return
-        rate, own = 1.0 / scale, self.both[row].copy()
-        residual, slope = own[: len(own) // 2], own[len(own) // 2 :]
-        self.objective -= rate * float(slope @ residual - rate * q * (residual @ residual))
-        scaled, u = rates[late, :count], us[late]
-        np.multiply(t, rate, out=scaled)
-        np.multiply(t, -0.5 * rate * q, out=u)
-        u += v
-        ts[late] = t
-        np.multiply(u, rate, out=rates[late, count:])
-        self.t -= scaled * t
-        self.q -= 2.0 * scaled * u
-        terms = np.zeros((len(own), 2))
-        terms[: len(residual), 0] = terms[len(residual) :, 1] = residual
-        terms[len(residual) :, 0] = slope - 2.0 * rate * q * residual
-        self.both.T[...] -= terms @ np.array([scaled, 2.0 * rate * v])
+        step = Step(1.0 / float(sign + t[row]), float(v[row]), self.both[row].copy())
+        self.objective -= step.fall
+        return step, t, v
+
+    def _note(self, *terms: Any) -> None:
+        ts, us, rates = self._held
+        ts[self._late], us[self._late] = terms[:2]
+        np.concatenate(terms[2:], out=rates[self._late])
         self._late += 1
         if self._late == LATE:
             self._add_late()
 
     def _add_late(self) -> None:
         """Apply the terms that were held back to the matrices."""
-        ts, us, rates = self._held
-        count = len(self.inside)
+        count, (ts, us, rates) = len(self.inside), self._held
         scaled = rates[:, :count].T
         self._matrices[:, :count] -= scaled @ ts
         turned = scaled @ us
@@ -418,19 +404,12 @@ def _pair_products(
 
 def _invert(gram: Array, ridge: float) -> Array:
     """Compute (K + ρI)⁻¹."""
-    from scipy.linalg import lapack  # imported late: it takes time
-
-    if not len(gram):
-        return gram
-    system = np.array(gram, order="F")
-    system[np.diag_indices(len(system))] += ridge
-    factor, failed = lapack.dpotrf(system, lower=1, overwrite_a=1)
-    if not failed:
-        inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    system = torch.tensor(gram)
+    system.diagonal().add_(ridge)
+    factor, failed = torch.linalg.cholesky_ex(system)
     if failed:
         raise NumericalError(
             f"the {len(gram)} rows are too alike for ridge={ridge:.3g}: their system has no "
             "inverse; raise inner_reg."
         )
-    lower = np.tril(inverse)
-    return np.asarray(lower + np.tril(inverse, -1).T)
+    return torch.cholesky_inverse(factor).numpy()

@@ -19,7 +19,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant, in_full_precision
-from bicore.moments.ridge import fall
+from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.shards.counting import PartRows, PartWork, encode
 from bicore.sources.parts import Part, ShardSource, checked
 
@@ -195,7 +195,7 @@ class _Scorer:
         features = self.map.unchecked(x).float()
         if not self.unit:
             return features, None
-        squares = _row_products(features, features)
+        squares = row_products(features, features)
         if not (squares.min() >= LEAST_SQUARE and squares.max() <= MOST_SQUARE):
             return self.whole.features(x).float(), None
         return features, squares.rsqrt_()
@@ -207,9 +207,9 @@ class _Scorer:
             return own - (rows @ self.form).mul_(rows).sum(1)
         minus_predicted, slopes = self._products(block, self.both, self.added).tensor_split(2, 1)
         if not self.classes:
-            return _row_products(slopes, block.outputs + minus_predicted)
+            return row_products(slopes, block.outputs + minus_predicted)
         own = slopes.gather(1, block.outputs[:, None])[:, 0] - slopes @ self.centre
-        return own + _row_products(slopes, minus_predicted)
+        return own + row_products(slopes, minus_predicted)
 
     def _products(self, block: _Block, matrix: Tensor, added: Tensor | None) -> Tensor:
         """Multiply the features of rows; the constant feature adds the same to every row."""
@@ -238,22 +238,22 @@ class _Scorer:
         """φᵀΣφ, which only rounding could take below zero."""
         if self.reach is None:
             rows = block.whole()
-            return _row_products(_multiply(rows, self.inverse), rows).clamp_(min=0)
+            return row_products(_multiply(rows, self.inverse), rows).clamp_(min=0)
         inside = self._products(block, *self.reach)
         known = block.scale is not None  # scaled rows have the length 1
-        squares = 1.0 if known else _row_products(block.features, block.features)
+        squares = 1.0 if known else row_products(block.features, block.features)
         lengths = squares + (block.constant or 0.0) ** 2
-        return ((lengths - _row_products(inside, inside)) / self.ridge).clamp_(min=0)
+        return ((lengths - row_products(inside, inside)) / self.ridge).clamp_(min=0)
 
     def _gains_of(self, features: Tensor, outputs: Tensor, slopes: Tensor, t: Tensor) -> Tensor:
-        q = _row_products(_multiply(features, self.turned), features)
+        q = row_products(_multiply(features, self.turned), features)
         residuals = features @ self.minus_model
         if self.classes:
             residuals -= self.centre
             residuals[torch.arange(len(q), device=q.device), outputs] += 1.0
         else:
             residuals += outputs
-        found: Tensor = fall(1.0, slopes, t, q, residuals.square_().sum(1))
+        found: Tensor = exact_gain(slopes, q, residuals.square_().sum(1), 1.0 + t)
         return found
 
 
@@ -289,12 +289,6 @@ def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
     if rows.is_cuda:
         return rows @ matrix
     return torch.from_numpy(rows.numpy() @ matrix.numpy())
-
-
-def _row_products(a: Tensor, b: Tensor) -> Tensor:
-    if a.is_cuda:
-        return (a * b).sum(1)
-    return torch.from_numpy(np.einsum("ij,ij->i", a.numpy(), b.numpy()))
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, float]:
