@@ -106,7 +106,7 @@ def test_it_ends_below_a_random_sample_of_a_sorted_stream():
     phi = memory._compute_features(x, Context())
 
     def loss(rows):
-        targets = np.eye(4)[y[rows]] - memory._shares
+        targets = np.eye(4)[y[rows]] - memory._mean
         ridge = memory.ridge(outer)
         system = phi[rows].T @ phi[rows] + ridge * np.eye(48)
         return outer.loss(np.linalg.solve(system, phi[rows].T @ targets))
@@ -122,7 +122,7 @@ def test_other_batches_keep_other_rows_that_are_as_good():
     values = []
     for memory in (one, many):
         outer = memory._outer(memory.moments)
-        targets = np.eye(4)[memory.kept.y] - memory._shares
+        targets = np.eye(4)[memory.kept.y] - memory._mean
         phi = memory._features
         ridge = memory.ridge(outer)
         model = np.linalg.solve(phi.T @ phi + ridge * np.eye(48), phi.T @ targets)

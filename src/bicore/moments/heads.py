@@ -138,17 +138,14 @@ class Centred:
         return self.loss(model, self) / left**2 if left > 0 else math.inf
 
 
-def centre(moments: Moments, prior: Prior, constant: float | None) -> Centred:
-    """Divide sums by their weight under a class prior, and subtract the means.
-
-    ``constant`` is the value of the last feature if that is constant, for targets.
-    """
+def centre(moments: Moments, prior: Prior, intercept: float | None) -> Centred:
+    """Divide sums by their weight under a class prior, and subtract the means."""
     pooled = prior != "data" and not moments.apart and moments.classes is not None
     outer = moments.outer("data" if pooled else prior)
     second = torch.as_tensor(outer.second) * outer.share
     cross = torch.as_tensor(outer.cross).to(second)
     shares = None if moments.classes is None else moments.shares("data" if pooled else prior)
-    mean, target = _means(second, cross, shares, constant)
+    mean, target = (torch.as_tensor(one).to(cross) for one in outer.means(shares, intercept))
     if pooled:
         present = target > GONE
         means = cross[:, present] / target[present]
@@ -162,17 +159,6 @@ def centre(moments: Moments, prior: Prior, constant: float | None) -> Centred:
     cross = cross - torch.outer(mean, target)
     constant_term = (1.0 if pooled else outer.constant) - float(target.square().sum())
     return Centred(second, cross, constant_term, mean, target, moments.weight)
-
-
-def _means(
-    second: Tensor, cross: Tensor, shares: Array | None, constant: float | None
-) -> tuple[Tensor, Tensor]:
-    """Return the means of features and targets; only the last row of second moments is read."""
-    if shares is not None:  # the labels of a row sum to 1, and so B to the features
-        return cross.sum(1), torch.as_tensor(shares).to(cross)
-    if constant is not None:
-        return second[-1] / constant, cross[-1] / constant
-    return cross.new_zeros(len(cross)), cross.new_zeros(cross.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,12 +190,12 @@ class UpdatedFactor:
         reach = torch.linalg.solve_triangular(self.lower, moved.T, upper=False)
         return replace(self, later=(*self.later, reach))
 
-    def solve(self, moments: Moments, constant: float | None) -> tuple[Tensor, Tensor]:
+    def solve(self, moments: Moments, intercept: float | None) -> tuple[Tensor, Tensor]:
         """Return W and b of all rows."""
         weight, cross = moments.weight, torch.as_tensor(moments.cross).to(self.lower)
-        last = torch.as_tensor(moments.second[0][-1:]).to(self.lower)
         shares = None if moments.classes is None else moments.shares()
-        mean, target = _means(last / weight, cross / weight, shares, constant)
+        means = moments.outer().means(shares, intercept)
+        mean, target = (torch.as_tensor(one).to(self.lower) for one in means)
         moved = torch.column_stack(
             [weight**0.5 * (mean - self.mean), cross - weight * torch.outer(mean, target)]
         )
@@ -392,15 +378,15 @@ class Head(BaseEstimator):  # type: ignore[misc]
         factor: UpdatedFactor | None = None,
     ) -> None:
         """Solve for the linear model, and set the attributes that end in an underscore."""
-        constant = constant_of(features)
+        intercept = features.intercept
         if factor is not None:
             self.alpha_ = factor.alpha
             with narrow(), wide(float(moments.cross.size) * moments.width):
-                model, shift = factor.solve(moments, constant)
+                model, shift = factor.solve(moments, intercept)
         else:
-            whole = centre(moments, self.prior, constant)
+            whole = centre(moments, self.prior, intercept)
             if self.alpha == "auto":
-                parts = _split(moments, held, self.prior, constant)
+                parts = _split(moments, held, self.prior, intercept)
                 ridge = choose_ridge(whole) if parts is None else choose_share(*parts) * whole.scale
             else:
                 ridge = check_number("alpha", self.alpha, above=0) / whole.weight
@@ -673,33 +659,28 @@ def _shape_of(features: Any) -> tuple[int, ...]:
     return getattr(features, "shape", None) or (features.width,)
 
 
-def constant_of(features: FeatureMap | None) -> float | None:
-    """Return the constant feature, which is the last; None if there is none."""
-    return features.value if isinstance(features, WithConstant) else None
-
-
 def _split(
-    moments: Moments, held: Moments | None, prior: Prior, constant: float | None
+    moments: Moments, held: Moments | None, prior: Prior, intercept: float | None
 ) -> tuple[Centred, Centred] | None:
     """Return the sums of the other rows and of held-out rows; None if there are too few of them."""
     if held is None or not 0 < held.weight < moments.weight:
         return None
     if held.classes != moments.classes:
         held = moments.scaled(0.0) + held  # with the same classes in the same order
-    parts = centre(moments - held, prior, constant), centre(held, prior, constant)
+    parts = centre(moments - held, prior, intercept), centre(held, prior, intercept)
     return parts if moments.width < SINGLE else (parts[0].narrow(), parts[1].narrow())
 
 
 def _choose_features(
-    moments: Moments, held: Moments | None, prior: Prior, constant: float | None
+    moments: Moments, held: Moments | None, prior: Prior, intercept: float | None
 ) -> Array:
     """Choose how many of the first features a head uses, by the loss on held-out rows."""
-    last = [] if constant is None else [moments.width - 1]
+    last = [] if intercept is None else [moments.width - 1]
     losses: list[tuple[float, int, Array]] = []
     for share in WIDTHS:
         own = np.union1d(np.arange(max(1, moments.width // share)), last).astype(int)
         some = moments.restricted(own)
-        parts = _split(some, None if held is None else held.restricted(own), prior, constant)
+        parts = _split(some, None if held is None else held.restricted(own), prior, intercept)
         if parts is None:
             raise InputError("choose_width=True needs held-out rows; use holdout=True.")
         losses.append((held_out_loss(*parts), len(losses), own))
@@ -798,7 +779,7 @@ def make_head(
     head = kind(feature_map, alpha, prior)
     own = np.arange(moments.width)
     if choose_width:
-        own = _choose_features(moments, held, prior, constant_of(feature_map))
+        own = _choose_features(moments, held, prior, feature_map.intercept)
         held = None if held is None else held.restricted(own)
     head._set(
         moments.restricted(own) if choose_width else moments,

@@ -65,15 +65,26 @@ class Outer:
         """The mean of ‖φ‖²."""
         return self.share * float(np.trace(self.second))
 
-    def means(self, constant: float) -> tuple[Array, Array]:
-        """Return the means of features and targets, if the last feature is a constant."""
-        # The last row of a lower triangle is complete.
-        return self.share * self.second[-1] / constant, self.cross[-1] / constant
+    def means(self, shares: Array | None, intercept: float | None) -> tuple[Array, Array]:
+        """Return the means of features and outputs.
 
-    def centred(self, features: Array, targets: Array) -> Outer:
-        """Return the same objective for targets less their mean."""
-        cross = self.cross - np.multiply.outer(features, targets)
-        return replace(self, cross=cross, constant=self.constant - float(targets @ targets))
+        They follow from the shares of classes, or from the last feature if that is constant;
+        otherwise they are unknown, and 0.
+        """
+        if shares is not None:  # the labels of a row sum to 1, and so B to the features
+            return self.cross.sum(1), shares
+        if intercept is None:
+            return np.zeros(len(self.cross)), np.zeros(self.cross.shape[1])
+        # The last row of a lower triangle is complete.
+        last = np.asarray(torch.as_tensor(self.second[-1]).cpu())
+        return self.share * last / intercept, self.cross[-1] / intercept
+
+    def centred(self, shares: Array | None, intercept: float | None) -> tuple[Outer, Array]:
+        """Return the same objective for outputs less their means, and these means."""
+        features, outputs = self.means(shares, intercept)
+        cross = self.cross - np.multiply.outer(features, outputs)
+        constant = self.constant - float(outputs @ outputs)
+        return replace(self, cross=cross, constant=constant), outputs
 
     def times(self, features: Array) -> Array:
         """Multiply features by A."""

@@ -25,7 +25,6 @@ from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features import FeatureMap
-from bicore.moments.features.base import WithConstant
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
 from bicore.picking import TIE, Relative, as_size, as_start
@@ -192,6 +191,7 @@ class Selection:
         self.source, self.outer_source, self.request = source, outer, request
         self.executor, self.runtime = executor, runtime
         self.clock = Clock(runtime.max_seconds)
+        self._intercept = request.features.intercept
         self.fingerprint = source.fingerprint()
         self.progress: Progress | None = None
         #: Positions, features and targets of the points so far.
@@ -320,7 +320,7 @@ class Selection:
             raise InputError(
                 f"y holds a single class ({self.classes.tolist()[0]!r}); two are needed."
             )
-        self.outer = self._centre_targets() if self.classes is None else self._centre_classes()
+        self.outer = self._centre()
         labels = [] if self.classes is None else self.classes.tolist()
         self.available = np.array([held.available[label] for label in labels], dtype=np.int64)
         self.limits = ClassLimits.of(self.request.quotas, self.classes, self.available)
@@ -389,38 +389,25 @@ class Selection:
         assert y is not None
         targets = np.asarray(y, np.float64).reshape(len(y), -1)
         finite = targets[np.isfinite(targets).all(1)]
-        if self._constant is None or not len(finite):
+        if self._intercept is None or not len(finite):
             return np.zeros(targets.shape[1])
         return np.asarray(finite.mean(0))
 
-    @property
-    def _constant(self) -> float | None:
-        """The constant feature, which is the last."""
-        features = self.request.features
-        return features.value if isinstance(features, WithConstant) else None
-
-    def _centre_targets(self) -> Outer:
-        """Return the objective for targets less their mean, as for rows in memory."""
-        outer = self.moments.outer()
-        self.centre = self._shift(self.outer_source or self.source)
-        if self._constant is None:
-            return outer
-        means = outer.means(self._constant)
-        self.centre = self.centre + means[1]
-        return outer.centred(*means)
-
-    def _centre_classes(self) -> Outer:
-        """Return the objective for one-hot labels less the share of each class, as in memory."""
-        assert self.classes is not None
-        prior = self.request.prior
-        outer = self.moments.outer(prior)
-        self.centre = self.moments.shares(prior)
-        if prior != "data" and np.count_nonzero(self.centre) < 2 <= len(self.classes):
-            raise InputError(
-                f"prior={prior!r} must give at least two classes of the data a share above 0; "
-                f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
-            )
-        return outer.centred(outer.cross.sum(1), self.centre)
+    def _centre(self) -> Outer:
+        """Return the objective for outputs less their means, as for rows in memory."""
+        prior, shares = "data", None
+        if self.classes is not None:
+            prior = self.request.prior
+            shares = self.moments.shares(prior)
+            if prior != "data" and np.count_nonzero(shares) < 2 <= len(self.classes):
+                raise InputError(
+                    f"prior={prior!r} must give at least two classes of the data a share above 0; "
+                    f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
+                )
+        outer, self.centre = self.moments.outer(prior).centred(shares, self._intercept)
+        if self.classes is None:
+            self.centre = self.centre + self._shift(self.outer_source or self.source)
+        return outer
 
     # Further passes.
 
@@ -549,7 +536,7 @@ class Selection:
     def _needs_two_classes(self) -> bool:
         """Whether points of a single class are refused: they train no classifier."""
         several = self.classes is not None and len(self.classes) > 1 and self.request.size > 1
-        return several and self._constant is not None and not self.kept
+        return several and self._intercept is not None and not self.kept
 
     def _require_second_class(self) -> None:
         """Keep the last point for another class if all others are of one."""

@@ -188,8 +188,7 @@ class MomentMemory(MergingBuffer):
         self._map = as_feature_map(feature_map, random_state=self.random_state)
         self._stored_map = map_to_state(self._map)  # fails now and not when the memory is saved
         self._clear_fit()
-        #: Of classes, as the objective counts them; and the mean of centred targets.
-        self._shares = np.empty(0)
+        #: The means of the outputs that the objective is of.
         self._mean: Array | float = 0.0
 
     def _clear_fit(self) -> None:
@@ -386,7 +385,10 @@ class MomentMemory(MergingBuffer):
         """Return the objective; without labels, to predict the leading feature directions."""
         outer = moments.outer(self._prior)
         if self._directions is None:
-            return self._centre(outer, moments)
+            assert self.feature_map_ is not None
+            shares = None if moments.classes is None else moments.shares(self._prior)
+            outer, self._mean = outer.centred(shares, self.feature_map_.intercept)
+            return outer
         moved = outer.times(np.ascontiguousarray(self._directions.T)).T
         # One step of subspace iteration per batch: the directions converge with the moments.
         self._directions = np.linalg.qr(moved)[0]
@@ -394,18 +396,8 @@ class MomentMemory(MergingBuffer):
         constant = float(np.vdot(self._directions, cross))
         return Outer(outer.second, cross, constant, outer.share)
 
-    def _centre(self, outer: Outer, moments: Moments) -> Outer:
-        """Subtract the share of each class from labels, or the mean from targets."""
-        if moments.classes is not None:
-            self._shares = moments.shares(self._prior)
-            return outer.centred(outer.cross.sum(1), self._shares)
-        if not isinstance(self.feature_map_, WithConstant) or self.feature_map_.value is None:
-            return outer  # of a state without a constant feature
-        features, self._mean = outer.means(self.feature_map_.value)
-        return outer.centred(features, self._mean)
-
     def _targets(self, rows: Dataset, features: Array | None = None) -> Array:
-        """The targets of the ridge regression, before their mean is subtracted."""
+        """The outputs of the ridge regression, before their means are subtracted."""
         if self._directions is not None:
             assert features is not None
             return np.asarray(features @ self._directions)
@@ -416,7 +408,7 @@ class MomentMemory(MergingBuffer):
         assert self.moments is not None
         number = {label: place for place, label in enumerate(self.moments.classes or ())}
         codes = [number[label] for label in rows.y.reshape(-1).tolist()]
-        return np.asarray(np.eye(len(number))[codes] - self._shares)
+        return np.asarray(np.eye(len(number))[codes])
 
     def _choose(self, fresh: Dataset, features: Array, outer: Outer) -> None:
         rows = self._kept_and(fresh)
@@ -595,7 +587,7 @@ class MomentMemory(MergingBuffer):
         >>> bool(memory.head().score(x[1000:], y[1000:]) > 0.9)
         True
         """
-        from bicore.moments.heads import UpdatedFactor, centre, constant_of, make_head
+        from bicore.moments.heads import UpdatedFactor, centre, make_head
 
         if self.moments is None and self.kept is not None:
             waiting = copy.copy(self)  # fewer rows than features are fitted to
@@ -611,8 +603,9 @@ class MomentMemory(MergingBuffer):
         if alpha != "auto" and prior == "data" and len(moments.second) == 1 and not choose_width:
             alpha = check_number("alpha", alpha, above=0)
             if self._factor is None or self._factor.alpha != alpha:
-                constant = constant_of(self.feature_map_)
-                self._factor = UpdatedFactor.of(centre(moments, prior, constant), alpha)
+                assert self.feature_map_ is not None
+                sums = centre(moments, prior, self.feature_map_.intercept)
+                self._factor = UpdatedFactor.of(sums, alpha)
             factor = self._factor
         return make_head(
             moments,

@@ -156,6 +156,11 @@ class FeatureMap(ABC):
         return self
 
     @property
+    def intercept(self) -> float | None:
+        """The constant feature, which is the last; None if there is none."""
+        return None
+
+    @property
     def identity(self) -> str:
         """A short text that is equal for maps with the same features."""
         return self._cache("identity", self._identity)
@@ -276,6 +281,10 @@ class WithConstant(FeatureMap):
     @property
     def width(self) -> int:
         return self.map.width + 1
+
+    @property
+    def intercept(self) -> float | None:
+        return self.value
 
     def features(self, x: Tensor) -> Tensor:
         return self._append(self.map.features(x))
