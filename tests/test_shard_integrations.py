@@ -22,9 +22,8 @@ from bicore.moments.features import RandomReLU
 from bicore.moments.features.maps import Rows
 from bicore.runtime.clock import ProgressLine
 from bicore.shards import select_from_shards
-from bicore.shards.estimating import estimate
 from bicore.shards.executors import Threads
-from bicore.shards.request import Request
+from bicore.shards.request import Request, estimate
 from bicore.shards.selection import Selection
 from bicore.sources import open_shards
 from bicore.sources.parts import ArrayShards

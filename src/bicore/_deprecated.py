@@ -90,7 +90,7 @@ NAMES: dict[str, dict[str, str]] = {
         "runtime.threads": "handed_out narrow wide",
     },
     "bicore.shards": {
-        "shards.estimating": "estimate ShardEstimate",
+        "shards.request": "estimate ShardEstimate",
         "shards.executors": "Executor Threads",
         "sources": "embedded open_shards ShardSource",
         "sources.parts": "Chunk DaskShards Part",

@@ -26,7 +26,7 @@ from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomRe
 from bicore.moments.features.maps import Embedded, Rows
 from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
-from bicore.shards.estimating import estimate as estimate_passes
+from bicore.shards.request import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards
 from bicore.sources.arrow_files import ArrowShards, open_arrow
 from bicore.sources.base import Source

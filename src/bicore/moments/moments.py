@@ -47,6 +47,8 @@ ROUNDING = 1e-11
 STRIP = 1024
 #: A class whose weight has faded below this counts as one that never came.
 GONE = 1e-100
+#: Features from which the sum of squares of many rows could overflow.
+TOO_LARGE = 1e140
 #: Fields that a state file holds as they are.
 _VALUES = ("width", "constant", "apart", "half_life", "map")
 
@@ -454,6 +456,45 @@ class Moments:
         own["constant"] = float(own["constant"])
         cross, counts = arrays["cross"], arrays["counts"]
         return cls(second=second, cross=cross, counts=counts, classes=classes, **own)
+
+
+@dataclass(frozen=True, eq=False)
+class RunningMoments:
+    """Moments of a stream; rows wait until there are ``block`` of them.
+
+    Many rows are added to p² sums at the cost of one copy of them.
+    """
+
+    moments: Moments
+    block: int = 1
+    waiting: tuple[tuple[Any, Any, Array], ...] = ()
+    #: The factor that the moments lack, for they fade with every row.
+    factor: float = 1.0
+
+    def add(self, rows: Any, y: Any, faded: float, weights: Array) -> RunningMoments:
+        """Add finite rows, and multiply everything before them by a factor."""
+        if self.block > 1 and len(rows) and float(abs(rows).max()) > TOO_LARGE:
+            raise NumericalError("features are too large to be summed; scale the rows.")
+        earlier = tuple((one, goals, faded * counted) for one, goals, counted in self.waiting)
+        found = replace(
+            self,
+            waiting=(*earlier, (rows, y, weights)) if len(rows) else earlier,
+            factor=faded * self.factor,
+        )
+        full = sum(len(one) for one, _, _ in found.waiting) >= self.block
+        return found.fold() if full else found
+
+    def fold(self) -> RunningMoments:
+        """Add the rows that wait."""
+        if not self.waiting:
+            whole = self.moments if self.factor == 1 else self.moments.scaled(self.factor)
+        else:
+            rows, y, weights = zip(*self.waiting, strict=True)
+            joined = torch.cat(rows) if torch.is_tensor(rows[0]) else np.concatenate(rows)
+            goals = None if y[0] is None else np.concatenate(y)
+            counted = np.concatenate(weights)
+            whole = self.moments.with_weighted(joined, goals, self.factor, counted)
+        return RunningMoments(whole, self.block)
 
 
 def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:

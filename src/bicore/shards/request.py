@@ -1,4 +1,7 @@
-"""The request of a selection in passes, and how its points and memory follow from it."""
+"""The request of a selection in passes, and its cost before it runs: passes, bytes, seconds.
+
+Operations and bytes are counted; the seconds follow from them with fixed constants.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from bicore.bilevel.greedy import QuotaRule, open_classes
 from bicore.bilevel.prepare import as_quotas
 from bicore.data import Array, Targets, Task
-from bicore.errors import check_integer, check_number, check_type, unknown_name
+from bicore.errors import InputError, check_integer, check_number, check_type, unknown_name
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.features.registry import as_feature_map
-from bicore.moments.moments import Moments
-from bicore.picking import Relative, as_relative
+from bicore.moments.moments import Moments, check_room
+from bicore.picking import Relative, as_relative, as_size
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import BLOCK
 from bicore.sources.parts import Chunk, ShardSource
@@ -48,6 +52,10 @@ BLOCKS = 4
 COPIES, LISTED_SHARE = 16, 0.4
 #: Matrices of p² that the state of the coreset holds.
 MATRICES = 6
+#: Seconds of a number that is read, converted and checked, and of a multiply-add, on one core.
+READ, MULTIPLY = 8e-10, 4e-11
+#: Seconds of a number of the shortlist for every point.
+UPDATE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -232,3 +240,59 @@ class Shape:
     def workers_within(self, limit: int, most: int) -> int:
         """Return how many threads fit a memory limit, at least 1."""
         return max((count for count in range(1, most + 1) if self.bytes(count) <= limit), default=1)
+
+
+@dataclass(frozen=True)
+class ShardEstimate:
+    """The expected cost of a selection in passes."""
+
+    rows: int
+    parts: int
+    width: int
+    outputs: int
+    size: int
+    passes: int
+    bytes_read: int
+    operations: int
+    workers: int
+    seconds: float
+    bytes: int
+
+
+def estimate(
+    source: ShardSource,
+    size: int | float,
+    *,
+    feature_map: Any = None,
+    intercept: float | str = "auto",
+    runtime: Runtime | None = None,
+    **options: Any,
+) -> ShardEstimate:
+    """Estimate the cost of :func:`select_from_shards` with the same arguments."""
+    runtime = runtime or Runtime()
+    count = as_size(size, source.rows)
+    request = make_request(source, count, feature_map, intercept, runtime, options)
+    if not source.labelled:
+        raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
+    shape, limit = Shape.of(source, request), runtime.memory_bytes()
+    check_room(shape.width, shape.outputs, shape.apart, limit)
+    passes = request.passes_left(0) + (ROUNDS if request.exchanges else 0)
+    each = min(2 * shape.width * shape.outputs, shape.width**2)
+    operations = shape.rows * (shape.width**2 + passes * each)
+    reading = (1 + passes) * shape.rows * shape.width * READ
+    alone = (passes + shape.size) * shape.listed * shape.width * UPDATE
+    workers = shape.workers_within(limit, runtime.threads or torch.get_num_threads())
+    seconds = (operations * MULTIPLY + reading) / min(workers, shape.parts) + alone
+    return ShardEstimate(
+        shape.rows,
+        shape.parts,
+        shape.width,
+        shape.outputs,
+        shape.size,
+        1 + passes,
+        (1 + passes) * shape.rows * shape.row_bytes,
+        operations,
+        workers,
+        seconds,
+        shape.bytes(workers),
+    )

@@ -26,6 +26,7 @@ from bicore.moments.moments import (
     Moments,
     Outer,
     Prior,
+    RunningMoments,
     aged,
     as_half_life,
     as_shares,
@@ -33,7 +34,6 @@ from bicore.moments.moments import (
     hold_out,
     plain,
 )
-from bicore.moments.running import RunningMoments
 from bicore.picking import Relative, as_relative
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (

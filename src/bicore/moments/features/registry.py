@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -167,14 +168,8 @@ FEATURES: dict[str, Callable[..., FeatureMap]] = {
     "nystrom": Nystrom,
 }
 #: Maps whose width can be given behind the name.
-WITH_WIDTH = (
-    "relu",
-    "convolutions",
-    "deep-convolutions",
-    "patches",
-    "pooled",
-    "fourier",
-    "laplace",
+WITH_WIDTH = tuple(
+    name for name, make in FEATURES.items() if "width" in inspect.signature(make).parameters
 )
 
 
