@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -132,6 +132,29 @@ def hold(path: Path, what: str, fix: str) -> int:
                 return handle
         os.close(handle)  # its last holder removed the file before releasing it
     raise InputError(f"{path} is made and removed again and again; {fix}.")
+
+
+class OwnFolder:
+    """A folder that one process at a time works in; ``fix`` says what another one can do."""
+
+    fix = "give another folder"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(f"{self.path} is not a folder; give the name of a folder.") from None
+        self._lock = hold(self.path / "lock", str(self.path), self.fix)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def sync_folder(path: Path) -> None:

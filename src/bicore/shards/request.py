@@ -19,14 +19,12 @@ from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.features.registry import as_feature_map
-from bicore.moments.moments import Moments, check_room
-from bicore.picking import Relative, as_relative, as_size
+from bicore.moments.moments import DEFAULT_REG, Moments, as_inner_reg, check_room
+from bicore.picking import Relative, as_size
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import BLOCK
 from bicore.sources.parts import Chunk, ShardSource
 
-#: The regulariser if none is given.
-INNER_REG = Relative(0.1)
 #: Rows that a pass returns in all, and if it gives one point only.
 SHORTLIST, SHORTLIST_OF_ONE = 8192, 256
 #: Rows of a part that come with their features: at least, and as a multiple of an equal share. If
@@ -66,7 +64,7 @@ class Request:
     features: FeatureMap = field(default_factory=lambda: Rows().unit())
     rule: str = "gain"
     exact: bool = False
-    inner_reg: float | Relative | str = INNER_REG
+    inner_reg: float | Relative | str = DEFAULT_REG
     prior: Any = "data"
     exchange: bool = True
     quotas: Any = None
@@ -79,10 +77,7 @@ class Request:
         check_type("exact", self.exact, bool, "True or False")
         check_integer("shortlist", self.shortlist)
         object.__setattr__(self, "quotas", as_quotas(self.quotas))
-        reg = INNER_REG if self.inner_reg == "auto" else as_relative(self.inner_reg)
-        if not isinstance(reg, Relative):
-            reg = check_number("inner_reg", reg, above=0, fix="or a share such as 'relative:0.1'")
-        object.__setattr__(self, "inner_reg", reg)
+        object.__setattr__(self, "inner_reg", as_inner_reg(self.inner_reg))
 
     @property
     def exchanges(self) -> bool:
@@ -100,12 +95,6 @@ class Request:
             return self
         most = LISTED_SHARE * runtime.memory_bytes() / (NUMBER * COPIES * self.features.width)
         return replace(self, shortlist=min(self.shortlist, max(1, int(most))))
-
-    def rho(self, energy: float) -> float:
-        """Return ρ for a mean of ‖φ‖²."""
-        if isinstance(self.inner_reg, Relative):
-            return self.inner_reg.rho(energy)
-        return float(self.inner_reg)
 
     def listed_of_part(self, parts: int) -> int:
         """Return how many rows of each part come with their features."""

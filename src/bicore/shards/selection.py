@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -25,7 +24,7 @@ from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features import FeatureMap
-from bicore.moments.moments import Moments, Outer, check_room
+from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
 from bicore.picking import TIE, Relative, as_size, as_start
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
@@ -226,7 +225,7 @@ class Selection:
             named[name] = repr(getattr(self.request, name))
         for name in ("size", "rule", "exact", "exchange", "skip_bad", "shortlist"):
             named[name] = getattr(self.request, name)
-        with Progress(Path(state), named) as self.progress:
+        with Progress(state, named) as self.progress:
             return self._run(initial)
 
     def _run(self, initial: Sequence[int]) -> Coreset:
@@ -325,7 +324,7 @@ class Selection:
         self.available = np.array([held.available[label] for label in labels], dtype=np.int64)
         self.limits = ClassLimits.of(self.request.quotas, self.classes, self.available)
         check_scale(self.outer.energy, self.moments.cross, single=True)
-        ridge = self.request.rho(self.outer.energy)
+        ridge = self.outer.rho(as_inner_reg(self.request.inner_reg))
         self.state = FeatureState(self.outer, ridge, self.executor.device)
 
     def _count_all(self) -> Counted:

@@ -6,14 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.files import FORMAT, damaged, hold, read_state, strip_prefix, write_state
+from bicore.files import FORMAT, OwnFolder, damaged, read_state, strip_prefix, write_state
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
@@ -22,7 +22,7 @@ from bicore.shards.counting import Counted
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
 
-MOMENTS, POINTS, LOCK = "moments.npz", "points.npz", "lock"
+MOMENTS, POINTS = "moments.npz", "points.npz"
 COLUMNS = ("positions", "features", "targets")
 
 
@@ -83,25 +83,17 @@ def load_head(
     return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 
 
-class Progress:
+class Progress(OwnFolder):
     """Files of a selection; each is complete at every moment, and one process at a time writes.
 
     ``named`` identifies the selection: the state of another one is refused.
     """
 
-    def __init__(self, folder: Path, named: dict[str, Any]) -> None:
-        self.folder, self.named = folder, named
-        self._lock: int | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+    fix = "give another state folder"
 
-    def __enter__(self) -> Self:
-        self._lock = hold(self.folder / LOCK, str(self.folder), "give another state folder")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    def __init__(self, path: str | os.PathLike[str], named: dict[str, Any]) -> None:
+        super().__init__(path)
+        self.named = named
 
     def moments(self) -> Counted | None:
         """Read the result of the first pass; None before it."""
@@ -138,14 +130,14 @@ class Progress:
         self._write(POINTS, {"passes": passes, "certain": int(certain)}, arrays)
 
     def _read(self, name: str) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        path = self.folder / name
+        path = self.path / name
         if not path.exists():
             return None
         head, arrays = read_state(path, "select")
         unlike = [key for key, value in self.named.items() if head["named"].get(key) != value]
         if unlike:
             raise InputError(
-                f"{self.folder} holds a selection with another {', '.join(unlike)}; use the same "
+                f"{self.path} holds a selection with another {', '.join(unlike)}; use the same "
                 "source and options, or another folder."
             )
         return head, arrays
@@ -153,13 +145,11 @@ class Progress:
     def _write(self, name: str, head: dict[str, Any], arrays: dict[str, Array]) -> None:
         columns = {key: np.ascontiguousarray(one) for key, one in arrays.items()}
         try:
-            write_state(
-                self.folder / name, {"format": FORMAT, "named": self.named, **head}, columns
-            )
+            write_state(self.path / name, {"format": FORMAT, "named": self.named, **head}, columns)
         except OSError as error:
             raise OSError(
                 error.errno,
                 f"{error.strerror}: the state could not be written; the one before is complete: "
                 "make room, and repeat the same call",
-                str(self.folder / name),
+                str(self.path / name),
             ) from error

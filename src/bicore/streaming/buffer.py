@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sized
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset, as_weights, joined, read_targets
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
-from bicore.files import hold, sync_folder
+from bicore.files import OwnFolder, sync_folder
 from bicore.networks.observe import Observed
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
@@ -344,7 +343,7 @@ def _is_json(mark: dict[str, Any]) -> bool:
 B = TypeVar("B", bound=Buffer)
 
 
-class StateFolder:
+class StateFolder(OwnFolder):
     """A folder of state files that one process holds.
 
     A file is named after the rows seen when it was written. Loading takes the newest; a damaged one
@@ -352,25 +351,17 @@ class StateFolder:
     is refused.
     """
 
+    fix = "give another --state folder"
+
     def __init__(self, path: PathLike) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.notes: list[str] = []
-        self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise InputError(f"{self.path} is not a folder; give the name of a folder.") from None
-        self._lock = hold(self.path / "lock", str(self.path), "give another --state folder")
+        super().__enter__()
         for leftover in self.path.glob(".state-*.part*"):
             leftover.unlink()  # of a write that a crash ended; no other process holds the folder
         return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def files(self) -> list[Path]:
         """List the state files, newest first."""

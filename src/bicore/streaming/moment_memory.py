@@ -22,6 +22,7 @@ from bicore.moments.features.maps import Rows, Standardised
 from bicore.moments.features.registry import FAR, AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import (
+    DEFAULT_REG,
     OLD_PRIORS,
     Moments,
     Outer,
@@ -29,12 +30,13 @@ from bicore.moments.moments import (
     RunningMoments,
     aged,
     as_half_life,
+    as_inner_reg,
     as_shares,
     check_room,
     hold_out,
     plain,
 )
-from bicore.picking import Relative, as_relative
+from bicore.picking import Relative
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
@@ -50,9 +52,6 @@ from bicore.types import Label, Matrix, Numbers
 if TYPE_CHECKING:
     from bicore.moments.heads import Head, UpdatedFactor
 
-#: The default ρ, chosen on streams of data sets that no result is reported on: of 0.001 to 1 it was
-#: best on digits, satellite images and embeddings.
-DEFAULT_REG = Relative(0.1)
 #: New rows that are chosen from at a time, unless the capacity is larger.
 LEAST_PART = 128
 #: Rows before features are fitted, if there is room for them: one row does not show whether it is
@@ -180,7 +179,7 @@ class MomentMemory(MergingBuffer):
         self.per_class, self.holdout = per_class, holdout
         self.keep = as_option("keep", keep, Keep)
         self.strategy = strategy if strategy == AUTO else as_way(strategy)
-        self.inner_reg, self._reg = inner_reg, _as_reg(inner_reg)
+        self.inner_reg, self._reg = inner_reg, as_inner_reg(inner_reg)
         self.prior, self._prior = prior, _as_prior(prior)
         self.needs_labels = self.needs_classes = self._prior != "data"
         self.half_life = as_half_life(half_life)
@@ -228,7 +227,7 @@ class MomentMemory(MergingBuffer):
         float
             It is above 0.
         """
-        return self._reg.rho(outer.energy) if isinstance(self._reg, Relative) else self._reg
+        return outer.rho(self._reg)
 
     def _take(self, batch: Dataset, context: Context) -> None:
         if self.feature_map_ is not None:
@@ -246,14 +245,12 @@ class MomentMemory(MergingBuffer):
             self._fit(batch, context)
         lazy = self.keep is Keep.LAZY
         features = self._compute_features(batch.x, context, stay=lazy)
-        if lazy:
-            self._count(features, batch, context)
-            self._products = None
-            self._sample(batch)
-            return
-        self._products = self._add_to_products(features, batch.weights)
+        self._products = None if lazy else self._add_to_products(features, batch.weights)
         self._count(features, batch, context)
-        self._choose_from(batch, features)
+        if lazy:
+            self._sample(batch)
+        else:
+            self._choose_from(batch, features)
 
     def _choose_from(self, batch: Dataset, features: Array) -> None:
         """Choose from the rows kept and new ones, in parts."""
@@ -851,13 +848,6 @@ class MomentMemory(MergingBuffer):
         reg = Relative(float(number)) if kind == "relative" else float(number)
         prior = prior if isinstance(prior, str) else dict(prior)
         return cls(feature_map=features, prior=prior, inner_reg=reg, **configuration)
-
-
-def _as_reg(value: Any) -> float | Relative:
-    value = DEFAULT_REG if value == "auto" else as_relative(value)
-    if isinstance(value, Relative):
-        return value
-    return check_number("inner_reg", value, above=0, fix="or give 'relative:0.01', or 'auto'")
 
 
 def _as_prior(prior: Any) -> Prior:
