@@ -124,23 +124,16 @@ class RidgeRows(ABC):
         self.t -= scaled * t
         self.q -= 2.0 * scaled * u
         step.apply(self.both, scaled, v)
-        self._note(t, u, scaled, step.rate * u)
+        self._note(step.rate, scaled, t, u)
 
-    def _note(self, *terms: Any) -> None:  # noqa: B027
-        """Take in what a change does to products between rows: t and u, and rate times both."""
-
-    @property
-    def residuals(self) -> Any:
-        """Targets less predictions."""
-        return self.both[:, : self.targets.shape[1]]
+    def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:  # noqa: B027
+        """Take in what a change does to products between rows."""
 
     def gradients(self) -> Array:
         """Compute the slope of the objective in the weight of every row, downwards."""
-        found: Array = to_host(self._slopes())
+        outputs = self.targets.shape[1]
+        found: Array = to_host(row_products(self.both[:, outputs:], self.both[:, :outputs]))
         return found
-
-    def _slopes(self) -> Any:
-        return row_products(self.both[:, self.targets.shape[1] :], self.residuals)
 
     def gains(self) -> Array:
         """Compute by how much the objective falls if a row joins."""
@@ -151,8 +144,11 @@ class RidgeRows(ABC):
         return np.where(self.inside, -self._falls(-1.0), np.inf)
 
     def _falls(self, sign: float) -> Array:
-        squares = row_products(self.residuals, self.residuals)
-        found: Array = to_host(exact_gain(self._slopes(), self.q, squares, sign + self.t))
+        outputs = self.targets.shape[1]
+        residuals, slopes = self.both[:, :outputs], self.both[:, outputs:]
+        squares = row_products(residuals, residuals)
+        products = row_products(slopes, residuals)
+        found: Array = to_host(exact_gain(products, self.q, squares, sign + self.t))
         return found
 
 
@@ -364,10 +360,10 @@ class Candidates(RidgeRows):
         self.objective -= step.fall
         return step, t, v
 
-    def _note(self, *terms: Any) -> None:
-        ts, us, rates = self._held
-        ts[self._late], us[self._late] = terms[:2]
-        np.concatenate(terms[2:], out=rates[self._late])
+    def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:
+        late, (ts, us, rates) = self._late, self._held
+        ts[late], us[late], rates[late, : len(t)] = t, u, scaled
+        np.multiply(u, rate, out=rates[late, len(t) :])
         self._late += 1
         if self._late == LATE:
             self._add_late()
