@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from bicore._version import __version__
-from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, interrupt, say, say_json, tell
 from bicore.cli.worth import find_worth
 from bicore.coreset import Coreset, Status
 from bicore.errors import LargeDataWarning
@@ -223,19 +223,16 @@ def _write_page(
     """Evaluate the rows, which may take longer than their selection, and write the page."""
     appraisal = None if appraise is None else appraise(coreset)
     if appraisal is not None:
-        if not output.quiet:
-            tell(
-                f"report: {further_fits(appraisal)} further fits of at most {appraisal.size} rows "
-                "(--no-worth omits the worth and these fits)"
-            )
-        with warnings.catch_warnings():  # told during the selection
-            warnings.simplefilter("ignore", LargeDataWarning)
-            found = find_worth(appraisal, output.quiet)
-        if found is None:
-            tell("bicore: interrupted while evaluating; the selection is complete.")
-            raise typer.Exit(EXIT_INTERRUPTED)
-        if not output.json:
-            say(str(found), found.how())
+        output.tell(
+            f"report: {further_fits(appraisal)} further fits of at most {appraisal.size} rows "
+            "(--no-worth omits the worth and these fits)"
+        )
+        try:
+            with warnings.catch_warnings():  # told during the selection
+                warnings.simplefilter("ignore", LargeDataWarning)
+                find_worth(appraisal, output)
+        except KeyboardInterrupt:
+            interrupt(" while evaluating; the selection is complete.")
 
     def write(path: Path) -> None:
         page(

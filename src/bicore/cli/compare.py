@@ -11,16 +11,14 @@ from typing import Any, ClassVar
 import typer
 
 from bicore.cli.options import (
-    PICTURES,
     Data,
     Files,
     Limits,
-    check_output,
     option,
     read_names,
     switch,
 )
-from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, starting, tell
+from bicore.cli.terminal import interrupt, say, say_json, starting, tell
 from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
 from bicore.errors import InputError
 
@@ -138,8 +136,7 @@ def compare(
         from bicore.cli.answer import command
         from bicore.report.comparison import check_request
         from bicore.report.comparison import compare as run_comparison
-    check_output(output.picture, output.force, PICTURES, "--picture")
-    check_output(output.report, output.force, (".html", ".htm"), "--report")
+    output.check()
     request = _read_request(compared, streams)
     check_request(**request)  # before the source is read
     source = data.open(later=True, memory=limits.memory)
@@ -160,12 +157,10 @@ def compare(
     run = found.run
     if not found.interrupted:
         tell(*(f"bicore: {name} was left out: {reason}" for name, reason in run.failed.items()))
-    if not output.quiet:
-        tell(*(f"bicore: {one.note}" for one in found.findings if one.note))
+    output.tell(*(f"bicore: {one.note}" for one in found.findings if one.note))
     if output.json:
         say_json(found.as_dict())
-    else:
-        say(*str(found).splitlines())
+    output.say(*str(found).splitlines())
     if not output.json and not output.quiet:
         say(f"records: {run.records.path}")
     if found.findings[0].summary.entries:
@@ -173,12 +168,9 @@ def compare(
             found.plot(output.picture)
         if output.report is not None:
             found.to_html(output.report, command())
-        if not output.json:
-            files = [path for path in (output.picture, output.report) if path is not None]
-            say(*(f"written: {path}" for path in files))
+        output.say(*(f"written: {path}" for path in (output.picture, output.report) if path))
     if found.interrupted:
-        tell(f"bicore: interrupted; the same command continues from {run.records.path}.")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        interrupt(f"; the same command continues from {run.records.path}.")
     if run.failed:
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bicore.cli.options import Data, Files, Precision, check_output, option
+from bicore.cli.options import Data, Files, Precision, option
 from bicore.cli.terminal import say, say_json, starting
 from bicore.errors import InputError
 
@@ -41,7 +41,7 @@ def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
         from bicore.methods.names import as_kernel
         from bicore.runtime.clock import Clock, ProgressLine
     out = output.out
-    check_output(out, output.force, (".npy",), "--out")
+    output.check(out=(".npy",))
     rows = data.open(memory=limits.memory).data
     fitted = as_kernel(output.kernel).fitted(rows.x)
     if fitted.precomputed:

@@ -21,14 +21,15 @@ import typer
 from typer.core import TyperCommand
 
 from bicore._version import __version__
-from bicore.cli.terminal import EXIT_INTERRUPTED, say, tell
+from bicore.cli.terminal import interrupt, say, tell
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
     from bicore.runtime.context import Runtime
     from bicore.sources.base import Source
 
-PICTURES = (".png", ".pdf", ".svg")
+#: Endings of output files that several verbs write.
+ENDINGS = {"picture": (".png", ".pdf", ".svg"), "report": (".html", ".htm")}
 
 
 #: The panel that only ``--help-all`` shows.
@@ -161,12 +162,27 @@ class Output:
     json: bool = switch("Print one JSON object only.", "--json")
     quiet: bool = switch("Print the answer only: no progress, notes or warnings.", "--quiet")
 
+    def tell(self, *notes: str) -> None:
+        """Print notes, unless only the answer is wanted."""
+        if not self.quiet:
+            tell(*notes)
+
+    def say(self, *lines: str) -> None:
+        """Print lines of the answer, unless it is one JSON object."""
+        if not self.json:
+            say(*lines)
+
 
 @dataclass(frozen=True)
 class Files(Output):
     """How the answer is printed and written."""
 
     force: bool = switch("Overwrite existing files.", "--force")
+
+    def check(self, **endings: tuple[str, ...]) -> None:
+        """Refuse files that cannot be written, before any work."""
+        for name, allowed in {**endings, **ENDINGS}.items():
+            check_output(getattr(self, name, None), self.force, allowed, f"--{name}")
 
 
 def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
@@ -192,8 +208,7 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
         try:
             verb(**made, **given)
         except KeyboardInterrupt:
-            tell("bicore: interrupted; no result was saved.")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            interrupt("; no result was saved.")
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in flat}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bicore.cli.options import Files, Table, check_output, option
-from bicore.cli.terminal import say, say_json, starting, tell
+from bicore.cli.options import Files, Table, option
+from bicore.cli.terminal import say, say_json, starting
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def predict(
     with starting():
         from bicore.files import replacing
         from bicore.moments.heads import Head
-    check_output(output.out, output.force, (".csv",), "--out")
+    output.check(out=(".csv",))
     if data.scale == "standard":
         raise InputError("--scale standard does not apply to the rows of a head; omit it.")
     if not head.is_file():
@@ -56,10 +56,9 @@ def predict(
         say_json({"rows": len(found), "predictions": found.tolist(), "score": score})
     elif output.out is None:
         say(*(_words(one) for one in found.tolist()))
-    if not output.quiet:
-        kind = "accuracy" if hasattr(model, "classes_") else "R²"
-        known = "" if score is None else f", {kind} {score:.4f}"
-        tell(f"{source.name}: {len(found)} predictions{known}")
+    kind = "accuracy" if hasattr(model, "classes_") else "R²"
+    known = "" if score is None else f", {kind} {score:.4f}"
+    output.tell(f"{source.name}: {len(found)} predictions{known}")
 
 
 def _score(model: Head, x: Any, y: Any) -> float | None:

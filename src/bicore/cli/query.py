@@ -6,9 +6,9 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bicore.cli.options import Data, Files, Limits, check_output, option, read_names
+from bicore.cli.options import Data, Files, Limits, option, read_names
 from bicore.cli.select import Answer
-from bicore.cli.terminal import starting, tell
+from bicore.cli.terminal import starting
 from bicore.errors import InputError
 
 
@@ -42,7 +42,7 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
 
         from bicore.active import query_by_variance
         from bicore.cli.answer import finish
-    check_output(output.out, output.force, (".csv", ".parquet"), "--out")
+    output.check(out=(".csv", ".parquet"))
     if rows.target is None or rows.source == "-":
         raise InputError(
             "bicore query needs a file and --target COLUMN (empty where a label is missing)."
@@ -53,8 +53,7 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     free = np.setdiff1d(np.arange(len(source.data)), known.ids)
     if not len(free):
         raise InputError(f"--target {rows.target} has no empty cell; no row is left to label.")
-    if not output.quiet:
-        tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
+    output.tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
     x = source.data.x
     coreset = query_by_variance(
         x[known.ids],

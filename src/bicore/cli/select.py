@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore.cli.options import (
     ADVANCED,
-    PICTURES,
     Data,
     Files,
     Output,
@@ -19,7 +18,6 @@ from bicore.cli.options import (
     as_words,
     check_folder,
     check_method,
-    check_output,
     option,
     read_names,
     read_regulariser,
@@ -196,14 +194,13 @@ class Answer(Files):
         "Print the expected time and memory, and stop.", "--dry-run", advanced=True
     )
 
-    def check(self) -> None:
-        """Refuse files that cannot be right, before any work."""
+    def check(self, **endings: tuple[str, ...]) -> None:
+        """Refuse files that cannot be written, and a folder that exists."""
         if self.out is not None and not self.out.suffix:
             check_folder(self.out)
         else:
-            check_output(self.out, self.force, (".npz", ".csv", ".parquet"), "--out")
-        check_output(self.picture, self.force, PICTURES, "--picture")
-        check_output(self.report, self.force, (".html", ".htm"), "--report")
+            endings["out"] = (".npz", ".csv", ".parquet")
+        super().check(**endings)
 
 
 def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced: Advanced) -> None:
@@ -304,10 +301,9 @@ def _open(
         options["quotas"] = {labels.get(str(k), k): v for k, v in options["quotas"].items()}
     if options["size"] != "auto":
         as_size(options["size"], len(source.data))  # before anything is printed
-    if not output.quiet:
-        shape = "×".join(map(str, source.data.x.shape[1:]))
-        tell(f"{source.name}: {len(source.data)} rows of {shape} features")
-        tell(*(f"  {note}" for note in source.notes))
+    shape = "×".join(map(str, source.data.x.shape[1:]))
+    output.tell(f"{source.name}: {len(source.data)} rows of {shape} features")
+    output.tell(*(f"  {note}" for note in source.notes))
     return source, {**options, "x": source.data}
 
 

@@ -8,22 +8,19 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
 from bicore._version import __version__
 from bicore.cli.options import (
     Files,
     Limits,
     Table,
     check_method,
-    check_output,
     option,
     read_regulariser,
     read_shares,
     switch,
 )
 from bicore.cli.predict import check_head, load_memory, make_head
-from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, starting, tell
+from bicore.cli.terminal import interrupt, say, say_json, starting, tell
 from bicore.defaults import BUFFERS
 from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 
@@ -125,8 +122,7 @@ def stream(
         from bicore.runtime.context import Context
         from bicore.streaming.buffer import StateFolder
         from bicore.streaming.registry import load_state
-    check_output(output.out, output.force, (".npz",), "--out")
-    check_output(output.head, output.force, (".npz",), "--head")
+    output.check(out=(".npz",), head=(".npz",))
     check_integer("--batch", memory.batch)
     check_integer("--every", memory.every)
     fresh = make_buffer(memory.buffer, memory.capacity, memory.random_state, **vars(options))
@@ -142,8 +138,7 @@ def stream(
         if len(held):
             _finish(run, stopped, output)
     if stopped:
-        tell(f"bicore: interrupted after {held.position} rows; the same command continues.")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        interrupt(f" after {held.position} rows; the same command continues.")
 
 
 def _open(data: Table, memory: Memory, limits: Limits) -> Flow:
@@ -381,8 +376,7 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     if output.head is not None and not stopped:
         head = make_head(run.buffer, output.merge)
         written.write(output.head, head.save)
-    if not output.quiet:
-        tell(*(f"  {note}" for note in notes[len(run.flow.notes) :]))
+    output.tell(*(f"  {note}" for note in notes[len(run.flow.notes) :]))
     labels: list[str] = []
     if kept.y is not None and read_targets(kept.y).classes is not None:
         labels = [str(label) for label in kept.y.ravel().tolist()]

@@ -16,7 +16,7 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 #: The exit code that a shell expects after Ctrl-C.
 EXIT_INTERRUPTED = 130
@@ -62,6 +62,14 @@ def say(*lines: object) -> None:
 def tell(*lines: object) -> None:
     """Print notes to standard error."""
     _print(lines, sys.stderr)
+
+
+def interrupt(words: str) -> NoReturn:
+    """Say what an interrupt left, and exit with the code of a shell."""
+    import typer
+
+    tell(f"bicore: interrupted{words}")
+    raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def say_json(value: Any) -> None:

@@ -6,20 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
 from bicore._version import __version__
 from bicore.cli.options import (
-    PICTURES,
     Data,
     Files,
     Limits,
+    Output,
     check_method,
-    check_output,
     option,
     read_size,
 )
-from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, starting, tell
+from bicore.cli.terminal import say_json, starting
 from bicore.defaults import JUDGES, MOST, SEEDS
 from bicore.errors import InputError
 
@@ -78,7 +75,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
         from bicore.evaluate.worth import Appraisal
         from bicore.methods.registry import build_selector, parameters_of
         from bicore.report.figures import draw_worth
-    check_output(output.picture, output.force, PICTURES, "--picture")
+    output.check()
     size, picks = evaluation.size, evaluation.picks
     if (size is None) == (picks is None):
         raise InputError("give either --size M, or --picks FILE.npz for an existing coreset.")
@@ -95,8 +92,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
             f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
             "--size M to select again from a part of them."
         )
-    if not output.quiet:
-        tell(f"{source.name}: {len(source.data)} rows")
+    output.tell(f"{source.name}: {len(source.data)} rows")
     named = ("method", "judge", "seeds", "random_state", "most", "task", "reference")
     options = {name: getattr(evaluation, name) for name in named}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
@@ -105,29 +101,20 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     appraisal = Appraisal(
         source, chosen, test=rows, runtime=limits.runtime(progress=not output.quiet), **options
     )
-    found = find_worth(appraisal, output.quiet)
-    if found is None:
-        tell("bicore: interrupted; no result was saved.")
-        raise typer.Exit(EXIT_INTERRUPTED)
+    found = find_worth(appraisal, output)
     if output.json:
         say_json({"source": source.name, **found.as_dict(), "version": __version__})
-    else:
-        say(str(found), found.how())
     if output.picture is not None:
         draw_worth(found, f"{source.name}, evaluation model {found.judge}", output.picture)
-        if not output.json:
-            say(f"written: {output.picture}")
+        output.say(f"written: {output.picture}")
 
 
-def find_worth(appraisal: Appraisal, quiet: bool) -> Worth | None:
-    """Print the cost, then find the worth; None if it was interrupted."""
-    try:
-        cost = appraisal.cost()
-        if not quiet:
-            tell(f"worth: {cost}")
-        return appraisal.worth()
-    except KeyboardInterrupt:
-        return None
+def find_worth(appraisal: Appraisal, output: Output) -> Worth:
+    """Print the cost, then find the worth and print it."""
+    output.tell(f"worth: {appraisal.cost()}")
+    found = appraisal.worth()
+    output.say(str(found), found.how())
+    return found
 
 
 def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
