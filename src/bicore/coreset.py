@@ -79,6 +79,14 @@ class Provenance:
         """Seconds of the search, without the preparation."""
         return self.seconds - self.preparation_seconds
 
+    @property
+    def regulariser(self) -> str | None:
+        """``inner_reg`` in words."""
+        if self.inner_reg is None:
+            return None
+        form = " per row" if self.per_point else ""
+        return f"{self.inner_reg:.4g}{form}{' (auto)' if self.automatic else ''}"
+
     def same_configuration(self, other: Provenance) -> bool:
         """Whether two coresets have the kernel, losses, regulariser and outer set in common.
 

@@ -73,13 +73,9 @@ def _print_field(name: str, words: str) -> None:
 
 def _origin(known: Provenance) -> dict[str, Any]:
     """The problem that was solved."""
-    inner_reg = None
-    if known.inner_reg is not None:
-        form = " per row" if known.per_point else ""
-        inner_reg = f"{known.inner_reg:.4g}{form}{' (auto)' if known.automatic else ''}"
     names = ("method", "task", "kernel", "loss", "inner_reg", "seed", "seconds", "fingerprint")
     fields = {name: getattr(known, name) for name in names}
-    return {"n": known.rows, **fields, "inner_reg": inner_reg}
+    return {"n": known.rows, **fields, "inner_reg": known.regulariser}
 
 
 def _as_text(value: Any) -> str:

@@ -156,16 +156,12 @@ def _words(targets: Targets, predicted: Array) -> str:
 def _parameters(coreset: Coreset) -> list[list[str]]:
     """Names and values, in words."""
     known = coreset.provenance
-    regulariser = None
-    if known.inner_reg is not None:
-        form = " per row" if known.per_point else ""
-        regulariser = f"{known.inner_reg:.4g}{form}{' (automatic)' if known.automatic else ''}"
     values = {
         "method": known.method,
         "task": known.task,
         "kernel": known.kernel,
         "loss": known.loss,
-        "regulariser": regulariser,
+        "regulariser": known.regulariser,
         "weights": "1 each" if coreset.binary else "learned",
         "objective": None if coreset.objective is None else f"{coreset.objective:.6g}",
         "seed": known.seed,
