@@ -108,14 +108,14 @@ def test_errors_are_those_of_ridge_regression_on_held_out_points():
     gram = Exponential()(drawn.rows)
     gram = gram + kernel_choice.INTERCEPT * np.diagonal(gram).mean()
     scale = np.diagonal(gram).mean()
-    spread = drawn.weights @ (drawn.aims**2).sum(1)
+    spread = drawn.weights @ (drawn.goals**2).sum(1)
     errors = []
     for exponent in EXPONENTS:
         total = 0.0
         for chosen, rest, shares in zip(drawn.chosen, drawn.rest, drawn.shares, strict=True):
             square = gram[np.ix_(chosen, chosen)] + scale * 10.0**exponent * np.eye(len(chosen))
-            guesses = gram[np.ix_(rest, chosen)] @ np.linalg.solve(square, drawn.aims[chosen])
-            total += shares @ ((guesses - drawn.aims[rest]) ** 2).sum(1)
+            guesses = gram[np.ix_(rest, chosen)] @ np.linalg.solve(square, drawn.goals[chosen])
+            total += shares @ ((guesses - drawn.goals[rest]) ** 2).sum(1)
         errors.append(total / spread)
     assert trials["exponential"] == pytest.approx(min(errors), rel=1e-9)
 

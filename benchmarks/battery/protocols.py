@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.battery.memories import Memory, replay, stream
 from benchmarks.battery.sets import SETS
-from bicore.bilevel.aims import Smoothed
+from bicore.bilevel.outer_targets import Smoothed
 from bicore.kernels.classical import Laplace
 from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 from bicore.kernels.tangent import fully_connected

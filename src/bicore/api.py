@@ -13,8 +13,8 @@ import torch
 
 from bicore import frames
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
-from bicore.bilevel.aims import Aims
 from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
+from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
@@ -86,7 +86,7 @@ def select(
     inner_reg: str | float | Regulariser | Relative = "auto",
     task: str = "auto",
     classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | Aims = "auto",
+    smooth_labels: bool | str | OuterTargets = "auto",
     prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",
     inner: InnerSolver | None = None,
@@ -249,7 +249,7 @@ def estimate(
     inner_reg: str | float | Regulariser | Relative = "auto",
     task: str = "auto",
     classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | Aims = "auto",
+    smooth_labels: bool | str | OuterTargets = "auto",
     prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",
     inner: InnerSolver | None = None,
@@ -355,7 +355,7 @@ def reweight(
     inner_reg: str | float | Regulariser | Relative = "auto",
     task: str = "auto",
     classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | Aims = "auto",
+    smooth_labels: bool | str | OuterTargets = "auto",
     prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",
     inner: InnerSolver | None = None,
@@ -421,7 +421,7 @@ def influence(
     inner_reg: str | float | Regulariser | Relative = "auto",
     task: str = "auto",
     classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | Aims = "auto",
+    smooth_labels: bool | str | OuterTargets = "auto",
     prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",
     inner: InnerSolver | None = None,

@@ -16,7 +16,7 @@ from bicore.bilevel.pool import Removals
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import exact, in_features, refining
 from bicore.bilevel.strategies.base import restrict_problem
-from bicore.bilevel.strategies.exact import Chosen, Pool
+from bicore.bilevel.strategies.exact import MatrixPool, MatrixSet
 from bicore.bilevel.strategies.in_features import FeatureSet, FeatureTerms, fit_set
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
@@ -67,7 +67,7 @@ def _long(index):
 def test_removals_and_exchanges_are_exact(kernel, separate):
     given = data()
     problem = problem_of(given, data(15, seed=3) if separate else None, kernel)
-    chosen = Chosen(problem, [1, 5, 8, 13, 20])
+    chosen = MatrixSet(problem, [1, 5, 8, 13, 20])
     assert chosen.objective == pytest.approx(refitted(problem, chosen.points), rel=1e-9)
     rises = chosen.removals().costs
     for place in range(5):
@@ -94,17 +94,17 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
     rest = max(value for (i, k), value in gains.items() if k == best[1] and i != best[0])
     barred = chosen.promises(free, 0, {(leaves, best[1])})
     assert float(barred[best[1]]) == pytest.approx(rest, rel=1e-7, abs=1e-10)
-    pool = Pool(chosen, _long(others))
+    pool = MatrixPool(chosen, _long(others))
     swap = pool.best_swap(list(range(24)), 0)
     assert (swap.place, pool.points[swap.row]) == best
     assert swap.gain == pytest.approx(gains[best], rel=1e-7)
     assert pool.best_swap(list(range(24)), 3).place >= 3
     second = pool.best_swap(list(range(24)), 0, {(leaves, best[1])})
     assert second.gain == pytest.approx(sorted(gains.values())[-2], rel=1e-7)
-    for left in (Pool(chosen), pool):
+    for left in (MatrixPool(chosen), pool):
         left.remove(2)
         assert left.points[:4] == [1, 5, 20, 13]  # the last one takes the place
-        fresh = Chosen(problem, left.points[:4])
+        fresh = MatrixSet(problem, left.points[:4])
         np.testing.assert_allclose(left.removals().costs, fresh.removals().costs, rtol=1e-8)
         np.testing.assert_allclose(left.back[:4, :4], -fresh.inverse, atol=1e-9)
 
@@ -115,11 +115,11 @@ def test_many_swaps_by_rank_one_terms_are_what_a_fit_has(kernel, separate):
     given = data()
     problem = problem_of(given, data(15, seed=3) if separate else None, kernel)
     rest = [k for k in range(24) if k not in (1, 5, 8, 13, 20)]
-    pool = Pool(Chosen(problem, [1, 5, 8, 13, 20]), _long(rest))
+    pool = MatrixPool(MatrixSet(problem, [1, 5, 8, 13, 20]), _long(rest))
     rng = np.random.default_rng(0)
     for _ in range(40):
         pool.swap(int(rng.integers(5)), int(rng.integers(5, 24)))
-        fresh = Chosen(problem, pool.points[:5])
+        fresh = MatrixSet(problem, pool.points[:5])
         beside = fresh.others(_long(pool.points[5:]))
         assert pool.objective == pytest.approx(fresh.objective, rel=1e-9)
         pairs = {
@@ -160,7 +160,7 @@ def test_a_set_in_features_is_the_set_by_columns(separate, tensors):
     if tensors:
         terms.device = torch.device("cpu")
         terms.state = FeatureState(terms.state.outer, terms.rho, terms.device)
-    columns, features = Chosen(problem, points), fit_set(problem, points, terms)
+    columns, features = MatrixSet(problem, points), fit_set(problem, points, terms)
     assert isinstance(features, FeatureSet)
     assert torch.is_tensor(features.others(every).back) == tensors
     assert features.objective == pytest.approx(columns.objective, rel=1e-10)
@@ -180,7 +180,7 @@ def test_a_set_in_features_is_the_set_by_columns(separate, tensors):
             pool.swap(place, row)
         assert one.points == other.points
         assert one.objective == pytest.approx(other.objective, rel=1e-9)
-        fresh = Chosen(problem, one.points[:6])
+        fresh = MatrixSet(problem, one.points[:6])
         np.testing.assert_allclose(one.removals().costs, fresh.removals().costs, rtol=1e-7)
     assert one.drift < 1e-9
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_picks_in_features_are_those_by_columns(strategy, monkeypatch):
     given, outer = Dataset(*twice), Dataset(x[150:400], y[150:400])
     cases = ({}, {"outer": outer}, {"initial": [3, 7, 40]})
     found = [selected(strategy, given, 40, **options) for options in cases]
-    monkeypatch.setattr(in_features, "FeatureSet", Chosen)
+    monkeypatch.setattr(in_features, "FeatureSet", MatrixSet)
     monkeypatch.setattr(in_features, "FeatureTerms", exact.SharedTerms)
     for coreset, options in zip(found, cases, strict=True):
         other = selected(strategy, given, 40, **options)
@@ -224,7 +224,7 @@ def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatc
     assert found.objective == pytest.approx(known.objective, rel=0.02)
     problem = problem_of(given, kernel="linear")
     free = ~torch.from_numpy(np.isin(np.arange(300), found.indices))
-    promises = Chosen(problem, found.indices.tolist()).promises(free)
+    promises = MatrixSet(problem, found.indices.tolist()).promises(free)
     assert promises.max() <= 1e-6 * found.objective * (1 + 1e-6)
 
 
@@ -345,7 +345,7 @@ def test_exchanges_in_single_precision_make_the_gains_they_report():
     )
     problem = prepared_of(greedy_selector(**options), given).problem
     before, after = (
-        Chosen(problem, coreset.indices.tolist()).objective for coreset in (greedy, exchanged)
+        MatrixSet(problem, coreset.indices.tolist()).objective for coreset in (greedy, exchanged)
     )
     assert exchanged.details["exchanges"] > 5
     assert exchanged.details["exchange_gain"] == pytest.approx(before - after, rel=1e-4)
@@ -357,7 +357,7 @@ def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
     few are tried, and the coreset says why they ended."""
     given = data(40)
     tried = []
-    plain = Pool.swap
+    plain = MatrixPool.swap
 
     def swap(self, place, row):
         tried.append((self.points[place], self.points[row]))
@@ -367,7 +367,7 @@ def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
     honest = chooser.select(given, 5)
     again = chooser.select(given, 5, initial=honest.indices[:1].tolist())
     monkeypatch.setattr(Removals, "_block", lambda self, some: 1 + some.back)
-    monkeypatch.setattr(Pool, "swap", swap)
+    monkeypatch.setattr(MatrixPool, "swap", swap)
     found = chooser.select(given, 5, initial=honest.indices[:1].tolist())
     greedy = greedy_selector(kernel=RBF(0.3), inner_reg=RHO).select(
         given, 5, initial=honest.indices[:1].tolist()
@@ -552,7 +552,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
     exchange = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
     whole = exchange.select(data(60, 1), 8, **ON_CPU.keywords)
     assert whole.details["exchanges"] > 1
-    plain = Pool.best_swap
+    plain = MatrixPool.best_swap
 
     def second(self, *arguments):
         if second.calls:
@@ -561,7 +561,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
         return plain(self, *arguments)
 
     second.calls = 0
-    monkeypatch.setattr(Pool, "best_swap", second)
+    monkeypatch.setattr(MatrixPool, "best_swap", second)
     cut = exchange.select(data(60, 1), 8, **ON_CPU.keywords)
     assert cut.status is Status.INTERRUPTED
     assert cut.details["exchanges"] == 1

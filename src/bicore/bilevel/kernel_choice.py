@@ -208,16 +208,16 @@ def _is_automatic(kernel: Kernel) -> TypeGuard[AutomaticKernel]:
     return isinstance(kernel, AutomaticKernel)
 
 
-def is_open(kernel: Kernel) -> bool:
+def needs_choice(kernel: Kernel) -> bool:
     """Whether any part of the kernel is still to be chosen."""
     return any(_is_automatic(part) for part in parts_of(kernel))
 
 
-def in_part(kernel: Kernel) -> Kernel:
+def mark_for_part(kernel: Kernel) -> Kernel:
     """Mark the automatic parts of a kernel as chosen for a part of a problem."""
     if _is_automatic(kernel):
         return replace(kernel, in_part=True)
-    inside = {name: in_part(getattr(kernel, name)) for name in _kernel_fields(kernel)}
+    inside = {name: mark_for_part(getattr(kernel, name)) for name in _kernel_fields(kernel)}
     return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
 
 
@@ -246,7 +246,7 @@ def choose_kernel(
     A coreset that was ``begun`` keeps the kernel chosen for it.
     """
     if _is_automatic(kernel):
-        choice = _kept_choice(begun)
+        choice = _read_choice(begun)
         if is_sparse(data.x):
             choice = Choice(COSINE, untried=SPARSE)
         elif kernel.in_part:
@@ -263,7 +263,7 @@ def choose_kernel(
     return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
 
 
-def _kept_choice(begun: Coreset | None) -> Choice | None:
+def _read_choice(begun: Coreset | None) -> Choice | None:
     """Read the choice that a coreset was selected with."""
     record = None if begun is None else begun.details.get("kernel_trials")
     if not isinstance(record, dict) or record.get("name") not in KERNELS:
@@ -274,11 +274,11 @@ def _kept_choice(begun: Coreset | None) -> Choice | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class TrialRows:
     """Rows to compare kernels on: what is predicted, the weights, and the splits."""
 
     rows: Array
-    aims: Array
+    goals: Array
     weights: Array
     #: The subsets and the held-out rows, one line per split.
     chosen: Array
@@ -292,7 +292,7 @@ class Drawn:
     @property
     def usable(self) -> bool:
         """Whether there is anything to fit and to predict."""
-        return self.size >= FEWEST_TRIED and bool(np.ptp(self.aims, axis=0).any())
+        return self.size >= FEWEST_TRIED and bool(np.ptp(self.goals, axis=0).any())
 
     @property
     def shares(self) -> Array:
@@ -302,7 +302,7 @@ class Drawn:
         return shares
 
 
-def draw_rows(data: Dataset, targets: Targets, size: int) -> Drawn:
+def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     """Draw rows that count, by id; other rows are not read."""
     by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
     n = len(by_id)
@@ -314,12 +314,12 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> Drawn:
     weights = summable(data.weights[drawn])
     weights = weights / weights.sum()
     values = targets.values[drawn]
-    aims = values if targets.classes is None else np.eye(classes)[values]
+    goals = values if targets.classes is None else np.eye(classes)[values]
     orders = np.stack([rng.permutation(len(drawn)) for _ in range(SPLITS)])
-    return Drawn(rows, aims - weights @ aims, weights, orders[:, :points], orders[:, points:])
+    return TrialRows(rows, goals - weights @ goals, weights, orders[:, :points], orders[:, points:])
 
 
-def _compare(drawn: Drawn, names: Sequence[str]) -> Choice:
+def _compare(drawn: TrialRows, names: Sequence[str]) -> Choice:
     """Choose the candidate with the smallest held-out error."""
     trials = compare_kernels(drawn, names)
     if not trials:
@@ -328,11 +328,11 @@ def _compare(drawn: Drawn, names: Sequence[str]) -> Choice:
     return Choice(trials[0].name, drawn.size, held_out, tuple(trials))
 
 
-def compare_kernels(drawn: Drawn, names: Sequence[str]) -> list[Trial]:
+def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
     """Compute the held-out error of every candidate, the smallest first."""
     if not drawn.usable:
         return []
-    spread = float(drawn.weights @ (drawn.aims**2).sum(1))
+    spread = float(drawn.weights @ (drawn.goals**2).sum(1))
     trials = []
     for name in names:
         checkpoint()
@@ -351,12 +351,12 @@ def compare_kernels(drawn: Drawn, names: Sequence[str]) -> list[Trial]:
 class _Fits:
     """Ridge regression on the subsets of all splits, under one kernel."""
 
-    def __init__(self, gram: Tensor, drawn: Drawn) -> None:
+    def __init__(self, gram: Tensor, drawn: TrialRows) -> None:
         self.scale = float(gram.diagonal().mean()) or 1.0
         chosen, rest = (torch.from_numpy(one) for one in (drawn.chosen, drawn.rest))
         self.squares = gram[chosen[:, :, None], chosen[:, None, :]]
         self.crosses = gram[rest[:, :, None], chosen[:, None, :]]
-        self.aims, self.others = (torch.from_numpy(drawn.aims)[one] for one in (chosen, rest))
+        self.goals, self.others = (torch.from_numpy(drawn.goals)[one] for one in (chosen, rest))
         self.shares = torch.from_numpy(drawn.shares)
         #: Errors on the held-out points, by the place of ρ on the grid.
         self.known: dict[int, float] = {}
@@ -365,7 +365,7 @@ class _Fits:
         """Error on the held-out points with the ρ at this place on the grid."""
         if place not in self.known:
             rho = self.scale * 10.0 ** EXPONENTS[place]
-            found = predict_from_subsets(self.squares, self.crosses, self.aims, rho)
+            found = predict_from_subsets(self.squares, self.crosses, self.goals, rho)
             squares = (found - self.others).square().sum(-1)
             self.known[place] = float((self.shares * squares).sum())
         return self.known[place]

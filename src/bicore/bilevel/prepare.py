@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel import kernel_choice
-from bicore.bilevel.aims import Aims
 from bicore.bilevel.contract import UNREAD, Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
+from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.inner import InnerSolver, Solvers, solvers_for
@@ -89,7 +89,7 @@ class Proxy:
     classes: tuple[Any, ...] | None
     inner: InnerSolver | None
     linear: LinearSolver | None
-    smooth_labels: Aims
+    smooth_labels: OuterTargets
     prior: Prior
     #: The constant feature as a share of the mean of k(x, x); None: chosen by loss and kernel.
     intercept: float | None
@@ -122,7 +122,7 @@ class Proxy:
 
         A coreset that was ``begun`` keeps the kernel chosen for it.
         """
-        if not kernel_choice.is_open(self.kernel):
+        if not kernel_choice.needs_choice(self.kernel):
             return self.kernel
         targets, _ = read_labels(self, data, None)
         return kernel_choice.choose_kernel(self.kernel, data, targets, size, begun)
@@ -247,37 +247,37 @@ def prepare(
     if proxy.prior is Prior.EQUAL:
         measuring = _equalise_classes(measuring, outer_targets)
         counted = _equalise_classes(own_weights, targets)
-    inner_aims = inner_loss.prepare(targets, targets, counted, like)
-    outer_aims = inner_aims
+    inner_values = inner_loss.prepare(targets, targets, counted, like)
+    outer_values = inner_values
     if outer is not None or inner_loss != outer_loss:
-        outer_aims = outer_loss.prepare(outer_targets, targets, counted, like)
+        outer_values = outer_loss.prepare(outer_targets, targets, counted, like)
     problem = Problem(
         train,
         cross,
         inner_loss,
         outer_loss,
-        inner_aims,
-        outer_aims,
+        inner_values,
+        outer_values,
         measuring / measuring.sum(),
         outputs,
         Constant(1.0),  # until the data is seen
     )
     solvers = solvers_for(inner_loss, proxy.inner, proxy.linear)
     eligible = by_id[weights[by_id] > 0]
-    aimed = proxy.smooth_labels.of(problem, targets, eligible, seed)
-    own = aimed.problem
+    found = proxy.smooth_labels.apply(problem, targets, eligible, seed)
+    own = found.problem
     if outer is not None or not own.one_target:
         # an automatic regulariser looks at the training data alone
-        aims = own.inner_targets
+        values = own.inner_targets
         if inner_loss != outer_loss:
-            aims = outer_loss.prepare(targets, targets, counted, like)
+            values = outer_loss.prepare(targets, targets, counted, like)
         shares = own_weights / own_weights.sum()
-        own = replace(own, cross=train, outer_targets=aims, outer_weights=shares)
+        own = replace(own, cross=train, outer_targets=values, outer_weights=shares)
     if proxy.inner_reg.automatic:
         own = _measure_on_some(own, by_id, seed)
     regulariser = proxy.inner_reg.resolve(own, eligible, solvers, seed)
-    problem = replace(aimed.problem, regulariser=regulariser)
-    return Prepared(problem, kernel, targets, solvers, data, outer, aimed.contradicted, aimed.notes)
+    problem = replace(found.problem, regulariser=regulariser)
+    return Prepared(problem, kernel, targets, solvers, data, outer, found.contradicted, found.notes)
 
 
 def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:

@@ -76,12 +76,12 @@ class RelativeToKernel(Regulariser):
         return Constant(self.relative.rho(float(problem.train.diagonal().double().mean())))
 
 
-def predict_from_subsets(squares: Tensor, crosses: Tensor, aims: Tensor, rho: float) -> Tensor:
+def predict_from_subsets(squares: Tensor, crosses: Tensor, outputs: Tensor, rho: float) -> Tensor:
     """Predict by ridge regressions on several subsets; infinity if a matrix is singular."""
     matrix = squares.clone()
     matrix.diagonal(dim1=1, dim2=2).add_(rho)
     factors, failed = torch.linalg.cholesky_ex(matrix)
-    found = crosses @ torch.cholesky_solve(aims, factors)
+    found = crosses @ torch.cholesky_solve(outputs, factors)
     return found.fill_(torch.inf) if failed.any() else found
 
 

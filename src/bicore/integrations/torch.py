@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.api import given_options, select
-from bicore.bilevel.aims import Aims
+from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.strategies.base import Strategy
@@ -68,7 +68,7 @@ def select_from(
     inner_reg: str | float | Regulariser | Relative = "auto",
     task: str = "auto",
     classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | Aims = "auto",
+    smooth_labels: bool | str | OuterTargets = "auto",
     prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",
     weighting: str = "uniform",

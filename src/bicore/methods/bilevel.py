@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
-from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
-from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
+from bicore.bilevel.kernel_choice import mark_for_part, needs_choice, notes_of, trials_of
+from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
     EngineMemory,
     Prepared,
@@ -180,10 +180,10 @@ class BilevelSelector(Selector, Proxy):
         Solver of linear systems with the inner Hessian.
     optimiser : WeightOptimiser, optional
         Optimiser of the weights (default: :class:`bicore.bilevel.ProjectedGradient`).
-    smooth_labels : bool, "auto" or Aims
+    smooth_labels : bool, "auto" or OuterTargets
         Whether the objective uses smoothed labels, the mean of each label and its leave-one-out
-        prediction (squared error; see :class:`bicore.bilevel.aims.Smoothed`). "auto" smooths
-        numeric targets, keeps class labels, and excludes rows whose label contradicts the
+        prediction (squared error; see :class:`bicore.bilevel.outer_targets.Smoothed`). "auto"
+        smooths numeric targets, keeps class labels, and excludes rows whose label contradicts the
         leave-one-out prediction if that improves the prediction of held-out rows.
     prior : "data" or "equal"
         Importance of classes in the objective: by their frequency, or equal.
@@ -226,7 +226,7 @@ class BilevelSelector(Selector, Proxy):
     inner: InnerSolver | None
     linear: LinearSolver | None
     optimiser: WeightOptimiser
-    smooth_labels: Aims
+    smooth_labels: OuterTargets
     prior: Prior
     intercept: float | None
     exact: bool
@@ -251,7 +251,7 @@ class BilevelSelector(Selector, Proxy):
         inner: InnerSolver | None = None,
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
-        smooth_labels: bool | str | Aims = "auto",
+        smooth_labels: bool | str | OuterTargets = "auto",
         prior: str | Prior = "data",
         intercept: str | float | None = "auto",
         exact: bool = False,
@@ -274,7 +274,7 @@ class BilevelSelector(Selector, Proxy):
             "inner": inner,
             "linear": linear,
             "optimiser": optimiser or ProjectedGradient(),
-            "smooth_labels": names.as_aims(smooth_labels),
+            "smooth_labels": names.as_outer_targets(smooth_labels),
             "prior": as_option("prior", prior, Prior),
             "intercept": names.as_intercept(intercept),
             "exact": bool(exact),
@@ -392,9 +392,9 @@ class BilevelSelector(Selector, Proxy):
 
     def for_memory(self) -> BilevelSelector:
         found = self
-        if is_open(found.kernel):
+        if needs_choice(found.kernel):
             # The best kernel for a part of a problem says little about the whole.
-            found = replace(found, kernel=in_part(found.kernel))
+            found = replace(found, kernel=mark_for_part(found.kernel))
         if found.strategy.open and found.quotas is None:
             found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
         return found.fill_as_paper()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
-from bicore.bilevel.aims import Aims, Given, Open, Smoothed
 from bicore.bilevel.kernel_choice import AutomaticKernel
+from bicore.bilevel.outer_targets import Given, Open, OuterTargets, Smoothed
 from bicore.bilevel.problem import Constant, Regulariser
 from bicore.bilevel.regularisation import Automatic, LearnedFromData, RelativeToKernel
 from bicore.errors import InputError, check_number, unknown_name
@@ -52,13 +52,13 @@ def as_object(
     return names[value.lower()]()
 
 
-def as_aims(smooth_labels: Any) -> Aims:
+def as_outer_targets(smooth_labels: Any) -> OuterTargets:
     """Return the targets of the outer objective: smoothed, as given, or chosen by the data."""
     if isinstance(smooth_labels, bool):
         return Smoothed() if smooth_labels else Given()
-    if smooth_labels != "auto" and not isinstance(smooth_labels, Aims):
+    if smooth_labels != "auto" and not isinstance(smooth_labels, OuterTargets):
         raise InputError(f"smooth_labels must be True, False or 'auto'; got {smooth_labels!r}.")
-    return as_object("smooth_labels", smooth_labels, Aims, {"auto": Open})
+    return as_object("smooth_labels", smooth_labels, OuterTargets, {"auto": Open})
 
 
 def as_kernel(kernel: Any) -> Kernel:

@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from bicore.bilevel.contract import Engine
 from bicore.bilevel.engines import JointEngine, choose
 from bicore.bilevel.greedy import Run
-from bicore.bilevel.kernel_choice import is_open, notes_of, trials_of
+from bicore.bilevel.kernel_choice import needs_choice, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Gradient
@@ -250,7 +250,7 @@ class Reconstruction(Selector):
     def resolve_defaults(
         self, data: Dataset, size: int, begun: Coreset | None = None
     ) -> Reconstruction:
-        if not is_open(self.chooser.kernel):
+        if not needs_choice(self.chooser.kernel):
             return self
         # The components of some rows suffice to compare kernels.
         by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)

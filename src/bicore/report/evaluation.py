@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore.bilevel.aims import find_contradicted
+from bicore.bilevel.outer_targets import find_contradicted
 from bicore.data import Array, Dataset, Targets
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import finite, half_width

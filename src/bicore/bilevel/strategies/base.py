@@ -283,12 +283,12 @@ def _with_few_outer_rows(problem: Problem) -> Problem:
     rows, cols = problem.cross.feature_rows
     if len(rows) <= rows.shape[1] + problem.outputs:
         return problem
-    few, aims = summarise_outer(problem)
+    few, outputs = summarise_outer(problem)
     return replace(
         problem,
         cross=Features(few, cols),
-        outer_targets=aims,
-        outer_weights=aims.new_ones(len(aims)),
+        outer_targets=outputs,
+        outer_weights=outputs.new_ones(len(outputs)),
     )
 
 

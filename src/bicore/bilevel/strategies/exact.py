@@ -217,7 +217,7 @@ class ExchangeSet(ABC):
         return best.masked_fill(~open_points, -torch.inf)
 
 
-class Chosen(ExchangeSet):
+class MatrixSet(ExchangeSet):
     """A set of points by the columns of the kernel matrix."""
 
     terms: SharedTerms
@@ -250,7 +250,7 @@ class Chosen(ExchangeSet):
         self.objective = float(weights @ self.residual.square().sum(1))
         self.allowed = allowed_drift(misfit(shifted @ self.alpha - self.targets, self.targets))
 
-    def moved_to(self, points: Sequence[int]) -> Chosen:
+    def moved_to(self, points: Sequence[int]) -> MatrixSet:
         """The fit of other points in the same places. Columns and products of those that stayed
         are kept and the others computed together, in place: this set must not be used again."""
         places = [place for place, k in enumerate(points) if k != self.points[place]]
@@ -261,7 +261,7 @@ class Chosen(ExchangeSet):
             self.columns[:, places] = columns
             if self.outer_columns is not self.columns:
                 self.outer_columns[:, places] = outer
-        found = Chosen(self.problem, points, self.terms, (self.columns, self.outer_columns))
+        found = MatrixSet(self.problem, points, self.terms, (self.columns, self.outer_columns))
         found.products = self.products
         return found
 
@@ -299,8 +299,8 @@ class Chosen(ExchangeSet):
         tables = (residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
         return Others(*map(plain, tables))
 
-    def pool(self, shortlist: Tensor | None = None) -> Pool:
-        return Pool(self, shortlist)
+    def pool(self, shortlist: Tensor | None = None) -> MatrixPool:
+        return MatrixPool(self, shortlist)
 
 
 def misfit(missing: Any, targets: Any) -> float:
@@ -396,10 +396,10 @@ class ExchangePool(ABC):
         self.remove(place)
 
 
-class Pool(PoolState, ExchangePool):
+class MatrixPool(PoolState, ExchangePool):
     """The pool of a set that is held by columns of the kernel matrix."""
 
-    def __init__(self, chosen: Chosen, shortlist: Tensor | None = None) -> None:
+    def __init__(self, chosen: MatrixSet, shortlist: Tensor | None = None) -> None:
         self.terms = chosen.terms
         self.allowed = chosen.allowed
         self.objective = chosen.objective

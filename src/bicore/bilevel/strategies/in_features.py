@@ -25,10 +25,10 @@ from torch import Tensor
 from bicore.bilevel.pool import Others, Removals
 from bicore.bilevel.problem import Problem, summarise_outer
 from bicore.bilevel.strategies.exact import (
-    Chosen,
     ExchangePool,
     ExchangeSet,
     ExchangeTerms,
+    MatrixSet,
     SharedTerms,
     allowed_drift,
     misfit,
@@ -57,15 +57,15 @@ class FeatureTerms(ExchangeTerms):
         self.features: Array = features.double().cpu().numpy()
         self.targets: Array = problem.inner_targets.double().cpu().numpy()
         #: Few rows and targets with the objective of the outer set.
-        self.outer, self.aims = (part.cpu().numpy() for part in summarise_outer(problem))
-        quadratic, linear = self.outer.T @ self.outer, self.outer.T @ self.aims
-        outer = Outer(quadratic, linear, float(np.vdot(self.aims, self.aims)))
+        self.outer, self.goals = (part.cpu().numpy() for part in summarise_outer(problem))
+        quadratic, linear = self.outer.T @ self.outer, self.outer.T @ self.goals
+        outer = Outer(quadratic, linear, float(np.vdot(self.goals, self.goals)))
         self.state = FeatureState(outer, self.rho, self.device)
 
     def objective(self, state: FeatureState) -> float:
         """Compute G of a fit."""
-        outer, aims = (to_device(part, self.device) for part in (self.outer, self.aims))
-        missing = aims + outer @ state.both[:, : aims.shape[1]]
+        outer, goals = (to_device(part, self.device) for part in (self.outer, self.goals))
+        missing = goals + outer @ state.both[:, : goals.shape[1]]
         return float((missing * missing).sum())
 
     def removals(self, rows: FeatureRows, index: Any) -> Removals:
@@ -91,9 +91,9 @@ class FeatureTerms(ExchangeTerms):
 
     def misfit(self, state: FeatureState, features: Array, targets: Array) -> float:
         """Compute how far W is from the fit of some points, relative to Φ_SᵀY_S."""
-        rows, aims = (to_device(part, self.device) for part in (features, targets))
-        model = -state.both[:, : aims.shape[1]]
-        return misfit(rows.T @ (aims - rows @ model) - self.rho * model, rows.T @ aims)
+        rows, goals = (to_device(part, self.device) for part in (features, targets))
+        model = -state.both[:, : goals.shape[1]]
+        return misfit(rows.T @ (goals - rows @ model) - self.rho * model, rows.T @ goals)
 
 
 class FeatureSet(ExchangeSet):
@@ -224,4 +224,4 @@ def fit_set(problem: Problem, points: Sequence[int], terms: Any = None) -> Excha
     features = problem.train.feature_rows
     if features is not None and features[1].shape[1] < len(points):
         return FeatureSet(problem, points, terms if isinstance(terms, FeatureTerms) else None)
-    return Chosen(problem, points, terms if isinstance(terms, SharedTerms) else None)
+    return MatrixSet(problem, points, terms if isinstance(terms, SharedTerms) else None)

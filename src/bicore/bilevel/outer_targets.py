@@ -49,7 +49,7 @@ LEAST_NOTED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Aimed:
+class Retargeted:
     """A problem with other targets, and the points whose label the others contradict."""
 
     problem: Problem
@@ -57,8 +57,8 @@ class Aimed:
     notes: tuple[str, ...] = ()
 
 
-class Aims(ABC):
-    """What the outer objective compares with."""
+class OuterTargets(ABC):
+    """Targets of the outer objective."""
 
     name: ClassVar[str]
     #: Whether it is chosen when the data are known.
@@ -67,23 +67,23 @@ class Aims(ABC):
     plain: ClassVar[bool] = False
 
     @abstractmethod
-    def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
-        """The problem with its aims."""
+    def apply(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Retargeted:
+        """Return the problem with these targets."""
 
     def outputs(self, outputs: int, regression: bool) -> int:
-        """How many numbers a point's targets become, for the memory they take."""
+        """Return the number of outputs of a row, for the memory estimate."""
         return outputs
 
 
 @dataclass(frozen=True)
-class Given(Aims):
+class Given(OuterTargets):
     """The labels and targets as they are: the paper's objective, for any loss."""
 
     name = "given"
     plain = True
 
-    def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
-        return Aimed(problem, np.zeros(problem.size, dtype=bool))
+    def apply(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Retargeted:
+        return Retargeted(problem, np.zeros(problem.size, dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Open(Given):
 
 
 @dataclass(frozen=True)
-class Smoothed(Aims):
+class Smoothed(OuterTargets):
     """The mean of a label and its leave-one-out prediction; for the squared error.
 
     A separate outer set keeps its labels by default.
@@ -120,36 +120,36 @@ class Smoothed(Aims):
     def _weight(self, regression: bool) -> float:
         return float(regression) if self.inputs is None else self.inputs
 
-    def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
+    def apply(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Retargeted:
         none = np.zeros(problem.size, dtype=bool)
         if len(eligible) < 2:
-            return Aimed(problem, none)
+            return Retargeted(problem, none)
         reference = _Reference(problem, eligible, seed)
-        guesses = reference.guesses(problem.inner_targets.double())
+        predictions = reference.predictions(problem.inner_targets.double())
         inner = problem.inner_targets
         outer = problem.outer_targets
         if problem.same and self.share > 0:
-            outer = torch.lerp(inner.double(), guesses, self.share).to(inner)
+            outer = torch.lerp(inner.double(), predictions, self.share).to(inner)
         elif self.smooth_outer and self.share > 0:
             others = reference.predict(problem.cross, problem.inner_targets.double())
             outer = torch.lerp(outer.double(), others, self.share).to(outer)
         components = self._weight(targets.classes is None)
         if components:
-            inner, outer = reference.joined(problem, inner, outer, components)
-        aimed = replace(problem, inner_targets=inner, outer_targets=outer, outputs=inner.shape[1])
+            inner, outer = reference.append_components(problem, inner, outer, components)
+        changed = replace(problem, inner_targets=inner, outer_targets=outer, outputs=inner.shape[1])
         if not self.doubt or targets.classes is None:
-            return Aimed(aimed, none)
+            return Retargeted(changed, none)
         labels = problem.inner_targets.double()
         mean = (encoded(targets, problem.inner_targets) - problem.inner_targets)[:1].double()
         contradicted = none.copy()
         contradicted[eligible] = find_contradicted(
-            (guesses + mean)[eligible], targets.values[eligible]
+            (predictions + mean)[eligible], targets.values[eligible]
         )
         if not contradicted.any():
-            return Aimed(aimed, none)
+            return Retargeted(changed, none)
         helps = reference.exclusion_helps(labels, mean, targets.values, seed)
         notes = _explain_contradicted(int(contradicted.sum()), len(eligible), helps)
-        return Aimed(aimed, contradicted if helps else none, notes)
+        return Retargeted(changed, contradicted if helps else none, notes)
 
 
 def find_contradicted(shares: Tensor, codes: Array) -> Array:
@@ -199,28 +199,28 @@ class _Reference:
         self.values = values.clamp_min(0)
         self.scale = float(square.diagonal().mean()) or 1.0
 
-    def guesses(self, aims: Tensor) -> Tensor:
+    def predictions(self, values: Tensor) -> Tensor:
         """Predict every training point by the others; reference points are left out in turn."""
-        alpha, errors, mean, _ = self._fit(aims)
+        alpha, errors, mean, _ = self._fit(values)
         found = multiply_columns(self.operator, self.points, alpha) + mean
-        found[self.points] = aims[self.points] - errors
+        found[self.points] = values[self.points] - errors
         return found
 
-    def predict(self, operator: KernelOperator, aims: Tensor) -> Tensor:
+    def predict(self, operator: KernelOperator, values: Tensor) -> Tensor:
         """Predict the targets of other points."""
-        alpha, _, mean, _ = self._fit(aims)
+        alpha, _, mean, _ = self._fit(values)
         return multiply_columns(operator, self.points, alpha) + mean
 
-    def exclusion_helps(self, aims: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
+    def exclusion_helps(self, values: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
         """Whether small subsets predict held-out points better without contradicted points.
 
         Subsets of one half of the points predict the other half. ``mean`` makes shares of centred
-        aims.
+        values.
         """
         rng = np.random.default_rng((seed, SUBSET))
         drawn = self.places[rng.permutation(len(self.places))]
-        own, labels = aims[self.points], codes[self.points.cpu().numpy()]
-        rho = self._fit(aims)[3]
+        own, labels = values[self.points], codes[self.points.cpu().numpy()]
+        rho = self._fit(values)[3]
         totals = torch.zeros(2, len(EXPONENTS), dtype=own.dtype, device=own.device)
         for half, rest in ((drawn[::2], drawn[1::2]), (drawn[1::2], drawn[::2])):
             contradicted = find_contradicted(
@@ -243,9 +243,9 @@ class _Reference:
         square = self.square[places][:, places]
         square.diagonal().add_(rho)
         inverse: Tensor = torch.linalg.inv(square)
-        aims = own[places]
-        alpha = inverse @ (aims - aims.mean(0))
-        return aims - alpha / inverse.diagonal()[:, None]
+        values = own[places]
+        alpha = inverse @ (values - values.mean(0))
+        return values - alpha / inverse.diagonal()[:, None]
 
     def _held_out_errors(self, subsets: Array, rest: Array, own: Tensor) -> Tensor:
         """Squared errors on the rest by ridge regressions on subsets, for each ρ of the grid."""
@@ -260,9 +260,9 @@ class _Reference:
             errors.append((found - own[others]).square().sum())
         return torch.stack(errors)
 
-    def _fit(self, aims: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
+    def _fit(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
         """Fit by the best ρ of the grid: coefficients, leave-one-out errors, the mean and ρ."""
-        own = aims[self.points]
+        own = values[self.points]
         mean = own.mean(0)
         turned = self.vectors.T @ (own - mean)
         best: tuple[float, Tensor, Tensor, float] | None = None
@@ -277,7 +277,7 @@ class _Reference:
         assert best is not None
         return best[1], best[2], mean, best[3]
 
-    def joined(
+    def append_components(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float
     ) -> tuple[Tensor, Tensor]:
         """Targets and the leading components of the inputs."""
@@ -297,5 +297,5 @@ class _Reference:
         if not problem.same:
             other = multiply_columns(problem.cross, self.points, axes) - mean
         pairs = ((inner, own), (outer, other))
-        first, second = (torch.cat([aims, (factor * one).to(aims)], 1) for aims, one in pairs)
+        first, second = (torch.cat([values, (factor * one).to(values)], 1) for values, one in pairs)
         return first, second

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from bicore import Dataset, InputError, Runtime, select
-from bicore.bilevel import aims
-from bicore.bilevel.aims import Smoothed
+from bicore.bilevel import outer_targets
+from bicore.bilevel.outer_targets import Smoothed
 from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.kernels import RBF
@@ -41,7 +41,7 @@ def left_out(x, y, rho):
 
 def test_smoothed_targets_are_the_mean_of_a_label_and_of_what_the_others_say():
     x, y = points()
-    grid = [10.0**power for power in aims.EXPONENTS]  # the diagonal is 1
+    grid = [10.0**power for power in outer_targets.EXPONENTS]  # the diagonal is 1
     best = min((left_out(x, y, rho) for rho in grid), key=lambda g: np.square(g - y).sum())
     for share in (0.0, 0.25, 1.0):
         problem = prepared(x, y, Smoothed(share=share, inputs=0.0)).problem
@@ -51,7 +51,7 @@ def test_smoothed_targets_are_the_mean_of_a_label_and_of_what_the_others_say():
 
 
 def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
-    monkeypatch.setattr(aims, "REFERENCE", 25)
+    monkeypatch.setattr(outer_targets, "REFERENCE", 25)
     x, y = points()
     problem = prepared(x, y, Smoothed(share=1.0, inputs=0.0)).problem
     guesses = problem.outer_targets[:, 0].numpy() + y.mean()
@@ -67,7 +67,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
 def test_components_have_the_spread_that_is_asked_for_and_span_the_kernel():
     x, y = points()
     problem = prepared(x, y, Smoothed(inputs=2.0)).problem
-    assert problem.outputs == 1 + len(x) // aims.POINTS_A_COMPONENT
+    assert problem.outputs == 1 + len(x) // outer_targets.POINTS_A_COMPONENT
     beside = problem.inner_targets[:, 1:]
     assert torch.allclose(beside, problem.outer_targets[:, 1:])
     spread = problem.inner_targets[:, 0].square().sum()
@@ -211,9 +211,9 @@ def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(mon
 
     x, y = points()
     chosen = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
-    assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.passes is None
+    assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.sweeps is None
     monkeypatch.setattr(bilevel, "MANY", 30)
-    assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.passes == bilevel.PASSES_OF_MANY
+    assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.sweeps == bilevel.SWEEPS_OF_MANY
 
 
 def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monkeypatch):
@@ -241,7 +241,7 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
 
 def test_a_sampled_outer_set_is_smoothed_like_the_rows_themselves():
     """Rows outside the reference have plain predictions, whichever set they are in."""
-    x, y = points(aims.REFERENCE + 40)
+    x, y = points(outer_targets.REFERENCE + 40)
     same, sampled, given = (
         prepared(x, y, Smoothed(inputs=0.0, smooth_outer=on), outer).problem.outer_targets.numpy()
         for on, outer in ((False, None), (True, Dataset(x, y)), (False, Dataset(x, y)))
