@@ -160,6 +160,16 @@ def large_verdict(pool: str | int) -> str:
     return f"{counts} (mean lead {np.mean([gap.value for gap in gaps]):.3f})"
 
 
+def large_worst_seeds(margin: float = 0.1) -> str:
+    """Count the tables, sizes and models whose worst seed is near that of uniform samples."""
+    found: dict[Any, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in read_record("large")["rows"]:
+        found[row["pool"]][row["table"], row["size"]].append(row["scores"])
+    pairs = [(own, found["uniform"][cell]) for cell, own in found[0].items()]
+    near = [np.min(own, 0) >= np.min(other, 0) - margin for own, other in pairs]
+    return f"{np.sum(near)} of {np.size(near)}"
+
+
 def below(rows: Rows) -> str:
     """Where the default is below chance."""
     found = [*losses(rows, False), *losses(rows, True)]
