@@ -42,6 +42,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
     "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
     "--minutes": (0.0, "comparison_…, contexts, text: start nothing after this time."),
+    "--only": (None, "battery: comma-separated sets; other rows are those of the record."),
     "--methods": (None, "battery, comparison_…: comma-separated methods; goals: problems."),
     "--workers": (1, "comparison_images: number of processes that share the seeds."),
     "--sets": ("battery-sets", "battery, unlabelled: folder of its data sets.", "SETS"),
@@ -57,8 +58,8 @@ def main() -> int:
     except BicoreError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    record = {"benchmark": arguments.name, "machine": machine(), **found}
-    record["command"] = "python -m benchmarks " + " ".join(_public(sys.argv[1:]))
+    command = "python -m benchmarks " + " ".join(_public(sys.argv[1:]))
+    record = {"benchmark": arguments.name, "machine": machine(), "command": command, **found}
     if arguments.record or arguments.out:
         folder = Path(arguments.out) if arguments.out else RECORDS
         write_record(record.pop("record", arguments.name), record, folder)

@@ -126,7 +126,7 @@ SMALL = {
     "active": ([], {"POOL": 100, "TEST": 50, "LAST": 40, "EPOCHS": 1, "DRAWS": 3, "LANDMARKS": 20}),
     "network": ([], {"POOL": 30, "TEST": 40, "SIZE": 3, "STARTS": 1, "EPOCHS": 2}),
     "beyond": ([], {"POOL": 250, "JOINT": 6, "SIZES": (5, 10)}),
-    "battery": (["--methods", "default,all data"], {"benchmarks.battery.work.PROTOCOLS": BATTERY}),
+    "battery": (["--methods", "default,all data", "--only", "wine"], {"benchmarks.battery.work.PROTOCOLS": BATTERY}),
     "worth": ([], {"SIZES": (10,), "MOST": 100}),
     "estimates": ([], {"ARRAYS": ((100, 8, ("default", "linear")),), "FILES": ((300, 8),),
                        "SIZE": 5, "BLOCK": 150}),

@@ -1,8 +1,9 @@
 """Real data sets, different evaluation models, all variants: the defaults were chosen and are shown
 on them.
 
-``python -m benchmarks battery --protocol NAME --sets DIR``; the sets come from
-``python -m benchmarks.battery.sets``, the page from ``python -m benchmarks page``.
+``python -m benchmarks battery --protocol NAME --sets DIR``; with ``--only SET,…`` these sets join
+the rows of the record. The sets come from ``python -m benchmarks.battery.sets``, the page from
+``python -m benchmarks page``.
 """
 
 from typing import Any

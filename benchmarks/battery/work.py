@@ -15,8 +15,17 @@ import torch
 from benchmarks.battery.memories import Picks
 from benchmarks.battery.protocols import PROTOCOLS, Method, Protocol
 from benchmarks.battery.sets import SETS, load
-from benchmarks.common import ONE_THREAD, Rows, report, run_jobs, standardise, time_call
-from bicore import Dataset
+from benchmarks.common import (
+    ONE_THREAD,
+    Rows,
+    machine,
+    read_known,
+    report,
+    run_jobs,
+    standardise,
+    time_call,
+)
+from bicore import Dataset, InputError
 from bicore.evaluate.models import as_judge
 from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
 from bicore.methods.registry import build_selector
@@ -36,21 +45,30 @@ Job = tuple[str, str, int, float, tuple[str, ...], str, str]
 
 
 def run_protocol(arguments: Any) -> dict[str, Any]:
+    name = f"battery_{arguments.protocol}"
+    only = arguments.only.split(",") if arguments.only else []
     rows = Rows(arguments.rows)
-    jobs = list(_jobs(arguments, rows))
+    jobs = list(_jobs(arguments, rows, only or PROTOCOLS[arguments.protocol].sets))
     for place, found in enumerate(run_jobs(evaluate, jobs, arguments.processes)):
         rows.add(*found)
         report(f"{place + 1} of {len(jobs)}: {found[0]['set']}")
-    record = f"battery_{arguments.protocol}"
-    return {"record": record, "protocol": arguments.protocol, "rows": list(rows)}
+    found = {"record": name, "protocol": arguments.protocol, "rows": list(rows)}
+    if not only:
+        return found
+    known = read_known(name)
+    others = [row for row in known["rows"] if row["set"] not in only]
+    return {**known, **found, "rows": [*others, *rows], "added": {"sets": only, **machine()}}
 
 
-def _jobs(arguments: Any, rows: Rows) -> Iterator[Job]:
+def _jobs(arguments: Any, rows: Rows, sets: Sequence[str]) -> Iterator[Job]:
     """The work that is left, seed by seed; ``--methods`` names the methods to run."""
+    unknown = sorted(set(sets) - set(SETS))
+    if unknown:
+        raise InputError(f"--only {','.join(unknown)}: there are {', '.join(SETS)}.")
     protocol = PROTOCOLS[arguments.protocol]
     done = {(row["set"], row["seed"], row["flips"], row["method"]) for row in rows}
     wanted = arguments.methods.split(",") if arguments.methods else [*protocol.methods, WHOLE]
-    for seed, flips, name in product(range(protocol.seeds), protocol.flips, protocol.sets):
+    for seed, flips, name in product(range(protocol.seeds), protocol.flips, sets):
         methods = tuple(
             method
             for method in wanted
