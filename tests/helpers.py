@@ -1,14 +1,16 @@
-"""Building blocks of the analytic tests."""
+"""Building blocks of the tests."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from bicore import BilevelSelector, Dataset, Runtime
+from bicore import BilevelSelector, Dataset, InputError, Runtime
 from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import EngineMemory, Prepared, prepare
@@ -101,6 +103,13 @@ def kernel_ridge(
     return np.linalg.solve(
         weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets
     )
+
+
+def refuses(words: str, call: Callable[..., Any], *given: Any, **options: Any) -> None:
+    """A call is refused in one line that says these words."""
+    with pytest.raises(InputError, match=words) as error:
+        call(*given, **options)
+    assert "\n" not in str(error.value)
 
 
 class DataSet:

@@ -12,6 +12,7 @@ from bicore import InputError
 from bicore.kernels import TangentKernel, from_module
 from bicore.kernels.activations import GELU, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import Conv, Dense, GlobalAverage, Residual
+from tests.helpers import refuses
 
 KINDS = {"gelu": (GELU(), functional.gelu), "erf": (Erf(), torch.erf)}
 #: Variances, and covariances as shares of what they allow: independent, opposite, equal, tiny, large.
@@ -187,10 +188,8 @@ def test_activations_and_ends_by_module():
     leaky = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
     assert from_module(leaky).layers[1] == LeakyReLU(0.2)
     for wrong in (nn.GELU("tanh"), nn.Tanh(), nn.Sigmoid(), nn.SiLU()):
-        with pytest.raises(InputError, match="select_from"):
-            from_module(nn.Sequential(nn.Linear(3, 4), wrong, nn.Linear(4, 2)))
-    with pytest.raises(InputError, match="Softmax"):
-        from_module(nn.Sequential(nn.Linear(3, 4), nn.Softmax(1), nn.Linear(4, 2)))
+        refuses("select_from", from_module, nn.Sequential(nn.Linear(3, 4), wrong, nn.Linear(4, 2)))
+    refuses("Softmax", from_module, nn.Sequential(nn.Linear(3, 4), nn.Softmax(1), nn.Linear(4, 2)))
 
 
 @pytest.mark.slow  # importing the compiler is
@@ -216,11 +215,9 @@ def test_normalisation_is_refused_or_left_out_with_a_notice(norm):
     net = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)
     )
-    with pytest.raises(InputError, match=r"normalisation='drop'.*select_from"):
-        from_module(net)
+    refuses(r"normalisation='drop'.*select_from", from_module, net)
     with pytest.warns(UserWarning, match="normalisation"):
         kernel = from_module(net, normalisation="drop")
     plain = nn.Sequential(*(part for part in net if part is not norm))
     assert kernel.layers == from_module(plain).layers
-    with pytest.raises(InputError, match="normalisation='keep'"):
-        from_module(net, normalisation="keep")
+    refuses("normalisation='keep'", from_module, net, normalisation="keep")

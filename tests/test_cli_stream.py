@@ -26,7 +26,7 @@ from bicore.streaming.buffer import StateFolder
 from bicore.streaming.registry import build_buffer
 from tests import HANG
 from tests.commands import refused, succeeded
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 
 BUFFER = ["--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
 SELECTOR = ["--kernel", "rbf", "--inner-reg", "0.1"]
@@ -373,10 +373,8 @@ def test_buffers_by_name():
         ("reservoir", "sloths", "option of buffer"),
         ("moments", "feature_mp", "Did you mean 'feature_map'"),
     ):
-        with pytest.raises(InputError, match=message):
-            build_buffer(name, 5, **{option: 1})
-    with pytest.raises(InputError, match="Did you mean 'moments'"):
-        build_buffer("moment", 5)
+        refuses(message, build_buffer, name, 5, **{option: 1})
+    refuses("Did you mean 'moments'", build_buffer, "moment", 5)
 
 
 # Standard input.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import InputError, NumericalError, Runtime
+from bicore import NumericalError, Runtime
 from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage, findings_of
 from bicore.evaluate.models import (
     NearestJudge,
@@ -35,7 +35,7 @@ from bicore.methods import as_selector
 from bicore.methods.baselines.base import PlainSelector
 from bicore.networks.observe import as_module
 from bicore.sources.base import Source
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 from tests.marks import except_slow, few
 
 
@@ -255,10 +255,8 @@ def test_the_papers_cnn_needs_images_of_some_size():
     assert convolutional((1, 28, 28), 10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
     assert convolutional((3, 17, 40), 4)(torch.zeros(2, 3, 17, 40)).shape == (2, 4)
     for shape in ((64,), (1, 8, 8)):
-        with pytest.raises(InputError, match="at least 16×16"):
-            convolutional(shape, 10)
-    with pytest.raises(InputError, match="'boosting', 'cnn', 'forest', 'knn'"):
-        as_judge("svm", 10)
+        refuses("at least 16×16", convolutional, shape, 10)
+    refuses("'boosting', 'cnn', 'forest', 'knn'", as_judge, "svm", 10)
 
 
 # Statistics.
@@ -342,8 +340,7 @@ def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
     for row in rows:
         first.add(row)
     assert list(Records(path, SETTINGS).rows.values()) == rows
-    with pytest.raises(InputError, match="pool"):
-        Records(path, {"judge": "ridge", "pool": 6})
+    refuses("pool", Records, path, {"judge": "ridge", "pool": 6})
     with open(path, "a") as file:
         file.write('{"method": "a", "si')  # a crash in the middle of a line
     torn = Records(path, SETTINGS)
@@ -351,8 +348,7 @@ def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
     torn.add(Row("b", 10, 0, 0.9, 0.2))
     assert len(Records(path, SETTINGS).rows) == 4
     path.write_text(path.read_text().replace('"seed": 1', '"seed" 1'))
-    with pytest.raises(InputError, match="line 3"):
-        Records(path, SETTINGS)
+    refuses("line 3", Records, path, SETTINGS)
     assert digest({"a": 1}) != digest({"a": 2})
 
 
@@ -376,8 +372,7 @@ def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
 def test_a_damaged_row_is_refused_by_its_line(tmp_path, damage):
     lines = [{"settings": SETTINGS}, asdict(ROW) | damage, {}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(InputError, match="line 2"):
-        Records(tmp_path / "rows.jsonl", SETTINGS)
+    refuses("line 2", Records, tmp_path / "rows.jsonl", SETTINGS)
 
 
 def test_older_rows_are_read_and_other_files_refused(tmp_path):
@@ -387,8 +382,7 @@ def test_older_rows_are_read_and_other_files_refused(tmp_path):
     assert list(Records(path, SETTINGS).rows.values()) == [ROW]
     (tmp_path / "other.jsonl").write_text("hello\n")
     for place in (tmp_path / "none" / "x.jsonl", tmp_path / "other.jsonl"):
-        with pytest.raises(InputError, match=place.name):
-            Records(place, SETTINGS)
+        refuses(place.name, Records, place, SETTINGS)
 
 
 # Pools and the grid.
@@ -428,8 +422,7 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
     ],
 )
 def test_impossible_pools_are_refused(pool, test, words):
-    with pytest.raises(InputError, match=words):
-        make_pools(Source("blobs", blobs(120)), None, "auto", pool, 2000, test)
+    refuses(words, make_pools, Source("blobs", blobs(120)), None, "auto", pool, 2000, test)
 
 
 def comparison(

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from benchmarks.comparison_images import ResidualJudge
-from bicore.errors import InputError, NumericalError
+from bicore.errors import NumericalError
 from bicore.evaluate.samples import Sample
 from experiments.networks import ResNet18
+from tests.helpers import refuses
 
 SMALL = partial(ResNet18, width=4)
 
@@ -47,8 +48,7 @@ def test_the_judge_learns_and_says_the_same_whatever_stands_beside_a_selection()
 
 def test_the_judge_refuses_what_it_cannot_read_and_tells_of_a_breakdown():
     judge = ResidualJudge(2, make=SMALL)
-    with pytest.raises(InputError, match=r"resnet18 needs images of shape \(3, 32, 32\)"):
-        judge.check((1, 28, 28), 10)
+    refuses(r"resnet18 needs images of shape \(3, 32, 32\)", judge.check, (1, 28, 28), 10)
     points = sample(4)
     wild = Sample(points.x * float("inf"), points.y, points.weight)
     with pytest.raises(NumericalError, match="diverged"):

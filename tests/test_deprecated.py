@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bicore
-from bicore import BilevelSelector, Dataset, InputError
+from bicore import BilevelSelector, Dataset
 from bicore._deprecated import MODULES, NAMES
 from bicore.cli.app import rename_options
 from bicore.integrations.mammoth import Buffer
@@ -20,6 +20,7 @@ from bicore.moments.features import RandomReLU
 from bicore.sources import digits
 from bicore.streaming import VariationalLearner
 from tests import version_0_2
+from tests.helpers import refuses
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -139,7 +140,5 @@ def test_other_words_with_a_second_meaning():
 def test_two_names_for_one_argument_and_unknown_ones_are_refused():
     with pytest.raises(TypeError, match="old name of random_state"):
         bicore.select(X, Y, 5, seed=1, random_state=1)
-    with pytest.raises(InputError, match="Did you mean 'kernel'"):
-        bicore.select(X, Y, 5, kernal="rbf")
-    with pytest.raises(InputError, match="size=5"):
-        bicore.select(Dataset(X, Y), 5)
+    refuses("Did you mean 'kernel'", bicore.select, X, Y, 5, kernal="rbf")
+    refuses("size=5", bicore.select, Dataset(X, Y), 5)

@@ -27,6 +27,7 @@ from bicore.moments.features.maps import (
 )
 from bicore.moments.features.registry import FEATURES, AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
+from tests.helpers import refuses
 
 needs_gpu = pytest.mark.gpu
 
@@ -366,30 +367,23 @@ def test_state_comes_back_bit_for_bit(fitted):
 
 def test_a_state_that_cannot_come_back_is_refused():
     values, arrays = map_to_state(Embedded(network()).unit())
-    with pytest.raises(InputError, match="give feature_map=…"):
-        map_from_state(values, arrays)
-    with pytest.raises(InputError, match="not those made here"):
-        map_from_state(values, arrays, Embedded(network(seed=1)))
+    refuses("give feature_map=…", map_from_state, values, arrays)
+    refuses("not those made here", map_from_state, values, arrays, Embedded(network(seed=1)))
     values, arrays = map_to_state(Rows())
     with pytest.raises(InputError, match="kind 'Columnar'"):
         map_from_state({**values, "map": {"kind": "Columnar", "fields": {}}}, arrays)
-    with pytest.raises(InputError, match="not those made here"):
-        map_from_state({**values, "identity": "Rows:0"}, arrays)
-    with pytest.raises(InputError, match="draws other random numbers"):
-        map_from_state({**values, "draws": [0.0]}, arrays)
+    refuses("not those made here", map_from_state, {**values, "identity": "Rows:0"}, arrays)
+    refuses("draws other random numbers", map_from_state, {**values, "draws": [0.0]}, arrays)
     own = Nystrom(CallableKernel(lambda a, b: a @ b.T))
-    with pytest.raises(InputError, match=r"features\.kernel\.function is a function"):
-        map_to_state(own)
+    refuses(r"features\.kernel\.function is a function", map_to_state, own)
 
 
 # Errors
 
 
 def test_rows_of_another_shape_are_refused(fitted):
-    with pytest.raises(InputError, match=r"\(2, 8, 8\).*fitted to rows of shape \(1, 8, 8\)"):
-        fitted(torch.zeros(3, 2, 8, 8))
-    with pytest.raises(InputError, match=r"\(64,\).*\(1, 8, 8\)"):
-        fitted.fit(np.zeros((3, 64)))
+    refuses(r"\(2, 8, 8\).*fitted to rows of shape \(1, 8, 8\)", fitted, torch.zeros(3, 2, 8, 8))
+    refuses(r"\(64,\).*\(1, 8, 8\)", fitted.fit, np.zeros((3, 64)))
 
 
 def test_features_that_are_not_finite_name_their_rows(fitted):
@@ -412,8 +406,7 @@ def test_an_infinite_feature_is_an_error():
 
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS.keys())
 def test_maps_that_saw_no_rows_say_so(features):
-    with pytest.raises(InputError, match=r"fit\(x\) first"):
-        features(torch.zeros(2, 1, 8, 8))
+    refuses(r"fit\(x\) first", features, torch.zeros(2, 1, 8, 8))
 
 
 @pytest.mark.parametrize(
@@ -448,8 +441,7 @@ def test_maps_that_saw_no_rows_say_so(features):
     ],
 )
 def test_errors_name_the_value_and_the_mend(make, words):
-    with pytest.raises(InputError, match=words):
-        make()
+    refuses(words, make)
 
 
 # Names and looks

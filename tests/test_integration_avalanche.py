@@ -14,6 +14,7 @@ from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection, HeadP
 from bicore.methods import KCenter
 from bicore.sources import digits
 from bicore.streaming import MomentMemory, ReplayMemory
+from tests.helpers import refuses
 from tests.hosts import avalanche_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -23,8 +24,7 @@ def test_without_avalanche_it_is_named():
     if importlib.util.find_spec("avalanche") is not None:
         pytest.skip("avalanche-lib is installed")
     for make in (CoresetBuffer, CoresetSelection):
-        with pytest.raises(InputError, match="avalanche"):
-            make(10)
+        refuses("avalanche", make, 10)
 
 
 class Items(TensorDataset):

@@ -8,13 +8,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pytest
 import torch
 
-from bicore import Coreset, InputError, select
+from bicore import Coreset, select
 from bicore.coreset import Provenance
 from bicore.runtime.clock import Clock, ProgressLine
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 
 PICKED = Coreset(np.array([4, 2, 7]), np.array([1.0, 0.5, 2.0]))
 
@@ -52,10 +51,8 @@ def test_a_mask_knows_how_many_rows_there_are():
     assert np.flatnonzero(PICKED.mask(9)).tolist() == [2, 4, 7]
     known = Coreset(np.array([1]), provenance=Provenance(rows=3))
     assert known.mask().tolist() == [False, True, False]
-    with pytest.raises(InputError, match=r"mask\(n\)"):
-        PICKED.mask()
-    with pytest.raises(InputError, match="beyond the 7 rows"):
-        PICKED.mask(7)
+    refuses(r"mask\(n\)", PICKED.mask)
+    refuses("beyond the 7 rows", PICKED.mask, 7)
 
 
 def test_a_frame_has_a_row_a_point():
@@ -78,12 +75,9 @@ def test_rows_of_a_table_keep_their_order_and_get_weights():
     assert PICKED.select(table, weight=None).columns.tolist() == ["text"]
     stored = PICKED.select(pa.table({"text": list("abcdefgh")}), weight="w")
     assert stored.to_pydict() == {"text": ["e", "c", "h"], "w": [1.0, 0.5, 2.0]}
-    with pytest.raises(InputError, match="'text' already"):
-        PICKED.select(table, weight="text")
-    with pytest.raises(InputError, match="beyond the 3 rows of table"):
-        PICKED.select(table[:3])
-    with pytest.raises(InputError, match="has no columns"):
-        PICKED.select(np.arange(8))
+    refuses("'text' already", PICKED.select, table, weight="text")
+    refuses("beyond the 3 rows of table", PICKED.select, table[:3])
+    refuses("has no columns", PICKED.select, np.arange(8))
 
 
 def test_a_notebook_shows_it():

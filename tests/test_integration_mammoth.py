@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bicore import InputError
 from bicore.integrations.mammoth import Buffer, HeadModel
 from bicore.sources import digits
 from bicore.streaming import Reservoir
+from tests.helpers import refuses
 
 BATCH = 10
 
@@ -126,8 +126,7 @@ def test_a_model_answers_by_the_head():
         feature_map = "relu:128"
 
     model = Head()
-    with pytest.raises(InputError, match="observe"):
-        model(torch.zeros(1, 1, 8, 8))
+    refuses("observe", model, torch.zeros(1, 1, 8, 8))
     for epoch in (0, 1):
         for inputs, labels, plain, _ in stream():
             assert model.observe(inputs, labels, plain, epoch=epoch) == 0.0
@@ -164,20 +163,16 @@ def test_what_is_not_given_is_not_there():
     buffer = Buffer(5)
     assert buffer.is_empty()
     assert not hasattr(buffer, "examples")
-    with pytest.raises(InputError, match="empty"):
-        buffer.get_data(3)
+    refuses("empty", buffer.get_data, 3)
     x, y = torch.rand(20, 3), torch.arange(20) % 4
     buffer.add_data(x, y)
     assert hasattr(buffer, "labels")
     assert not hasattr(buffer, "logits")
     assert len(buffer.get_all_data()) == 2
     assert 0 not in (buffer.get_data(5, mask_task_out=0, cpt=2)[1] // 2).tolist()
-    with pytest.raises(InputError, match="cpt"):
-        buffer.get_data(5, mask_task_out=0)
-    with pytest.raises(InputError, match="attention_maps"):
-        buffer.add_data(x, y, attention_maps=[x])
-    with pytest.raises(InputError, match="buffer_size"):
-        Buffer(0)
+    refuses("cpt", buffer.get_data, 5, mask_task_out=0)
+    refuses("attention_maps", buffer.add_data, x, y, attention_maps=[x])
+    refuses("buffer_size", Buffer, 0)
     buffer.empty()
     assert buffer.is_empty()
     assert not hasattr(buffer, "examples")
@@ -202,8 +197,7 @@ def test_values_written_into_a_tensor_stay_with_their_examples():
     for image, logits in zip(buffer.examples, buffer.logits, strict=True):
         known = any(torch.equal(image, one) for one in marked)
         assert bool((logits == -1).all()) == known
-    with pytest.raises(InputError, match="same columns"):
-        buffer.add_data(x, y)
+    refuses("same columns", buffer.add_data, x, y)
 
 
 def test_a_new_size_is_kept_to():
@@ -222,8 +216,7 @@ def test_a_new_size_is_kept_to():
     endless.add_data(torch.rand(50, 3))
     assert len(endless) == 100
     assert not endless.is_full()
-    with pytest.raises(InputError, match="sample_selection_strategy"):
-        Buffer(5, sample_selection_strategy="best")
+    refuses("sample_selection_strategy", Buffer, 5, sample_selection_strategy="best")
 
 
 def test_the_other_calls_of_mammoth():

@@ -19,7 +19,7 @@ from bicore import InputError
 from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
 from bicore.methods.baselines.covering import KCenter
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 
 PLAIN = {"selector": greedy_selector("linear", inner_reg=0.1)}
 LEARNED = {"selector": greedy_selector("linear", inner_reg=0.1, weighting="final")}
@@ -197,5 +197,4 @@ def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, 
     monkeypatch.delitem(sys.modules, module, raising=False)
     integration = getattr(importlib.import_module(module), name)
     monkeypatch.delitem(sys.modules, module)  # nobody else is to find this one
-    with pytest.raises(InputError, match=rf"pip install 'bicore\[{host}\]'"):
-        integration()
+    refuses(rf"pip install 'bicore\[{host}\]'", integration)

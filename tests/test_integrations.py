@@ -13,7 +13,7 @@ from bicore.integrations.sklearn import CoresetSampler
 from bicore.integrations.torch import WeightedSubset
 from bicore.methods.registry import build_selector, greedy_selector
 from bicore.sources import digits
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 
 RBF = {"kernel": "rbf", "inner_reg": 0.1}
 
@@ -117,7 +117,6 @@ def test_weighted_subset_of_a_bicore_dataset():
     assert x.dtype == torch.float32
     assert label == "c"
     assert float(weight) == 1.0
-    with pytest.raises(InputError, match="beyond the 40 items"):
-        WeightedSubset(data, Coreset(np.array([40])))
+    refuses("beyond the 40 items", WeightedSubset, data, Coreset(np.array([40])))
     with pytest.raises(InputError, match="no labels"):
         WeightedSubset(Dataset(blobs().x), Coreset(np.array([4])))[0]

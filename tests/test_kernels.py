@@ -33,6 +33,7 @@ from bicore.kernels import tangent as tangent_module
 from bicore.kernels.activations import ReLU
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
 from bicore.kernels.base import CallableKernel
+from tests.helpers import refuses
 from tests.marks import few
 
 ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
@@ -219,8 +220,7 @@ def test_window_sums_are_those_of_a_convolution_with_ones(size, stride, window, 
         low = high = padding
     padded = nn.functional.pad(image[None, None, :, :, 0, 0], (low, high, low, high))
     if padded.shape[-1] < window:
-        with pytest.raises(InputError, match="smaller than the window"):
-            layer._gather(image, (0, 0))
+        refuses("smaller than the window", layer._gather, image, (0, 0))
         return
     expected = (
         nn.functional.conv2d(
@@ -323,8 +323,7 @@ def test_from_module_of_the_papers_cnn_drops_pooling_with_a_notice():
         "ReLU",
         "Dense",
     ]
-    with pytest.raises(InputError, match="max-pooling"):
-        from_module(nn.Sequential(*layers), pooling="refuse")
+    refuses("max-pooling", from_module, nn.Sequential(*layers), pooling="refuse")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_module(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
@@ -351,10 +350,8 @@ def test_bad_kernels_are_refused_in_words():
         CallableKernel(lambda a, b: a).fitted(VECTORS)
     with pytest.raises(InputError, match="images"):
         cnn()(VECTORS)
-    with pytest.raises(InputError, match="Flatten"):
-        TangentKernel([Conv(3), ReLU(), Dense()])
-    with pytest.raises(InputError, match="gamma=-1"):
-        RBF(-1)
+    refuses("Flatten", TangentKernel, [Conv(3), ReLU(), Dense()])
+    refuses("gamma=-1", RBF, -1)
     with pytest.raises(InputError, match="rows of shape"):
         Linear()(VECTORS, VECTORS[:, :2])
 
@@ -519,8 +516,7 @@ def test_operands_of_combinations_are_checked():
         RBF(1.0) + 1
     with pytest.raises(InputError, match="cannot be multiplied"):
         RBF(1.0) * "two"
-    with pytest.raises(InputError, match="landmarks"):
-        Nystrom(RBF(), landmarks=0)
+    refuses("landmarks", Nystrom, RBF(), landmarks=0)
     with pytest.raises(InputError, match="a holds nan"):
         RBF(1.0)(torch.full((2, 2), float("nan")), torch.zeros(2, 2))
 
@@ -660,8 +656,7 @@ def test_the_pooled_kernel_at_full_size_agrees_with_neural_tangents():
     ],
 )
 def test_readouts_that_have_no_kernel_are_refused(layers, words):
-    with pytest.raises(InputError, match=words):
-        TangentKernel(layers)
+    refuses(words, TangentKernel, layers)
 
 
 def test_pooled_maps_larger_than_the_image_are_refused():
@@ -685,8 +680,7 @@ def test_average_pooling_is_a_readout_or_refused_by_name():
     x = np.random.default_rng(0).normal(size=(3, 2, 5, 6))
     by_hand = TangentKernel([Conv(3, 1, 1, 1.0, 0.05), ReLU(), GlobalAverage(), Dense(1.0, 0.05)])
     np.testing.assert_allclose(kernel(x), by_hand(x), rtol=1e-12)
-    with pytest.raises(InputError, match=r"AvgPool2d.*average pooling inside a network"):
-        from_module(network(nn.AvgPool2d(2)))
+    refuses(r"AvgPool2d.*average pooling inside a network", from_module, network(nn.AvgPool2d(2)))
     with pytest.warns(UserWarning, match="adaptive"):  # as VGG and AlexNet have it
         assert from_module(network(nn.AdaptiveAvgPool2d(2))).layers == from_module(network()).layers
     with pytest.raises(InputError, match="average pooling inside a network"):

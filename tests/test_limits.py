@@ -14,7 +14,6 @@ import torch
 import bicore
 from bicore import (
     Dataset,
-    InputError,
     LargeDataWarning,
     MemoryLimitError,
     Runtime,
@@ -40,6 +39,7 @@ from bicore.methods.registry import as_selector, greedy_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime.clock import Clock, TimeOver, checkpoint
 from bicore.runtime.context import Context
+from tests.helpers import refuses
 from tests.marks import except_slow, few
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
@@ -404,8 +404,7 @@ def test_facility_location_over_a_sample_reports_of_all_rows(memory):
     order = np.random.default_rng(0).permutation(ROWS)
     turned = FacilityLocation(counted=True, sample=120).select(data[order], 12)
     assert turned.ids.tolist() == some.ids.tolist()  # drawn among ids
-    with pytest.raises(InputError, match="sample"):
-        FacilityLocation(sample=0)
+    refuses("sample", FacilityLocation, sample=0)
 
 
 def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeypatch):

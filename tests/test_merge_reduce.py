@@ -13,6 +13,7 @@ from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.streaming import MergeReduce
 from bicore.streaming.merge_reduce import nearest_pair, select_index
+from tests.helpers import refuses
 from tests.marks import few
 
 BILEVEL = greedy_selector(kernel=RBF(0.2), inner_reg=0.1)
@@ -156,8 +157,7 @@ def test_two_buffers_built_apart_make_one():
     assert kept.ids.max() >= 80  # the waiting rows of the second
     first.update(x[:10], y[:10])
     assert first.snapshot().weights.sum() == pytest.approx(92)
-    with pytest.raises(InputError, match="built like"):
-        first.merge(MergeReduce(Uniform(), 12, 3))
+    refuses("built like", first.merge, MergeReduce(Uniform(), 12, 3))
     with pytest.raises(InputError, match="rows of shape"):
         first.merge(MergeReduce(BILEVEL, 12, 3).update(np.zeros((10, 5)), y[:10]))
     assert first.snapshot().weights.sum() == pytest.approx(92)
@@ -195,8 +195,7 @@ def test_files_of_another_selector_are_refused(tmp_path):
     assert again.snapshot().ids.tolist() == buffer.snapshot().ids.tolist()
     with pytest.raises(InputError, match="another selector configuration"):
         MergeReduce.load(tmp_path / "a.npz", greedy_selector(kernel=RBF(0.3), inner_reg=0.1))
-    with pytest.raises(InputError, match="selector must be"):
-        MergeReduce.load(tmp_path / "a.npz")
+    refuses("selector must be", MergeReduce.load, tmp_path / "a.npz")
     assert fingerprint(greedy_selector(kernel=lambda a, b: a @ b.T)) == fingerprint(
         greedy_selector(kernel=lambda a, b: a @ b.T)
     )
@@ -258,8 +257,7 @@ def test_a_time_limit_makes_no_half_filled_slot():
     ],
 )
 def test_impossible_buffers_are_refused(make, words):
-    with pytest.raises(InputError, match=words):
-        make()
+    refuses(words, make)
 
 
 @pytest.mark.slow

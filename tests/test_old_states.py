@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bicore import InputError
 from bicore.bilevel import Relative
 from bicore.files import fingerprint
 from bicore.methods import GradientMatching, KCenter, Reconstruction, Uniform, VDesign
@@ -24,6 +23,7 @@ from bicore.streaming import (
     MomentMemory,
     ReplayMemory,
 )
+from tests.helpers import refuses
 
 # Eight rows 0 … 7 with labels 0, 1, 0, 1 …, as files of those versions held them.
 RESERVOIR = (
@@ -150,5 +150,4 @@ def test_a_regulariser_is_rho_and_a_number_in_an_old_file_a_share():
     del head["configuration"]["feature_map"], head["configuration"]["strategy"]
     share.load_state_dict({**state, "head": json.dumps(head)})
     assert share.moments.weight == 40
-    with pytest.raises(InputError, match="inner_reg"):
-        absolute.load_state_dict({**state, "head": json.dumps(head)})
+    refuses("inner_reg", absolute.load_state_dict, {**state, "head": json.dumps(head)})

@@ -11,6 +11,7 @@ from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
+from tests.helpers import refuses
 
 KERNEL = RBF(0.5)
 QUIET = Runtime(device="cpu", progress=False)
@@ -170,17 +171,14 @@ def test_equal_classes_count_the_same():
     weights = prepared(x, y, False, prior="equal").problem.outer_weights
     assert float(weights[:5].sum()) == pytest.approx(0.5)
     assert float(weights.sum()) == pytest.approx(1)
-    with pytest.raises(InputError, match="prior='equal' needs class labels"):
-        prepared(x, x[:, 0], False, prior="equal")
+    refuses("prior='equal' needs class labels", prepared, x, x[:, 0], False, prior="equal")
 
 
 def test_what_goes_with_nothing_is_refused():
     with pytest.raises(InputError, match="smooth_labels=True is for the squared error"):
         greedy_selector(loss="cross-entropy", smooth_labels=True)
-    with pytest.raises(InputError, match="outside 0 … 1"):
-        Smoothed(share=2)
-    with pytest.raises(InputError, match="not a number >= 0"):
-        Smoothed(inputs=-1)
+    refuses("outside 0 … 1", Smoothed, share=2)
+    refuses("not a number >= 0", Smoothed, inputs=-1)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +233,7 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
     auto = select(data, size="auto", kernel=KERNEL, inner_reg=0.1, tolerance=0.01)
     assert len(auto) > 5
     assert "exchanges" not in auto.details
-    with pytest.raises(InputError, match="work"):
-        Exchange(work=-1)
+    refuses("work", Exchange, work=-1)
 
 
 def test_a_sampled_outer_set_is_smoothed_like_the_rows_themselves():

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bicore import Coreset, Dataset, InputError
+from bicore import Coreset, Dataset
 from bicore.data import read_targets
 from bicore.evaluate.worth import Appraisal, Equivalent, Worth
 from bicore.report import page, rows
 from bicore.report.evaluation import answer, evaluate_picks, find_suspect_labels, further_fits
 from tests.commands import refused, succeeded
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 from tests.pages import (
     HOSTILE,
     Tags,
@@ -147,10 +147,8 @@ def test_rows_without_labels_have_a_page(tmp_path):
 
 
 def test_a_coreset_of_other_data_is_refused(tmp_path):
-    with pytest.raises(InputError, match="40"):
-        page(blobs(30), coreset([40]), tmp_path / "page.html")
-    with pytest.raises(InputError, match="coreset"):
-        page(blobs(30), coreset([]), tmp_path / "page.html")
+    refuses("40", page, blobs(30), coreset([40]), tmp_path / "page.html")
+    refuses("coreset", page, blobs(30), coreset([]), tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
 
 

@@ -18,6 +18,7 @@ from bicore.shards.selection import select_from_shards
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards, Part
 from bicore.streaming import MomentMemory, Reservoir
+from tests.helpers import refuses
 from tests.marks import diagonal
 
 
@@ -51,8 +52,7 @@ class TestIntercept:
 
     @pytest.mark.parametrize("intercept", [-1, "yes", True, np.nan])
     def test_an_intercept_that_is_no_share_is_refused(self, intercept):
-        with pytest.raises(InputError, match="intercept"):
-            select_from_shards(ArrayShards(*gaussians(0)), 5, intercept=intercept)
+        refuses("intercept", select_from_shards, ArrayShards(*gaussians(0)), 5, intercept=intercept)
 
     def test_the_constant_is_not_normalised(self):
         x = np.array([[3.0, 4.0], [0.0, 0.5]])
@@ -153,8 +153,7 @@ class TestRequests:
     def test_d9_a_single_class_is_refused(self):
         x, y = gaussians(0)
         for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
-            with pytest.raises(InputError, match="single class"):
-                select_from_shards(source, 12)
+            refuses("single class", select_from_shards, source, 12)
 
     def test_all_rows_can_be_asked_for(self):
         x, y = gaussians(0, n=30)
@@ -162,8 +161,7 @@ class TestRequests:
             found = select_from_shards(ArrayShards(x, y), size)
             assert sorted(found.indices.tolist()) == list(range(30))
             assert found.status is Status.COMPLETE
-        with pytest.raises(InputError, match="size"):
-            select_from_shards(ArrayShards(x, y), True)
+        refuses("size", select_from_shards, ArrayShards(x, y), True)
 
     def test_rows_without_weight_end_a_selection_early(self):
         x, y = gaussians(0, n=30)

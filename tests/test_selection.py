@@ -19,7 +19,7 @@ from bicore.methods.registry import greedy_selector
 from bicore.picking import lowest
 from bicore.sources import digits
 from bicore.streaming import Reservoir
-from tests.helpers import HUBER, ON_CPU, blobs, line, softmax_loss, state_of
+from tests.helpers import HUBER, ON_CPU, blobs, line, refuses, softmax_loss, state_of
 from tests.marks import diagonal, few
 
 #: Options that leave nothing to be found out.
@@ -505,18 +505,14 @@ def test_coreset_object():
     assert coreset.prefix(2).objectives.size == 0  # measured with other weights
     assert coreset.prefix(3).weights.tolist() == [1, 1, 1]
     for bad in ({"weights": [np.nan, 1.0]}, {"weights": [-1.0, 1.0]}):
-        with pytest.raises(InputError, match="finite and >= 0"):
-            Coreset(np.array([0, 1]), **bad)
-    with pytest.raises(InputError, match="counted from 0"):
-        Coreset(np.array([-1]))
+        refuses("finite and >= 0", Coreset, np.array([0, 1]), **bad)
+    refuses("counted from 0", Coreset, np.array([-1]))
     assert coreset.of(blobs()).sample_weight.tolist() == [2.0, 1.0, 0.0]
     assert coreset.of(blobs()).ids.tolist() == [3, 1, 2]
     assert "learned" in repr(coreset)
     for bad in (0, 4):
-        with pytest.raises(InputError, match="size"):
-            coreset.prefix(bad)
-    with pytest.raises(InputError, match="twice"):
-        Coreset(np.array([1, 1]))
+        refuses("size", coreset.prefix, bad)
+    refuses("twice", Coreset, np.array([1, 1]))
     with pytest.raises(InputError, match="beyond"):
         Coreset(np.array([50])).of(blobs())
 
@@ -573,8 +569,7 @@ def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
     with pytest.raises(InputError, match="sum of weight overflows"):
         FacilityLocation(counted=True).select(Dataset(x, sample_weight=weight), 2)
     buffer = Reservoir(4).update(x)
-    with pytest.raises(InputError, match="weight"):
-        buffer.update(x, sample_weight=weight)
+    refuses("weight", buffer.update, x, sample_weight=weight)
     assert buffer.snapshot().weights.sum() == pytest.approx(8)
 
 

@@ -28,6 +28,7 @@ from bicore.shards.selection import Selection
 from bicore.sources import open_shards
 from bicore.sources.parts import ArrayShards
 from tests.commands import refused, succeeded
+from tests.helpers import refuses
 
 
 def rows(count=200, seed=0):
@@ -110,8 +111,7 @@ class TestLibrary:
         ],
     )
     def test_options_without_meaning_in_passes_are_refused(self, folder, options, words):
-        with pytest.raises(InputError, match=words):
-            library.select(folder / "npy", **{"size": 5, "passes": True, **options})
+        refuses(words, library.select, folder / "npy", **{"size": 5, "passes": True, **options})
 
     def test_a_cluster_is_asked_for_by_its_address(self, folder, monkeypatch):
         monkeypatch.setitem(sys.modules, "distributed", None)
@@ -123,16 +123,14 @@ class TestLibrary:
         more = library.select(folder / "npy", size=9, initial=begun, strategy="greedy")
         assert more.indices[:5].tolist() == begun.indices.tolist()
         x, y = rows(600, seed=9)
-        with pytest.raises(InputError, match="other data"):
-            library.select(ArrayShards(x, y), size=9, initial=begun)
+        refuses("other data", library.select, ArrayShards(x, y), size=9, initial=begun)
 
     def test_an_outer_set_is_checked_apart_from_the_rows(self):
         """Rows that may be chosen are looked at too where another set is what is judged by."""
         x, y = rows()
         judge = rows(seed=7)
         x[11] = np.nan
-        with pytest.raises(InputError, match="row 11"):
-            library.select(ArrayShards(x, y), size=5, outer=judge)
+        refuses("row 11", library.select, ArrayShards(x, y), size=5, outer=judge)
         found = library.select(ArrayShards(x, y), size=5, outer=judge, skip_bad=True)
         assert 11 not in found.indices
         assert "1 rows" in found.provenance.notes[0]
@@ -202,8 +200,7 @@ class TestSelection:
         library.select(source, size=5, outer=judge, state=tmp_path, initial=[3])
         with pytest.raises(InputError, match="another outer"):
             library.select(source, size=5, outer=rows(seed=8), state=tmp_path, initial=[3])
-        with pytest.raises(InputError, match="another initial"):
-            library.select(source, size=5, outer=judge, state=tmp_path)
+        refuses("another initial", library.select, source, size=5, outer=judge, state=tmp_path)
 
 
 class TestEstimate:

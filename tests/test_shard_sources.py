@@ -19,7 +19,7 @@ from bicore.sources.numpy_files import NpyShards, NpzShards
 from bicore.sources.opening import open_shards
 from bicore.sources.parts import ArrayShards, Chunk, IterableShards, Part, checked
 from bicore.sources.tables import Encoder
-from tests.helpers import DataSet
+from tests.helpers import DataSet, refuses
 
 SIZES = (10, 7, 4)
 ROWS = sum(SIZES)
@@ -291,8 +291,7 @@ def test_missing_labels_are_bad_rows(labels, tmp_path):
         write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0, 2.0], "y": column}))
         source = ParquetShards(tmp_path / "x.parquet", target="y")
         part = source.parts[0]
-        with pytest.raises(InputError, match=r"x\.parquet: row 1 .*(nan|no value) in y"):
-            checked(source.read(part), part)
+        refuses(r"x\.parquet: row 1 .*(nan|no value) in y", checked, source.read(part), part)
         clean, bad = checked(source.read(part), part, skip_bad=True)
         assert (bad, clean.weight.tolist()) == (1, [1, 0, 1])
         assert set(clean.y.tolist()) <= {labels[0], labels[2]}
@@ -333,8 +332,7 @@ def test_a_bad_row_is_named_or_set_aside(dtype, value):
     x = np.ones((5000, 3), dtype=dtype)
     x[4321, 2] = value
     part = Part(2, 10_000, 5000, "x-1.npy", 3000)
-    with pytest.raises(InputError, match=rf"x-1\.npy: row 7321 \(row 14321 .*{value} in column 2"):
-        checked(Chunk(x), part)
+    refuses(rf"x-1\.npy: row 7321 \(row 14321 .*{value} in column 2", checked, Chunk(x), part)
     clean, bad = checked(Chunk(x, np.arange(5000), np.full(5000, 2.0)), part, skip_bad=True)
     assert bad == 1
     assert clean.weight[4321] == 0
@@ -352,8 +350,7 @@ def test_bad_targets_and_weights_are_bad_rows():
         (Chunk(x, None, np.array([1.0, 1.0, -2.0])), "row 2 .* holds -2.0 in weight"),
         (Chunk(x, None, np.array([np.inf, 1.0, 2.0])), "row 0 .* holds inf in weight"),
     ):
-        with pytest.raises(InputError, match=words):
-            checked(chunk, part)
+        refuses(words, checked, chunk, part)
         assert checked(chunk, part, skip_bad=True)[1] == 1
     chunk, bad = checked(Chunk(x, np.array(["a", "b", "c"])), part)
     assert (bad, chunk.y.tolist(), chunk.weight) == (0, ["a", "b", "c"], None)
@@ -395,8 +392,7 @@ WRONG = {
 def test_npy_shards_that_are_wrong(words, tmp_path):
     make_npy(tmp_path)
     WRONG[words](tmp_path)
-    with pytest.raises(InputError, match=words):
-        NpyShards(tmp_path / "x-*.npy", tmp_path / "y-*.npy")
+    refuses(words, NpyShards, tmp_path / "x-*.npy", tmp_path / "y-*.npy")
 
 
 def test_npz_shards_that_are_wrong(tmp_path):
@@ -413,11 +409,9 @@ def test_npz_shards_that_are_wrong(tmp_path):
         ({"x": x, "y": Y[:7].astype(str)}, r"part-1\.npz has labels that are text"),
     ):
         np.savez(path, **content)
-        with pytest.raises(InputError, match=words):
-            NpzShards(tmp_path)
+        refuses(words, NpzShards, tmp_path)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match=r"part-1\.npz is not a readable \.npz"):
-        NpzShards(tmp_path)
+    refuses(r"part-1\.npz is not a readable \.npz", NpzShards, tmp_path)
 
 
 def header_of(text):
@@ -521,16 +515,14 @@ def test_damaged_values_are_found_when_they_are_read(name, tmp_path):
     content = bytearray(path.read_bytes())
     content[5000] = 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=f"{name} .*CRC"):
-        source.read(source.parts[0])
+    refuses(f"{name} .*CRC", source.read, source.parts[0])
 
 
 def test_lists_of_other_lengths_are_named_by_their_row(tmp_path):
     rows = [[1.0, 2.0]] * 5 + [[1.0]]
     write(tmp_path / "a.parquet", pyarrow.table({"e": rows}), row_group_size=4)
     source = ParquetShards(tmp_path)
-    with pytest.raises(InputError, match=r"a\.parquet, row group 1: row 5 "):
-        source.read(source.parts[1])
+    refuses(r"a\.parquet, row group 1: row 5 ", source.read, source.parts[1])
 
 
 def test_features_of_a_table_are_those_of_a_table_in_memory(tmp_path):
@@ -553,12 +545,10 @@ def test_all_empty_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", x=X[:0])
     write(tmp_path / "x.parquet", table(X[:0], Y[:0], WEIGHT[:0]))
     for name in ("x.npy", "x.npz", "x.parquet"):
-        with pytest.raises(InputError, match=rf"{name}: there are no rows"):
-            open_shards(tmp_path / name)
+        refuses(rf"{name}: there are no rows", open_shards, tmp_path / name)
     with pytest.raises(InputError, match="no rows in 1 shards"):
         _ = IterableShards([(X[:0], Y[:0])]).rows
-    with pytest.raises(InputError, match="at least one row"):
-        ArrayShards(X[:0])
+    refuses("at least one row", ArrayShards, X[:0])
 
 
 # Sources that change.
@@ -574,28 +564,24 @@ def test_a_shard_that_changed_is_noticed_when_it_is_read(rows, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros((rows, 3)))
     write(tmp_path / "x.parquet", pyarrow.table({"a": np.zeros(rows)}))
     for source in opened:
-        with pytest.raises(InputError, match=r"changed since it was opened: it was .*open"):
-            source.read(source.parts[0])
+        refuses(r"changed since it was opened: it was .*open", source.read, source.parts[0])
 
 
 def test_an_iterable_that_changes_is_noticed():
     rng = np.random.default_rng(0)
     source = IterableShards(lambda: ((rng.normal(size=(4, 2)), None) for _ in range(3)))
-    with pytest.raises(InputError, match=r"chunk 0 changed .* do not shuffle"):
-        source.read(source.parts[0])
+    refuses(r"chunk 0 changed .* do not shuffle", source.read, source.parts[0])
     with pytest.raises(InputError, match="generator"):  # which runs once only
         IterableShards(chunk for chunk in [(X, Y)])
     grows = [(X, Y)]
     source = IterableShards(grows)
     assert source.rows == ROWS
     grows.append((X, Y))
-    with pytest.raises(InputError, match="1 chunks long and is longer"):
-        source.read(source.parts[0])
+    refuses("1 chunks long and is longer", source.read, source.parts[0])
     once = iter([(X, Y), (X, Y)])
     source = IterableShards(lambda: once)
     assert source.rows == 2 * ROWS
-    with pytest.raises(InputError, match=r"not there.*new iterator when called"):
-        source.read(source.parts[0])
+    refuses(r"not there.*new iterator when called", source.read, source.parts[0])
 
 
 def test_chunks_that_do_not_agree_are_named():
@@ -629,8 +615,7 @@ def test_fingerprints_of_files(make, tmp_path):
     path.write_bytes(content)
     assert source.fingerprint() == known
     path.unlink()
-    with pytest.raises(InputError, match="cannot be read any more"):
-        source.fingerprint()
+    refuses("cannot be read any more", source.fingerprint)
 
 
 def test_fingerprints_of_the_rest():
@@ -661,12 +646,10 @@ def test_options_are_in_the_fingerprint(tmp_path):
 
 
 def test_data_sets_that_cannot_be_read_in_parts():
-    with pytest.raises(InputError, match="dataset is a object; give one split"):
-        HuggingFaceShards(object())
+    refuses("dataset is a object; give one split", HuggingFaceShards, object())
     splits = DataSet(table(X, Y, WEIGHT))
     splits.keys = lambda: ["train", "test"]
-    with pytest.raises(InputError, match="holds the splits train, test; give one"):
-        HuggingFaceShards(splits)
+    refuses("holds the splits train, test; give one", HuggingFaceShards, splits)
     with pytest.raises(InputError, match="no rows"):
         _ = HuggingFaceShards(DataSet(table(X[:0], Y[:0], WEIGHT[:0]))).parts
 
@@ -771,14 +754,11 @@ def test_embeddings_are_not_mixed(tmp_path):
         ({"loader": loader(30)[0]}, "batches=7"),
         ({"dtype": "float32"}, "dtype='float16'"),
     ):
-        with pytest.raises(InputError, match=words):
-            embedded(**{**given, **change})
+        refuses(words, embedded, **{**given, **change})
     (tmp_path / "embedding.json").write_text("{")
-    with pytest.raises(InputError, match=r"embedding\.json is damaged"):
-        embedded(batches, Counting(), tmp_path)
+    refuses(r"embedding\.json is damaged", embedded, batches, Counting(), tmp_path)
     (tmp_path / "embedding.json").unlink()
-    with pytest.raises(InputError, match=r"without embedding\.json"):
-        embedded(batches, Counting(), tmp_path)
+    refuses(r"without embedding\.json", embedded, batches, Counting(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -793,8 +773,7 @@ def test_embeddings_are_not_mixed(tmp_path):
     ],
 )
 def test_what_cannot_be_embedded(batches, module, options, words, tmp_path):
-    with pytest.raises(InputError, match=words):
-        embedded(batches, module, tmp_path, **options)
+    refuses(words, embedded, batches, module, tmp_path, **options)
 
 
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
@@ -882,5 +861,4 @@ def test_opening_what_cannot_be(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             _ = open_shards(given, **options).parts
-    with pytest.raises(InputError, match="part_rows must be an integer >= 1; got 0"):
-        ArrayShards(X, part_rows=0)
+    refuses("part_rows must be an integer >= 1; got 0", ArrayShards, X, part_rows=0)

@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from bicore import InputError
 from bicore.sources import digits, mnist
 from bicore.sources.opening import open_source
+from tests.helpers import refuses
 
 PIXELS = np.random.default_rng(0).integers(0, 256, size=(6, 28, 28), dtype=np.uint8)
 LABELS = np.array([0, 1, 2, 3, 4, 5], dtype=np.uint8)
@@ -37,24 +37,18 @@ def test_mnist_is_read_gzipped_or_not_and_standardised(folder):
 
 
 def test_mnist_refusals(folder, tmp_path):
-    with pytest.raises(InputError, match=r"does not hold train-images.*torchvision"):
-        mnist(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="split='valid'"):
-        mnist(folder, "valid")
+    refuses(r"does not hold train-images.*torchvision", mnist, tmp_path / "elsewhere")
+    refuses("split='valid'", mnist, folder, "valid")
     path = folder / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"train-images.*truncated"):
-        mnist(folder)
+    refuses(r"train-images.*truncated", mnist, folder)
     path.write_bytes(gzip.compress(idx(PIXELS)[:-5]))
-    with pytest.raises(InputError, match="truncated"):
-        mnist(folder)
+    refuses("truncated", mnist, folder)
     path.write_bytes(gzip.compress(idx(LABELS) + b"0" * 9))
-    with pytest.raises(InputError, match="not 3 dimensions"):
-        mnist(folder)
+    refuses("not 3 dimensions", mnist, folder)
     path.write_bytes(gzip.compress(idx(PIXELS[:3])))
-    with pytest.raises(InputError, match="3 images and 6 labels"):
-        mnist(folder)
+    refuses("3 images and 6 labels", mnist, folder)
 
 
 def test_digits():
@@ -69,8 +63,6 @@ def test_arrays_under_each_others_ending_are_told_apart(tmp_path):
     np.save(tmp_path / "one.npy", np.ones((2, 1)))
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    with pytest.raises(InputError, match=r"single array under the name \.npz"):
-        open_source(str(tmp_path / "one.npz"))
+    refuses(r"single array under the name \.npz", open_source, str(tmp_path / "one.npz"))
     several = str(tmp_path / "several.npy")
-    with pytest.raises(InputError, match=r"archive of several arrays"):
-        open_source(several, labels=several)
+    refuses(r"archive of several arrays", open_source, several, labels=several)

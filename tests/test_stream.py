@@ -9,6 +9,7 @@ from bicore import InputError
 from bicore.networks.observe import Observed, observe
 from bicore.runtime.context import Context
 from bicore.streaming import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from tests.helpers import refuses
 
 
 @pytest.mark.slow
@@ -139,8 +140,7 @@ def test_a_prototype_is_the_weighted_mean_of_its_rows():
 
 def test_more_classes_than_prototypes_are_refused_and_nothing_changes():
     buffer = Prototypes(2).update([[0.0], [1.0]], [0, 1])
-    with pytest.raises(InputError, match=r"capacity=2 .* 3"):
-        buffer.update([[2.0], [3.0]], [1, 2])
+    refuses(r"capacity=2 .* 3", buffer.update, [[2.0], [3.0]], [1, 2])
     assert buffer.snapshot().ids.tolist() == [0, 1]
     with pytest.raises(InputError, match="targets"):
         Prototypes(3).update([[0.0]], [1.5])
@@ -243,20 +243,16 @@ def test_text_labels_need_the_order_of_outputs_and_then_serve():
     named.update(x[1:], ["no", "yes"], model=words)
     coded.update(x[1:], [0, 1], model=GIVEN)
     np.testing.assert_allclose(named.scores, coded.scores)
-    with pytest.raises(InputError, match="y is text"):
-        named.update(x[1:], ["no", "yes"], model=GIVEN)
+    refuses("y is text", named.update, x[1:], ["no", "yes"], model=GIVEN)
 
 
 def test_gradient_sampling_needs_the_module_itself():
     buffer = GradientSampling(1).update([[1.0, 0.0]], [0], model=GIVEN)
     seen = observe(Given(), np.array([[1.0, 0.0]]))
     assert isinstance(seen, Observed)
-    with pytest.raises(InputError, match="needs the module itself"):
-        buffer.update([[1.0, 0.0]], [0], model=Context(model=seen))
-    with pytest.raises(InputError, match="strategy='iqp'"):
-        GradientSampling(3, strategy="iqp")
-    with pytest.raises(InputError, match="compared"):
-        GradientSampling(3, compared=0)
+    refuses("needs the module itself", buffer.update, [[1.0, 0.0]], [0], model=Context(model=seen))
+    refuses("strategy='iqp'", GradientSampling, 3, strategy="iqp")
+    refuses("compared", GradientSampling, 3, compared=0)
     assert torch.is_tensor(seen.outputs)
 
 

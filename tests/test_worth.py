@@ -29,7 +29,7 @@ from bicore.methods import Selector
 from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 from bicore.sources.base import Source
-from tests.helpers import blobs, line
+from tests.helpers import blobs, line, refuses
 from tests.marks import few
 
 REPEATS = 100
@@ -378,16 +378,13 @@ def test_errors_name_the_argument(chosen, options, words):
     data = blobs(60)
     if options.get("test") == "same":
         options = {**options, "test": data}
-    with pytest.raises(InputError, match=words):
-        bicore.worth(data.x, data.y, chosen, **options)
+    refuses(words, bicore.worth, data.x, data.y, chosen, **options)
 
 
 def test_labels_are_needed():
     x = blobs(60).x
-    with pytest.raises(InputError, match="labels"):
-        bicore.worth(x, None, 5)
-    with pytest.raises(InputError, match="single class"):
-        bicore.worth(x, np.zeros(60, int), 5)
+    refuses("labels", bicore.worth, x, None, 5)
+    refuses("single class", bicore.worth, x, np.zeros(60, int), 5)
 
 
 class Count(Judge):

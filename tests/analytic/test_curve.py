@@ -13,7 +13,7 @@ from bicore.methods.quality_curve import select_smallest
 from bicore.methods.registry import greedy_selector
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
-from tests.helpers import blobs, line
+from tests.helpers import blobs, line, refuses
 
 
 def data(n=120):
@@ -110,8 +110,7 @@ def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     curve = quality_curve(selector, Dataset(given.x, given.y, weights))
     assert curve.held_out + len(curve.coreset) == 40
     capped = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, quotas={0: 1, 1: 1, 2: 1})
-    with pytest.raises(InputError, match="allow 3 rows, and no size"):
-        select_smallest(capped, given, 0.01)
+    refuses("allow 3 rows, and no size", select_smallest, capped, given, 0.01)
 
 
 def test_parts_of_a_run_share_its_time_limit(monkeypatch):
@@ -154,16 +153,13 @@ def test_bad_input_is_refused():
     selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
     with pytest.raises(InputError, match="size='auto'"):
         Uniform().select(data(), "auto")
-    with pytest.raises(InputError, match="held_out"):
-        quality_curve(selector, data(), held_out=1.5)
-    with pytest.raises(InputError, match="needs labels"):
-        quality_curve(selector, Dataset(data().x))
+    refuses("held_out", quality_curve, selector, data(), held_out=1.5)
+    refuses("needs labels", quality_curve, selector, Dataset(data().x))
     with pytest.raises(InputError, match="cannot be split"):
         quality_curve(greedy_selector(kernel="precomputed"), Dataset(np.eye(4), np.arange(4) % 2))
     with pytest.raises(InputError, match="leaves one part empty"):
         quality_curve(selector, Dataset(np.zeros((3, 1)), [0, 1, 1]), held_out=0.01)
-    with pytest.raises(InputError, match="tolerance"):
-        select(blobs(30), size="auto", tolerance=-1)
+    refuses("tolerance", select, blobs(30), size="auto", tolerance=-1)
 
 
 def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():

@@ -8,13 +8,12 @@ from bicore.bilevel import Adam, Learned, PerPoint, ProjectedGradient
 from bicore.bilevel.solvers import weights as solver
 from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.coreset import Status
-from bicore.errors import InputError
 from bicore.kernels import RBF
 from bicore.methods import Batches
 from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import digits
-from tests.helpers import blobs, state_of
+from tests.helpers import blobs, refuses, state_of
 from tests.marks import few
 
 #: Two objectives within this share are the same.
@@ -264,8 +263,7 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
     assert learned.objective < fixed.objective
     assert learned.provenance.inner_reg < 30
     assert learned.status is not Status.UNVERIFIED
-    with pytest.raises(InputError, match="inner_reg"):
-        greedy_selector(inner_reg="learned")
+    refuses("inner_reg", greedy_selector, inner_reg="learned")
 
 
 def misled(regulariser):

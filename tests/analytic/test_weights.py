@@ -4,12 +4,12 @@ case known in closed form."""
 import numpy as np
 import pytest
 
-from bicore import Coreset, Dataset, InputError, reweight, select
+from bicore import Coreset, Dataset, reweight, select
 from bicore.bilevel import Adam, ProjectedGradient
 from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs, line, state_of
+from tests.helpers import blobs, line, refuses, state_of
 from tests.marks import diagonal, few
 
 
@@ -145,5 +145,4 @@ def test_reweight_accepts_both_forms_and_refuses_nothing_at_all():
     second = reweight(data.x, data.y, [1, 2, 3], kernel="rbf", inner_reg=0.1)
     assert isinstance(first, Coreset)
     np.testing.assert_array_equal(first.weights, second.weights)
-    with pytest.raises(InputError, match="indices"):
-        reweight(data, indices=[], kernel="rbf", inner_reg=0.1)
+    refuses("indices", reweight, data, indices=[], kernel="rbf", inner_reg=0.1)

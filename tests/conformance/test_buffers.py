@@ -22,6 +22,7 @@ from tests.conformance.buffers import (
     loaded,
 )
 from tests.conformance.selectors import network
+from tests.helpers import refuses
 from tests.marks import except_slow
 
 MODEL = Context(model=network())
@@ -156,8 +157,7 @@ def test_saved_and_loaded_it_goes_on_as_if_never_stopped(named, tmp_path):
 def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
     _, make = named
     buffer = make(3, 0)
-    with pytest.raises(InputError, match="has seen no rows yet"):
-        buffer.snapshot()
+    refuses("has seen no rows yet", buffer.snapshot)
     assert len(buffer) == 0
     buffer.save(tmp_path / "empty.npz")
     assert 1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], model=MODEL)) <= 3
@@ -234,11 +234,9 @@ def test_what_is_needed_and_missing_is_named(named):
     buffer = make(3, 0)
     x, y, _ = stream(9)
     if buffer.needs_model:
-        with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs a network"):
-            buffer.update(x, y)
+        refuses(f"^{re.escape(buffer.name)} needs a network", buffer.update, x, y)
     if buffer.needs_labels:
-        with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs labels"):
-            buffer.update(x, model=MODEL)
+        refuses(f"^{re.escape(buffer.name)} needs labels", buffer.update, x, model=MODEL)
     else:
         assert 1 <= len(buffer.update(x)) <= 3
 
@@ -246,17 +244,13 @@ def test_what_is_needed_and_missing_is_named(named):
 def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
     _, make = named
     for wrong in (0, -1, 2.5, True):
-        with pytest.raises(InputError, match="capacity"):
-            make(wrong, 0)
-    with pytest.raises(InputError, match="random_state"):
-        make(3, -1)
+        refuses("capacity", make, wrong, 0)
+    refuses("random_state", make, 3, -1)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
-    with pytest.raises(InputError, match="not a state file"):
-        loaded(make(3, 0), tmp_path / "other.npz")
+    refuses("not a state file", loaded, make(3, 0), tmp_path / "other.npz")
     other = next(kind for kind in CONFIGURATIONS if kind is not type(make(3, 0)))
     other(3).save(tmp_path / "kind.npz")
-    with pytest.raises(InputError, match="reads its own"):
-        loaded(make(3, 0), tmp_path / "kind.npz")
+    refuses("reads its own", loaded, make(3, 0), tmp_path / "kind.npz")
 
 
 def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
@@ -304,13 +298,11 @@ def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
     buffer.save(tmp_path / "state.npz")
     again = loaded(buffer, tmp_path / "state.npz")
     assert again.mark == buffer.mark
-    with pytest.raises(InputError, match="rows of shape"):
-        again.update(np.ones((2, 3)), [0, 1], model=MODEL)
+    refuses("rows of shape", again.update, np.ones((2, 3)), [0, 1], model=MODEL)
     assert again.mark == buffer.mark
     for wrong in ({"rows": {1, 2}}, {1: "a key that comes back as text"}):
         buffer.mark = wrong
-        with pytest.raises(InputError, match=r"mark=.* is no JSON object; use text as keys"):
-            buffer.save(tmp_path / "state.npz")
+        refuses(r"mark=.* is no JSON object; use text as keys", buffer.save, tmp_path / "state.npz")
 
 
 def test_buffers_say_in_what_they_were_built_differently(named):
@@ -396,8 +388,7 @@ def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(named):
     x, y, weight = stream(15)
     buffer, other = (fed(make, x, y, weight, extra={"logits": logits(x)}) for _ in range(2))
     for words, extra in UNFIT.items():
-        with pytest.raises(InputError, match=words):
-            buffer.update(x, y, extra=extra, model=MODEL)
+        refuses(words, buffer.update, x, y, extra=extra, model=MODEL)
         assert buffer.position == other.position
     for one in (buffer, other):
         one.update(x, y, extra={"logits": logits(x)}, model=MODEL)
