@@ -49,23 +49,18 @@ Rates = dict[str, float]
 Row = dict[str, Any]
 
 
-def run(arguments: Any) -> Row:
+def run(arguments: Any) -> Iterator[Row]:
     require_gpu()
     folder = data_folder(arguments.data)
-    digits = torch.from_numpy(mnist(folder, "train", 10_000)[0]).cuda().reshape(-1, 1, 28, 28)
+    images, labels = mnist(folder, "train", 10_000)
+    digits = torch.from_numpy(images).cuda().reshape(-1, 1, 28, 28)
     colours = torch.from_numpy(cifar10(folder, "train", 1000)[0]).cuda()
     rates = _measure_ceilings()
     report(rates)
-    rows = []
-    for part in (
-        _time_flat(digits, colours, rates, arguments.repeats),
-        _time_pooled(colours[:200], rates),
-        _time_selections(digits, mnist(folder, "train", 10_000)[1], rates, arguments.repeats),
-    ):
-        for row in part:
-            report(row)
-            rows.append(row)
-    return {"ceilings": rates, "rows": rows, "accuracy": _compare_precisions(digits, colours)}
+    yield from _time_flat(digits, colours, rates, arguments.repeats)
+    yield from _time_pooled(colours[:200], rates)
+    yield from _time_selections(digits, labels, rates, arguments.repeats)
+    return {"ceilings": rates, "accuracy": list(_compare_precisions(digits, colours))}
 
 
 def _measure_ceilings() -> Rates:
@@ -82,8 +77,8 @@ def _measure_ceilings() -> Rates:
     return found
 
 
-def _row(what: str, seconds: float, goal: float | None, floor: float, why: str) -> Row:
-    return {"what": what, "seconds": seconds, "goal": goal, "floor": floor, "floor_is": why}
+def _row(what: str, seconds: float, goal: float | None, floor: float) -> Row:
+    return {"what": what, "seconds": seconds, "goal": goal, "floor": floor}
 
 
 def _time_flat(digits: Tensor, colours: Tensor, rates: Rates, repeats: int) -> Iterator[Row]:
@@ -99,7 +94,7 @@ def _time_flat(digits: Tensor, colours: Tensor, rates: Rates, repeats: int) -> I
             seconds = device_seconds(partial(kernel, given), 1 if len(images) > 1000 else repeats)
             floor = pairs * _operations(kernel, given) / rates[f"{name}_multiply_adds_a_second"]
             words = f"{what}, {str(dtype).removeprefix('torch.')}"
-            yield _row(words, seconds, goal, floor, "multiply-adds")
+            yield _row(words, seconds, goal, floor)
 
 
 def _operations(kernel: TangentKernel, images: Tensor) -> float:
@@ -111,7 +106,7 @@ def _operations(kernel: TangentKernel, images: Tensor) -> float:
 
 
 def _time_pooled(images: Tensor, rates: Rates) -> Iterator[Row]:
-    why = "instructions of the float32 kernel, all issued at the rate of multiply-adds"
+    """The floor: all instructions of the float32 kernel, issued at the rate of multiply-adds."""
     for depth, goal in ((6, 20e-6), (21, 80e-6)):
         for name, dtype in PRECISIONS.items():
             single = dtype == torch.float32
@@ -122,12 +117,13 @@ def _time_pooled(images: Tensor, rates: Rates) -> Iterator[Row]:
             floor = work / rates[f"{name}_multiply_adds_a_second"]
             kind = str(dtype).removeprefix("torch.")
             words = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {kind}"
-            yield _row(words, seconds, goal if single else None, floor, why)
+            yield _row(words, seconds, goal if single else None, floor)
 
 
 def _time_selections(
     digits: Tensor, labels: np.ndarray, rates: Rates, repeats: int
 ) -> Iterator[Row]:
+    """The floor: a pass over the matrix for each point."""
     gram = cnn()(digits.double())
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=50_000)
@@ -146,11 +142,8 @@ def _time_selections(
         selector = greedy_selector(kernel=own, loss=loss, inner_reg=reg)
         choose = partial(selector.select, points, runtime=Runtime("cuda", progress=False))
         choose(40)
-        found = [choose(size).provenance for _ in range(repeats)]
-        seconds = min(one.selection_seconds for one in found)
-        floor = size * weight / rates["bytes_a_second"]
-        row = _row(f"{what}, float64", seconds, goal, floor, "a pass over the matrix a point")
-        yield {**row, "preparation_seconds": min(one.preparation_seconds for one in found)}
+        seconds = min(choose(size).provenance.selection_seconds for _ in range(repeats))
+        yield _row(f"{what}, float64", seconds, goal, size * weight / rates["bytes_a_second"])
 
 
 def number_points(labels: np.ndarray) -> Dataset:
@@ -163,10 +156,9 @@ def look_up(gram: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda a, b: gram[a[:, 0].long()][:, b[:, 0].long()]
 
 
-def _compare_precisions(digits: Tensor, colours: Tensor) -> list[Row]:
+def _compare_precisions(digits: Tensor, colours: Tensor) -> Iterator[Row]:
     """Gram matrices in float32 on the GPU against float64 on the GPU: the largest relative
     difference."""
-    rows = []
     for what, kernel, images in (
         ("CNN, MNIST", cnn(), digits[:300]),
         ("ResNet-18, CIFAR-10", resnet18(), colours[:100]),
@@ -176,6 +168,4 @@ def _compare_precisions(digits: Tensor, colours: Tensor) -> list[Row]:
     ):
         exact = kernel(images.double())
         error = (kernel(images).double() - exact).abs() / exact.abs()
-        rows.append({"what": what, "largest": float(error.max())})
-        report(rows[-1])
-    return rows
+        yield {"what": what, "largest": float(error.max())}

@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 
 from benchmarks.battery.sets import Rows, Sources, keel_table, r_table
-from benchmarks.common import ONE_THREAD, draw_split, standardise
+from benchmarks.common import ONE_THREAD, draw_split, fit_score, standardise
 from bicore import select
 from bicore.kernels import Linear
 from bicore.kernels.scaling import Normalised
@@ -84,5 +84,6 @@ def _score(problem: Problem, x: np.ndarray, y: np.ndarray, seed: int) -> dict[st
     scores = {}
     for way, places in chosen.items():
         rows = pool[places]
-        scores[way] = clone(problem.estimator).fit(x[rows], y[rows]).score(x[test], y[test])
+        model = clone(problem.estimator)
+        scores[way] = fit_score(model, x[rows], y[rows], x[test], y[test])
     return scores

@@ -33,9 +33,8 @@ def run(arguments: Any) -> Iterator[dict[str, Any]]:
         for way, read in (("from_hf", read_by_column), ("lists", read_lists)):
             yield {"way": way, "shape": EMBEDDED, **call_alone(measure_reading, read, folder)}
     for kernel in ("linear", "rbf"):
-        dense = 8 * TEXTS[0] * TEXTS[1]
         found = call_alone(measure_texts, *TEXTS, kernel, SIZE)
-        yield {"way": kernel, "shape": TEXTS, "dense_bytes": dense, **found}
+        yield {"way": kernel, "shape": TEXTS, **found}
 
 
 def write_embedding(rows: int, columns: int, folder: str) -> None:

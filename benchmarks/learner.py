@@ -109,7 +109,6 @@ def _measure(case: tuple[str, str, int, bool], seed: int, arguments: Any) -> dic
         "seconds": taken,
         "head_seconds": solved,
         "bytes": 8 * numbers + map_bytes,
-        "bytes_float32": 4 * numbers + map_bytes,
         "alpha": float(head.alpha_),
     }
 

@@ -28,4 +28,3 @@ def run(arguments: Any) -> Iterator[dict[str, Any]]:
         losses = {size: refit_loss(data, picks.prefix(size)) for size in SIZES}
         excess = {size: losses[size] / aims[size] - 1 for size in SIZES}
         yield {"rule": rule, "rho": rho, "losses": losses, "excess": excess}
-    return {"cross_entropy_losses": aims}

@@ -124,10 +124,8 @@ def _measure_file(folder: Path, threads: int) -> dict[str, Any]:
     return {
         "bare_pass": bare,
         **timed.facts(found, peak.seconds),
-        "certain": found.details["certain"],
         "peak_bytes": peak.bytes,
         "peak_bytes_beyond_imports": peak.bytes - peak.before,
-        "exact_seconds_a_point": point,
         "exact_in_bare_passes_a_point": point / bare,
     }
 
@@ -183,7 +181,6 @@ class Timed(Executor):
             "seconds": seconds,
             "first_pass": self.seconds[0],
             "further_pass": float(np.median(self.seconds[1:])),
-            "beside_passes": seconds - sum(self.seconds),
             "passes": found.details["passes"],
             "objective": found.objective,
         }

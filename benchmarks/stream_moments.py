@@ -7,7 +7,6 @@ The parts of an update are timed from outside, by wrapping what does them. The f
 multiplications that the formulas need, at the speed of one large product of this machine.
 """
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -70,7 +69,6 @@ def _measure(
         "median_ms_first_tenth": 1e3 * float(np.median(times[:tenth])),
         "median_ms_last_tenth": 1e3 * float(np.median(times[-tenth:])),
         "state_bytes": fastest["state_bytes"],
-        "peak_growth_bytes": fastest["peak_growth_bytes"],
         "ms": {part: 1e3 * spent[part] / updates for part in PARTS},
         "millions": {part: floor.get(part, 0.0) / 1e6 for part in PARTS},
         # Features are made in the rows' own precision.
@@ -90,7 +88,7 @@ def time_stream(
     memory = MomentMemory(CAPACITY, feature_map=RandomReLU(width))
     times: list[float] = []
     wall = 0.0
-    sizes, peaks = [], []
+    sizes = []
     tenth = len(x) // BATCH // 10
     for number, start in enumerate(range(0, len(x), BATCH)):
         begin, clock = time.process_time(), time.perf_counter()
@@ -101,13 +99,7 @@ def time_stream(
             spent.clear()
         if number in (WARM + tenth, len(x) // BATCH - 1):
             sizes.append(sum(int(one.nbytes) for one in memory._state()[1].values()))
-            peaks.append(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    return {
-        "times": times[WARM:],
-        "wall": wall,
-        "state_bytes": sizes,
-        "peak_growth_bytes": peaks[-1] - peaks[0],
-    }
+    return {"times": times[WARM:], "wall": wall, "state_bytes": sizes}
 
 
 def multiplications(features: int, width: int) -> dict[str, float]:

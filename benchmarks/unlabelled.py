@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.battery.sets import load
-from benchmarks.common import draw_split, fit_score, report, standardise
+from benchmarks.common import draw_split, fit_score, standardise
 from bicore import select
 
 SETS = (
@@ -39,10 +39,6 @@ def run(arguments: Any) -> dict[str, Any]:
         for seed in range(arguments.seeds)
         for one in _scores(*load(name, Path(arguments.sets)), seed)
     ]
-    for method in METHODS:
-        for size in SIZES:
-            own = [row[method] for row in rows if row["size"] == size]
-            report(method, size, round(float(np.mean(own)), 4), "worst", min(own))
     return {"pool": MOST_POOL, "sizes": SIZES, "rows": rows}
 
 

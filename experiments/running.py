@@ -70,6 +70,11 @@ class Order:
                 f"try {tried}. Give some of these, or leave out --tried."
             )
 
+        for records in map(self.records, self.names):
+            if any(run.get("quick", False) != self.quick for run in records.all()):
+                held = "runs at full size" if self.quick else "toys"
+                raise InputError(f"{records.path} holds {held}; give another folder by --records.")
+
     def tried(self, row: Row) -> tuple[float, ...]:
         """What a row tries here."""
         values = row.trials.toy if self.quick else row.trials.values

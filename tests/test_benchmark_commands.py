@@ -117,7 +117,7 @@ SMALL = {
         {"SIZES": (2, 4), "POOLS": (12,), "UNIFORM_POOL": 12, "TESTED": 6, "STRIP": 6},
     ),
     "pooled_whole": (["--cache", "strips", "--pool", "20"], {"KNOWN": 12, "SIZES": (2, 4),
-                     "CANDIDATES": 5, "STARTS": 2, "FIRST_TESTED": 10,
+                     "CANDIDATES": 5, "STARTS": 2,
                      "benchmarks.pooled_regression.SIZES": (2, 4)}),
     "strategies": ([], {"POOL": 100, "SIZES": (6, 30), "ROUNDS": {6: None}, "WEIGHED": (6,)}),
     "exchange": ([], {"PROBLEMS": (("MNIST", 80, 5, {"rule": "gain"}, 2.0, 1),

@@ -443,6 +443,15 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
     assert len(list(records.all())) == 2
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_toys_and_runs_at_full_size_are_never_mixed(quick, tmp_path, capfd):
+    """A toy of a row with a memory of 500 would pass for a run with 100."""
+    Records("imbalanced", tmp_path).write(KEY, {**RESULT, "quick": not quick})
+    words = ["--quick"] if quick else ["--data", str(tmp_path)]
+    assert main(["run", "imbalanced", *words, "--records", str(tmp_path)]) == 2
+    assert "imbalanced.jsonl holds" in capfd.readouterr().err
+
+
 def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_path):
     records = Records("imbalanced", tmp_path)
     assert not records.has(KEY)
