@@ -266,7 +266,7 @@ def fed(x, y, **options):
         (lambda memory, x, y: memory.forget_class(9), "label=9"),
         (lambda memory, x, y: memory.head(alpha=-1.0), "alpha"),
         (lambda memory, x, y: memory.head(prior="even"), "prior"),
-        (lambda memory, x, y: memory.update(x[:2, :2], y[:2]), "match"),
+        (lambda memory, x, y: memory.update(x[:2, :2], y[:2]), "x has rows of shape"),
         (lambda memory, x, y: memory.update(np.full((1, 4), np.nan), y[:1]), "x"),
         (lambda memory, x, y: memory.merge(fed(x, y, half_life=9.0)), "half_life"),
         (lambda memory, x, y: memory.merge(fed(x, y, prior="equal")), "prior"),

@@ -66,7 +66,7 @@ def test_what_cannot_be_is_named_and_changes_nothing(tmp_path):
     before = [rows.ids.tolist() for rows in memory.tasks]
     x, y = next(tasks())
     refuses("'task'", memory.add_task, x, y, extra={"task": y})
-    refuses("must match", memory.add_task, x[:, :4], y, extra={"twice": x[:, 0]})
+    refuses("x has rows of shape", memory.add_task, x[:, :4], y, extra={"twice": x[:, 0]})
     assert [rows.ids.tolist() for rows in memory.tasks] == before
     assert repr(memory) == "JointReplay(12 of 12 rows kept, 3 tasks)"
     stream = MomentMemory(5, FEATURES).update(x, y)

@@ -6,7 +6,7 @@ import pytest
 from bicore import Dataset, InputError, select
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs, line
+from tests.helpers import blobs, line, refuses
 
 
 def imbalanced():
@@ -54,12 +54,10 @@ def test_quotas_that_mean_nothing_are_refused():
         ({"d": 3}, "names 'd', which is not a class"),
         ({"a": -1}, r"quotas\['a'\] must be"),
     ):
-        with pytest.raises(InputError, match=words):
-            select(data, size=3, kernel=RBF(0.3), inner_reg=0.1, quotas=quotas)
+        refuses(words, select, data, size=3, kernel=RBF(0.3), inner_reg=0.1, quotas=quotas)
     with pytest.raises(InputError, match="y holds targets"):
         select(line(20), size=3, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced")
-    with pytest.raises(InputError, match="quotas need"):
-        greedy_selector(quotas="balanced", strategy="elimination")
+    refuses("quotas need", greedy_selector, quotas="balanced", strategy="elimination")
 
 
 def fitted_objective(data, points):
