@@ -25,7 +25,7 @@ from bicore.kernels import Linear, Normalised
 from bicore.kernels.classical import Exponential
 from bicore.methods.registry import greedy_selector
 from bicore.sources.parts import ArrayShards
-from tests.helpers import blobs
+from tests.helpers import blobs, refuses
 
 AUTO = greedy_selector(kernel="auto", inner_reg=0.1)
 
@@ -72,15 +72,13 @@ def test_targets_and_wide_rows_keep_the_wide_kernel():
 def test_a_model_that_is_unknown_or_not_the_only_choice_is_refused(options):
     data = blobs()
     for call in (select, estimate):
-        with pytest.raises(InputError, match="model"):
-            call(data.x, data.y, 5, **{"model": "trees", **options})
+        refuses("model", call, data.x, data.y, 5, **{"model": "trees", **options})
 
 
 def test_passes_refuse_a_model_because_their_features_are_linear():
     data = blobs()
     source = ArrayShards(data.x, data.y)
-    with pytest.raises(InputError, match="model"):
-        select(source, size=5, passes=True, exact=True, model="trees")
+    refuses("model", select, source, size=5, passes=True, exact=True, model="trees")
     automatic = select(source, size=5, passes=True, exact=True, kernel=AutomaticKernel())
     assert (
         automatic.indices.tolist()
@@ -205,5 +203,4 @@ def test_network_kernels_and_other_losses_have_no_intercept():
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "much", True])
 def test_a_wrong_intercept_is_refused(value):
-    with pytest.raises(InputError, match="intercept"):
-        greedy_selector(intercept=value)
+    refuses("intercept", greedy_selector, intercept=value)

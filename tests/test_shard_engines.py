@@ -24,6 +24,7 @@ from bicore.shards.selection import Selection, as_executor, select_from_shards
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.opening import open_shards
 from bicore.sources.parts import ArrayShards
+from tests.helpers import refuses
 from tests.marks import diagonal
 
 
@@ -66,8 +67,7 @@ class TestCard:
         x[300, 2] = np.nan
         source = ArrayShards(x, y, part_rows=250)
         assert both(source, 15, skip_bad=True).details["bad_rows"] == 1
-        with pytest.raises(InputError, match="row 300 of the source"):
-            select_from_shards(source, 15, executor=Card("cpu"))
+        refuses("row 300 of the source", select_from_shards, source, 15, executor=Card("cpu"))
 
     def test_rows_stay_as_far_as_there_is_room(self):
         x, y = rows()
@@ -107,8 +107,7 @@ class TestCard:
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
     def test_no_card_is_said(self):
-        with pytest.raises(InputError, match="no CUDA device"):
-            Card()
+        refuses("no CUDA device", Card)
 
 
 class TestWork:
@@ -276,8 +275,7 @@ def test_dask_that_is_not_there_is_said(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"bicore\[dask\]"):
-        DaskExecutor("tcp://127.0.0.1:1")
+    refuses(r"bicore\[dask\]", DaskExecutor, "tcp://127.0.0.1:1")
 
 
 def test_the_runtime_says_who_works(monkeypatch):
@@ -308,8 +306,7 @@ class TestDaskSources:
         for source in (open_shards(lazy), open_shards(lazy[0], labels=y)):
             assert [part.count for part in source.parts] == [300] * 3
             assert select_from_shards(source, 9).indices.tolist() == plain.indices.tolist()
-        with pytest.raises(InputError, match="one for each row"):
-            open_shards(lazy[0], labels=y[:-1])
+        refuses("one for each row", open_shards, lazy[0], labels=y[:-1])
         same = library.select(x, y, size=9).indices.tolist()
         assert library.select(lazy[0], lazy[1], size=9).indices.tolist() == same
 
@@ -344,8 +341,7 @@ class TestDaskSources:
             return x + len(calls), y
 
         source = open_shards([dask.delayed(changing)()])
-        with pytest.raises(InputError, match="changed since it was opened"):
-            select_from_shards(source, 3)
+        refuses("changed since it was opened", select_from_shards, source, 3)
 
     @pytest.mark.slow
     def test_workers_compute_their_own_rows(self):

@@ -21,6 +21,7 @@ from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import Progress
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards
+from tests.helpers import refuses
 from tests.marks import few
 
 
@@ -232,10 +233,8 @@ class TestSelection:
         again = chosen(x, y, 25, state=tmp_path)
         assert again.indices.tolist() == plain.indices.tolist()
         assert again.objective == plain.objective
-        with pytest.raises(InputError, match="another size"):
-            chosen(x, y, 26, state=tmp_path)
-        with pytest.raises(InputError, match="another fingerprint"):
-            chosen(x + 1, y, 25, state=tmp_path)
+        refuses("another size", chosen, x, y, 26, state=tmp_path)
+        refuses("another fingerprint", chosen, x + 1, y, 25, state=tmp_path)
 
     def test_the_regulariser_is_absolute_or_relative(self):
         x, y = rows()
@@ -290,10 +289,8 @@ class TestSelection:
             plain = greedy_selector(kernel=Linear(), quotas=quotas).select(Dataset(x, y), size)
             assert fewer.status is plain.status is Status.FEWER
             assert len(fewer) == len(plain) == count
-        with pytest.raises(InputError, match="not a class of y"):
-            chosen(x, y, 10, quotas={7: 3})
-        with pytest.raises(InputError, match="y holds targets"):
-            chosen(x, x[:, 0], 10, quotas="balanced")
+        refuses("not a class of y", chosen, x, y, 10, quotas={7: 3})
+        refuses("y holds targets", chosen, x, x[:, 0], 10, quotas="balanced")
 
     def test_another_set_is_what_the_model_must_be_good_at(self):
         x, y = rows()
@@ -323,8 +320,7 @@ class TestSelection:
     def test_rows_of_weight_zero_and_bad_rows_are_never_chosen(self):
         x, y = rows()
         x[7] = np.nan
-        with pytest.raises(InputError, match="7"):
-            chosen(x, y, 5)
+        refuses("7", chosen, x, y, 5)
         found = chosen(x, y, 5, skip_bad=True)
         assert 7 not in found.indices
         assert found.details["bad_rows"] == 1
@@ -352,8 +348,7 @@ class TestSelection:
         ],
     )
     def test_what_cannot_be_is_named(self, options, words):
-        with pytest.raises(InputError, match=words):
-            chosen(*rows(), **options)
+        refuses(words, chosen, *rows(), **options)
 
 
 class TestMemory:

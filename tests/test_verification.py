@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bicore import Dataset, InputError, NumericalError, NumericalWarning, Runtime
+from bicore import Dataset, NumericalError, NumericalWarning, Runtime
 from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
 from bicore.bilevel.engines import ridge
 from bicore.bilevel.engines.implicit import ImplicitEngine
@@ -37,7 +37,7 @@ from bicore.moments.ridge import Candidates, FeatureState
 from bicore.runtime.context import Context
 from bicore.shards import select_from_shards, selection
 from bicore.sources.parts import ArrayShards
-from tests.helpers import pseudo_huber
+from tests.helpers import pseudo_huber, refuses
 
 #: A weak regulariser eats twenty digits, all that a long double has on many processors. mpmath is
 #: wherever torch is; a context of its own leaves everyone else's digits alone.
@@ -613,8 +613,7 @@ def test_exchanges_that_fail_keep_the_points(monkeypatch):
 
 @pytest.mark.parametrize("prior", [{0: 1.0}, {0: 0.5, 7: 0.5}])
 def test_d7_a_prior_of_one_class_is_refused_by_name(prior):
-    with pytest.raises(InputError, match="prior="):
-        select_from_shards(parts_of(), 5, prior=prior)
+    refuses("prior=", select_from_shards, parts_of(), 5, prior=prior)
 
 
 def test_classes_that_a_prior_leaves_out_do_not_count():
