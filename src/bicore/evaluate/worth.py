@@ -527,8 +527,7 @@ class Appraisal:
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
         self.selector = as_selector(method)
         self.exact = exact
-        self.coreset = _given_coreset(chosen, data, self.has_test, self.selector)
-        self.size = _size_of(chosen, len(data)) if self.coreset is None else len(self.coreset)
+        self.coreset, self.size = _read_chosen(chosen, data, self.has_test, self.selector)
         numbers = range(random_state, random_state + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
         self.most = self._largest(most)
@@ -790,27 +789,23 @@ def _as_reference(reference: str | Selector) -> Selector:
     return selector
 
 
-def _size_of(chosen: Any, rows: int) -> int:
+def _read_chosen(
+    chosen: Any, data: Dataset, has_test: bool, selector: Selector
+) -> tuple[Coreset | None, int]:
+    """The chosen rows and their number; None and the number if a size was given."""
     if chosen is None:
         raise InputError("chosen is missing; give the chosen rows, or how many to select.")
-    if chosen == "auto":
+    if isinstance(chosen, str) and chosen == "auto":
         raise InputError(
             "chosen='auto' sets no size; select with size='auto' first, and give the coreset."
         )
-    return as_size(chosen, rows)
-
-
-def _given_coreset(
-    chosen: Any, data: Dataset, has_test: bool, selector: Selector
-) -> Coreset | None:
-    """The chosen rows; None if a size was given."""
-    if chosen is None or isinstance(chosen, (Real, str)):
-        return None
+    if isinstance(chosen, (Real, str)):
+        return None, as_size(chosen, len(data))
     start = as_start(chosen, data, len(data), "chosen", continues=False)
     if not start.points:
         raise InputError("chosen has no rows; give at least one.")
     if has_test:
-        return start.coreset or Coreset(np.array(start.points))
+        return start.coreset or Coreset(np.array(start.points)), len(start.points)
     if start.coreset is None:
         raise InputError(
             "chosen has row numbers, and without a test set the selection must be repeated on "
@@ -822,7 +817,7 @@ def _given_coreset(
             f"chosen was selected by {method!r}, and without a test set the selection would be "
             f"repeated by {selector.name!r}; give the same method and options, or test=(x, y)."
         )
-    return start.coreset
+    return start.coreset, len(start.points)
 
 
 @renamed_keywords()

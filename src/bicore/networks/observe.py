@@ -380,8 +380,10 @@ def dropout_probabilities(
         with frozen(module):
             seen = []
             for draw in range(draws):
-                masks.start(draw)
-                parts = [masks.forward(module, part) for part in batches(module, x, batch)]
+                parts = []
+                for part in batches(module, x, batch):
+                    masks.start(draw)  # layers run in the same order for every batch
+                    parts.append(forward(module, part))
                 seen.append(torch.softmax(torch.cat(parts).double(), 1))
     finally:
         for hook in hooks:
@@ -390,32 +392,20 @@ def dropout_probabilities(
 
 
 class _Masks:
-    """One mask for each dropout layer and draw, drawn when the layer first runs."""
+    """Random masks of dropout layers: one for each time that a layer runs after the start."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        # On the CPU, so that every device draws the same masks.
         self.generator = torch.Generator()
-        self.known: dict[tuple[nn.Module, int], Tensor] = {}
-        self.calls: dict[nn.Module, int] = {}
 
     def start(self, draw: int) -> None:
-        # The generator is on the CPU so that every device draws the same masks.
         self.generator.manual_seed((self.seed * 1_000_003 + draw) % 2**63)
-        self.known = {}
-
-    def forward(self, module: nn.Module, part: Tensor) -> Tensor:
-        """One batch; a layer that runs several times has a mask for each time."""
-        self.calls = {}
-        return forward(module, part)
 
     def apply(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        self.calls[module] = self.calls.get(module, 0) + 1
-        key = module, self.calls[module]
-        if key not in self.known:
-            shape = list(output.shape[1:])
-            if isinstance(module, _WHOLE_CHANNELS):
-                shape[1:] = [1] * (len(shape) - 1)
-            kept = 1 - float(module.p)  # type: ignore[arg-type]
-            drawn = torch.rand(shape, generator=self.generator) < kept
-            self.known[key] = drawn.to(output) / max(kept, torch.finfo(output.dtype).tiny)
-        return output * self.known[key]
+        shape = list(output.shape[1:])
+        if isinstance(module, _WHOLE_CHANNELS):
+            shape[1:] = [1] * (len(shape) - 1)
+        kept = 1 - float(module.p)  # type: ignore[arg-type]
+        drawn = torch.rand(shape, generator=self.generator) < kept
+        return output * drawn.to(output) / max(kept, torch.finfo(output.dtype).tiny)
