@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from bicore import Dataset, InputError
+from bicore import BilevelSelector, Dataset, InputError
 from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection, HeadPlugin
 from bicore.methods import KCenter
 from bicore.sources import digits
@@ -204,7 +204,7 @@ def test_the_old_call_is_the_new_one(host):
 def test_selection_strategy_inside_a_parametric_buffer(host):
     from avalanche.training.storage_policy import ParametricBuffer
 
-    choice = CoresetSelection(30, kernel="linear", inner_reg=0.1)
+    choice = CoresetSelection(30, BilevelSelector("linear", inner_reg=0.1))
     for group in ("class", "experience"):
         assert trained(ParametricBuffer(50, group, choice)) > 0.55
     data = benchmark().train_stream[0].dataset

@@ -75,7 +75,7 @@ def test_candidates_are_rows_or_points():
 
 
 def test_nothing_left_to_label_is_said():
-    with pytest.raises(InputError, match="no point is left"):
+    with pytest.raises(InputError, match="all 4 rows have a label"):
         CoresetQuery().query(np.eye(4), np.array([0.0, 1.0, 0.0, 1.0]))
 
 

@@ -94,8 +94,8 @@ class Streams:
 
     def given(self) -> dict[str, Any]:
         """The options that were given, without the switch."""
-        own = ("buffers", "capacity", "order", "points", "batch")
-        return {name: getattr(self, name) for name in own if getattr(self, name) is not None}
+        values = {**vars(self), "stream": None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,10 @@ COLOURS = 10
 def new_figure() -> Any:
     """Make an empty figure that needs no display."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("pictures need matplotlib: pip install 'bicore[pictures]'.") from error
-    figure = Figure(layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(layout="constrained")
 
 
 def _axes(width: float, height: float, title: str, along: str, up: str) -> tuple[Any, Any]:
