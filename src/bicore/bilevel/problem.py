@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError, check_number
-from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, slices
+from bicore.kernels.operators import BLOCK_BYTES, Features, KernelOperator, slices
 from bicore.losses import Loss
 from bicore.numerics.linear_algebra import weighted_gram
 from bicore.runtime.threads import wide
@@ -207,6 +207,30 @@ class Problem:
         assert matrix is not None
         return weighted_gram(matrix, self.outer_weights)
 
+    def with_few_outer_rows(self) -> Problem:
+        """Return the problem with no more outer rows than features and targets together.
+
+        Under the squared error G is that of the triangular factor of the outer set's features and
+        targets side by side, each row times the root of its weight. Nothing is lost to squaring.
+        A problem without features, or with fewer outer rows, stays as it is.
+        """
+        features = self.cross.feature_rows
+        if features is None or len(features[0]) <= features[0].shape[1] + self.outputs:
+            return self
+        (rows, cols), width = features, features[0].shape[1]
+        factor = rows.new_empty(0, width + self.outputs, dtype=torch.float64)
+        for part in slices(len(rows), max(len(factor.T), BLOCK_BYTES // (8 * len(factor.T)))):
+            block = torch.cat([rows[part].double(), self.outer_targets[part].double()], 1)
+            block *= self.outer_weights[part, None].double().sqrt()
+            with wide(block.numel() * width):
+                factor = torch.linalg.qr(torch.cat([factor, block]), mode="r").R
+        return replace(
+            self,
+            cross=Features(factor[:, :width].contiguous(), cols),
+            outer_targets=factor[:, width:].contiguous(),
+            outer_weights=factor.new_ones(len(factor)),
+        )
+
     def outer_value(self, predictions: Tensor) -> float:
         """G at these predictions of the outer set."""
         losses = self.outer_loss.value(predictions, self.outer_targets)
@@ -223,25 +247,6 @@ class Problem:
     def outer_gradient(self, predictions: Tensor) -> Tensor:
         """R at these predictions."""
         return self.weighed(self.outer_slopes(predictions))
-
-
-def summarise_outer(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Return few rows of features and targets whose squared error is G for every linear model.
-
-    They are the triangular factor of the outer set's features and targets side by side, each row
-    times the root of its weight, and have weight 1. Nothing is lost to squaring.
-    """
-    features = problem.cross.feature_rows
-    assert features is not None
-    rows, width = features[0], features[0].shape[1]
-    factor = rows.new_empty(0, width + problem.outer_targets.shape[1], dtype=torch.float64)
-    height = max(len(factor.T), BLOCK_BYTES // (8 * len(factor.T)))
-    for part in slices(len(rows), height):
-        block = torch.cat([rows[part].double(), problem.outer_targets[part].double()], 1)
-        block *= problem.outer_weights[part, None].double().sqrt()
-        with wide(block.numel() * width):
-            factor = torch.linalg.qr(torch.cat([factor, block]), mode="r").R
-    return factor[:, :width], factor[:, width:]
 
 
 def finite_objective(value: float) -> float:

@@ -15,7 +15,7 @@ from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable
 from bicore.bilevel.greedy import Outcome, Plan, Run, not_refined
 from bicore.bilevel.posterior import PASSES_A_POINT
-from bicore.bilevel.problem import Problem, summarise_outer
+from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
@@ -253,15 +253,13 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
     Their columns are all that a choice among them needs: no pass over the kernel matrix.
     """
     index = torch.from_numpy(points).to(problem.train.like.device)
+    if problem.inner_loss.quadratic and problem.outer_loss.quadratic:
+        problem = problem.with_few_outer_rows()
     own, other = problem.train.feature_rows, problem.cross.feature_rows
     train: KernelOperator
     cross: KernelOperator
     if own is not None and other is not None:
         columns = own[1][index].double()
-        if problem.inner_loss.quadratic and problem.outer_loss.quadratic:
-            problem = _with_few_outer_rows(problem)
-            assert problem.cross.feature_rows is not None
-            other = problem.cross.feature_rows
         train, cross = Features(columns, columns), Features(other[0].double(), columns)
     else:
         outer = problem.cross.columns(index).double()
@@ -274,21 +272,6 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
         inner_targets=problem.inner_targets[index].double(),
         outer_targets=problem.outer_targets.double(),
         outer_weights=problem.outer_weights.double(),
-    )
-
-
-def _with_few_outer_rows(problem: Problem) -> Problem:
-    """Return the same problem with as few rows of the outer set as have the same objective."""
-    assert problem.cross.feature_rows is not None
-    rows, cols = problem.cross.feature_rows
-    if len(rows) <= rows.shape[1] + problem.outputs:
-        return problem
-    few, outputs = summarise_outer(problem)
-    return replace(
-        problem,
-        cross=Features(few, cols),
-        outer_targets=outputs,
-        outer_weights=outputs.new_ones(len(outputs)),
     )
 
 

@@ -54,9 +54,9 @@ class DoubleOperator:
     def __init__(self, operator: KernelOperator) -> None:
         self.operator = operator
         self.matrix: Tensor | None = None
-        if operator.like.dtype != torch.float64:
-            if operator.feature_rows is not None:
-                self.operator = Features(*(part.double() for part in operator.feature_rows))
+        if operator.feature_rows is not None:
+            self.operator = Features(*(part.double() for part in operator.feature_rows))
+        elif operator.like.dtype != torch.float64:
             self.matrix = operator.matrix
 
     def columns(self, index: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class SharedTerms(ExchangeTerms):
     """Terms of sets that are held by columns of the kernel matrix."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        problem = problem.with_few_outer_rows()
         self.cross = DoubleOperator(problem.cross)
         self.train = self.cross if problem.same else DoubleOperator(problem.train)
         self.weights = problem.outer_weights.double()
@@ -125,42 +125,21 @@ class SharedTerms(ExchangeTerms):
     @cached_property
     def norms(self) -> Tensor:
         """Σ_o D_o K_ok²."""
-        if self.moment is None:
-            return self.cross.weighted_column_norms(self.weights)
-        return row_products(row_by_row(self._features, self.moment), self._features)
-
-    @cached_property
-    def moment(self) -> Tensor | None:
-        """Φᵀ D Φ of features, from which products with KᵀDK follow without the outer set."""
-        features = self.cross.operator.feature_rows
-        return (
-            None if features is None else summed_over_rows(features[0], features[0], self.weights)
-        )
-
-    @property
-    def _features(self) -> Tensor:
-        features = self.cross.operator.feature_rows
-        assert features is not None
-        return features[1]
+        return self.cross.weighted_column_norms(self.weights)
 
     def columns(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """K[:, index] at the training points and at the outer set."""
         columns = self.train.columns(index)
         return columns, columns if self.train is self.cross else self.cross.columns(index)
 
-    def products(self, index: Tensor, columns: Tensor) -> Tensor:
-        """Kᵀ D K[:, index], where K[:, index] is known."""
-        if self.moment is None:
-            return self.cross.transposed_matmul(self.weights[:, None] * columns)
-        return row_by_row(self._features, self.moment @ self._features[index].T)
+    def products(self, columns: Tensor) -> Tensor:
+        """Kᵀ D K[:, S], where K[:, S] is known at the outer set."""
+        return self.cross.transposed_matmul(self.weights[:, None] * columns)
 
     def between(self, index: Tensor) -> Tensor:
         """Kᵀ D K among some points."""
-        if self.moment is None:
-            columns = self.cross.columns(index)
-            return summed_over_rows(columns, columns, self.weights)
-        some = self._features[index]
-        return some @ self.moment @ some.T
+        columns = self.cross.columns(index)
+        return summed_over_rows(columns, columns, self.weights)
 
 
 class ExchangeSet(ABC):
@@ -257,7 +236,7 @@ class MatrixSet(ExchangeSet):
         if places:
             index = torch.tensor([points[place] for place in places], device=self.index.device)
             columns, outer = self.terms.columns(index)
-            self.products[:, places] = self.terms.products(index, outer)
+            self.products[:, places] = self.terms.products(outer)
             self.columns[:, places] = columns
             if self.outer_columns is not self.columns:
                 self.outer_columns[:, places] = outer
@@ -268,7 +247,7 @@ class MatrixSet(ExchangeSet):
     @cached_property
     def products(self) -> Tensor:
         """Kᵀ D K[:, S]."""
-        return self.terms.products(self.index, self.outer_columns)
+        return self.terms.products(self.outer_columns)
 
     @cached_property
     def inside(self) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.pool import Others, Removals
-from bicore.bilevel.problem import Problem, summarise_outer
+from bicore.bilevel.problem import Problem
 from bicore.bilevel.strategies.exact import (
     ExchangePool,
     ExchangeSet,
@@ -56,11 +56,15 @@ class FeatureTerms(ExchangeTerms):
         self.device = features.device if features.is_cuda else None
         self.features: Array = features.double().cpu().numpy()
         self.targets: Array = problem.inner_targets.double().cpu().numpy()
+        few = problem.with_few_outer_rows()
+        assert few.cross.feature_rows is not None
+        root = few.outer_weights[:, None].double().sqrt()
+        outer, goals = few.cross.feature_rows[0], few.outer_targets
         #: Few rows and targets with the objective of the outer set.
-        self.outer, self.goals = (part.cpu().numpy() for part in summarise_outer(problem))
+        self.outer, self.goals = ((root * part.double()).cpu().numpy() for part in (outer, goals))
         quadratic, linear = self.outer.T @ self.outer, self.outer.T @ self.goals
-        outer = Outer(quadratic, linear, float(np.vdot(self.goals, self.goals)))
-        self.state = FeatureState(outer, self.rho, self.device)
+        moments = Outer(quadratic, linear, float(np.vdot(self.goals, self.goals)))
+        self.state = FeatureState(moments, self.rho, self.device)
 
     def objective(self, state: FeatureState) -> float:
         """Compute G of a fit."""
