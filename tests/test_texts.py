@@ -53,7 +53,7 @@ def test_chosen_texts_are_written_in_order_with_all_columns(texts, command):
 def test_the_first_round_needs_no_labels(texts, command):
     words = ["select", "texts.csv", "--embeddings", "e.npy", "--size", "5", "--json"]
     found = json.loads(command(*words).stdout)
-    assert found["method"] == "clusters"
+    assert found["method"] == "k-medoids over directions"
     assert found["indices"] == bicore.select(texts[0], size=5).indices.tolist()
 
 

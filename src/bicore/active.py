@@ -24,7 +24,6 @@ from bicore.kernels.classical import Exponential, Nystrom
 from bicore.kernels.scaling import Averaged, Transformation
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.variants import directions
 from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
 from bicore.types import Labels, Numbers
@@ -38,6 +37,8 @@ SHARPNESS, NOISE, STRENGTH = 2.0, 1.0, 10.0
 STEPS = 300
 #: The least weight of a row.
 LEAST_DOUBT = 1e-3
+#: Shorter rows are not scaled to length 1.
+SHORTEST = 1e-12
 
 
 @renamed_keywords()
@@ -106,7 +107,7 @@ def query_by_variance(
         notes = (f"large data: {most} of {len(pool)} rows of the pool are candidates",)
         warnings.warn(notes[0], LargeDataWarning, stacklevel=2)
     both = join_pool(labelled, None, pool[kept], None)
-    rows = directions(both)
+    rows = _directions(both.x)
     weights = None if known.dtype.kind == "f" else _doubt(rows, known)
     coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
         Dataset(rows, sample_weight=weights),
@@ -118,6 +119,13 @@ def query_by_variance(
     part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])
     return part.annotated({"method": "query by variance", "notes": notes})
+
+
+def _directions(x: Array) -> Array:
+    """Rows less their mean, scaled to length 1."""
+    rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
+    rows = rows - rows.mean(0)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SHORTEST))
 
 
 def _doubt(rows: Array, known: Array) -> Array:

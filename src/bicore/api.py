@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 #: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
 #: for requests that only a bilevel problem can meet.
-LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "clusters", "facility-location", "reconstruction"
+LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "k-medoids", "facility-location", "reconstruction"
 NO_LABELS = (
     "labels: none given, so the method without labels is used: {!r}; give y (or --target) to "
     "select rows that predict it"
@@ -124,7 +124,7 @@ def select(
         paths, a Dask array or data frame, or a :class:`bicore.sources.ShardSource`; rows beyond
         the memory limit are read when needed. A data frame or a file of columns is encoded by
         :func:`bicore.sources.encode_table`, and y may name a column. Without y the default method
-        is "clusters" for rows of at least 100 columns, "facility-location" for others, and
+        is "k-medoids" for rows of at least 100 columns, "facility-location" for others, and
         "reconstruction" if a kernel, an outer set or ``size="auto"`` is given.
     size : int, float or "auto"
         Number of rows to select, or a fraction of all rows. "auto" selects the fewest rows within

@@ -19,7 +19,6 @@ from bicore.methods import (
     BatchBALD,
     Batches,
     ClassBalanced,
-    Clusters,
     FacilityLocation,
     GradientMatching,
     Hardest,
@@ -91,7 +90,6 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "reconstruction": Reconstruction(RBF(0.2), 0.1),
         "reconstruction, candidates": Reconstruction(RBF(0.2), 0.1, candidates=5),
     },
-    Clusters: {"clusters": Clusters(RBF(0.2), 0.1)},
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),
@@ -136,6 +134,8 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "craig": FacilityLocation("gradients", per_class=True, counted=True),
         "facility location, predictions": FacilityLocation("predictions"),
         "facility location per class": FacilityLocation(per_class="proportional"),
+        "k-medoids": FacilityLocation("directions", exchange=True),
+        "k-medoids, counted": FacilityLocation(counted=True, exchange=True),
     },
     InducingPoints: {"frcl": InducingPoints(proposals=50)},
     Herding: {
@@ -186,7 +186,7 @@ CORRECTED = {
     "gradient matching, frank-wolfe",
 }
 #: Configurations whose weights are not 1.
-WEIGHTED = {*CORRECTED, "craig"}
+WEIGHTED = {*CORRECTED, "craig", "k-medoids, counted"}
 
 
 def network() -> nn.Module:

@@ -12,7 +12,8 @@ from bicore.errors import InputError
 from bicore.integrations import missing_base
 from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.variants import Clusters, Reconstruction
+from bicore.methods.registry import as_selector
+from bicore.methods.variants import Reconstruction
 from bicore.runtime.context import Runtime
 from bicore.types import Label, Matrix, Numbers, RandomState
 
@@ -161,7 +162,7 @@ class VarianceQuery(CoresetQuery):
     """Query the points that most lower the variance of predictions where a head is unsure.
 
     It is :func:`bicore.active.query_by_variance` as a strategy of scikit-activeml. With labels of
-    fewer than two classes, :class:`bicore.methods.Clusters` selects the points.
+    fewer than two classes, the method "k-medoids" selects the points.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ class VarianceQuery(CoresetQuery):
         more = self._draw_options()
         labels = np.unique(y, return_inverse=True)[1]
         if len(np.unique(labels)) < 2:
-            places = _select_without_labels(Clusters(), x, pool, count, more)
+            places = _select_without_labels(as_selector("k-medoids"), x, pool, count, more)
         else:
             places = query_by_variance(x, labels, pool, count, **more).indices
         return places, _no_utilities

@@ -21,7 +21,7 @@ from bicore.methods.bilevel import BilevelSelector, trusted
 from bicore.methods.network import NetworkSelector
 from bicore.methods.quality_curve import quality_curve
 from bicore.methods.registry import METHODS, as_selector
-from bicore.methods.variants import Clusters, JointSelector, Reconstruction
+from bicore.methods.variants import JointSelector, Reconstruction
 
 __all__ = [
     "METHODS",
@@ -30,7 +30,6 @@ __all__ = [
     "Batches",
     "BilevelSelector",
     "ClassBalanced",
-    "Clusters",
     "Elimination",
     "Exchange",
     "FacilityLocation",

@@ -28,7 +28,7 @@ from bicore.methods.baselines.covering import ROOM, FacilityLocation
 from bicore.methods.baselines.spaces import DISTANCE_SHARE, KernelSpace, OverSpace
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
-from bicore.methods.variants import Clusters, Reconstruction
+from bicore.methods.variants import Reconstruction
 from bicore.picking import as_size
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
@@ -66,7 +66,7 @@ def make_feasible(
     """Replace a selector by one that is feasible for this many rows, with a note if it differs."""
     rows = len(data)
     if exact:
-        if isinstance(selector, (BilevelSelector, Clusters, Reconstruction)):
+        if isinstance(selector, (BilevelSelector, Reconstruction)):
             selector = replace(selector, exact=True)
         return selector, ()
     if rows <= MANY or not isinstance(selector, OverSpace):

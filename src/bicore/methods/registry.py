@@ -23,7 +23,7 @@ from bicore.methods.baselines.simple import (
     Uniform,
 )
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.variants import Clusters, Reconstruction
+from bicore.methods.variants import Reconstruction
 
 #: The paper's algorithm: nothing is left to the data.
 GREEDY = {
@@ -57,7 +57,7 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "v-design": (VDesign, {}),
     "a-design": (ADesign, {}),
     "reconstruction": (Reconstruction, {}),
-    "clusters": (Clusters, {}),
+    "k-medoids": (FacilityLocation, {"over": "directions", "exchange": True}),
     "facility-location": (FacilityLocation, {"over": "features"}),
     "facility-location-per-class": (
         FacilityLocation,

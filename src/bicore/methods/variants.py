@@ -1,4 +1,4 @@
-"""Bilevel selection for several models at once, and without labels."""
+"""Bilevel selection for several models at once, and of components without labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
 
 from bicore.bilevel.contract import Engine
 from bicore.bilevel.engines import JointEngine, choose
@@ -34,10 +33,8 @@ from bicore.runtime.context import Runtime, parse_bytes
 
 #: Directions whose variance is below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-12
-#: Rows by which an automatic kernel is chosen, and rows that k-means sees.
-SOME_ROWS, CLUSTERED = 1000, 20_000
-#: Shorter rows are not scaled to length 1.
-SHORTEST = 1e-12
+#: Rows by which an automatic kernel is chosen.
+SOME_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -271,88 +268,17 @@ class Reconstruction(Selector):
             chooser, predicted, judge = known.as_bilevel(data, request.outer)
         # A coreset's fingerprint is that of the data without the targets made here.
         begun = request.start.points if before is None else before.annotated({"fingerprint": None})
-        coreset = _select_with_targets(self, request, chooser, predicted, begun, judge)
+        coreset = chooser.select(
+            predicted,
+            request.size,
+            outer=judge,
+            initial=begun,
+            random_state=request.seed,
+            runtime=request.runtime.within(request.clock),
+        )
         assert predicted.y is not None
-        return coreset.annotated({}, components=predicted.y.shape[1])
-
-
-@dataclass(frozen=True)
-class Clusters(Selector):
-    """Bilevel selection whose labels are clusters of the rows, as many as points are wanted.
-
-    It needs no labels. Rows are centred and scaled to length 1, as suits embeddings. k-means alone
-    takes the middle of each cluster; here points are selected that tell the clusters apart.
-
-    Parameters
-    ----------
-    kernel, inner_reg : object
-        As for :class:`BilevelSelector`.
-    exact : bool
-        Whether all rows are candidates, however many there are; see :class:`BilevelSelector`.
-
-    Examples
-    --------
-    >>> x = np.random.default_rng(0).normal(size=(40, 3))
-    >>> len(Clusters(kernel="rbf", inner_reg=0.1).select(Dataset(x), 4))
-    4
-    """
-
-    kernel: str | Kernel | Callable[..., Any] = "auto"
-    inner_reg: str | float | Regulariser = "auto"
-    exact: bool = False
-
-    name = "clusters"
-    ordered = False  # each size has its own clusters
-
-    def _select(self, request: Request) -> Coreset:
-        data = request.data
-        if request.outer is not None:
-            raise InputError("clusters measures the objective on its own rows; leave outer out.")
-        with request.clock.running():
-            rows = directions(data)
-            labels = _cluster(rows, data, request.size, request.seed)
-        chooser = BilevelSelector(self.kernel, inner_reg=self.inner_reg, exact=self.exact)
-        predicted = Dataset(rows, labels, data.sample_weight, data.ids)
-        return _select_with_targets(self, request, chooser, predicted, request.start.points)
-
-
-def _select_with_targets(
-    selector: Selector,
-    request: Request,
-    chooser: BilevelSelector,
-    predicted: Dataset,
-    initial: Coreset | Sequence[int],
-    outer: Dataset | None = None,
-) -> Coreset:
-    """Select rows of a request by targets made of the rows themselves."""
-    coreset = chooser.select(
-        predicted,
-        request.size,
-        outer=outer,
-        initial=initial,
-        random_state=request.seed,
-        runtime=request.runtime.within(request.clock),
-    )
-    own = {"method": selector.name, "fingerprint": request.data.fingerprint()}
-    return coreset.annotated(own)
-
-
-def directions(data: Dataset) -> Array:
-    """Rows less their mean, scaled to length 1."""
-    rows = np.asarray(data.x, dtype=np.float64).reshape(len(data), -1)
-    share = data.weights / data.weights.sum()
-    rows = rows - share @ rows
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SHORTEST))
-
-
-def _cluster(rows: Array, data: Dataset, count: int, seed: int) -> Array:
-    """The cluster of each row; k-means sees at most ``CLUSTERED`` rows, in the order of ids."""
-    by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
-    some = by_id[:: -(-len(by_id) // CLUSTERED)]
-    count = min(max(count, 2), len(some))
-    found = KMeans(count, n_init=1, max_iter=20, random_state=seed % 2**32)
-    found.fit(rows[some].astype(np.float32), sample_weight=data.weights[some])
-    return np.asarray(found.predict(rows.astype(np.float32)))
+        own = {"method": self.name, "fingerprint": data.fingerprint()}
+        return coreset.annotated(own, components=predicted.y.shape[1])
 
 
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:

@@ -1,10 +1,13 @@
-"""Baselines that cover the data: k-means++, k-center and facility location, over any space."""
+"""Baselines that cover the data: k-means++, k-center, facility location and k-medoids.
+
+They run over any space.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,6 +19,7 @@ from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
 from bicore.picking import step_rng
+from bicore.runtime.clock import checkpoint
 
 FIRST_POINTS = ("random", "central")
 #: Distinguishes the draw of the summed rows from other draws of the same seed.
@@ -24,6 +28,8 @@ DRAW = 0xFAC
 COPIES = 4
 #: Distances are stored if this many times their size fits the memory limit.
 ROOM = 1.5
+#: An exchange must lower the sum of distances by this share; every point is tried this many times.
+LEAST_GAIN, SWEEPS = 1e-9, 2
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,12 @@ class FacilityLocation(PerClassRule):
         Whether each chosen row gets the total weight of the rows nearest to it; default: 1.
     sample : int, optional
         Number of rows over which gains are summed, drawn at random within classes; default: all
-        rows. All rows stay candidates, and ``objectives`` and weights refer to all rows.
+        rows. All rows stay candidates of the greedy steps, and ``objectives`` and weights refer to
+        all rows.
+    exchange : bool, optional
+        Whether chosen points are then exchanged for others while that lowers the mean distance
+        (FasterPAM, Schubert and Rousseeuw 2021). A prefix is then not the answer for a smaller
+        size.
 
     Examples
     --------
@@ -190,6 +201,7 @@ class FacilityLocation(PerClassRule):
     per_class: bool | str = False
     counted: bool = False
     sample: int | None = None
+    exchange: bool = field(default=False, kw_only=True, metadata={"added": True})
 
     rule = "facility location"
     knows_classes = True
@@ -200,6 +212,14 @@ class FacilityLocation(PerClassRule):
             check_integer("sample", self.sample, fix="or None for all rows")
         if self.counted and self.per_class in SHARES:
             raise InputError("counted=True needs per_class=True or False.")
+
+    @property
+    def name(self) -> str:
+        return super().name.replace(self.rule, "k-medoids") if self.exchange else super().name
+
+    @property
+    def ordered(self) -> bool:
+        return not self.exchange and super().ordered
 
     def _apply(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values if self.per_class is True else None
@@ -216,11 +236,14 @@ class FacilityLocation(PerClassRule):
         coverage = _Coverage(distances, job.weights)
         for place in growth.order:
             coverage.add(place)
+        given = len(growth.order)
         try:
             while growth.wants():
                 place = growth.best(coverage.gains.cpu().numpy())
                 coverage.add(place)
                 growth.take(place, coverage.mean())
+            if self.exchange and len(growth.order) > given:
+                _exchange_points(coverage, growth, given)
         finally:
             if self.counted:
                 _count(growth, coverage.served(len(growth.order)) * mean_weight)
@@ -324,14 +347,25 @@ class _Coverage:
     def add(self, place: int) -> None:
         """Add a point; only summed rows that are nearer to it than before are visited."""
         own = self.distances.of(place)
-        better = (own < self.nearest) | ((self.owner < 0) & torch.isfinite(own))
         visited = torch.nonzero(self.counts & (own < self.nearest))[:, 0]
         for part in parts(visited, self.distances.block):
             self._credit(part, own[part], -1)
         # Only now: an interrupted step must leave the owners unchanged.
+        self._serve(own)
+
+    def _serve(self, own: Tensor) -> None:
+        better = (own < self.nearest) | ((self.owner < 0) & torch.isfinite(own))
         self.owner[better] = self.size
         self.size += 1
         self.nearest = torch.minimum(self.nearest, own)
+
+    def restart(self, chosen: Sequence[int]) -> None:
+        """Cover the rows by other points; gains are not computed again."""
+        self.nearest.fill_(self.distances.largest)
+        self.owner.fill_(-1)
+        self.size = 0
+        for place in chosen:
+            self._serve(self.distances.of(place))
 
     def mean(self) -> float:
         """Return the weighted mean distance to the nearest chosen point."""
@@ -343,3 +377,62 @@ class _Coverage:
         totals = torch.zeros(self.size, dtype=torch.float64, device=self.nearest.device)
         totals.index_add_(0, self.owner[known], self.weights[known].double())
         return np.asarray(totals[:size].cpu().numpy())
+
+
+class _Medoids:
+    """Chosen points, and the sum of distances that an exchange of one of them lowers.
+
+    ``own`` has a row of distances for each chosen point, at most D, and a row of ∞ at the end. Of
+    its columns, ``nearest`` and ``second`` are the two smallest entries, ``owner`` the row of the
+    first.
+    """
+
+    def __init__(self, coverage: _Coverage, chosen: Sequence[int], fixed: int) -> None:
+        self.distances = coverage.distances
+        self.weights = coverage.weights.double() * coverage.counts
+        self.fixed = fixed
+        columns = [self._column(place) for place in chosen]
+        self.own = torch.stack([*columns, torch.full_like(columns[0], torch.inf)])
+        ranked, owners = self.own.topk(2, dim=0, largest=False)
+        self.nearest, self.second, self.owner = ranked[0], ranked[1], owners[0]
+
+    def _column(self, place: int) -> Tensor:
+        return self.distances.of(place).clamp(max=self.distances.largest)
+
+    def exchange(self, joining: int) -> int | None:
+        """Replace the point whose exchange lowers the sum most; return its number, or None."""
+        column = self._column(joining)
+        nearer = torch.minimum(column, self.nearest)
+        gain = self.weights @ (self.nearest - nearer).double()
+        rises = self.weights * (torch.minimum(column, self.second) - nearer)
+        losses = rises.new_zeros(len(self.own)).index_add_(0, self.owner, rises)
+        losses[: self.fixed] = losses[-1] = torch.inf
+        leaving = int(losses.argmin())
+        if gain - losses[leaving] <= LEAST_GAIN * (self.weights @ self.nearest.double()):
+            return None
+        last = self.own[leaving].clone()
+        self.own[leaving] = column
+        changed = (last <= self.second) | (column < self.second)
+        ranked, owners = self.own[:, changed].topk(2, dim=0, largest=False)
+        self.nearest[changed], self.second[changed] = ranked
+        self.owner[changed] = owners[0]
+        return leaving
+
+
+def _exchange_points(coverage: _Coverage, growth: Growth, fixed: int) -> None:
+    """Exchange points that were not given for others, while one lowers the sum of distances."""
+    medoids = _Medoids(coverage, growth.order, fixed)
+    try:
+        for _ in range(SWEEPS):
+            before = list(growth.order)
+            for place in np.flatnonzero(growth.open & coverage.counts.cpu().numpy()).tolist():
+                checkpoint()
+                leaving = medoids.exchange(place)
+                if leaving is not None:
+                    growth.open[growth.order[leaving]], growth.open[place] = True, False
+                    growth.order[leaving] = place
+            if growth.order == before:
+                break
+    finally:
+        coverage.restart(growth.order)
+        growth.objectives[-1] = coverage.mean()

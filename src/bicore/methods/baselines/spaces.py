@@ -6,6 +6,7 @@ kernel. Each becomes an operator of inner products, and a rule needs nothing els
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.data import as_tensor, read_targets
-from bicore.errors import InputError, NumericalError, unknown_name
+from bicore.errors import InputError, NumericalError, check_integer, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.classical import correct_distances
@@ -28,6 +29,8 @@ from bicore.runtime.clock import ProgressLine
 
 #: Vectors of n float64 that a rule keeps in addition to one per selected point.
 VECTORS_BESIDE = 8
+#: The leading directions of more rows are those of this many, evenly spaced.
+AXES_ROWS = 2000
 #: Largest relative error of a distance in float64 and in float32.
 DISTANCE_SHARE = 1e-8
 DISTANCE_SHARE_SINGLE = 1e-3
@@ -67,6 +70,29 @@ class RawFeatures(Space):
 
     def _vectors(self, job: Job) -> Tensor:
         return as_tensor(job.data.x).flatten(1)
+
+
+@dataclass(frozen=True)
+class Directions(Space):
+    """Directions of rows, as suits embeddings; ``over="directions"`` is this space.
+
+    Rows are scaled to length 1, projected on the ``components`` directions that hold most of their
+    squares, and scaled to length 1 again.
+    """
+
+    components: int = 64
+
+    name = "directions"
+
+    def __post_init__(self) -> None:
+        check_integer("components", self.components)
+
+    def _vectors(self, job: Job) -> Tensor:
+        rows = _unit(as_tensor(job.data.x).flatten(1).to(job.like.device, torch.float64))
+        some = slice(None, None, math.ceil(len(rows) / AXES_ROWS))
+        weighted = job.weights[some].sqrt()[:, None] * rows[some]
+        axes = torch.linalg.svd(weighted, full_matrices=False).Vh[: self.components]
+        return _unit(rows @ axes.T)
 
 
 @dataclass(frozen=True)
@@ -133,6 +159,7 @@ class KernelSpace(Space):
 
 SPACES: dict[str, Space] = {
     "features": RawFeatures(),
+    "directions": Directions(),
     "embedding": Embedding(),
     "gradients": LastLayerGradients(),
     "predictions": Predictions(),
