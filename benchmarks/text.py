@@ -29,7 +29,7 @@ ROUNDS = 5
 WITH_LABELS = {"uniform": (1, 2, 5, 10, 20), "class-balanced": (1, 2, 5, 10), "bilevel": (1, 2)}
 WITH_LABELS |= {"bilevel, model='linear'": (1, 2), "herding per class": (1, 2, 5)}
 FIRST_ROUND = (1, 5)
-OWN = ("clusters", "reconstruction", "v-design")
+OWN = ("k-medoids", "reconstruction", "v-design")
 #: Options of our own methods for a pool with labels.
 OPTIONS: dict[str, dict[str, Any]] = {
     "bilevel": {},

@@ -9,6 +9,8 @@ from sklearn.linear_model import LogisticRegression
 
 import bicore
 from bicore.active import query_by_variance
+from bicore.methods import FacilityLocation
+from bicore.methods.baselines.spaces import Directions
 from tests.commands import succeeded
 from tests.helpers import blobs
 
@@ -123,3 +125,32 @@ def test_rows_are_queried_where_the_head_is_unsure():
 
     best = min(range(8, 30), key=lambda row: left([*range(8), row]))
     assert found[0] == best - 8
+
+
+def test_no_exchange_of_a_medoid_lowers_the_mean_distance():
+    """The answer of k-medoids is a local optimum that keeps the given rows."""
+    data = blobs(30)
+    greedy = FacilityLocation().select(data, 4, initial=[29])
+    found = FacilityLocation(exchange=True).select(data, 4, initial=[29])
+    distances = np.linalg.norm(data.x[:, None] - data.x, axis=2)
+
+    def mean(rows):
+        return distances[:, rows].min(1).mean()
+
+    rows = found.indices.tolist()
+    assert rows[0] == 29
+    assert found.objective == pytest.approx(mean(rows), rel=1e-9)
+    assert found.objective <= greedy.objective
+    for leaving in range(1, 4):
+        for row in range(30):
+            other = [*rows[:leaving], row, *rows[leaving + 1 :]]
+            assert mean(other) >= found.objective - 1e-9
+
+
+def test_directions_ignore_lengths_and_small_components():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 5)) * [9, 7, 5, 1e-9, 1e-9]
+    selector = FacilityLocation(Directions(3), exchange=True)
+    expected = selector.select(bicore.Dataset(x[:, :3]), 6).indices.tolist()
+    longer = x * rng.uniform(1, 4, size=(40, 1))
+    assert selector.select(bicore.Dataset(longer), 6).indices.tolist() == expected
