@@ -84,8 +84,9 @@ class Numbers(Column):
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         found = cells.read_numbers(column, self.written)
-        if strict:
-            _refuse_strange(self.name, column, np.isnan(found), "numbers")
+        strange = np.isnan(found) & ~cells.missing(column)
+        if strict and strange.any():
+            raise _strange_cell(self.name, column, int(strange.argmax()), "numbers")
         return np.where(np.isnan(found), self.median, found)[:, None]
 
 
@@ -140,11 +141,9 @@ class Times(Column):
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         found = cells.read_times(column, self.form)
         if found is None:
-            times = [
-                cells.read_times(column[row : row + 1], self.form) for row in range(len(column))
-            ]
-            _refuse_strange(self.name, column, np.array([one is None for one in times]), self.sort)
-            raise AssertionError("every cell is a time, and the column is not")
+            rows = range(len(column))
+            strange = (cells.read_times(column[row : row + 1], self.form) is None for row in rows)
+            raise _strange_cell(self.name, column, list(strange).index(True), self.sort)
         time = np.where(np.isnat(found), int(self.median), found.astype(np.int64))
         days = time / _DAY
         whole = np.floor_divide(time, _DAY)
@@ -467,13 +466,11 @@ def _refuse_infinite(name: str, found: Array) -> None:
         raise InputError(f"{held}; leave the cell empty, or exclude the column with --drop.")
 
 
-def _refuse_strange(name: str, column: Any, unread: Array, held: str) -> None:
-    """Refuse a cell of another kind than the first rows of a pipe."""
-    strange = np.flatnonzero(unread & ~cells.missing(column))
-    if len(strange):
-        cell = f"the column {name!r} held {held} and now holds {_cell(column, strange[0])!r}"
-        fix = "leave it empty, or begin with a larger --batch that has such a cell"
-        raise InputError(f"{cell}; {fix}.")
+def _strange_cell(name: str, column: Any, row: int, held: str) -> InputError:
+    """The error for a cell of another kind than those of the fit."""
+    cell = f"the column {name!r} held {held} and now holds {_cell(column, row)!r}"
+    fix = "leave it empty, or begin with a larger --batch that has such a cell"
+    return InputError(f"{cell}; {fix}.")
 
 
 #: Bytes of a character in NumPy's arrays of text, which are all as wide as the longest.

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,17 @@ from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import Table
 from bicore.types import Labels, Rows, Weights
 
+#: A word for a format, its reader, and its options.
+_Format = tuple[str, Callable[..., Iterable[Any]], tuple[str, ...]]
+_read_tsv = partial(text_files.read_csv, delimiter="\t")
 #: Readers of tables by ending, with a word for the format and its options; a new format is a line
 #: here. They give batches of pyarrow. Text may be packed.
-_TEXT = {
+_TEXT: dict[str, _Format] = {
     **dict.fromkeys((".csv", ".txt"), ("CSV", text_files.read_csv, TEXT_OPTIONS)),
-    **dict.fromkeys((".tsv", ".tab"), ("CSV", text_files.read_tsv, TEXT_OPTIONS)),
+    **dict.fromkeys((".tsv", ".tab"), ("CSV", _read_tsv, TEXT_OPTIONS)),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), ("JSON", text_files.read_json, TEXT_OPTIONS)),
 }
-TABLES: dict[str, tuple[str, Callable[..., Iterable[Any]], tuple[str, ...]]] = {
+TABLES: dict[str, _Format] = {
     **{end + pack: _TEXT[end] for end in _TEXT for pack in ("", *text_files.PACKED)},
     **dict.fromkeys(arrow_files.PARQUET, ("Parquet", arrow_files.read_parquet, TABLE_OPTIONS)),
     **dict.fromkeys((".feather", ".arrow"), ("Arrow", arrow_files.read_feather, TABLE_OPTIONS)),

@@ -281,10 +281,8 @@ class Encoder:
         name, way = self.weight
         values = cells.read_numbers(cells.clean(table[name]), way)
         if strict and np.isnan(values).any():
-            row = int(np.isnan(values).argmax())
-            raise InputError(
-                f"the weight column {name!r} holds no number in row {row}; every row needs one."
-            )
+            where = f"the weight column {name!r} holds no number in row {np.isnan(values).argmax()}"
+            raise InputError(f"{where}; every row needs one.")
         return values
 
     def describe(self, first: Any, place: str) -> dict[str, Any]:

@@ -161,11 +161,6 @@ def read_csv(
             raise _csv_error(where, taken, str(error)) from error
 
 
-def read_tsv(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
-    """Read a file with tabs between its cells."""
-    return read_csv(path, reading, notes, "\t")
-
-
 def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[list[str], Any, int]:
     """The names of a header, the reader of all lines after it, and the lines before it.
 
