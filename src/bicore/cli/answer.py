@@ -32,6 +32,8 @@ from bicore.sources.images import copy_images
 
 #: Rows and classes that a report lists.
 MOST_ROWS, MOST_CLASSES = 15, 20
+#: Facts of the provenance that JSON holds under their own names.
+FACTS = ("method", "kernel", "loss", "inner_reg", "seed", "classes")
 #: The files of points that could not be written where they should go, and of interrupted runs.
 RESCUE, PARTIAL = "bicore-selection.npz", "bicore-partial.npz"
 
@@ -51,12 +53,7 @@ def to_json(coreset: Coreset) -> dict[str, Any]:
         "seconds": known.seconds,
         "size": len(coreset),
         "n": known.rows,
-        "method": known.method,
-        "kernel": known.kernel,
-        "loss": known.loss,
-        "inner_reg": known.inner_reg,
-        "seed": known.seed,
-        "classes": known.classes,
+        **{name: getattr(known, name) for name in FACTS},
         "status": coreset.status.value,
         "message": coreset.message,
         "notes": list(known.notes),

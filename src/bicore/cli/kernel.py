@@ -65,30 +65,18 @@ def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
 def _write_matrix(
     file: BinaryIO, kernel: Kernel, x: Any, runtime: Runtime, line: ProgressLine
 ) -> None:
-    """Write rows by tiles; the matrix is never held, and a full disk is an error."""
+    """Write the matrix in blocks of rows; it is never held, and a full disk is an error."""
     import numpy as np
     import torch
 
     from bicore.data import as_tensor
+    from bicore.kernels.operators import Blocked, slices
 
     points = as_tensor(x).to(runtime.torch_dtype)
-    count, device = len(points), runtime.torch_device
-    shape = {"descr": np.dtype(runtime.dtype).str, "fortran_order": False, "shape": (count, count)}
+    matrix = Blocked(kernel, points, points, ROWS, runtime.torch_device)
+    shape = {"descr": np.dtype(runtime.dtype).str, "fortran_order": False, "shape": matrix.shape}
     np.lib.format.write_array_header_1_0(file, shape)
-    for top in range(0, count, ROWS):
-        rows = points[top : top + ROWS].to(device)
-        tiles = [
-            _diagonal_tile(kernel, rows)
-            if left == top
-            else kernel.evaluate(rows, points[left : left + ROWS].to(device)).cpu()
-            for left in range(0, count, ROWS)
-        ]
-        file.write(torch.cat(tiles, 1).numpy().tobytes())
-        line.update(min(top + ROWS, count))
-
-
-def _diagonal_tile(kernel: Kernel, rows: Any) -> Any:
-    """Compute a tile that is symmetric and has the exact diagonal."""
-    tile = kernel.gram(rows).clone()
-    tile.diagonal().copy_(kernel.diag(rows))
-    return tile.cpu()
+    for rows in slices(len(points), ROWS):
+        columns = matrix.columns(torch.arange(*rows.indices(len(points))))
+        file.write(columns.T.contiguous().cpu().numpy().tobytes())
+        line.update(min(rows.stop, len(points)))

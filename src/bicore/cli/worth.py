@@ -93,8 +93,8 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
             "--size M to select again from a part of them."
         )
     output.tell(f"{source.name}: {len(source.data)} rows")
-    named = ("method", "judge", "seeds", "random_state", "most", "task", "reference")
-    options = {name: getattr(evaluation, name) for name in named}
+    of_rows = ("size", "picks", "test", "kernel")
+    options = {name: value for name, value in vars(evaluation).items() if name not in of_rows}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
         options["method"] = build_selector(evaluation.method, kernel=evaluation.kernel)
     rows = None if test is None else test.data
