@@ -33,6 +33,7 @@ from bicore.moments.features.maps import Rows
 from bicore.moments.features.registry import AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
+from bicore.numerics.linear_algebra import symmetric_product
 from bicore.runtime.threads import narrow, wide
 from bicore.types import Matrix, Numbers
 
@@ -112,12 +113,7 @@ class Centred:
         if self.second.is_cuda:
             lower = torch.tril(self.second)
             return lower @ model + lower.T @ model - lower.diagonal()[:, None] * model
-        from scipy.linalg import blas  # imported late: it takes time
-
-        second = self.second.numpy()
-        multiply = blas.ssymm if second.dtype == np.float32 else blas.dsymm
-        with wide(float(second.size) * model.shape[1]):
-            return torch.from_numpy(multiply(1.0, second, model.numpy(), lower=1))
+        return torch.from_numpy(symmetric_product(self.second.numpy(), model.numpy()))
 
     def leading(self, width: int) -> Centred:
         """Return the sums of the first features."""

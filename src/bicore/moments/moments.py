@@ -28,6 +28,7 @@ from bicore.errors import (
     check_type,
 )
 from bicore.files import FORMAT, damaged, read_state, write_state
+from bicore.numerics.linear_algebra import symmetric_product
 from bicore.picking import Relative, as_relative
 from bicore.runtime.threads import wide
 
@@ -98,10 +99,7 @@ class Outer:
 
     def times(self, features: Array) -> Array:
         """Multiply features by A."""
-        from scipy.linalg import blas  # imported late: it takes time
-
-        with wide(float(len(features)) * self.second.size):
-            product: Array = blas.dsymm(self.share, self.second, features.T, lower=1)
+        product: Array = symmetric_product(self.second, features.T, self.share)
         return product.T
 
     def loss(self, model: Array) -> float:

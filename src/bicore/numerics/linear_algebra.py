@@ -100,6 +100,15 @@ def row_products(left: Numbers, right: Numbers) -> Numbers:
     return torch.from_numpy(row_products(left.numpy(), right.numpy()))
 
 
+def symmetric_product(lower: Any, right: Any, scale: float = 1.0) -> Any:
+    """Multiply a matrix by a symmetric one of which only the lower triangle is read."""
+    from scipy.linalg import blas  # not before it is needed: importing it takes time
+
+    multiply = blas.ssymm if lower.dtype == np.float32 else blas.dsymm
+    with wide(float(lower.size) * right.shape[1]):
+        return multiply(scale, lower, right, lower=1)
+
+
 def exact_gain(slopes: Any, energy: Any, squares: Any, divisor: Any) -> Any:
     """Compute s/d − e‖r‖²/d²: by how much a ridge objective falls if a point joins or leaves.
 

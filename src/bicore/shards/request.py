@@ -148,12 +148,12 @@ def first_rows(source: ShardSource) -> Chunk:
     return Chunk(values[finite], np.concatenate(y)[finite] if y else None)
 
 
+@dataclass(frozen=True, eq=False)
 class ClassLimits:
     """How many points a class may have, from quotas and the rows that are available."""
 
-    def __init__(self, rule: QuotaRule, classes: Array, available: Array) -> None:
-        self.caps = rule.caps(classes)
-        self.available = available
+    caps: Array | None
+    available: Array
 
     @classmethod
     def of(
@@ -163,7 +163,7 @@ class ClassLimits:
         if rule is not None and classes is None:
             rule.of(Targets(Task.REGRESSION, np.zeros((1, 1))))  # refuses rules that need classes
             return None
-        return None if rule is None or classes is None else cls(rule, classes, available)
+        return None if rule is None or classes is None else cls(rule.caps(classes), available)
 
     def next(self, counts: Array) -> Array:
         """Return which classes the next point may have."""

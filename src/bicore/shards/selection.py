@@ -545,7 +545,7 @@ class Selection:
         if len(self.points) == last == self._counts().max():
             assert self.classes is not None
             label = self.classes.tolist()[int(self._counts().argmax())]
-            self.limits = ClassLimits(AtMost({label: last}), self.classes, self.available)
+            self.limits = ClassLimits.of(AtMost({label: last}), self.classes, self.available)
             self.notes.append(f"classes: the last row is of another class than {label!r}")
 
     def _too_few(self) -> tuple[Status, str]:

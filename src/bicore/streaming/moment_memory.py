@@ -300,13 +300,10 @@ class MomentMemory(MergingBuffer):
         from bicore.moments.heads import fit_map  # imported late: scikit-learn takes time
 
         targets = None if batch.y is None else read_targets(batch.y)
-        labels = None if targets is None or targets.classes is None else batch.y
-        fitted = fit_map(self._map, batch.x, labels)
-        classes: tuple[Any, ...] | None = None if targets is None else ()
-        outputs = 0
-        if targets is not None and targets.classes is None:
-            fitted = self._for_targets(fitted).fit(batch.x)
-            classes, outputs = None, targets.outputs
+        labelled = targets is not None and targets.classes is not None
+        fitted, outputs = fit_map(self._map, batch.x, batch.y if labelled else None), 0
+        if targets is not None and not labelled:
+            fitted, outputs = self._for_targets(fitted).fit(batch.x), targets.outputs
             self._origin = targets.values.mean(0)
             spread = targets.values.std(0)
             self._spread = np.where(spread > 0, spread, 1.0)
@@ -317,9 +314,9 @@ class MomentMemory(MergingBuffer):
         on_device = self.keep is Keep.LAZY and device.type == "cuda"
         empty = Moments.empty(
             width,
-            classes=classes,
+            classes=() if labelled else None,
             targets=outputs,
-            apart=classes is not None and (self.per_class or self._prior != "data"),
+            apart=labelled and (self.per_class or self._prior != "data"),
             half_life=self.half_life,
             map=fitted.identity,
             device=device if on_device else None,
