@@ -105,11 +105,18 @@ def kernel_ridge(
     )
 
 
+def fails(
+    kind: type[Exception], words: str, call: Callable[..., Any], *given: Any, **options: Any
+) -> str:
+    """A call ends with an error of this kind that says these words; return all it says."""
+    with pytest.raises(kind, match=words) as error:
+        call(*given, **options)
+    return str(error.value)
+
+
 def refuses(words: str, call: Callable[..., Any], *given: Any, **options: Any) -> None:
     """A call is refused in one line that says these words."""
-    with pytest.raises(InputError, match=words) as error:
-        call(*given, **options)
-    assert "\n" not in str(error.value)
+    assert "\n" not in fails(InputError, words, call, *given, **options)
 
 
 class DataSet:

@@ -33,7 +33,7 @@ from bicore.methods.baselines.spaces import Embedding
 from bicore.methods.registry import build_selector, greedy_selector
 from bicore.networks.observe import Observed, observe
 from bicore.runtime.context import Context
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 
 
 def seen(outputs, embedding=None) -> Context:
@@ -134,8 +134,7 @@ def test_outputs_belong_to_labels_whatever_rows_count():
     )
     assert zero_based == one_based == named
     part = Dataset(np.zeros((8, 1)), np.array(["a", "b"])[np.arange(8) % 2])
-    with pytest.raises(InputError, match="Context"):
-        Hardest().select(part, 2, **seen(outputs[:8]).keywords)
+    refuses("Context", Hardest().select, part, 2, **seen(outputs[:8]).keywords)
     named = Context(seen(outputs[:8]).model, classes=["b", "a", "c"])
     assert len(Hardest().select(part, 2, **named.keywords)) == 2
     with pytest.raises(InputError, match="give one for every output"):
@@ -156,8 +155,7 @@ def test_outputs_belong_to_labels_whatever_rows_count():
     ],
 )
 def test_models_that_cannot_serve_are_refused(build, words):
-    with pytest.raises(InputError, match=words):
-        MaxEntropy().select(Dataset(np.ones((4, 3))), 2, model=build())
+    refuses(words, MaxEntropy().select, Dataset(np.ones((4, 3))), 2, model=build())
 
 
 def test_wrong_layers_and_observations_are_refused():
@@ -170,8 +168,7 @@ def test_wrong_layers_and_observations_are_refused():
         KCenter(Embedding("1")).select(data, 2, model=observe(network(), data.x))
     refuses("'embedding', 'features', 'gradients'", KCenter, "embeding")
     named = Dataset(np.ones((4, 3)), ["a", "b", "a", "b"])
-    with pytest.raises(InputError, match="3 outputs and y 2 classes"):
-        Hardest().select(named, 2, model=network())
+    refuses("3 outputs and y 2 classes", Hardest().select, named, 2, model=network())
 
 
 # Each point alone.
@@ -280,8 +277,7 @@ def test_far_from_the_origin_distances_keep_their_digits():
         near = rule.select(Dataset(x), 8, random_state=1)
         shifted = rule.select(Dataset(x + 5000), 8, random_state=1, **far.keywords)
         assert near.indices.tolist() == shifted.indices.tolist()
-    with pytest.raises(NumericalError, match="not finite"):
-        KMeansPlusPlus().select(Dataset(x * 1e200), 3)
+    fails(NumericalError, "not finite", KMeansPlusPlus().select, Dataset(x * 1e200), 3)
 
 
 def test_data_weights_move_the_centre_the_means_and_the_criterion():
@@ -607,8 +603,7 @@ def test_long_batches_do_not_underflow():
     picked = BatchBALD(draws=8, configurations=50).select(data, 100, model=module)
     assert np.isfinite(picked.objectives).all()
     assert len(np.unique(picked.indices)) == 100
-    with pytest.raises(InputError, match=r"no nn\.Dropout"):
-        BatchBALD().select(data, 3, model=nn.Linear(2, 3))
+    refuses(r"no nn\.Dropout", BatchBALD().select, data, 3, model=nn.Linear(2, 3))
 
 
 def test_dropout_draws_use_one_mask_for_all_points():

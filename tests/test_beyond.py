@@ -134,8 +134,7 @@ def test_the_proxy_predicts_labels_and_targets():
     numbers = line(40, targets=2)
     fitted = greedy_selector(kernel=RBF(0.3), inner_reg=1e-6).predict(numbers, numbers.x)
     np.testing.assert_allclose(fitted, numbers.y, atol=1e-2)
-    with pytest.raises(InputError, match="needs labels"):
-        greedy_selector(**OPTIONS).predict(Dataset(data.x), new)
+    refuses("needs labels", greedy_selector(**OPTIONS).predict, Dataset(data.x), new)
 
 
 def test_regression_on_a_real_table_and_on_several_targets():

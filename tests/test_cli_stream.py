@@ -26,7 +26,7 @@ from bicore.streaming.buffer import StateFolder
 from bicore.streaming.registry import build_buffer
 from tests import HANG
 from tests.commands import refused, succeeded
-from tests.helpers import blobs, refuses
+from tests.helpers import blobs, fails, refuses
 
 BUFFER = ["--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
 SELECTOR = ["--kernel", "rbf", "--inner-reg", "0.1"]
@@ -196,8 +196,7 @@ def test_a_state_that_the_disk_will_not_give_is_not_called_damaged(folder, monke
             raise OSError(5, "Input/output error")
 
         monkeypatch.setattr(Path, "read_bytes", refuses)
-        with pytest.raises(OSError, match="Input/output"):
-            store.load(lambda path: MergeReduce.load(path, Uniform()))
+        fails(OSError, "Input/output", store.load, lambda path: MergeReduce.load(path, Uniform()))
         assert [path.name for path in store.files()] == ["state-000000000000006.npz"]
 
 
@@ -261,8 +260,7 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
 
         monkeypatch.setattr(np.lib.format, "write_array", full)
         buffer.update(np.ones((6, 2)))
-        with pytest.raises(OSError, match="No space left"):
-            store.save(buffer)
+        fails(OSError, "No space left", store.save, buffer)
         monkeypatch.undo()
         assert state_of(folder) == good
         assert store.load(lambda path: MergeReduce.load(path, Uniform())).position == 6

@@ -35,7 +35,7 @@ from bicore.methods import as_selector
 from bicore.methods.baselines.base import PlainSelector
 from bicore.networks.observe import as_module
 from bicore.sources.base import Source
-from tests.helpers import blobs, refuses
+from tests.helpers import blobs, fails, refuses
 from tests.marks import except_slow, few
 
 
@@ -625,8 +625,7 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
 def test_targets_without_spread_are_refused():
     x = torch.zeros(5, 2)
     flat = Sample(x, torch.ones(5, 1), torch.ones(5))
-    with pytest.raises(NumericalError, match="all equal"):
-        RidgeJudge().scores([flat], flat, 1, seed=0)
+    fails(NumericalError, "all equal", RidgeJudge().scores, [flat], flat, 1, seed=0)
 
 
 def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from benchmarks.comparison_images import ResidualJudge
 from bicore.errors import NumericalError
 from bicore.evaluate.samples import Sample
 from experiments.networks import ResNet18
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 
 SMALL = partial(ResNet18, width=4)
 
@@ -51,6 +51,5 @@ def test_the_judge_refuses_what_it_cannot_read_and_tells_of_a_breakdown():
     refuses(r"resnet18 needs images of shape \(3, 32, 32\)", judge.check, (1, 28, 28), 10)
     points = sample(4)
     wild = Sample(points.x * float("inf"), points.y, points.weight)
-    with pytest.raises(NumericalError, match="diverged"):
-        judge.predictions([wild], points, 2, seed=0)
+    fails(NumericalError, "diverged", judge.predictions, [wild], points, 2, seed=0)
     assert torch.isfinite(judge.predictions([points], points, 2, seed=0)[0]).all()

@@ -9,6 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import bicore
 from bicore.integrations.tabpfn import ContextClassifier, ContextRegressor, set_contexts
 from bicore.kernels import RBF
+from tests.helpers import fails
 
 RHO = 0.1
 OPTIONS = {"strategy": "greedy", "smooth_labels": False}
@@ -85,8 +86,7 @@ def test_large_data_keep_the_first_context():
     [({"n_contexts": 41}, "n_contexts"), ({"size": 41}, "size"), ({"kernel": "linera"}, "linear")],
 )
 def test_bad_requests(rows, options, name):
-    with pytest.raises(bicore.InputError, match=name):
-        bicore.contexts(*rows, **{"size": 5, **options})
+    fails(bicore.InputError, name, bicore.contexts, *rows, **{"size": 5, **options})
 
 
 def test_probabilities_are_averaged_over_contexts(rows):

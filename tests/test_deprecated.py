@@ -20,7 +20,7 @@ from bicore.moments.features import RandomReLU
 from bicore.sources import digits
 from bicore.streaming import VariationalLearner
 from tests import version_0_2
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -138,7 +138,6 @@ def test_other_words_with_a_second_meaning():
 
 
 def test_two_names_for_one_argument_and_unknown_ones_are_refused():
-    with pytest.raises(TypeError, match="old name of random_state"):
-        bicore.select(X, Y, 5, seed=1, random_state=1)
+    fails(TypeError, "old name of random_state", bicore.select, X, Y, 5, seed=1, random_state=1)
     refuses("Did you mean 'kernel'", bicore.select, X, Y, 5, kernal="rbf")
     refuses("size=5", bicore.select, Dataset(X, Y), 5)

@@ -11,7 +11,7 @@ from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.rules import RULES
 from bicore.methods.registry import greedy_selector
-from tests.helpers import ON_CPU, blobs, kernel_ridge, prepared_of, problem_of
+from tests.helpers import ON_CPU, blobs, fails, kernel_ridge, prepared_of, problem_of
 
 
 class RefitEngine(ListedEngine):
@@ -102,12 +102,10 @@ def test_an_engine_refuses_what_it_does_not_offer():
     problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), blobs(30))
     lean = RidgeEngine(problem, 5)
     assert Quantity.GAIN not in lean.offers
-    with pytest.raises(LookupError, match="without GAIN"):
-        lean.quantity(Quantity.GAIN)
+    fails(LookupError, "without GAIN", lean.quantity, Quantity.GAIN)
     needs = frozenset({Quantity.GRADIENT})
     general = ImplicitEngine.build(problem, Demand(5, needs, closed_form=False))
-    with pytest.raises(LookupError, match="without GAIN"):
-        general.quantity(Quantity.GAIN)
+    fails(LookupError, "without GAIN", general.quantity, Quantity.GAIN)
 
 
 @pytest.mark.parametrize(

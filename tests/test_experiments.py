@@ -30,6 +30,7 @@ from experiments.streaming import Weighting
 from experiments.tables import cells, read_runs
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permute, split
 from experiments.training import Cohort, Learner, Memory, build
+from tests.helpers import fails
 from tests.marks import except_slow, few
 
 SOURCE = Path(__file__).parents[1] / "experiments"
@@ -288,8 +289,7 @@ def test_choices_with_fewer_seeds_do_not_win():
     (cell,) = cells("continual", given)
     assert (cell.chosen, cell.seeds, cell.choices) == (100.0, 5, 1)
     mixed = [{**one, "lambda": 1e-3 if one["seed"] else 1e-4} for one in given]
-    with pytest.raises(RecordError, match="several λ"):
-        cells("continual", mixed)
+    fails(RecordError, "several λ", cells, "continual", mixed)
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
@@ -318,8 +318,7 @@ def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
 def test_a_training_that_breaks_down_is_an_error_and_no_record():
     learner = Learner(linear(), 0.0, 6, 1)
     learner.take(torch.full((6, 1, 28, 28), torch.nan), torch.arange(6) % 3)
-    with pytest.raises(ArithmeticError, match="not finite"):
-        Cohort([learner]).train(2)
+    fails(ArithmeticError, "not finite", Cohort([learner]).train, 2)
 
 
 def record(method, beta, seed, test, held):

@@ -27,7 +27,7 @@ from bicore.moments.features.maps import (
 )
 from bicore.moments.features.registry import FEATURES, AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 
 needs_gpu = pytest.mark.gpu
 
@@ -230,8 +230,7 @@ def test_two_layers_of_convolutions_against_torch():
     pooled = nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
     assert near(features(torch.from_numpy(images)), pooled / math.sqrt(8), 1e-12)
     assert as_feature_map("deep-convolutions:18").depth == 2
-    with pytest.raises(InputError, match="10 along each"):
-        RandomConvolutions(8, 3, 2, depth=2).fit(IMAGES)
+    refuses("10 along each", RandomConvolutions(8, 3, 2, depth=2).fit, IMAGES)
 
 
 def test_grey_images_need_no_channel():
@@ -389,8 +388,7 @@ def test_rows_of_another_shape_are_refused(fitted):
 def test_features_that_are_not_finite_name_their_rows(fitted):
     x = torch.from_numpy(IMAGES).clone()
     x[[3, 17], 0, 2, 2] = math.nan
-    with pytest.raises(NumericalError, match=r"2 of 40 rows \(3, 17\)"):
-        fitted(x)
+    fails(NumericalError, r"2 of 40 rows \(3, 17\)", fitted, x)
 
 
 def test_single_columns_may_come_flat():

@@ -184,8 +184,7 @@ def test_replay_memories_have_a_head_too(tmp_path):
     for one in (memory, joint, again):
         assert_same_model(one.head(alpha=0.3), ridge)
     assert [len(rows) for rows in memory.tasks] == [3, 3]
-    with pytest.raises(InputError, match="feature_map"):
-        ReplayMemory(Uniform(), 6).head()
+    refuses("feature_map", ReplayMemory(Uniform(), 6).head)
 
 
 def test_an_interrupted_task_leaves_the_sums_of_a_replay_memory_unchanged(monkeypatch):
@@ -285,10 +284,8 @@ def test_what_is_refused_changes_nothing(change, words):
 
 def test_a_head_needs_labelled_rows():
     x, y = blobs()
-    with pytest.raises(InputError, match="update"):
-        MomentMemory(8).head()
-    with pytest.raises(InputError, match="labels"):
-        MomentMemory(8).update(x).head()
+    refuses("update", MomentMemory(8).head)
+    refuses("labels", MomentMemory(8).update(x).head)
     faded = MomentMemory(8, Rows(), half_life=20.0).update(x, y)
     assert faded.head().classes_.tolist() == [0, 1, 2]
     refuses("half_life", faded.forget, x[:1], y[:1])

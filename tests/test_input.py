@@ -89,23 +89,16 @@ def test_bad_input_is_refused_by_its_name(argument, value, says, others):
     assert "\n" not in str(caught.value)
 
 
-ELSEWHERE = {
-    "labels": lambda: select(X, None, 3, method="class-balanced"),
-    "start": lambda: reweight(X, Y, [1, 2], start=[1.0, -1.0], **OK),
-    "start has shape": lambda: reweight(X, Y, [1, 2], start=[1.0], **OK),
-    "indices": lambda: reweight(X, Y, [0, 40], **OK),
-    "dtype": lambda: Runtime(dtype="float16"),
-    "threads": lambda: Runtime(threads=0),
-    "memory": lambda: Runtime(memory="lots"),
-    "max_seconds": lambda: Runtime(max_seconds=0),
-    "ids": lambda: Dataset(X, Y, ids=[0] * 40),
-}
-
-
-@pytest.mark.parametrize("says", ELSEWHERE)
-def test_other_calls_name_their_arguments_too(says):
-    with pytest.raises(InputError, match=says):
-        ELSEWHERE[says]()
+def test_other_calls_name_their_arguments_too():
+    refuses("labels", select, X, None, 3, method="class-balanced")
+    refuses("start", reweight, X, Y, [1, 2], start=[1.0, -1.0], **OK)
+    refuses("start has shape", reweight, X, Y, [1, 2], start=[1.0], **OK)
+    refuses("indices", reweight, X, Y, [0, 40], **OK)
+    refuses("dtype", Runtime, dtype="float16")
+    refuses("threads", Runtime, threads=0)
+    refuses("memory", Runtime, memory="lots")
+    refuses("max_seconds", Runtime, max_seconds=0)
+    refuses("ids", Dataset, X, Y, ids=[0] * 40)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -336,15 +329,7 @@ EXTRA = {
 def test_extra_columns_are_sliced_with_their_rows_and_keep_their_kind():
     data = Dataset(np.arange(3.0), extra=EXTRA)
     kinds = {name: column.dtype.str[1:] for name, column in data.extra.items()}
-    assert kinds == {
-        "logits": "f4",
-        "half": "f2",
-        "swapped": "i4",
-        "long": "f8",
-        "flag": "b1",
-        "bytes": "U2",
-        "objects": "U2",
-    }
+    assert list(kinds.values()) == ["f4", "f2", "i4", "f8", "b1", "U2", "U2"]
     part = data[(2, 1)].with_columns(sample_weight=np.ones(2))
     assert part.extra["swapped"].tolist() == [2, 1]
     assert part.extra["bytes"].tolist() == ["c", "bb"]

@@ -17,12 +17,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks as parametrize_with_sklearn
 
-from bicore import InputError, LargeDataWarning
+from bicore import LargeDataWarning
 from bicore.integrations.imblearn import CoresetSampler
 from bicore.integrations.sklearn import CoresetClassifier
 from bicore.integrations.sklearn import CoresetSampler as Sampler
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs
+from tests.helpers import blobs, fails, refuses
 
 PLAIN = greedy_selector("linear", inner_reg=0.1)
 
@@ -151,11 +151,9 @@ def test_another_sampler_serves_a_model():
 
 def test_what_is_wrong_is_said_before_work():
     x, y = uneven()
-    with pytest.raises(ValueError, match="Reshape your data"):
-        CoresetSampler().fit_resample(x[:, 0], y)
+    fails(ValueError, "Reshape your data", CoresetSampler().fit_resample, x[:, 0], y)
     with pytest.raises(ValueError, match="sampling_strategy"):
         CoresetSampler(sampling_strategy="minority").fit_resample(x, y)
     with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
         CoresetSampler(selector=greedy_selector("laplace")).fit_resample(sparse.csr_matrix(x), y)
-    with pytest.raises(InputError, match="k-centre"):
-        CoresetSampler(selector="k-centre").fit_resample(x, y)
+    refuses("k-centre", CoresetSampler(selector="k-centre").fit_resample, x, y)

@@ -19,7 +19,7 @@ from bicore import InputError
 from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
 from bicore.methods.baselines.covering import KCenter
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs, refuses
+from tests.helpers import blobs, fails, refuses
 
 PLAIN = {"selector": greedy_selector("linear", inner_reg=0.1)}
 LEARNED = {"selector": greedy_selector("linear", inner_reg=0.1, weighting="final")}
@@ -64,8 +64,7 @@ def test_every_method_is_within_reach():
         ({"selector": "k-centre"}, "k-centre"),
         ({"selector": "uniform", "sampling_strategy": "auto"}, "sampling_strategy"),
     ):
-        with pytest.raises(InputError, match=words):
-            CoresetSampler(6, **wrong).fit(data.x, data.y)
+        refuses(words, CoresetSampler(6, **wrong).fit, data.x, data.y)
 
 
 def test_options_of_version_0_2_make_a_selector():
@@ -97,14 +96,11 @@ def test_columns_of_text_are_encoded_for_the_selection_and_stay_as_they_are():
 def test_what_is_wrong_is_said_in_the_words_of_the_library():
     data = blobs()
     sampler = CoresetSampler(6, **PLAIN)
-    with pytest.raises(ValueError, match="Reshape your data"):
-        sampler.fit(data.x[:, 0], data.y)
-    with pytest.raises(ValueError, match="requires y to be passed"):
-        sampler.fit(data.x)
+    fails(ValueError, "Reshape your data", sampler.fit, data.x[:, 0], data.y)
+    fails(ValueError, "requires y to be passed", sampler.fit, data.x)
     with pytest.raises(ValueError, match="Input X contains NaN"):
         sampler.fit(np.where(data.x > 1, np.nan, data.x), data.y)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        sampler.fit(data.x, data.y[:-1])
+    fails(ValueError, "inconsistent numbers of samples", sampler.fit, data.x, data.y[:-1])
     for selector in (greedy_selector("laplace"), "k-center-features"):
         with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
             CoresetSampler(6, selector=selector).fit(sparse.csr_matrix(data.x), data.y)

@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from bicore import Coreset, Dataset, InputError, select
+from bicore import Coreset, Dataset, select
 from bicore.frames import arrow_lists
 from tests.helpers import blobs, refuses
 
@@ -55,8 +55,7 @@ def test_polars_lists_are_rows():
     chosen = Coreset(np.array([4, 0]), np.array([0.5, 2.0])).select(frame)
     assert chosen["label"].to_list() == ["b", "a"]
     assert chosen["weight"].to_list() == [0.5, 2.0]
-    with pytest.raises(InputError, match="'label' already"):
-        Coreset(np.array([4])).select(frame, weight="label")
+    refuses("'label' already", Coreset(np.array([4])).select, frame, weight="label")
 
 
 def test_a_column_of_arrow_is_not_copied():

@@ -315,14 +315,8 @@ def test_from_module_of_the_papers_cnn_drops_pooling_with_a_notice():
     ]
     with pytest.warns(UserWarning, match="max-pooling"):
         kernel = from_module(nn.Sequential(*layers))
-    assert [type(layer).__name__ for layer in kernel.layers] == [
-        "Conv",
-        "ReLU",
-        "Flatten",
-        "Dense",
-        "ReLU",
-        "Dense",
-    ]
+    names = [type(layer).__name__ for layer in kernel.layers]
+    assert names == ["Conv", "ReLU", "Flatten", "Dense", "ReLU", "Dense"]
     refuses("max-pooling", from_module, nn.Sequential(*layers), pooling="refuse")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -338,16 +332,14 @@ def test_from_module_refuses_what_it_cannot_read(part):
 
 
 def test_bad_kernels_are_refused_in_words():
-    with pytest.raises(InputError, match="not symmetric"):
-        CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fitted(VECTORS)
+    refuses("not symmetric", CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fitted, VECTORS)
     with pytest.raises(
         InputError, match=r"not positive semi-definite: its smallest eigenvalue is -"
     ):
         CallableKernel(lambda a, b: -(a @ b.T)).fitted(VECTORS)
     with pytest.raises(NumericalError, match="not finite"):
         CallableKernel(lambda a, b: (a @ b.T) * float("nan")).fitted(VECTORS)
-    with pytest.raises(InputError, match="returned shape"):
-        CallableKernel(lambda a, b: a).fitted(VECTORS)
+    refuses("returned shape", CallableKernel(lambda a, b: a).fitted, VECTORS)
     with pytest.raises(InputError, match="images"):
         cnn()(VECTORS)
     refuses("Flatten", TangentKernel, [Conv(3), ReLU(), Dense()])

@@ -12,14 +12,7 @@ import pytest
 import torch
 
 import bicore
-from bicore import (
-    Dataset,
-    LargeDataWarning,
-    MemoryLimitError,
-    Runtime,
-    TimeLimitError,
-    select,
-)
+from bicore import Dataset, LargeDataWarning, MemoryLimitError, Runtime, TimeLimitError, select
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.coreset import Status
@@ -39,7 +32,7 @@ from bicore.methods.registry import as_selector, greedy_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime.clock import Clock, TimeOver, checkpoint
 from bicore.runtime.context import Context
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 from tests.marks import except_slow, few
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
@@ -387,8 +380,7 @@ def test_a_limit_too_small_for_exchanges_is_refused():
     given = {"kernel": "rbf", "inner_reg": 0.1, "smooth_labels": False}
     free, tight = Runtime(device="cpu"), Runtime(device="cpu", memory="1MB")
     assert "exchanges" in select(blobs(1000), size=5, runtime=free, **given).details
-    with pytest.raises(MemoryLimitError, match="needs at least"):
-        select(blobs(1000), size=5, runtime=tight, **given)
+    fails(MemoryLimitError, "needs at least", select, blobs(1000), size=5, runtime=tight, **given)
 
 
 @pytest.mark.parametrize("memory", ["1GB", 1000], ids=["stored", "computed again"])

@@ -14,7 +14,7 @@ from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
 from bicore.runtime.context import Context
 from bicore.streaming import MomentMemory
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 
 FEATURES = RandomReLU(width=48)
 
@@ -217,10 +217,8 @@ def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
     kept = memory.snapshot().ids.tolist()
     refuses("x has rows of shape", memory.update, x[50:, :4], y[50:])
     assert memory.snapshot().ids.tolist() == kept
-    with pytest.raises(InputError, match="prior="):
-        MomentMemory(5, FEATURES, prior={"cat": 1.0}).update(x[:50], y[:50])
-    with pytest.raises(InputError, match="prior='data'"):
-        MomentMemory(5, FEATURES, prior="equal").update(x[:50], x[:50, 0])
+    refuses("prior=", MomentMemory(5, FEATURES, prior={"cat": 1.0}).update, x[:50], y[:50])
+    refuses("prior='data'", MomentMemory(5, FEATURES, prior="equal").update, x[:50], x[:50, 0])
     with pytest.raises(MemoryError, match="at most"):
         MomentMemory(5, RandomReLU(width=4000)).update(
             x[:50], y[:50], model=Context(runtime=Runtime(memory="10MB"))
@@ -257,8 +255,7 @@ def test_a_row_too_large_to_be_summed_is_refused_and_the_memory_goes_on():
     memory = MomentMemory(50, Rows()).update(x[:40], y[:40])
     huge = x[40:45].copy()
     huge[2] *= 1e200
-    with pytest.raises(NumericalError, match="row 2 has a feature of"):
-        memory.update(huge, y[40:45])
+    fails(NumericalError, "row 2 has a feature of", memory.update, huge, y[40:45])
     assert fed(memory, x[45:], y[45:]).position == 595
 
 
@@ -366,8 +363,7 @@ def test_a_name_may_have_a_width():
 def test_rows_that_could_never_be_counted_do_not_wait():
     x, y = stream()
     memory = MomentMemory(50, Rows()).update(x[:5], y[:5])
-    with pytest.raises(NumericalError, match="row 5 has a feature of"):
-        memory.update(1e200 * x[5:6], y[5:6])
+    fails(NumericalError, "row 5 has a feature of", memory.update, 1e200 * x[5:6], y[5:6])
     with pytest.raises(InputError, match=r"channels, height, width|images"):
         MomentMemory(50, "convolutions").update(x[:5], y[:5])
     assert fed(memory, x[5:], y[5:]).moments.weight == 600

@@ -14,7 +14,7 @@ from bicore.integrations.sklearn import CoresetSampler
 from bicore.methods.registry import build_selector
 from bicore.sources import encode_table, open_shards
 from tests.commands import succeeded
-from tests.helpers import DataSet
+from tests.helpers import DataSet, fails
 from tests.marks import diagonal, few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
@@ -333,8 +333,7 @@ def test_m4_a_numeric_frame_needs_no_pyarrow(monkeypatch):
     expected = bicore.select(frame, y, 6, kernel="linear").indices.tolist()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert bicore.select(frame, y, 6, kernel="linear").indices.tolist() == expected
-    with pytest.raises(bicore.InputError, match="pyarrow"):
-        bicore.select(_text_frame(pandas), y, 6)
+    fails(bicore.InputError, "pyarrow", bicore.select, _text_frame(pandas), y, 6)
 
 
 def _text_frame(pandas):

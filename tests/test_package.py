@@ -5,9 +5,8 @@ import runpy
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import bicore
+from tests.helpers import fails
 from tests.lowest import lowest
 
 ROOT = Path(__file__).parents[1]
@@ -30,8 +29,7 @@ def test_lowest_versions_are_those_of_the_bounds():
     assert {"torch==2.4", "pyarrow==15"} <= set(found)
     assert len(found) == len(set(found))
     unbound = {"dependencies": ["torch"], "optional-dependencies": PROJECT["optional-dependencies"]}
-    with pytest.raises(SystemExit, match="torch"):
-        lowest(unbound)
+    fails(SystemExit, "torch", lowest, unbound)
 
 
 def test_one_version_everywhere():

@@ -14,7 +14,7 @@ from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import digits
 from bicore.streaming import ReplayMemory
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 from tests.marks import few
 
 
@@ -53,8 +53,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
     other = Reservoir(4).update(*task(0)).save(tmp_path / "buffer.npz")
     refuses("holds a 'Reservoir'", ReplayMemory.load, other, Uniform())
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DamagedFileError, match=r"memory\.npz.*ReplayMemory\.save"):
-        ReplayMemory.load(path, Uniform())
+    fails(DamagedFileError, r"memory\.npz.*ReplayMemory\.save", ReplayMemory.load, path, Uniform())
 
 
 def test_a_small_task_is_put_in_order_too_so_that_shrinking_keeps_its_classes():
@@ -208,17 +207,11 @@ def test_learnt_weights_count_and_augmentations_are_applied():
     assert float(batches[0][0].min()) > 50
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: ReplayMemory("uniform", 5), "selector"),
-        (lambda: ReplayMemory(Uniform(), 0), "capacity"),
-        (lambda: ReplayMemory(Uniform(), 5, "binary"), "weighting=.binary."),
-        (lambda: list(ReplayMemory(Uniform(), 5).loader()), "empty"),
-    ],
-)
-def test_bad_requests(make, words):
-    refuses(words, make)
+def test_bad_requests():
+    refuses("selector", ReplayMemory, "uniform", 5)
+    refuses("capacity", ReplayMemory, Uniform(), 0)
+    refuses("weighting=.binary.", ReplayMemory, Uniform(), 5, "binary")
+    refuses("empty", list, ReplayMemory(Uniform(), 5).loader())
 
 
 def test_labels_that_torch_cannot_hold_are_refused():

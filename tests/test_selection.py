@@ -19,7 +19,7 @@ from bicore.methods.registry import greedy_selector
 from bicore.picking import lowest
 from bicore.sources import digits
 from bicore.streaming import Reservoir
-from tests.helpers import HUBER, ON_CPU, blobs, line, refuses, softmax_loss, state_of
+from tests.helpers import HUBER, ON_CPU, blobs, fails, line, refuses, softmax_loss, state_of
 from tests.marks import diagonal, few
 
 #: Options that leave nothing to be found out.
@@ -513,8 +513,7 @@ def test_coreset_object():
     for bad in (0, 4):
         refuses("size", coreset.prefix, bad)
     refuses("twice", Coreset, np.array([1, 1]))
-    with pytest.raises(InputError, match="beyond"):
-        Coreset(np.array([50])).of(blobs())
+    refuses("beyond", Coreset(np.array([50])).of, blobs())
 
 
 #: Units in which weights may come: a sum of the first overflows, a float32 of the second is zero.
@@ -621,8 +620,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("numpy.lib.format.write_array", full)
-    with pytest.raises(OSError, match="space"):
-        Coreset(np.array([2])).save(path)
+    fails(OSError, "space", Coreset(np.array([2])).save, path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
 

@@ -21,7 +21,7 @@ from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import Progress
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 from tests.marks import few
 
 
@@ -330,8 +330,7 @@ class TestSelection:
         x, y = rows()
         with pytest.raises(TimeLimitError, match="raise max_seconds"):
             chosen(x, y, 50, runtime=Runtime(max_seconds=1e-9))
-        with pytest.raises(MemoryError, match="at most"):
-            chosen(x, y, 5, runtime=Runtime(memory=600))
+        fails(MemoryError, "at most", chosen, x, y, 5, runtime=Runtime(memory=600))
 
     @pytest.mark.parametrize(
         ("options", "words"),

@@ -16,6 +16,7 @@ from bicore import Dataset, LargeDataWarning, Runtime
 from bicore.data import read_targets
 from bicore.methods import sampling
 from bicore.methods.registry import greedy_selector
+from tests.helpers import fails
 from tests.marks import diagonal
 
 
@@ -147,8 +148,7 @@ def test_a_selection_beyond_the_free_memory_is_refused(monkeypatch):
     monkeypatch.setattr("bicore.kernels.building.free_bytes", lambda device: 10**6)
     monkeypatch.setattr("bicore.kernels.building.TRIVIAL_BYTES", 10**6)
     x, y = large(1000)
-    with pytest.raises(bicore.MemoryLimitError, match="free"):
-        bicore.select(x, y, 10)
+    fails(bicore.MemoryLimitError, "free", bicore.select, x, y, 10)
 
 
 def test_d8_row_numbers_and_a_coreset_go_on_with_one_kernel():

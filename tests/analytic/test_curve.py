@@ -151,8 +151,7 @@ def test_row_order_plays_no_part_and_regression_works():
 
 def test_bad_input_is_refused():
     selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
-    with pytest.raises(InputError, match="size='auto'"):
-        Uniform().select(data(), "auto")
+    refuses("size='auto'", Uniform().select, data(), "auto")
     refuses("held_out", quality_curve, selector, data(), held_out=1.5)
     refuses("needs labels", quality_curve, selector, Dataset(data().x))
     with pytest.raises(InputError, match="cannot be split"):

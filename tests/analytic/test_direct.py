@@ -260,17 +260,14 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(InputError, match=r"layer '1' normalises over the batch.*model.eval"):
         NetworkSelector().select(given, 2, model=normalised)
     assert len(NetworkSelector().select(given, 2, model=normalised.eval())) == 2
-    with pytest.raises(InputError, match="needs a network"):
-        NetworkSelector().select(given, 2)
-    with pytest.raises(InputError, match="needs labels"):
-        NetworkSelector().select(Dataset(given.x), 2, model=network())
+    refuses("needs a network", NetworkSelector().select, given, 2)
+    refuses("needs labels", NetworkSelector().select, Dataset(given.x), 2, model=network())
     with pytest.raises(InputError, match="criterion"):
         NetworkSelector(criterion=nn.CrossEntropyLoss()).select(given, 2, model=network())
     refuses("criterion='mse'", NetworkSelector, criterion="mse")
     refuses("inner_reg", NetworkSelector, inner_reg=0)
     frozen = network().requires_grad_(False)
-    with pytest.raises(InputError, match="no parameter to train"):
-        NetworkSelector().select(given, 2, model=frozen)
+    refuses("no parameter to train", NetworkSelector().select, given, 2, model=frozen)
     with pytest.raises(InputError, match="3 outputs and y 2 targets"):
         NetworkSelector(criterion="squared").select(
             line(20, targets=2, features=3), 2, model=network()

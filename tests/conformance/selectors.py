@@ -39,6 +39,7 @@ from bicore.methods import (
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, QuasiNewton
 
+SPACES = ("features", "embedding", "gradients")
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are
 #: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.
 CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
@@ -120,12 +121,9 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "ccs": Stratified(),
         "ccs, margin": Stratified(difficulty="margin", prune=0.0, strata=3),
     },
-    KMeansPlusPlus: {
-        f"k-means++ {space}": KMeansPlusPlus(space)
-        for space in ("features", "embedding", "gradients")
-    },
+    KMeansPlusPlus: {f"k-means++ {space}": KMeansPlusPlus(space) for space in SPACES},
     KCenter: {
-        **{f"k-center {space}": KCenter(space) for space in ("features", "embedding", "gradients")},
+        **{f"k-center {space}": KCenter(space) for space in SPACES},
         "k-center kernel": KCenter(RBF(0.2), first="central"),
         "k-center per class": KCenter(first="central", per_class="balanced"),
     },
@@ -163,20 +161,8 @@ DRAWS = {
 FITTED = {"squared, landmarks", "squared, automatic kernel"}
 #: Configurations that draw what they take: of two equal rows either may come first, and rounding
 #: may change a draw.
-CHANCE = {
-    "uniform",
-    "class-balanced",
-    "ccs",
-    "ccs, margin",
-    "k-means++ features",
-    "k-means++ embedding",
-    "k-means++ gradients",
-    "k-center features",
-    "k-center embedding",
-    "k-center gradients",
-    "frcl",
-    "batchbald",
-}
+CHANCE = {"uniform", "class-balanced", "ccs", "ccs, margin", "frcl", "batchbald"}
+CHANCE |= {f"{name} {space}" for name in ("k-means++", "k-center") for space in SPACES}
 #: Configurations in which a point may leave again, so that prefixes need not be nested and fewer
 #: points may come back.
 CORRECTED = {
