@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from bicore import BilevelSelector, Dataset, InputError
+from bicore import BilevelSelector, Dataset
 from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection, HeadPlugin
 from bicore.methods import KCenter
 from bicore.sources import digits
@@ -224,5 +224,4 @@ def test_methods_that_look_at_the_model_see_the_strategys(host):
     data = benchmark().train_stream[0].dataset
     order = CoresetSelection(10, "icarl", model="strategy").make_sorted_indices(Strategy, data)
     assert sorted(order) == list(range(len(data)))
-    with pytest.raises(InputError, match="model='strategy'"):
-        CoresetSelection(10, "icarl").make_sorted_indices(Strategy, data)
+    refuses("model='strategy'", CoresetSelection(10, "icarl").make_sorted_indices, Strategy, data)

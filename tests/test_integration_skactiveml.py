@@ -14,7 +14,7 @@ from bicore import InputError
 from bicore.active import query, query_by_variance
 from bicore.integrations.skactiveml import CoresetQuery, VarianceQuery
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs
+from tests.helpers import blobs, fails
 
 RBF = greedy_selector("rbf", inner_reg=0.1)
 
@@ -95,5 +95,4 @@ def test_a_strategy_queries_by_variance():
     asked = strategy.query(data.x, y, batch_size=4)
     expected = query_by_variance(data.x[:6], data.y[:6], data.x[6:], 4)
     assert asked.tolist() == (expected.indices + 6).tolist()
-    with pytest.raises(ValueError, match="return_utilities"):
-        strategy.query(data.x, y, return_utilities=True)
+    fails(ValueError, "return_utilities", strategy.query, data.x, y, return_utilities=True)
