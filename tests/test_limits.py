@@ -161,7 +161,7 @@ def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(
 
 
 def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
-    from bicore.bilevel.strategies.exact import Pool
+    from bicore.bilevel.strategies.exact import MatrixPool
 
     data = blobs(60)
     greedy = bilevel(rule="gradient").select(data, SIZE)
@@ -169,7 +169,7 @@ def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
     def late(self, *given):
         raise TimeOver
 
-    monkeypatch.setattr(Pool, "remove", late)
+    monkeypatch.setattr(MatrixPool, "remove", late)
     part = bilevel(strategy="elimination").select(data, SIZE)
     assert part.status is Status.NOT_REFINED
     assert part.message == (
@@ -178,7 +178,7 @@ def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
     assert sorted(part.indices) == sorted(greedy.indices)
 
 
-def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monkeypatch):
+def test_points_that_could_not_be_sort_by_rule_are_those_that_growing_took(monkeypatch):
     from bicore.bilevel.strategies import base
 
     data = blobs(60)
@@ -212,7 +212,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
     )
     from bicore.bilevel.strategies.base import Assembly
 
-    put = Assembly.put_in_order
+    put = Assembly.sort_by_rule
 
     columns = []
 
@@ -222,7 +222,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
         columns.append(sum(seen))  # what the final check of the objective takes is its own
         return ending
 
-    monkeypatch.setattr(Assembly, "put_in_order", counted)
+    monkeypatch.setattr(Assembly, "sort_by_rule", counted)
     runtime = Runtime(device="cpu", memory=400_000)
     found = bilevel(kernel=kernel, loss=loss, strategy="simplex").select(
         blobs(), SIZE, runtime=runtime

@@ -68,7 +68,7 @@ def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     whole = Moments.empty(6, apart=prior == "equal").with_rows(kept.x, kept.y, kept.weights)
     np.testing.assert_allclose(other.moments.cross, whole.cross, rtol=1e-12)
     assert other.moments.weight == pytest.approx(300)
-    assert other.unlike(memory) == ["feature_map"]
+    assert other.list_differences(memory) == ["feature_map"]
     fed(other, x[300:], y[300:])
     assert (other.position, other.seen, other.moments.weight) == (600, 600, pytest.approx(600))
     assert other.snapshot().ids.max() >= 300
@@ -84,7 +84,7 @@ def test_with_other_features_what_has_faded_stays_faded():
     other = memory.with_features(Rows())
     assert memory.moments.weight < 100
     assert other.moments.weight == pytest.approx(memory.moments.weight)
-    assert other.unlike(memory) == ["feature_map"]
+    assert other.list_differences(memory) == ["feature_map"]
     for one in (memory, other):
         one.update(x[:50], y[:50])
     assert other.moments.weight == pytest.approx(memory.moments.weight)
@@ -236,7 +236,7 @@ def test_what_numpy_counts_in_is_saved_too(options, tmp_path):
     x, y = stream()
     memory = fed(MomentMemory(12, FEATURES, **options), x, y)
     again = MomentMemory.load(memory.save(tmp_path / "memory.npz"))
-    assert not again.unlike(memory)
+    assert not again.list_differences(memory)
     assert again.update(x[:50], y[:50]).snapshot().ids.tolist() == (
         memory.update(x[:50], y[:50]).snapshot().ids.tolist()
     )

@@ -108,7 +108,7 @@ def query_by_variance(
         warnings.warn(notes[0], LargeDataWarning, stacklevel=2)
     both = join_pool(labelled, None, pool[kept], None)
     rows = _directions(both.x)
-    weights = None if known.dtype.kind == "f" else _doubt(rows, known)
+    weights = None if known.dtype.kind == "f" else _uncertainty(rows, known)
     coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
         Dataset(rows, sample_weight=weights),
         len(begun) + wanted,
@@ -128,7 +128,7 @@ def _directions(x: Array) -> Array:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SHORTEST))
 
 
-def _doubt(rows: Array, known: Array) -> Array:
+def _uncertainty(rows: Array, known: Array) -> Array:
     """One minus the margin of a logistic regression on the first rows, whose labels are known."""
     with warnings.catch_warnings():
         # A head that is nearly fitted knows where it is unsure.

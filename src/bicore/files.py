@@ -59,7 +59,7 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
         if overwrite:
             replace_keeping_mode(beside, target)
         else:
-            _name_new(beside, target)
+            _move_new_file(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -80,7 +80,7 @@ def _mode_of(path: Path) -> int | None:
     return None
 
 
-def _name_new(finished: Path, target: Path) -> None:
+def _move_new_file(finished: Path, target: Path) -> None:
     """Give a finished file the name ``target``, if no other process has taken it meanwhile."""
     try:
         os.link(finished, target)

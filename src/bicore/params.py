@@ -75,7 +75,7 @@ class Parameters:
             else:
                 values[name] = value
         for name, inner in nested.items():
-            values[name] = _copied(values[name]).set_params(**inner)
+            values[name] = _copy_value(values[name]).set_params(**inner)
         changed = vars(type(self)(**values))
         vars(self).clear()
         vars(self).update(changed)
@@ -83,21 +83,21 @@ class Parameters:
 
     def __sklearn_clone__(self) -> Self:
         values = self.get_params(deep=False)
-        return type(self)(**{name: _copied(value) for name, value in values.items()})
+        return type(self)(**{name: _copy_value(value) for name, value in values.items()})
 
     def __repr__(self) -> str:
         values = self.get_params(deep=False)
         needed = [name for name, one in self._parameters().items() if one.default is one.empty]
         usual = type(self)(**{name: values[name] for name in needed}).get_params(deep=False)
         shown = [
-            f"{name}={_short(value)}"
+            f"{name}={_shorten(value)}"
             for name, value in values.items()
             if name in needed or not is_same(value, usual[name])
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     """An independent copy of an object with parameters; other values as they are."""
     return value.__sklearn_clone__() if isinstance(value, Parameters) else value
 
@@ -110,7 +110,7 @@ def is_same(value: Any, default: Any) -> bool:
         return value is default
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if getattr(value, "open", False) is True:  # a choice that the data will make
         return "'auto'"
     return repr(str(value)) if isinstance(value, StrEnum) else repr(value)

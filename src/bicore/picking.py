@@ -132,7 +132,7 @@ def coreset_or_none(initial: Coreset | Sequence[int]) -> Coreset | None:
     return initial if isinstance(initial, Coreset) else None
 
 
-def as_start(
+def read_initial(
     initial: Coreset | Sequence[int],
     data: Dataset,
     size: int,

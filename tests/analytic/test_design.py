@@ -10,7 +10,7 @@ from bicore import Dataset, MemoryLimitError, Runtime
 from bicore.kernels import RBF, Linear
 from bicore.methods import ADesign, VDesign
 from bicore.methods.baselines.design import relax, relaxed_objective
-from bicore.numerics.descent import capped
+from bicore.numerics.descent import cap_weights
 from tests.helpers import refuses
 
 #: σ²
@@ -260,12 +260,12 @@ def test_where_there_is_nothing_to_learn_the_certificate_is_exact():
 def test_the_projection_is_the_nearest_point_of_the_bounded_set():
     weights = torch.randn(9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for largest in (1.0, 2.0, float("inf")):
-        found = capped(weights, 3, largest)
+        found = cap_weights(weights, 3, largest)
         assert float(found.sum()) == pytest.approx(3)
         assert 0 <= float(found.min()) <= float(found.max()) <= largest
         rng = np.random.default_rng(0)
         for _ in range(100):
-            other = capped(torch.from_numpy(rng.normal(size=9)) * 2, 3, largest)
+            other = cap_weights(torch.from_numpy(rng.normal(size=9)) * 2, 3, largest)
             assert float((found - weights).norm()) <= float((other - weights).norm()) + 1e-9
 
 
@@ -273,7 +273,7 @@ def test_the_projection_is_the_nearest_point_of_the_bounded_set():
 def test_the_projection_leaves_no_dust(dtype):
     weights = torch.zeros(1000, dtype=dtype)
     weights[::10] = 2
-    found = capped(weights, 100)
+    found = cap_weights(weights, 100)
     assert int((found > 0).sum()) == 100
     torch.testing.assert_close(found, (weights > 0).to(dtype))
 

@@ -24,7 +24,7 @@ from bicore.kernels import RBF
 from bicore.methods import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.methods.registry import greedy_selector
 from bicore.moments.ridge import FeatureState
-from bicore.numerics.descent import capped
+from bicore.numerics.descent import cap_weights
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
 from bicore.sources import digits
@@ -429,14 +429,18 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         free = state.weights[2:]
         step = 0.1 / float(weighing.weight_gradient().abs().max())
         move = float(
-            (capped(free - step * weighing.weight_gradient()[2:], 6, largest) - free).abs().sum()
+            (cap_weights(free - step * weighing.weight_gradient()[2:], 6, largest) - free)
+            .abs()
+            .sum()
         )
         weighing.descend(20, Clock())
         relaxed = state.objective
         assert relaxed < start
         free = state.weights[2:]
         left = float(
-            (capped(free - step * weighing.weight_gradient()[2:], 6, largest) - free).abs().sum()
+            (cap_weights(free - step * weighing.weight_gradient()[2:], 6, largest) - free)
+            .abs()
+            .sum()
         )
         assert left < 0.1 * move  # little is left to gain by moving weight between points
         weighing.run(20, Clock())

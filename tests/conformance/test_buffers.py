@@ -308,12 +308,12 @@ def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
 def test_buffers_say_in_what_they_were_built_differently(named):
     _, make = named
     own = make(CAPACITY, 0)
-    assert own.unlike(fed(make, *stream(12))) == []
-    assert own.unlike(make(CAPACITY + 1, 2)) == ["capacity", "random_state"]
+    assert own.list_differences(fed(make, *stream(12))) == []
+    assert own.list_differences(make(CAPACITY + 1, 2)) == ["capacity", "random_state"]
     for kind, configurations in CONFIGURATIONS.items():
         other = next(iter(configurations.values()))(CAPACITY, 1)
         if kind is not type(own):
-            assert own.unlike(other)[:2] == ["buffer", "random_state"]
+            assert own.list_differences(other)[:2] == ["buffer", "random_state"]
 
 
 def logits(x: np.ndarray) -> np.ndarray:

@@ -136,7 +136,7 @@ def not_refined(when: str, interrupted: bool = False) -> Outcome:
     return Outcome(Status.NOT_REFINED, f"stopped by max_seconds {when}")
 
 
-def weightless(left: int, size: int) -> Outcome:
+def fewer_by_weight(left: int, size: int) -> Outcome:
     """Return the outcome of a search some of whose points lost their weight."""
     why = "the learned weights of the others are zero"
     return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
@@ -256,7 +256,7 @@ class Run:
             turn = plan.turn(engine.chosen)
             if not turn.open.any():
                 if not plan.open.any():
-                    return weightless(len(self.objectives), plan.size)
+                    return fewer_by_weight(len(self.objectives), plan.size)
                 words = f"{len(self.objectives)} of {plan.size} rows: the quotas allow no more"
                 return Outcome(Status.FEWER, words)
             taken = len(engine.chosen)
@@ -278,7 +278,7 @@ class Run:
         weighing.correct(self.clock, final=True)
         self._save([])
         if len(self.indices) < before:
-            return weightless(len(self.indices), self.plan.size)
+            return fewer_by_weight(len(self.indices), self.plan.size)
         late = outcome.status is Status.COMPLETE and self.clock.over
         return self._stop() if late else outcome
 

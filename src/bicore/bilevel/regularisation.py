@@ -49,7 +49,7 @@ class Automatic(Regulariser):
         usable, found = len(EXPONENTS), []
         for _ in range(SUBSETS):
             subset = np.sort(rng.choice(eligible, size, replace=False)).tolist()
-            found.append(_along_the_grid(problem, subset, solvers, scale, usable))
+            found.append(_objectives_on_grid(problem, subset, solvers, scale, usable))
             usable = len(found[-1])
         values, slopes = np.mean([one[:usable] for one in found], axis=0).T
         places = np.array(EXPONENTS[:usable], dtype=float)
@@ -85,7 +85,7 @@ def predict_from_subsets(squares: Tensor, crosses: Tensor, outputs: Tensor, rho:
     return found.fill_(torch.inf) if failed.any() else found
 
 
-def _along_the_grid(
+def _objectives_on_grid(
     problem: Problem, subset: list[int], solvers: Solvers, scale: float, usable: int
 ) -> list[tuple[float, float]]:
     """Compute G of the subset and its derivative in log₁₀ ρ for every ρ of the grid.

@@ -125,7 +125,7 @@ class Written:
             self.held = self.held or holds
 
     @contextmanager
-    def or_rescue(self) -> Iterator[None]:
+    def save_elsewhere_on_failure(self) -> Iterator[None]:
         """Keep the points in a file if standard output cannot be written."""
         try:
             yield
@@ -196,7 +196,7 @@ def finish(
         written.write(kept, lambda path: _save(source, story, path), holds=True)
     if source is not None:
         written.write(output.picture, lambda path: figures.draw(source, coreset, path))
-    with written.or_rescue():
+    with written.save_elsewhere_on_failure():
         if output.json:
             counts = coreset.details if "passes" in coreset.details else {}
             say_json({**to_json(coreset), **counts, **_rows_in_file(source, coreset)})

@@ -239,7 +239,7 @@ class Run:
     def check_state(self, fresh: Buffer, append: bool) -> None:
         """Refuse a state of another configuration or another source, and skip its rows."""
         mark, place = self.buffer.mark, self.store.path
-        changed = fresh.unlike(self.buffer)
+        changed = fresh.list_differences(self.buffer)
         if self.buffer.position and mark.get("batch") != self.batch:
             changed.append(f"batch size ({mark.get('batch')})")
         if changed:

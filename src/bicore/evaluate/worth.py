@@ -42,7 +42,7 @@ from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
 from bicore.methods.registry import as_selector, build_selector
-from bicore.picking import Relative, as_size, as_start
+from bicore.picking import Relative, as_size, read_initial
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
@@ -617,7 +617,7 @@ class Appraisal:
             "accuracy" if self.classification else "R²",
             self.judge.title(self.classification),
             len(self.splits),
-            self._tested(),
+            self._describe_test(),
             len(self.known),
             simple,
         )
@@ -631,7 +631,7 @@ class Appraisal:
         low, _, high = Curve(chosen, self.has_test, {self.size: scores}).lines(self.size)
         return Simple(SIMPLE, float(scores.mean()), float(scores.std(ddof=1)), low, high)
 
-    def _tested(self) -> str:
+    def _describe_test(self) -> str:
         count, split = len(self.splits), self.splits[0]
         if self.has_test:
             return f"on the {len(split.test)} test rows, drawn with replacement {count} times"
@@ -801,7 +801,7 @@ def _read_chosen(
         )
     if isinstance(chosen, (Real, str)):
         return None, as_size(chosen, len(data))
-    start = as_start(chosen, data, len(data), "chosen", continues=False)
+    start = read_initial(chosen, data, len(data), "chosen", continues=False)
     if not start.points:
         raise InputError("chosen has no rows; give at least one.")
     if has_test:

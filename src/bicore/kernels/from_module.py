@@ -122,7 +122,7 @@ def from_module(
     for name, value in options.items():
         if value not in ("drop", "refuse"):
             raise unknown_name(name, value, ["drop", "refuse"])
-    plain = _uncompiled(module)
+    plain = _unwrap(module)
     try:
         reader = _Reader(plain, sigma_w, sigma_b, options)
         kernel = TangentKernel(
@@ -151,12 +151,12 @@ def from_module(
     return kernel
 
 
-def _uncompiled(module: nn.Module) -> nn.Module:
+def _unwrap(module: nn.Module) -> nn.Module:
     """The module as it was before it, or parts of it, were compiled; the original is unchanged."""
     # The result of torch.compile holds the module it was given under this name.
     found: nn.Module = getattr(module, "_orig_mod", module)
     # a part that has two names is under both
-    parts = {name: _uncompiled(part) for name, part in found._modules.items() if part is not None}
+    parts = {name: _unwrap(part) for name, part in found._modules.items() if part is not None}
     if all(part is found._modules[name] for name, part in parts.items()):
         return found
     shell = copy.copy(found)
@@ -282,12 +282,12 @@ class _Reader:
         """The last node that both branches come from."""
         behind = [second]
         while behind[-1].op != "placeholder":
-            behind.append(self._before(behind[-1]))
+            behind.append(self._single_input(behind[-1]))
         while first not in behind:
-            first = self._before(first)
+            first = self._single_input(first)
         return first
 
-    def _before(self, node: Any) -> Any:
+    def _single_input(self, node: Any) -> Any:
         """One step back: past a sum to where its branches part."""
         return self._fork(*self._branches(node)) if _is_sum(node) else self._source(node)
 

@@ -16,7 +16,7 @@ from bicore.data import Dataset, Task
 from bicore.errors import InputError
 from bicore.networks.observe import Observed
 from bicore.params import Parameters
-from bicore.picking import Start, as_seed, as_size, as_start, auto_size_error
+from bicore.picking import Start, as_seed, as_size, auto_size_error, read_initial
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
 
@@ -243,7 +243,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         if self.needs_model and context.model is None:
             raise InputError(f"{self.name} needs a network; give model=network.")
         count = as_size(size, int((data.weights > 0).sum()))
-        start = as_start(initial, data, count)
+        start = read_initial(initial, data, count)
         clock = Clock(context.runtime.max_seconds)
         return Request(data, count, outer, start, as_seed(random_state), context, clock)
 

@@ -78,7 +78,7 @@ from bicore.methods.sampling import (
     Sample,
     draw_sample,
 )
-from bicore.picking import First, Start, as_seed, as_start, in_id_order
+from bicore.picking import First, Start, as_seed, in_id_order, read_initial
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
@@ -868,7 +868,7 @@ class BilevelSelector(Selector, Proxy):
             −∂G/∂w_k for every point k.
         """
         runtime = runtime or Runtime()
-        start = as_start(coreset, data, len(data), "coreset", continues=False)
+        start = read_initial(coreset, data, len(data), "coreset", continues=False)
         with runtime.applied(), Clock(runtime.max_seconds).running():
             _, engine = self._fit(data, outer, start, random_state, runtime)
             result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
@@ -920,7 +920,7 @@ class BilevelSelector(Selector, Proxy):
             # Weights of mean 1, as in the outer objective.
             start = Start(points.tolist(), of_mean_one(data.weights[points]).tolist())
         else:
-            start = as_start(coreset, data, len(data), "coreset", continues=False)
+            start = read_initial(coreset, data, len(data), "coreset", continues=False)
         # The rows are an outer set with arbitrary labels, which predictions do not use.
         unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
         with runtime.applied(), Clock(runtime.max_seconds).running():

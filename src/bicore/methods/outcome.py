@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from bicore.bilevel.contract import ReweighableEngine
-from bicore.bilevel.greedy import WEIGHTS_NOT_REFINED, Outcome, not_refined, weightless
+from bicore.bilevel.greedy import WEIGHTS_NOT_REFINED, Outcome, fewer_by_weight, not_refined
 from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.bilevel.strategies.base import Assembly
 from bicore.bilevel.verification import Verification
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset, as_weights
 from bicore.errors import InputError
-from bicore.picking import Start, as_start
+from bicore.picking import Start, read_initial
 from bicore.runtime.clock import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
@@ -60,7 +60,7 @@ def positive_weights(engine: ReweighableEngine) -> tuple[Array, Array]:
 def weights_outcome(left: int, size: int, clock: Clock) -> Outcome:
     """Return how an optimisation of weights ended."""
     if left < size:
-        return weightless(left, size)
+        return fewer_by_weight(left, size)
     return WEIGHTS_NOT_REFINED if clock.over else Outcome()
 
 
@@ -107,7 +107,7 @@ def build_coreset(
 
 def weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:
     """Check points whose weights are to be learned, and the weights to start from."""
-    found = as_start(indices, data, max(len(indices), 1), "indices", continues=False)
+    found = read_initial(indices, data, max(len(indices), 1), "indices", continues=False)
     if not found.points:
         raise InputError("indices must hold at least one row number; got none.")
     if weights is None:

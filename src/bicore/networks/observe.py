@@ -173,15 +173,15 @@ def observe_parts(module: nn.Module, parts: Iterable[Tensor], layer: str | None 
     named: list[Tensor | None] = []
     last: list[Tensor | None] = []
     outputs: list[Tensor] = []
-    with watching(module, layer) as watched, frozen(module):
-        if layer is None and not watched.linears:
+    with record_layer(module, layer) as record, frozen(module):
+        if layer is None and not record.linears:
             raise InputError("the model has no Linear layer; name a layer: Embedding(layer='…').")
         for part in parts:
-            watched.named = watched.last = watched.result = None
+            record.named = record.last = record.result = None
             outputs.append(forward(module, part))
-            watched.compare(outputs[-1])
-            named.append(watched.named)
-            last.append(watched.last)
+            record.compare(outputs[-1])
+            named.append(record.named)
+            last.append(record.last)
     inputs = _concatenate(last)
     embedding = inputs if layer is None else _concatenate(named)
     if embedding is None:
@@ -189,7 +189,7 @@ def observe_parts(module: nn.Module, parts: Iterable[Tensor], layer: str | None 
         raise InputError(f"{ran} ran in the model's forward pass; name another: layer='…'.")
     whole = torch.cat(outputs)
     _check_outputs(embedding, whole)
-    return Observed(embedding.flatten(1), inputs, whole, watched.bias, layer, watched.direct)
+    return Observed(embedding.flatten(1), inputs, whole, record.bias, layer, record.direct)
 
 
 def _concatenate(parts: list[Tensor | None]) -> Tensor | None:
@@ -215,26 +215,26 @@ def _check_outputs(embedding: Tensor, outputs: Tensor) -> None:
 
 
 @contextmanager
-def watching(module: nn.Module, layer: str | None) -> Iterator[_Watch]:
+def record_layer(module: nn.Module, layer: str | None) -> Iterator[_LayerRecord]:
     """Record the output of a named layer and the input of the last Linear layer."""
-    watched = _Watch()
+    record = _LayerRecord()
     hooks = []
     if layer is not None:
         known: dict[str, nn.Module] = dict(module.named_modules())
         if layer not in known:
             raise unknown_name("layer", layer, list(known)[1:21])
-        hooks.append(known[layer].register_forward_hook(watched.output))
+        hooks.append(known[layer].register_forward_hook(record.output))
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
-    watched.linears = len(linears)
-    hooks += [part.register_forward_hook(watched.linear, with_kwargs=True) for part in linears]
+    record.linears = len(linears)
+    hooks += [part.register_forward_hook(record.linear, with_kwargs=True) for part in linears]
     try:
-        yield watched
+        yield record
     finally:
         for hook in hooks:
             hook.remove()
 
 
-class _Watch:
+class _LayerRecord:
     """The tensors that the hooks saw in the current batch."""
 
     def __init__(self) -> None:
@@ -337,9 +337,9 @@ class Embedder(nn.Module):
         """Compute the embeddings of a batch."""
         like = floats_of(self.model)
         given = x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
-        with watching(self.model, self.layer) as watched:
+        with record_layer(self.model, self.layer) as record:
             outputs = self.model(given)
-            taken = watched.named if self.layer is not None else _embedding_of(watched, outputs)
+            taken = record.named if self.layer is not None else _embedding_of(record, outputs)
         if not torch.is_tensor(taken) or taken.shape[:1] != x.shape[:1]:
             found = tuple(taken.shape) if torch.is_tensor(taken) else type(taken).__name__
             raise InputError(
@@ -349,14 +349,14 @@ class Embedder(nn.Module):
         return taken.flatten(1) if taken.dim() > 1 else taken[:, None]
 
 
-def _embedding_of(watched: _Watch, outputs: Any) -> Any:
+def _embedding_of(record: _LayerRecord, outputs: Any) -> Any:
     """The input of the last layer of a classifier, or the output of an encoder."""
-    if watched.result is None or not torch.is_tensor(outputs):
+    if record.result is None or not torch.is_tensor(outputs):
         return outputs
-    watched.compare(outputs)
+    record.compare(outputs)
     # Over sequences the last layer sees every place apart; only one vector a row is an embedding.
-    vectors = watched.last is not None and watched.last.dim() == outputs.dim() == 2
-    return watched.last if watched.direct and vectors else outputs
+    vectors = record.last is not None and record.last.dim() == outputs.dim() == 2
+    return record.last if record.direct and vectors else outputs
 
 
 def dropout_probabilities(

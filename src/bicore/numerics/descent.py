@@ -33,28 +33,28 @@ class Trial(NamedTuple, Generic[T]):
     promised: float
 
 
-def enough(objective: Any, before: Any, promised: Any, noise: Any = 0.0) -> Any:
+def suffices(objective: Any, before: Any, promised: Any, noise: Any = 0.0) -> Any:
     """Whether an objective has fallen by its share of the promise; numbers or tensors of them."""
     return objective <= before + ARMIJO * promised + noise
 
 
-def first_enough(trials: Iterable[Trial[T]], before: float, noise: float = 0.0) -> Trial[T] | None:
+def first_descent(trials: Iterable[Trial[T]], before: float, noise: float = 0.0) -> Trial[T] | None:
     """Return the first trial that lowers the objective enough; None if none does.
 
     ``trials`` is best a generator: it evaluates a length only if the ones before it failed.
     """
-    trying = (trial for trial in trials if enough(trial.objective, before, trial.promised, noise))
+    trying = (trial for trial in trials if suffices(trial.objective, before, trial.promised, noise))
     return next(trying, None)
 
 
-def lengths(first: float, count: int, factor: float = 2.0) -> Iterator[float]:
+def step_lengths(first: float, count: int, factor: float = 2.0) -> Iterator[float]:
     """Yield ``count`` lengths, each shorter than the one before by ``factor``."""
     for _ in range(count):
         yield first
         first /= factor
 
 
-def until_over(path: Iterator[T], clock: Clock | None) -> Iterator[T]:
+def until_time_limit(path: Iterator[T], clock: Clock | None) -> Iterator[T]:
     """Yield the steps of a path while there is time.
 
     The path ends at the first look at ``clock`` after a step that finds the time over, or at a step
@@ -69,7 +69,7 @@ def until_over(path: Iterator[T], clock: Clock | None) -> Iterator[T]:
         return
 
 
-def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
+def cap_weights(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
     """Return the nearest point of {0 ≤ w ≤ largest, Σw = total}: a constant is taken off all."""
     low = float(weights.max()) - total if math.isinf(largest) else float(weights.min()) - largest
     high = float(weights.max())
@@ -108,7 +108,7 @@ def spectral_length(
     return float((change.square() / (1.0 if metric is None else metric)).sum()) / along
 
 
-def rounded(length: float) -> float:
+def round_to_power(length: float) -> float:
     """Return the nearest power of two.
 
     A spectral step is a quotient of small differences. Taken as it is it carries their last digits
@@ -118,7 +118,7 @@ def rounded(length: float) -> float:
     return float(2.0 ** round(math.log2(length))) if 0 < length < math.inf else length
 
 
-def steepest(gradient: Tensor) -> float:
+def largest_slope(gradient: Tensor) -> float:
     """Return the largest entry, never zero: what a first step is measured by."""
     return max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
 
@@ -151,7 +151,7 @@ class ProjectedDescent:
         is over, also in the middle of a step, the state is left at the best weights so far.
         """
         best = state.weights
-        for weights in until_over(self._path(state, best, first, steps), clock):
+        for weights in until_time_limit(self._path(state, best, first, steps), clock):
             best = weights
         if state.weights is not best:
             with unhurried():
@@ -165,16 +165,16 @@ class ProjectedDescent:
         value = state.objective
         gradient = state.weight_gradient()
         metric = self.metric(weights)
-        length = rounded(first(metric.sqrt() * gradient))
+        length = round_to_power(first(metric.sqrt() * gradient))
         for _ in range(steps):
             trials = self._trials(state, weights, value, gradient, metric * gradient, length)
-            found = first_enough(trials, value)
+            found = first_descent(trials, value)
             if found is None:
                 return
             yield found.point
             fresh = state.weight_gradient()
             change = found.point - weights
-            length = rounded(spectral_length(change, fresh - gradient, 2 * length, metric))
+            length = round_to_power(spectral_length(change, fresh - gradient, 2 * length, metric))
             weights, value, gradient = found.point, found.objective, fresh
             metric = self.metric(weights)
 
@@ -189,7 +189,7 @@ class ProjectedDescent:
     ) -> Iterator[Trial[Tensor]]:
         """Points along the projected path, while they promise anything."""
         least = max(self.flat, NOISE * torch.finfo(weights.dtype).eps) * abs(value)
-        for length in lengths(longest, self.attempts, self.factor):
+        for length in step_lengths(longest, self.attempts, self.factor):
             point = self.project(weights - length * direction)
             promised = float(gradient @ (point - weights))
             if -promised <= least:

@@ -26,7 +26,7 @@ from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
-from bicore.picking import TIE, Relative, as_size, as_start
+from bicore.picking import TIE, Relative, as_size, read_initial
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
@@ -156,7 +156,7 @@ def select_from_shards(
     request = make_request(source, count, feature_map, intercept, runtime, options)
     workers = as_executor(executor, source, request, runtime)
     # A source has a length and a fingerprint, which points are checked against.
-    points = as_start(initial, cast(Dataset, source), count).points
+    points = read_initial(initial, cast(Dataset, source), count).points
     with workers, runtime.applied():
         return Selection(source, outer, request, workers, runtime).run(points, state)
 

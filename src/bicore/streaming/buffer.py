@@ -164,7 +164,7 @@ class Buffer(Memory):
     def _parts(self) -> list[Dataset]:
         return [self.snapshot()] if len(self) else []
 
-    def unlike(self, other: Buffer) -> list[str]:
+    def list_differences(self, other: Buffer) -> list[str]:
         """List the parameters in which another buffer was built differently.
 
         Parameters
@@ -194,7 +194,7 @@ class Buffer(Memory):
         """How much of the stream each kept row represents; by default an equal share."""
         return np.full(len(self), self.seen / len(self))
 
-    def _kept_and(self, batch: Dataset) -> Dataset:
+    def _join_kept(self, batch: Dataset) -> Dataset:
         """The rows kept, then those of the batch."""
         return batch if self.kept is None else joined(self.kept, batch)
 
@@ -325,7 +325,7 @@ class MergingBuffer(Buffer):
 
     def _differences(self, other: Self) -> list[str]:
         """The parameters that prevent a merge."""
-        return [name for name in self.unlike(other) if name != "random_state"]
+        return [name for name in self.list_differences(other) if name != "random_state"]
 
     @abstractmethod
     def _absorb(self, other: Self, moved: int, context: Context) -> None:

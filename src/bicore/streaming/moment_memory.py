@@ -233,7 +233,7 @@ class MomentMemory(MergingBuffer):
         if self.feature_map_ is not None:
             self._count_and_choose(batch, context)
             return
-        rows = self._kept_and(batch)
+        rows = self._join_kept(batch)
         self.kept = None
         self._count_and_choose(rows, context)  # refuses at once what could never be counted
         if len(rows) < FIRST and len(rows) <= self.capacity:
@@ -405,7 +405,7 @@ class MomentMemory(MergingBuffer):
         return np.asarray(np.eye(len(number))[codes])
 
     def _choose(self, fresh: Dataset, features: Array, outer: Outer) -> None:
-        rows = self._kept_and(fresh)
+        rows = self._join_kept(fresh)
         if self._features is not None:
             features = np.vstack([self._features, features])
         if len(rows) <= self.capacity:
@@ -486,7 +486,7 @@ class MomentMemory(MergingBuffer):
         return made
 
     def _differences(self, other: Self) -> list[str]:
-        changed = self.unlike(other)
+        changed = self.list_differences(other)
         if self.feature_map_ is None or other.feature_map_ is None:
             return changed
         if self.feature_map_ != other.feature_map_:
@@ -507,7 +507,7 @@ class MomentMemory(MergingBuffer):
             return
         assert other._features is not None
         if self.moments is None:
-            self._begin_like(other, context)
+            self._copy_origin(other, context)
         own, others = self._origin, other._origin
         if own is not None and (others is None or not np.array_equal(own, others)):
             raise InputError(
@@ -523,7 +523,7 @@ class MomentMemory(MergingBuffer):
         self._products = None
         self._choose_from(rows, other._features)
 
-    def _begin_like(self, other: Self, context: Context) -> None:
+    def _copy_origin(self, other: Self, context: Context) -> None:
         """Take the features of another memory, and count only the rows that wait here."""
         assert other.moments is not None
         for name in (*_FITTED, *_ARRAYS):

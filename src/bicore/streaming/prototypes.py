@@ -78,7 +78,7 @@ class Prototypes(Buffer):
             _matrix(batch), batch.weights.tolist(), batch.ids.tolist(), labels, strict=True
         ):
             averages.add(vector, weight, ident, code[label])
-        self.kept = averages.dataset(self._kept_and(batch))
+        self.kept = averages.dataset(self._join_kept(batch))
         self._distances = [averages.squared]
 
     def _weights(self) -> Array:

@@ -57,7 +57,7 @@ class Reservoir(Buffer):
     def _take(self, batch: Dataset, context: Context) -> None:
         fresh = batch.weights / (1.0 - self.rng.random(len(batch)))
         priorities = np.concatenate([self.priorities, fresh])
-        both = self._kept_and(batch)
+        both = self._join_kept(batch)
         if len(both) > self.capacity:
             order = np.argsort(-priorities, kind="stable")
             self.threshold = max(self.threshold, float(priorities[order[self.capacity]]))
@@ -108,7 +108,7 @@ class ClassBalancedReservoir(Buffer):
         self.full: set[Any] = set()
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        both = self._kept_and(batch)
+        both = self._join_kept(batch)
         assert both.y is not None
         labels = both.y.reshape(-1).tolist()
         drawn = self.rng.random((len(batch), 2)).tolist()
@@ -239,7 +239,7 @@ class GradientSampling(Buffer):
             self._cosine(batch, context)
 
     def _greedy(self, batch: Dataset, context: Context) -> None:
-        both = self._kept_and(batch)
+        both = self._join_kept(batch)
         offset = len(self)
         arrival = self._arrival_scores(both, context)
         source = list(range(offset))  # the row that each place holds
@@ -276,7 +276,7 @@ class GradientSampling(Buffer):
         return int(self.rng.integers(len(scores)))
 
     def _cosine(self, batch: Dataset, context: Context) -> None:
-        both = self._kept_and(batch)
+        both = self._join_kept(batch)
         rows = np.arange(len(both))
         if len(both) > self.capacity:
             left, right = _directions(both, context)

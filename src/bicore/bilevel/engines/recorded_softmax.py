@@ -21,7 +21,7 @@ from bicore.bilevel.engines.implicit import GRADIENT_TOLERANCE, ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
 from bicore.bilevel.solvers.softmax import BORDER_FLOOR, PRECONDITIONER_FLOOR, scaled_gram
-from bicore.numerics.descent import NOISE, enough
+from bicore.numerics.descent import NOISE, suffices
 from bicore.numerics.linear_algebra import ConjugateIteration, Precondition, cholesky_factor
 
 #: Lengths that a step on the device may have: all are evaluated, the first that serves is taken.
@@ -100,7 +100,7 @@ class DeviceSoftmaxFit:
                 self.alpha + lengths_of_steps * step, self.fitted + lengths_of_steps * moved, shift
             )
             noise = NOISE * torch.finfo(r.dtype).eps * value.abs()
-            serves = enough(values, value, self.lengths * slope, noise)
+            serves = suffices(values, value, self.lengths * slope, noise)
             first = serves.int().argmax().view(1)  # of no dimensions, it would be read back
             length = self.lengths[first]
             self.alpha.addcmul_(step, length)

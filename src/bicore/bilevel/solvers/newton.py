@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
+from bicore.numerics.descent import NOISE, Trial, first_descent, step_lengths
 from bicore.runtime.clock import checkpoint
 
 #: Lengths that a line search tries before it gives up.
@@ -76,7 +76,7 @@ class NewtonRun(ABC):
             if found is None:
                 break
             noise = NOISE * self.eps * abs(place.objective)
-            lower = first_enough(self._trials(place, r, *found), place.objective, noise)
+            lower = first_descent(self._trials(place, r, *found), place.objective, noise)
             if lower is None:
                 break  # what rounding leaves of the objective shows no descent any more
             count += 1
@@ -90,6 +90,6 @@ class NewtonRun(ABC):
 
     def _trials(self, place: Place, r: Any, step: Any, moved: Any) -> Iterator[Trial[Place]]:
         slope = min(float((r * moved).sum()), 0.0)
-        for length in lengths(1.0, ATTEMPTS):
+        for length in step_lengths(1.0, ATTEMPTS):
             trial = self.evaluate(place.alpha + length * step, place.predictions + length * moved)
             yield Trial(trial, trial.objective, length * slope)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.errors import check_number
-from bicore.numerics.descent import ProjectedDescent, Reweighable, steepest, until_over
+from bicore.numerics.descent import ProjectedDescent, Reweighable, largest_slope, until_time_limit
 from bicore.runtime.clock import Clock, unhurried
 
 #: Lengths of a step that are tried before the search ends where it stands.
@@ -146,7 +146,7 @@ class ProjectedGradient(WeightOptimiser):
 
 
 def _first_length(gradient: Tensor) -> float:
-    return FIRST_STEP / steepest(gradient)
+    return FIRST_STEP / largest_slope(gradient)
 
 
 def _metric(weights: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class Adam(WeightOptimiser):
         best = state.weights
         best_value = state.objective
         path = self._path(state, self.final_steps if final else self.steps)
-        for weights in until_over(path, clock):
+        for weights in until_time_limit(path, clock):
             if state.objective < best_value:
                 best = weights
                 best_value = state.objective

@@ -81,7 +81,7 @@ class Assembly:
         engine.extend(points)
         return engine
 
-    def put_in_order(self, points: Sequence[int], rule: Rule) -> Status:
+    def sort_by_rule(self, points: Sequence[int], rule: Rule) -> Status:
         """Put the points into greedy order, the initial ones first.
 
         The run holds them if that could be finished: within the time, and a little more.
@@ -220,7 +220,7 @@ class Refining(Strategy, ABC):
         except TimeOver:
             outcome = not_refined(when)
         rule = Gain() if self.exact else Gradient()
-        status = assembly.put_in_order(points[: assembly.size], rule)
+        status = assembly.sort_by_rule(points[: assembly.size], rule)
         if status is Status.COMPLETE:
             return outcome
         # Better points without an order are no coreset: those stand that growing took.

@@ -15,7 +15,7 @@ from bicore.bilevel.strategies.base import Assembly, Refining
 from bicore.bilevel.strategies.exact import ExchangePool
 from bicore.bilevel.strategies.in_features import PAIRS, fit_set
 from bicore.errors import InputError, check_integer, check_number
-from bicore.numerics.descent import ProjectedDescent, capped, steepest
+from bicore.numerics.descent import ProjectedDescent, cap_weights, largest_slope
 from bicore.picking import TIE
 from bicore.runtime.clock import Clock, checkpoint
 
@@ -118,12 +118,12 @@ class SparseWeights:
         """Lower the penalised objective."""
         first = float(self.weights.mean())
         descent = ProjectedDescent(self._project, ATTEMPTS, factor=FACTOR, flat=FLAT)
-        descent.run(self, lambda gradient: first / steepest(gradient), steps, clock)
+        descent.run(self, lambda gradient: first / largest_slope(gradient), steps, clock)
 
     def _project(self, weights: Tensor) -> Tensor:
         weights[: self.fixed] = 1.0
         free = weights[self.fixed :]
-        weights[self.fixed :] = capped(free, self.size - self.fixed, self.largest)
+        weights[self.fixed :] = cap_weights(free, self.size - self.fixed, self.largest)
         return weights
 
     def _drop_weightless(self) -> None:
@@ -303,7 +303,7 @@ class Exchange(Refining):
         check_number("tolerance", self.tolerance, least=0, below=1)
 
     def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
-        if self._too_much(taken, points):
+        if self._takes_long(taken, points):
             return Effort()
         width = min(shortlist(taken, points), points)
         passes = USUAL_PASSES if self.sweeps is None else min(self.sweeps, USUAL_PASSES)
@@ -325,12 +325,12 @@ class Exchange(Refining):
             reads=pairs * READS_A_PAIR + swaps * outer * taken,
         )
 
-    def _too_much(self, taken: int, points: int) -> bool:
+    def _takes_long(self, taken: int, points: int) -> bool:
         return self.work is not None and points * taken**2 > self.work
 
     def assemble(self, assembly: Assembly) -> Outcome:
         rows = len(assembly.ranks)
-        if not self._too_much(assembly.size, rows):
+        if not self._takes_long(assembly.size, rows):
             return super().assemble(assembly)
         assembly.details["strategy"] = repr(self)
         assembly.notes.append(

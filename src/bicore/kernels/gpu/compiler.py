@@ -58,7 +58,7 @@ def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0)
     That happens once a process, device and set of macros.
     """
     given = tuple(f"-D{key}={value}" for key, value in macros.items())
-    return _compiled(source, name, given, torch.cuda.current_device(), shared)
+    return _compile(source, name, given, torch.cuda.current_device(), shared)
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def source_of(file: str) -> str:
 
 
 @functools.cache
-def _compiled(
+def _compile(
     source: str, name: str, options: tuple[str, ...], device: int, shared: int
 ) -> Function:
     major, minor = torch.cuda.get_device_capability(device)
@@ -95,15 +95,15 @@ def _binary(source: str, options: Sequence[str]) -> bytes:
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         code = compiler.nvrtcCompileProgram(program, len(options), given)
         if code:
-            said = _fetched(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program)
+            said = _fetch(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program)
             log = said.decode(errors="replace")
             raise CompilerError(f"a kernel did not compile (code {code}):\n{log}")
-        return _fetched(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
+        return _fetch(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
     finally:
         compiler.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _fetched(size_of: Any, fetch: Any, program: ctypes.c_void_p) -> bytes:
+def _fetch(size_of: Any, fetch: Any, program: ctypes.c_void_p) -> bytes:
     size = ctypes.c_size_t()
     size_of(program, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)

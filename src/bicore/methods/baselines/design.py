@@ -53,7 +53,12 @@ from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import OverSpace, Space
-from bicore.numerics.descent import capped, enough, lengths, spectral_length
+from bicore.numerics.descent import (
+    cap_weights,
+    spectral_length,
+    step_lengths,
+    suffices,
+)
 from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
 from bicore.picking import lowest
 from bicore.runtime.clock import TimeOver, checkpoint
@@ -441,12 +446,12 @@ def relax(
         bound = max(bound, objective - gaps[-1])
         if objective - bound <= tolerance * objective:
             break
-        direction = capped(weights - length * gradient, count) - weights
+        direction = cap_weights(weights - length * gradient, count) - weights
         slope = float(gradient @ direction)
-        for share in lengths(1.0, ATTEMPTS):
+        for share in step_lengths(1.0, ATTEMPTS):
             moved = (weights + share * direction).clamp(0, 1)
             tried, fresh = relaxed_objective(features, moment, noise, moved)
-            if enough(tried, objective, share * slope):
+            if suffices(tried, objective, share * slope):
                 break
         length = spectral_length(moved - weights, fresh - gradient, LENGTHENING * length)
         weights, objective, gradient = moved, tried, fresh
