@@ -212,6 +212,19 @@ def test_picks_in_features_are_those_by_columns(strategy, monkeypatch):
         assert coreset.details.get("exchanges", 1) > 0
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("size", [30, 90], ids=["fewer rows than features", "more"])
+def test_a_large_outer_set_in_features_counts_as_it_is(size, dtype):
+    x, y = digits()
+    given, outer = Dataset(x[:200], y[:200]), Dataset(x[200:700], y[200:700])
+    context = Context(runtime=Runtime("cpu", dtype, threads=1))
+    problem = problem_of(given, outer, "linear")
+    for strategy in ("greedy", "exchange", "elimination"):
+        found = selected(strategy, given, size, outer=outer, **context.keywords)
+        objective = refitted(problem, found.indices)
+        assert found.objective == pytest.approx(objective, rel=1e-9 if dtype == "float64" else 1e-4)
+
+
 def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatch):
     given = digits_of(300)
     known = selected("exchange", given, 80)

@@ -199,6 +199,9 @@ class RidgeEngine(SquaredErrorEngine):
 
     @classmethod
     def build(cls, problem: Problem, demand: Demand) -> RidgeEngine:
+        # With one target the outer set needs no products of its own; few rows are in float64.
+        if not problem.one_target and problem.train.like.dtype == torch.float64:
+            problem = problem.with_few_outer_rows()
         gains, outer = (one in demand.needs for one in (Quantity.GAIN, Quantity.FIRST_ORDER))
         reads_outer = outer or not problem.moment_pays(demand.capacity)
         return cls(problem, demand.capacity, gains, reads_outer)
