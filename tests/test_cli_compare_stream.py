@@ -133,7 +133,10 @@ REFUSED = {
     "points": (["--points", "0"], "points must be"),
     "batch": (["--batch", "0"], "batch must be"),
     "capacity": (["--capacity", "0"], "capacity must be"),
-    "a capacity for all": (["--capacity", "150"], "between 1 and 149; got 150"),
+    "a capacity for all": (
+        ["--capacity", "150"],
+        "between 1 and 149, less than the stream; got 150",
+    ),
 }
 
 

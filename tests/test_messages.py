@@ -45,9 +45,7 @@ MESSAGES = {
     "sample_weight[0] = -1.0 is negative; drop the row or set it to 0.": refused(
         sample_weight=WEIGHT
     ),
-    "random_state must be an integer >= 0; got -1; or give a NumPy generator.": refused(
-        random_state=-1
-    ),
+    "random_state must be an integer >= 0, or a NumPy generator; got -1.": refused(random_state=-1),
     "prior='equal' needs class labels, and y holds targets; leave it out.": refused(
         y=X[:, 0], prior="equal"
     ),
@@ -66,8 +64,8 @@ MESSAGES = {
     ),
     "capacity must be an integer >= 1; got 0.": lambda: MomentMemory(0),
     "source: none.npy does not exist; check the name.": lambda: open_shards("none.npy"),
-    "share must be a number between 0 and 1; got 2.5; use 'auto' to choose it.": lambda: (
-        check_number("share", 2.5, least=0, most=1, fix="use 'auto' to choose it")
+    "share must be a number between 0 and 1, or 'auto'; got 2.5.": lambda: check_number(
+        "share", 2.5, least=0, most=1, fix="or 'auto'"
     ),
     "noise must be a number > 0; got -1.": lambda: check_number("noise", -1, above=0),
     "folds must be an integer >= 2; got True.": lambda: check_integer("folds", True, 2),

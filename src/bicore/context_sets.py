@@ -86,7 +86,7 @@ def contexts(
     """
     data = Dataset(x, y)
     check_integer("size", size, most=len(data))
-    check_integer("n_contexts", n_contexts, most=len(data), fix="use at most one per row")
+    check_integer("n_contexts", n_contexts, most=len(data), fix="at most one per row")
     given = locals()
     options = {name: given[name] for name in parameters_of("bilevel") if name in given}
     selector = cast(BilevelSelector, build_selector("bilevel", **options))

@@ -179,7 +179,7 @@ class Coreset:
         weights = np.ones(len(indices)) if self.weights is None else np.asarray(self.weights, float)
         ids = indices if self.ids is None else np.asarray(self.ids, dtype=np.int64)
         if len(np.unique(indices)) != len(indices):
-            raise InputError("indices holds a row twice; a coreset is a set of rows.")
+            raise InputError("indices holds a row twice; give each row once.")
         if weights.shape != indices.shape or ids.shape != indices.shape:
             counts = f"{len(indices)} indices, {len(weights)} weights and {len(ids)} ids"
             raise InputError(f"a coreset has {counts}; give the same number of each.")

@@ -209,5 +209,5 @@ def _out_of_bounds(
         signs = zip((">=", ">", "<=", "<"), bounds, strict=True)
         limits = " and ".join(f"{sign} {bound}" for sign, bound in signs if bound is not None)
         words = f"{kind} {limits}".rstrip()
-    ending = f"; {fix}" if fix else ""
-    return InputError(f"{argument} must be {words}; got {value!r}{ending}.")
+    more = f", {fix}" if fix else ""
+    return InputError(f"{argument} must be {words}{more}; got {value!r}.")

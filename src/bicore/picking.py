@@ -110,7 +110,7 @@ def as_seed(random_state: int | np.random.Generator | None) -> int:
         return drawn
     if random_state is None:
         return as_seed(np.random.default_rng())
-    return check_integer("random_state", random_state, 0, fix="or give a NumPy generator")
+    return check_integer("random_state", random_state, 0, fix="or a NumPy generator")
 
 
 def step_rng(seed: int, step: int) -> np.random.Generator:

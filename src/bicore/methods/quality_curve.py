@@ -161,7 +161,7 @@ def select_smallest(
     seed = as_seed(random_state)
     more: dict[str, Any] = {"outer": outer, "initial": initial, "random_state": seed}
     tolerance = TOLERANCE if tolerance is None else tolerance
-    check_number("tolerance", tolerance, least=0, fix="0.02 is 2% of the full model's loss")
+    check_number("tolerance", tolerance, least=0, fix="a share of the full model's loss")
     runtime = runtime or Runtime()
     clock = Clock(runtime.max_seconds)
     with runtime.applied(), clock.running():

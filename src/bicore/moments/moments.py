@@ -548,7 +548,7 @@ def as_inner_reg(value: Any) -> float | Relative:
     value = DEFAULT_REG if value == "auto" else as_relative(value)
     if isinstance(value, Relative):
         return value
-    return check_number("inner_reg", value, above=0, fix="or give 'relative:0.01', or 'auto'")
+    return check_number("inner_reg", value, above=0, fix="'relative:0.01' or 'auto'")
 
 
 def as_half_life(value: Any) -> float | None:

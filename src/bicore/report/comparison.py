@@ -230,9 +230,9 @@ def _make_grid(
     if stream is None:
         sizes = sorted(set(SIZES if sizes is None else sizes))
         for size in sizes:
-            check_integer("sizes", size, 1, pools.size, "or give a larger pool")
+            check_integer("sizes", size, 1, pools.size, "the rows of the pool")
     else:
-        check_integer("capacity", stream.capacity, 1, pools.size - 1, "a stream must be longer")
+        check_integer("capacity", stream.capacity, 1, pools.size - 1, "less than the stream")
         sizes = stream.positions(pools.size)
     if not isinstance(named, Mapping):
         named = {name: _make_method(name, kernel, stream) for name in named}

@@ -311,7 +311,7 @@ class MergingBuffer(Buffer):
             raise InputError(f"other must be built like this buffer; it differs in {changed}.")
         moved = self.position
         if offset is not None:
-            moved = check_integer("offset", offset, moved, fix="ids would occur twice")
+            moved = check_integer("offset", offset, moved, fix="beyond the ids of this memory")
         if other.kept is not None:
             self._check_columns(other.kept)
         context = as_context(model, runtime)

@@ -299,7 +299,7 @@ class Exchange(Refining):
     def __post_init__(self) -> None:
         for name in ("rounds", "sweeps", "work"):
             if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), least=0, fix="or give None")
+                check_integer(name, getattr(self, name), least=0, fix="or None")
         check_number("tolerance", self.tolerance, least=0, below=1)
 
     def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
