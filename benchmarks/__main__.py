@@ -30,7 +30,6 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "--device": ("cpu", "Device of networks and kernels."),
     "--seeds": (5, "Number of seeds."),
     "--repeats": (3, "Number of timed runs; the fastest counts."),
-    "--skip-recipe": (False, "selection: omit the slow baseline."),
     "--pools": (None, "comparison: only write the pools to this file, for the peers.", "POOLS.npz"),
     "--picks": (None, "comparison: comma-separated files of peers' picks.", "PICKS.json,…"),
     "--rows": (None, "File of rows to continue from (default: NAME-rows.jsonl).", "ROWS.jsonl"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from benchmarks.common import CPU, draw_split, report
+from benchmarks.common import CPU, draw_split
 from bicore import Dataset
 from bicore.kernels import RBF, Laplace, Polynomial, fully_connected
 from bicore.methods import JointSelector, KCenter, Selector, Uniform
@@ -50,7 +50,6 @@ def _compare_models(seeds: range) -> list[Row]:
                 guesses = judge.predict(pool, test.x, picks, runtime=CPU)
                 scores[model].append(_accuracy(guesses, test, pool))
         rows.append({"chosen_for": name, "accuracy": scores})
-        report(rows[-1])
     return rows
 
 
@@ -80,7 +79,6 @@ def _by_size(name: str, method: Any, judge: Any, table: Any, seeds: range) -> Ro
         sets = [chosen[:size].tolist() for size in SIZES]
         guesses = [judge.predict(data, test.x, picks, runtime=CPU) for picks in sets]
         scores.append([_explained(one, test, data) for one in guesses])
-    report(name, np.mean(scores, 0).round(4).tolist())
     return {"method": name, "sizes": list(SIZES), "scores": scores}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.common import ONE_THREAD, fit_score, mnist_vectors, report, run_jobs
+from benchmarks.common import ONE_THREAD, fit_score, mnist_vectors, run_jobs
 from bicore import select
 
 SHARES = (0.5, 0.3, 0.1)
@@ -68,9 +68,7 @@ def _measure_cell(share: float, size: int, seeds: int) -> dict[str, Any]:
             single[way] += int(len(np.unique(y[rows])) == 1)
             ways[way].append(fit_score(LogisticRegression(), x[rows], y[rows], x, y))
     scores = {way: [round(float(np.mean(own)), 4), round(min(own), 4)] for way, own in ways.items()}
-    found = {"share": share, "size": size, "seeds": seeds, "single_class": single, **scores}
-    report(found)
-    return found
+    return {"share": share, "size": size, "seeds": seeds, "single_class": single, **scores}
 
 
 def _is_collapsed(folder: str, *digits: int) -> dict[str, int]:

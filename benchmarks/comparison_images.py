@@ -33,12 +33,7 @@ from torch import Tensor, nn
 
 from benchmarks.common import ONE_THREAD, data_folder, deadline, read_known, run_jobs
 from benchmarks.comparison import sort_rows
-from benchmarks.comparison_embedding import (
-    known_methods,
-    open_rows,
-    stop_after,
-    until_time_is_up,
-)
+from benchmarks.comparison_embedding import known_methods, open_rows, stop_after, until_time_is_up
 from bicore import Dataset
 from bicore.data import Array
 from bicore.errors import InputError, NumericalError

@@ -98,10 +98,7 @@ def describe_parts(parts: Sequence[Part]) -> str:
     gaps = [gap for gap, _ in parts]
     if len(gaps) <= FEW:
         return ", ".join(map(str, gaps))
-    counts = {
-        "below": sum(gap.below for gap in gaps),
-        "within δ": len(equal_parts(parts)),
-    }
+    counts = {"below": sum(gap.below for gap in gaps), "within δ": len(equal_parts(parts))}
     others = "".join(f", {count} {word}" for word, count in counts.items() if count)
     lowest = min(gaps, key=lambda gap: gap.value - gap.half())
     return f"{sum(gap.above for gap in gaps)} of {len(gaps)} above{others}; lowest {lowest}"

@@ -31,7 +31,7 @@ from bicore.methods.baselines.matching import fit_nonnegative
 from bicore.methods.baselines.simple import JointLabels
 from bicore.methods.baselines.spaces import Embedding
 from bicore.methods.registry import build_selector, greedy_selector
-from bicore.networks.observe import Observed, observe
+from bicore.networks.observe import Observed, dropout_probabilities, observe
 from bicore.runtime.context import Context
 from tests.helpers import fails, refuses
 
@@ -579,8 +579,6 @@ def test_batchbald_scores_are_the_joint_mutual_information():
 
 
 def test_batchbald_takes_the_most_informative_point_each_time_and_counts_those_given():
-    from bicore.networks.observe import dropout_probabilities
-
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 3))
     data = Dataset(np.random.default_rng(0).normal(size=(12, 2)) * 3)
@@ -607,8 +605,6 @@ def test_long_batches_do_not_underflow():
 
 
 def test_dropout_draws_use_one_mask_for_all_points():
-    from bicore.networks.observe import dropout_probabilities
-
     module = nn.Sequential(nn.Linear(2, 6), nn.Dropout(0.5), nn.Linear(6, 3))
     x = np.repeat(np.ones((1, 2)), 9, axis=0)
     drawn = dropout_probabilities(module, x, 6, seed=0, batch=4)

@@ -88,9 +88,6 @@ def test_two_tables_share_their_columns(bicore, place):
         (["worth", "data.npz"], "either --size M, or --picks FILE.npz"),
         (["worth", "data.npz", "--size", "8", "--picks", "picks.npz"], "either --size M"),
         (["worth", "data.npz", "--picks", "no.npz"], "--picks no.npz does not exist"),
-        (["worth", "data.npz", "--size", "8", "--seeds", "1"], "seeds"),
-        (["worth", "data.npz", "--size", "80"], "80 rows are chosen"),
-        (["worth", "data.npz", "--size", "8", "--judge", "rigde"], "Did you mean 'ridge'"),
         (["worth", "data.npz", "--size", "8", "--method", "icarl"], "the command has none"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 import bicore
+from bicore.sources.opening import open_source
 from tests.commands import refused, succeeded, told
 from tests.fuzzing import encrypted
 
@@ -129,8 +130,6 @@ def test_8_an_npy_whose_header_lies(command, tmp_path, content, words):
 
 
 def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, command):
-    from bicore.sources.opening import open_source
-
     sparse = scipy.sparse.csr_array(X * (X > 0))
     scipy.sparse.save_npz(tmp_path / "s.npz", sparse)
     np.save(tmp_path / "y.npy", Y)
@@ -157,8 +156,6 @@ def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, comma
 def test_10_arrays_are_what_numpy_reads(tmp_path):
     """Other byte orders, columns that lie together, text and whole numbers, with and without a
     limit."""
-    from bicore.sources.opening import open_source
-
     arrays = [X.astype(">f4"), np.asfortranarray(X), (X * 9).astype(np.int16), X[:, :, None, None]]
     for x in arrays:
         for y in (Y, Y.astype(str), X[:, :2]):

@@ -16,6 +16,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from bicore.sources.opening import open_source
 from tests.commands import refused, told
 
 ROWS = 60
@@ -68,7 +69,6 @@ def many(tmp_path_factory):
 
 def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, monkeypatch):
     from bicore.sources import columns
-    from bicore.sources.opening import open_source
 
     path = str(many / "many.csv")
     assert open_source(path, target="label").data.x.shape == (2400, 101)
@@ -92,7 +92,6 @@ def test_1_the_memory_limit_holds_while_features_are_made(command, many):
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
     from bicore.sources import tables, text_files
-    from bicore.sources.opening import open_source
 
     table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
     monkeypatch.setattr(text_files, "BLOCK", 2**12)
@@ -226,8 +225,6 @@ def comma(values):
 
 
 def test_9_decimal_commas_are_numbers(read, tmp_path):
-    from bicore.sources.opening import open_source
-
     columns = {"a": comma(numbers()), "b": ["1.234,5", *comma(numbers(1))[1:]], "y": labels()}
     table(tmp_path, "t.csv", columns, ";")
     told(read("t.csv", "--target", "y"), "numeric columns: a (decimal commas), b (decimal commas)")
@@ -240,8 +237,6 @@ def test_9_decimal_commas_are_numbers(read, tmp_path):
 
 
 def test_9_a_comma_that_may_be_either_gets_the_right_advice(read, tmp_path):
-    from bicore.sources.opening import open_source
-
     columns = {"a": numbers(), "b": [f'"1,{100 + row}"' for row in range(ROWS)], "y": labels()}
     table(tmp_path, "t.csv", columns)
     told(read("t.csv", "--target", "y"), "numbers such as 1,100", "--decimal point or --decimal")
@@ -272,8 +267,6 @@ def test_9_tolerance_goes_with_size_auto(command):
 
 
 def test_9_columns_of_extreme_numbers_are_scaled_like_others(tmp_path):
-    from bicore.sources.opening import open_source
-
     plain = np.array(numbers())
     columns = {"a": plain, "b": plain * 1e307, "c": plain * 1e-300, "label": labels()}
     columns["d"] = [1.7e308, -1.7e308] * (ROWS // 2)
@@ -338,8 +331,6 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_10_every_format_gives_the_same_features(read, tmp_path, name):
-    from bicore.sources.opening import open_source
-
     WRITERS["t.csv"](tmp_path / "t.csv")
     WRITERS[name](tmp_path / name)
     plain, found = (open_source(str(tmp_path / one), target="label") for one in ("t.csv", name))
@@ -357,8 +348,6 @@ def test_10_each_format_is_read_by_the_command(read, tmp_path):
 
 
 def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
-    from bicore.sources.opening import open_source
-
     times = ["2021-07-02 06:00", "2020-01-01 00:00", "2020-12-31 18:00", ""] * 3
     table(
         tmp_path,
@@ -388,8 +377,6 @@ def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
     ],
 )
 def test_10_dates_as_people_write_them(tmp_path, texts, first):
-    from bicore.sources.opening import open_source
-
     table(tmp_path, "t.csv", {"when": texts * 30, "y": labels()})
     x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
     assert x[0, 0] == (first - datetime(1970, 1, 1)) / timedelta(days=1)
@@ -401,8 +388,6 @@ def test_10_dates_that_may_be_either_are_text(read, tmp_path):
 
 
 def test_10_lists_in_parquet_are_features(read, tmp_path):
-    from bicore.sources.opening import open_source
-
     rows = np.random.default_rng(0).normal(size=(ROWS, 4))
     lists = rows.tolist()
     lists[5] = None
@@ -437,8 +422,6 @@ def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
 def test_10_types_of_parquet_are_what_they_say(tmp_path):
     from decimal import Decimal
 
-    from bicore.sources.opening import open_source
-
     columns = {
         "truth": [row % 2 == 0 for row in range(ROWS)],
         "money": [Decimal(row).scaleb(-2) for row in range(ROWS)],
@@ -461,8 +444,6 @@ def test_10_types_of_parquet_are_what_they_say(tmp_path):
 
 
 def test_10_several_targets_are_numbers(read, tmp_path):
-    from bicore.sources.opening import open_source
-
     table(tmp_path, "t.csv", {"a": numbers(), "y": numbers(1), "z": range(ROWS), "t": labels()})
     y = open_source(str(tmp_path / "t.csv"), target="y,z").data.y
     assert y.tolist() == [[a, b] for a, b in zip(numbers(1), range(ROWS), strict=True)]

@@ -7,6 +7,8 @@ import pytest
 
 from bicore import Coreset, Dataset, select
 from bicore.frames import arrow_lists
+from bicore.integrations import huggingface
+from bicore.integrations.huggingface import from_hf
 from tests.helpers import blobs, refuses
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -108,8 +110,6 @@ def embedded(tmp_path):
 
 
 def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
-    from bicore.integrations.huggingface import from_hf
-
     data = from_hf(embedded, x="embedding", y="label", sample_weight="count")
     assert data.x.dtype == np.float32
     np.testing.assert_array_equal(data.x, blobs().x.astype(np.float32))
@@ -125,8 +125,6 @@ def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
 
 
 def test_what_was_selected_and_shuffled_stays_so(embedded):
-    from bicore.integrations import huggingface
-
     part = embedded.shuffle(seed=1).select(range(5, 25))
     data = huggingface.from_hf(part, x="embedding", y="text")
     assert data.y.tolist() == part["text"][:]
@@ -134,8 +132,6 @@ def test_what_was_selected_and_shuffled_stays_so(embedded):
 
 
 def test_parts_are_put_together(embedded, monkeypatch):
-    from bicore.integrations import huggingface
-
     monkeypatch.setattr(huggingface, "ROWS_AT_ONCE", 7)
     data = huggingface.from_hf(embedded, x=["count", "label"], y="text")
     assert data.x.shape == (40, 2)
@@ -144,8 +140,6 @@ def test_parts_are_put_together(embedded, monkeypatch):
 
 
 def test_data_sets_that_lack_something_are_refused(embedded):
-    from bicore.integrations.huggingface import from_hf
-
     refuses("embeding", from_hf, embedded, x="embeding", y="label")
     lacking = embedded.map(lambda row: {"text": None} if row["text"] == "row 3" else row)
     refuses("row 3", from_hf, lacking, x="embedding", y="text")

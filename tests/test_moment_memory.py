@@ -194,10 +194,7 @@ def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"half_life": 0}, "half_life"),
-        ({"half_life": -3.0}, "half_life"),
-        ({"half_life": "a"}, "half_life"),
-        ({"half_life": True}, "half_life"),
+        *(({"half_life": one}, "half_life") for one in (0, -3.0, "a", True)),
         ({"inner_reg": 0}, "inner_reg"),
         ({"inner_reg": "much"}, "inner_reg"),
         ({"prior": "even"}, "prior='even'"),

@@ -10,6 +10,7 @@ from bicore.bilevel.outer_targets import Smoothed
 from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.kernels import RBF
+from bicore.methods import bilevel
 from bicore.methods.registry import greedy_selector
 from tests.helpers import refuses
 
@@ -205,8 +206,6 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
 
 
 def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
-    from bicore.methods import bilevel
-
     x, y = points()
     chosen = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
     assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.sweeps is None
@@ -215,8 +214,6 @@ def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(mon
 
 
 def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monkeypatch):
-    from bicore.methods import bilevel
-
     x, y = points()
     data = Dataset(x, y > 0)
     monkeypatch.setattr(bilevel, "MOST_WORK", len(x) * 5**2)

@@ -10,8 +10,11 @@ import pytest
 from bicore import Coreset, Dataset, InputError, Runtime, influence, select
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
+from bicore.bilevel.engines import ridge as dense_ridge
+from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.bilevel.solvers.linear import Adaptive
+from bicore.bilevel.solvers.weights import ProjectedGradient
 from bicore.coreset import Status
 from bicore.losses import CustomLoss, Logistic, SquaredError
 from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus
@@ -86,8 +89,6 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
 )
 def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
     """A dense posterior kernel in plain arrays, and the factored one in tensors."""
-    from bicore.bilevel.engines import ridge as dense_ridge
-
     weights = np.linspace(0.2, 2, 60)
     data = Dataset(blobs(60).x, blobs(60).y, weights)
     outer = blobs(25, seed=3) if with_outer else None
@@ -105,9 +106,6 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
 )
 def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
-    from bicore.bilevel.engines import ridge as dense_ridge
-    from bicore.bilevel.engines.ridge import RidgeEngine
-
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     rng = np.random.default_rng(0)
     x = np.concatenate([blobs(60).x, blobs(60).x[:9]])  # ties between equal rows
@@ -208,9 +206,6 @@ def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
 
 @pytest.mark.usefixtures("long_grace")
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
-    from bicore.bilevel.engines import ridge as dense_ridge
-    from bicore.bilevel.engines.ridge import RidgeEngine
-
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     monkeypatch.setattr(RidgeEngine, "on_device", True)
     data = blobs(60)
@@ -347,8 +342,6 @@ def test_a_time_limit_returns_the_prefix(options):
 
 
 def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
-    from bicore.bilevel.solvers.weights import ProjectedGradient
-
     clocks = []
     monkeypatch.setattr(
         ProjectedGradient,
@@ -368,7 +361,6 @@ def test_initial_points_of_full_size_have_their_weights_learnt():
 @pytest.mark.parametrize("stage", ["selecting", "fit", "search"])
 def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch):
     from bicore.bilevel.engines.implicit import ImplicitEngine
-    from bicore.bilevel.solvers.weights import ProjectedGradient
 
     def stop(*args, **kwargs):
         raise KeyboardInterrupt

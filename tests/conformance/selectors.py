@@ -151,12 +151,8 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
 }
 #: Configurations that draw what they look at, step by step: of two equal rows either may come
 #: first.
-DRAWS = {
-    "cross-entropy, candidates",
-    "squared, drawn",
-    "reconstruction, candidates",
-    "network, candidates",
-}
+DRAWS = {"squared, drawn"}
+DRAWS |= {f"{name}, candidates" for name in ("cross-entropy", "reconstruction", "network")}
 #: Configurations whose kernel is fitted to every row, also of weight zero.
 FITTED = {"squared, landmarks", "squared, automatic kernel"}
 #: Configurations that draw what they take: of two equal rows either may come first, and rounding
@@ -165,12 +161,8 @@ CHANCE = {"uniform", "class-balanced", "ccs", "ccs, margin", "frcl", "batchbald"
 CHANCE |= {f"{name} {space}" for name in ("k-means++", "k-center") for space in SPACES}
 #: Configurations in which a point may leave again, so that prefixes need not be nested and fewer
 #: points may come back.
-CORRECTED = {
-    "squared, learnt",
-    "cross-entropy, final",
-    "gradient matching, pursuit",
-    "gradient matching, frank-wolfe",
-}
+CORRECTED = {f"gradient matching, {name}" for name in ("pursuit", "frank-wolfe")}
+CORRECTED |= {"squared, learnt", "cross-entropy, final"}
 #: Configurations whose weights are not 1.
 WEIGHTED = {*CORRECTED, "craig", "k-medoids, counted"}
 
