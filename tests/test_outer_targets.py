@@ -188,7 +188,7 @@ def test_what_goes_with_nothing_is_refused():
         ({}, True, ("gradient", "exchange", "smoothed")),
         ({}, False, ("gain", "greedy", "smoothed")),
         ({"loss": "cross-entropy"}, True, ("gradient", "greedy", "given")),
-        ({"quotas": "balanced"}, True, ("gradient", "greedy", "smoothed")),
+        ({"quotas": "balanced"}, True, ("gradient", "exchange", "smoothed")),
         ({"weighting": "learned"}, True, ("gradient", "greedy", "smoothed")),
         ({"rule": "reducible"}, True, ("reducible", "exchange", "smoothed")),
         ({"strategy": "greedy", "rule": "gain"}, True, ("gain", "greedy", "smoothed")),
