@@ -18,12 +18,14 @@ from bicore.errors import unknown_keyword
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: The packages of version 0.2 that have another name now.
+#: The packages and modules of version 0.2 that have another name now.
 MODULES = {
+    "bicore.bilevel.aims": "bicore.bilevel.outer_targets",
     "bicore.compat": "bicore.integrations",
     "bicore.distributed": "bicore.shards",
     "bicore.memory": "bicore.streaming",
     "bicore.selectors": "bicore.methods",
+    "bicore.shards.estimating": "bicore.shards.request",
     "bicore.shards.sources": "bicore.sources",
 }
 #: Names that packages of version 0.2 exported, by the modules of bicore that have them now.
