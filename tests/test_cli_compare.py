@@ -169,7 +169,7 @@ def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table
 REFUSED = {
     "sizes": (["--sizes", "5,x"], "--sizes must be"),
     "size zero": (["--sizes", "0,5"], "sizes must be"),
-    "size beyond the pool": (["--sizes", "69"], "between 1 and 68; got 69"),
+    "size beyond the pool": (["--sizes", "69"], "sizes must be an integer between 1 and 68"),
     "method": (["--methods", "bilevl"], "Did you mean 'bilevel'"),
     "twice": (["--methods", "uniform,uniform"], "uniform twice"),
     "seeds": (["--seeds", "0"], "seeds must be"),
