@@ -12,6 +12,7 @@ import numpy as np
 
 from bicore.bilevel.greedy import AtMost
 from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.strategies.base import Greedy
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset, Task
 from bicore.errors import LargeDataWarning
@@ -61,6 +62,8 @@ def _select_bilevel(
         count = max(1, min(math.ceil(len(data) / PART_ROWS), size // PART_POINTS))
     # labels that are whole floats are classes here
     selector = replace(selector, task=Task.CLASSIFICATION, quotas=AtMost(counts))
+    if selector.strategy.open:  # exchanges among so many rows would take minutes
+        selector = replace(selector, strategy=Greedy())
     selector = selector.resolve_defaults(data, size // count)
     if count == 1:
         return _select_part(selector, data, counts, more)
