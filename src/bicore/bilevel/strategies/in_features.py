@@ -40,9 +40,9 @@ from bicore.picking import TIE
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import wide
 
-#: Rows of a pool whose exchanges are computed together: at least so many, …
+#: Fewest rows of a pool whose exchanges are computed together.
 SCORED = 64
-#: … and as many as have this many pairs with the chosen. Small pools are computed whole.
+#: More rows are computed together if they have at most this many pairs with the chosen points.
 PAIRS = 1 << 17
 
 
