@@ -105,6 +105,16 @@ def test_a_few_rows_of_many_even_classes_hold_every_class():
         coreset = select(data, size=size)
         assert np.bincount(data.y[coreset.indices]).tolist() == [size // 40] * 40
         assert any(note.startswith("classes: every class") for note in coreset.provenance.notes)
+        note = next(one for one in coreset.provenance.notes if one.startswith("exchanges"))
+        assert "within classes, log-loss" in note
+        order = np.random.default_rng(1).permutation(len(data))
+        shuffled = Dataset(data.x[order], data.y[order], ids=order)
+        again = select(shuffled, size=size)
+        assert order[again.indices].tolist() == coreset.indices.tolist()
+        kept = coreset.indices[[3, 1]].tolist()
+        initial = select(data, size=size, initial=kept)
+        assert initial.indices[:2].tolist() == kept
+        assert np.bincount(data.y[initial.indices]).tolist() == [size // 40] * 40
     # with more rows for each class, few classes, shares that differ much, or quotas, it is not so
     for other, size, options in (
         (data, 160, {}),

@@ -127,7 +127,9 @@ class AutomaticKernel(Kernel):
     It needs labels, so it is resolved when a selection begins and cannot be evaluated itself.
     """
 
+    #: Whether it is chosen for a part of a problem; whether for the distances of class means.
     in_part: bool = False
+    class_means: bool = False
     model: str = "any"
 
     name = "auto"
@@ -140,6 +142,8 @@ class AutomaticKernel(Kernel):
     def candidates(self, classes: bool, columns: int) -> list[str]:
         """Return the names of the kernels to compare."""
         wide = columns >= WIDE
+        if wide and self.class_means and self.model in ("any", "linear"):
+            return [COSINE]
         base = MODELS[self.model]
         if base is None:
             # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets
@@ -213,11 +217,13 @@ def needs_choice(kernel: Kernel) -> bool:
     return any(_is_automatic(part) for part in parts_of(kernel))
 
 
-def mark_for_part(kernel: Kernel) -> Kernel:
-    """Mark the automatic parts of a kernel as chosen for a part of a problem."""
+def mark_automatic(kernel: Kernel, **marks: bool) -> Kernel:
+    """Set ``in_part`` or ``class_means`` of the automatic parts of a kernel."""
     if _is_automatic(kernel):
-        return replace(kernel, in_part=True)
-    inside = {name: mark_for_part(getattr(kernel, name)) for name in _kernel_fields(kernel)}
+        return replace(kernel, **marks)  # type: ignore[arg-type]
+    inside = {
+        name: mark_automatic(getattr(kernel, name), **marks) for name in _kernel_fields(kernel)
+    }
     return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
 
 

@@ -19,7 +19,7 @@ from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
-from bicore.bilevel.kernel_choice import mark_for_part, needs_choice, notes_of, trials_of
+from bicore.bilevel.kernel_choice import mark_automatic, needs_choice, notes_of, trials_of
 from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
     EngineMemory,
@@ -43,6 +43,7 @@ from bicore.bilevel.solvers.weights import (
 )
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
+from bicore.bilevel.strategies.class_means import ClassMeans
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.bilevel.verification import verify_objective
 from bicore.coreset import Coreset, Provenance, Status, labels_in
@@ -103,15 +104,19 @@ LEAST_EVEN = 0.7
 PAPER: dict[str, Any] = {"smooth_labels": Given(), "strategy": Greedy(), "rule": Gradient()}
 
 
-def best_choices(classes: bool, rows: int, all_scored: bool) -> dict[str, Any]:
+def best_choices(
+    classes: bool, rows: int, all_scored: bool, every_class: bool = False
+) -> dict[str, Any]:
     """Return the choices that were best on many data sets (docs/choosing.md).
 
-    ``all_scored`` states that every point is scored at every step, including the first.
+    ``all_scored`` states that every point is scored at every step, including the first;
+    ``every_class`` that a few rows represent many classes.
     """
     if not classes:
         return {"smooth_labels": Smoothed(), "strategy": Greedy(), "rule": Gain()}
     sweeps = None if rows <= MANY else SWEEPS_OF_MANY
-    strategy = Exchange(sweeps=sweeps, work=MOST_WORK) if all_scored else Greedy()
+    exchange = ClassMeans if every_class else Exchange
+    strategy = exchange(sweeps=sweeps, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
     return {"smooth_labels": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
 
@@ -360,11 +365,13 @@ class BilevelSelector(Selector, Proxy):
         found = self
         if any(getattr(self, name).open for name in PAPER):
             targets = read_labels(self, data, None)[0]
-            if self.strategy.open and self.quotas is None:
-                every = needs_every_class(targets, data.weights, size)
-                found = replace(self, quotas=EveryClass()) if every else self
+            unset = self.strategy.open and self.quotas is None
+            every = unset and needs_every_class(targets, data.weights, size)
+            if every:
+                kernel = mark_automatic(self.kernel, class_means=True)
+                found = replace(self, quotas=EveryClass(), kernel=kernel)
             all_scored = self.candidates is None and self.first is First.BEST
-            choices = best_choices(targets.classes is not None, len(data), all_scored)
+            choices = best_choices(targets.classes is not None, len(data), all_scored, every)
             found = found._fill_unset(choices)
         kernel = found.choose_kernel(data, size, begun)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
@@ -394,7 +401,7 @@ class BilevelSelector(Selector, Proxy):
         found = self
         if needs_choice(found.kernel):
             # The best kernel for a part of a problem says little about the whole.
-            found = replace(found, kernel=mark_for_part(found.kernel))
+            found = replace(found, kernel=mark_automatic(found.kernel, in_part=True))
         if found.strategy.open and found.quotas is None:
             found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
         return found.fill_as_paper()
