@@ -43,6 +43,8 @@ LANDMARKS, SAMPLE = 1000, 4000
 PROBE_CALLS, PROBE_ROWS, PROBE_SECONDS = 3, 512, 0.03
 #: Seconds to read one number from memory, on one core of a common machine.
 READ = 1e-9
+#: Seconds of the calls of a selection, and of one step of a greedy search, on such a core.
+START, STEP = 0.2, 1.5e-3
 #: Products of features before the first point: moments, and the subsets of an automatic ρ.
 MOMENTS, COLUMNS = 3, SUBSETS * SUBSET_SIZE
 #: Rows from which a kernel is fitted for an estimate.
@@ -134,7 +136,8 @@ def _bilevel_cost(
     numbers = float(len(data) * depth)
     passes = grown + work.passes
     multiplication = _time_multiplication(runtime)
-    seconds = work.multiplications * multiplication + work.reads * READ
+    steps = 2 * grown if work.passes else grown  # refined points are put into order
+    seconds = START + STEP * steps + work.multiplications * multiplication + work.reads * READ
     if plan.held is Held.FEATURES:
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
         seconds += passes * numbers * READ
