@@ -67,14 +67,19 @@ def apricot_dense(x, y, size):
 
 
 def apricot_sparse(x, y, size):
-    """Facility location over a graph of nearest neighbours, which scikit-learn makes."""
+    """Facility location over a graph of nearest neighbours, which scikit-learn makes.
+
+    apricot is compiled for values in double precision and indices of 32 bits.
+    """
     from apricot import FacilityLocationSelection
+    from scipy.sparse import csr_matrix
     from sklearn.neighbors import kneighbors_graph
 
-    graph = kneighbors_graph(x.astype(np.float32), NEIGHBOURS, mode="distance", include_self=True)
-    graph.data = graph.data.max() - graph.data
-    found = FacilityLocationSelection(size, metric="precomputed", random_state=0).fit(graph.tocsr())
-    return found.ranking
+    found = kneighbors_graph(x.astype(np.float32), NEIGHBOURS, mode="distance", include_self=True)
+    values = (found.data.max() - found.data).astype(np.float64)
+    indices = found.indices.astype(np.int32), found.indptr.astype(np.int32)
+    graph = csr_matrix((values, *indices), found.shape)
+    return FacilityLocationSelection(size, metric="precomputed", random_state=0).fit(graph).ranking
 
 
 def coreax_map_reduce(x, y, size):
