@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from bicore import InputError
+from bicore import InputError, Runtime
+from bicore.errors import check_integer
 from bicore.files import replacing
 from experiments import cifar_tables as cifar
 from experiments.catalogue import EXPERIMENTS
@@ -106,6 +105,7 @@ def _cell(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    check_integer("--seeds", given.seeds, 1)
     order = replace(
         _order(given, EXPERIMENTS if "all" in given.name else given.name),
         seeds=given.seeds,
@@ -129,15 +129,14 @@ def _order(given: argparse.Namespace, names: Sequence[str], home: Path = FOLDER)
             "MNIST or CIFAR-10 is needed: give --data DIR (with DIR/MNIST/raw/*-ubyte.gz, "
             "DIR/cifar-10-batches-py/*), or set BICORE_DATA."
         )
-    device = given.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
+    check_integer("--workers", given.workers, 1)
+    device = "cpu" if given.quick and given.device == "auto" else given.device
     toys = Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else home
     return Order(
         names=tuple(names),
         folder=given.records or toys,
         data=given.data,
-        device=device,
+        device=str(Runtime(device).torch_device),
         quick=given.quick,
         fast=given.precision == "fast",
         minutes=given.minutes,

@@ -23,6 +23,8 @@ from bicore.files import replacing
 FOLDER = Path(__file__).parent / "records"
 #: What identifies a run within its experiment, as far as its record has it.
 IDENTITY = ("dataset", "method", "memory", "beta", "penalty", "seed")
+#: What is the same for all runs of a method on data, with a size of memory.
+PROTOCOL = ("epochs", "steps", "precision")
 Record = dict[str, Any]
 Identity = tuple[Any, ...]
 #: The runs of files without torn lines, by path and state: pages ask for them hundreds of times.
@@ -30,7 +32,7 @@ _PARSED: dict[tuple[Path, int, int, int], dict[Identity, Record]] = {}
 
 
 class RecordError(Exception):
-    """A line that no run of ours has written."""
+    """A line that no run of ours has written, or a run of another protocol."""
 
 
 class TornLine(UserWarning):
@@ -60,7 +62,9 @@ class Records:
 
     def write(self, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """``key`` is the configuration with its seed, ``result`` what came out of it."""
-        self._append([{"experiment": self.experiment, **key, **result, "machine": machine()}])
+        record = {"experiment": self.experiment, **key, **result, "machine": machine()}
+        self._check_protocol(record)
+        self._append([record])
 
     def all(self) -> Iterator[Record]:
         """In the order of what identifies them, whatever their order in the file."""
@@ -70,6 +74,8 @@ class Records:
         """Add the records of another machine; how many were not here, or not like this."""
         known = self._read()
         new = [record for record in others if known.get(identity(record)) != record]
+        for record in new:
+            self._check_protocol(record)
         self._append(new)
         return len(new)
 
@@ -97,6 +103,18 @@ class Records:
             if after != before:
                 with replacing(self.path) as beside:
                     beside.write_bytes(after)
+
+    def _check_protocol(self, record: Record) -> None:
+        """Refuse a run made otherwise than the recorded ones of its row."""
+        for known in self._read().values():
+            if all(known.get(name) == record.get(name) for name in IDENTITY[:3]):
+                for name in PROTOCOL:
+                    if known.get(name) != record.get(name):
+                        raise RecordError(
+                            f"{self.path} holds runs of {record['method']!r} with {name}="
+                            f"{known.get(name)!r}, not {record.get(name)!r}; give another folder "
+                            "by --records."
+                        )
 
     def _append(self, records: Iterable[Record]) -> None:
         lines = b"".join(map(_to_line, records))

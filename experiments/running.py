@@ -16,7 +16,7 @@ from benchmarks.common import report
 from bicore import InputError
 from experiments.catalogue import EXPERIMENTS
 from experiments.problems import Data
-from experiments.records import Records
+from experiments.records import RecordError, Records
 from experiments.rows import Job, Row
 
 
@@ -134,6 +134,8 @@ def _try_row(row: Row, seed: int, data: Data, records: Records, order: Order) ->
     """Whether its runs failed, as an exit code."""
     try:
         _run_row(row.toy() if order.quick else row, seed, data, records, order)
+    except RecordError:
+        raise
     except InputError as refusal:
         _tell(f"{row.key}, seed {seed}: {refusal}")
         return 1

@@ -464,6 +464,8 @@ def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_pa
     assert records.has(KEY)
     assert [(one["seed"], one["test"]) for one in records.all()] == [(0, [0.6]), (3, [0.7])]
     assert len(records.path.read_text().splitlines()) == 3
+    with pytest.raises(RecordError, match="of 'CBRS' with steps=None, not 4"):
+        records.write({**KEY, "seed": 4}, {"steps": 4})
     records.tidy()
     assert [json.loads(line)["seed"] for line in records.path.open()] == [0, 3]
     assert [(one["seed"], one["test"]) for one in records.all()] == [(0, [0.6]), (3, [0.7])]
