@@ -17,9 +17,9 @@ from bicore.picking import in_id_order
 #: Up to this many rows all of them are candidates.
 EXACT_ROWS = 5000
 #: Candidates: this many, or this many per point where that is more.
-CANDIDATES, PER_POINT = 4000, 4
-#: Rows that measure the objective: this many times the candidates.
-JUDGES_PER_CANDIDATE = 2
+CANDIDATES, PER_POINT = 5000, 2
+#: Rows that measure the objective: this many, or as many as candidates if those are more.
+OBJECTIVE_ROWS = 8000
 #: A kernel with features has all rows as candidates up to this many rows, because exchanges hold
 #: columns for a share of them, and up to this many numbers in the features.
 FEATURE_ROWS, FEATURE_NUMBERS = 50_000, 20_000_000
@@ -62,7 +62,7 @@ def draw_sample(
     wanted = min(max(CANDIDATES, PER_POINT * size), len(eligible))
     counts = np.bincount(strata)
     chosen = allocate(counts, wanted, FEWEST_PER_CLASS)
-    judged = np.maximum(allocate(counts, min(JUDGES_PER_CANDIDATE * wanted, len(eligible))), 1)
+    judged = np.maximum(allocate(counts, min(max(OBJECTIVE_ROWS, wanted), len(eligible))), 1)
     rng = np.random.default_rng((seed, len(data)))
     candidates, drawn, objective_weights = [np.zeros(0, int) if keep is None else keep], [], []
     for stratum in np.flatnonzero(counts):
