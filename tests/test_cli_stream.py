@@ -1,12 +1,10 @@
 """``bicore stream``: exactly once whatever happens to the process, the disk and the files."""
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,8 +16,7 @@ from bicore.files import read_state
 from bicore.methods import Uniform
 from bicore.moments.heads import Head
 from bicore.runtime.clock import Clock
-from bicore.runtime.context import Context
-from bicore.sources.flow import PipedFlow, WholeFlow
+from bicore.runtime.context import Runtime
 from bicore.sources.opening import open_source
 from bicore.streaming import BUFFERS, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import StateFolder
@@ -277,7 +274,6 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
         (["--out", "a.csv"], "must end in .npz"),
         (["--feature-map", "relu"], "buffer='merge-reduce'='feature_map'"),
         (["--half-life", "9"], "buffer='merge-reduce'='half_life'"),
-        (["--append"], "--append"),
         (["--buffer", "gradient-sampling"], "needs a network"),
         (["--buffer", "reservoirs"], "Did you mean 'reservoir'?"),
         (["--buffer", "moments"], "buffer='moments'='slots'"),
@@ -378,92 +374,35 @@ def test_buffers_by_name():
 # Standard input.
 
 
-def lines_of(rows: int, start: int = 0, kind: str = "csv") -> str:
-    """A table whose column ``colour`` has a value that comes late, and whose ``size`` is at times
-    missing."""
+def lines_of(rows: int, start: int = 0) -> str:
+    """A table as text."""
     rng = np.random.default_rng(0)
-    numbers = rng.normal(size=(start + rows, 2)).round(3) * [1, 50]
-    lines = [] if kind == "json" else ["size,weight,colour,label"]
-    for row, (size, weight) in list(enumerate(numbers.tolist()))[start:]:
-        late = row >= 140 and row % 2
-        cells = [None if row % 11 == 3 else size, weight, "blue" if late else "rg"[row % 2]]
-        cells.append("ab"[weight > 0])
-        if kind == "json":
-            names = ("size", "weight", "colour", "label")
-            lines.append(json.dumps(dict(zip(names, cells, strict=True))))
-        else:
-            lines.append(",".join("" if cell is None else str(cell) for cell in cells))
-    return "\n".join(lines) + "\n"
+    lines = ["size,weight,colour,label"]
+    for row, (size, weight) in enumerate(rng.normal(size=(start + rows, 2)).round(3).tolist()):
+        lines.append(f"{size},{weight},{'rg'[row % 2]},{'ab'[weight > 0]}")
+    return "\n".join([lines[0], *lines[start + 1 :]]) + "\n"
 
 
-PIPED = ["stream", "-", "--target", "label", "--capacity", "9", "--batch", "10", "--every", "2"]
-
-
-@pytest.mark.parametrize(
-    "name", ["moments", pytest.param("class-balanced", marks=pytest.mark.slow)]
-)
-def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
-    words = [*PIPED, "--buffer", name, *CHEAP.get(name, []), "--json", "--state"]
+def test_standard_input_is_read_to_its_end_and_may_grow(bicore, tmp_path):
+    words = ["stream", "-", "--target", "label", "--capacity", "9", "--batch", "10", "--every", "2"]
+    words += ["--buffer", "class-balanced", "--scale", "none", "--json", "--state"]
     whole = succeeded(bicore(*words, "never", cwd=tmp_path, input=lines_of(200)))
-    note = "column colour: 30 cells of values that did not occur in the first 125 rows"
-    assert note in whole.stderr
-    assert any(note in one for one in json.loads(whole.stdout)["notes"])
-    never = state_of(tmp_path, "never")
-    bicore(*words, "again", "--limit", "150", cwd=tmp_path, input=lines_of(200))
-    bicore(*words, "again", cwd=tmp_path, input=lines_of(200))
-    assert state_of(tmp_path, "again") == never
-    bicore(*words, "appended", cwd=tmp_path, input=lines_of(150))
-    more = ["--append", "--limit", "200"]  # which counts the rows of the state
-    new = bicore(*words, "appended", *more, cwd=tmp_path, input=lines_of(60, 150))
-    assert "continuing after 150 rows" in new.stderr
-    assert state_of(tmp_path, "appended") == never
-    bicore(*words, "json", cwd=tmp_path, input=lines_of(200, kind="json"))
-    assert state_of(tmp_path, "json") == never
+    assert json.loads(whole.stdout)["position"] == 200
+    succeeded(bicore(*words, "again", "--limit", "150", cwd=tmp_path, input=lines_of(200)))
+    again = succeeded(bicore(*words, "again", cwd=tmp_path, input=lines_of(200)))
+    assert "continuing after 150 rows" in again.stderr
+    assert state_of(tmp_path, "again") == state_of(tmp_path, "never")
     other = bicore(*words, "again", cwd=tmp_path, input=lines_of(200, start=1))
-    assert other.returncode == 2
-    assert "another stream" in other.stderr
-    for change, message in (
-        (["--scale", "none"], "--scale standard"),
-        (["--target", "colour"], "whose target was label"),
-    ):
-        refused(bicore(*words, "again", *change, cwd=tmp_path, input=lines_of(200)), message)
-
-
-@pytest.mark.slow
-def test_an_open_pipe_is_consumed_as_it_comes_and_a_kill_loses_nothing(bicore, tmp_path):
-    words = [*PIPED, *CHEAP["moments"], "--quiet", "--state"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bicore", *words, "killed"],
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    process.stdin.write(lines_of(170))
-    process.stdin.flush()
-    while not state_files(tmp_path, "killed", 160):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdin.close()
-    assert state_files(tmp_path, "killed", 160)  # though the pipe had not ended
-    for name in ("killed", "never"):
-        succeeded(bicore(*words, name, cwd=tmp_path, input=lines_of(200)))
-    assert state_of(tmp_path, "killed") == state_of(tmp_path, "never")
-
-
-def state_files(folder, name: str, position: int) -> bool:
-    return (folder / name / f"state-{position:015d}.npz").exists()
+    refused(other, "another stream")
 
 
 @pytest.mark.parametrize("done", [True, False])
 def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done):
     def run(store):
-        flow = WholeFlow(open_source(str(folder / "data.npz")))
+        source = open_source(str(folder / "data.npz"))
         held = store.load(Reservoir.load) or Reservoir(5)
-        made = Run("reservoir", held, flow, 10, store, Context(), Clock())
-        made.check_state(Reservoir(5), append=False)
+        made = Run("reservoir", held, source, 10, store, Runtime(), Clock())
+        made.check_state(Reservoir(5))
         return made
 
     with StateFolder(folder / "stopped") as store:
@@ -484,66 +423,6 @@ def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done)
     with StateFolder(folder / "never") as store:
         assert not run(store).consume(100, quiet=True)
     assert state_of(folder, "stopped") == state_of(folder, "never")
-
-
-class Endless(io.RawIOBase):
-    """A pipe that never ends, and counts what was read of it."""
-
-    def __init__(self) -> None:
-        self.left = b"a,y\n"
-        self.given = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, room) -> int:
-        while len(self.left) < len(room):
-            self.left += b"1.5,0\n2.5,1\n"
-        room[:] = self.left[: len(room)]
-        self.left = self.left[len(room) :]
-        self.given += len(room)
-        return len(room)
-
-
-def test_no_more_of_a_pipe_is_read_than_is_asked_for():
-    pipe = Endless()
-    flow = PipedFlow(io.BufferedReader(pipe), "y", batch=200)
-    ahead = 4 * io.DEFAULT_BUFFER_SIZE
-    for batch in range(1, 40):
-        rows = flow.take(200)
-        assert rows.x.tolist() == [[-1.0], [1.0]] * 100
-        assert pipe.given < batch * 200 * len(b"1.5,0\n") + ahead
-
-
-BROKEN = {
-    "nothing": ("", "standard input has no rows"),
-    "a header": ("a,y\n", "standard input has no rows"),
-    "no target": ("a,b\n1,2\n", "target='y' is not known"),
-    "a line cut short": ("a,y\n" + "1.5,0\n" * 130 + "1\n", "line 132 has 1 cells"),
-    "text for a number": ("a,y\n" + "1.5,0\n" * 130 + "x,1\n", "now holds 'x'"),
-    "a class for a target": ("a,y\n" + "1.5,0.5\n" * 130 + "1,dog\n", "is 'dog' in row 130"),
-    "a target for a class": ("a,y\n" + "1.5,0\n" * 130 + "1,.5\n", "is '.5' in row 130"),
-    "no value": ("a,y\n" + "1.5,0\n" * 130 + "1,\n", "has no value in row 130"),
-    "no JSON": ('{"a": 1, "y": 0}\n' * 130 + "1,0\n", "line 131 "),
-    "nested JSON": ('{"a": 1, "y": 0}\n' * 130 + '{"a": [1], "y": 0}\n', "now holds [1]"),
-    "another column": ('{"a": 1, "y": 0}\n' * 130 + '{"b": 1, "y": 0}\n', "a column 'b'"),
-    "a column less": ('{"a": 1, "y": 0}\n' * 130 + '{"y": 0}\n', "row 130 has no column 'a'"),
-    "no text": ("a,y\n1,\0\n", "line 2 "),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_cannot_be_read_is_named_and_the_rows_before_it_count(bicore, tmp_path, name):
-    text, message = BROKEN[name]
-    words = ["--buffer", "reservoir", "--target", "y", "--capacity", "5", "--batch", "26"]
-    refused(
-        bicore("stream", "-", *words, "--state", "s", "--quiet", cwd=tmp_path, input=text), message
-    )
-    held = state_files(tmp_path, "s", 130)
-    assert held == (text.count("\n") > 130)
-    if name == "no JSON":  # and without --quiet how many they are
-        again = bicore("stream", "-", *words, "--state", "t", cwd=tmp_path, input=text)
-        assert "130 rows are counted and saved" in again.stderr
 
 
 def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):

@@ -1,6 +1,5 @@
 """Tables as they come from people, spreadsheets and data frames; each test names what it is for."""
 
-import io
 import json
 import zipfile
 
@@ -10,7 +9,6 @@ import pytest
 
 from bicore import InputError, MemoryLimitError
 from bicore.sources import encode_table
-from bicore.sources.columns import Columns
 from bicore.sources.opening import open_source
 from bicore.sources.tables import count_bytes
 from tests.helpers import refuses
@@ -209,37 +207,6 @@ def test_l3_messages_name_ten_columns_and_count_them(tmp_path):
         read(tmp_path, {**columns, "target": LABELS})
     assert "301 columns" in str(caught.value)
     assert str(caught.value).count("column ") == 10
-
-
-def test_fits_of_version_0_2_are_read():
-    stored = [
-        ["a", 1.5, None],
-        ["b", 1.5, None, "numbers", "comma"],
-        ["c", 0.0, ["x", "y"]],
-        ["d", 0.0, None, "frequencies", {"p": 0.5}],
-        ["e", 0.0, None, "times", ["dates", "dmy"]],
-        ["f", 0.0, None, "vectors", [1.0]],
-    ]
-    columns = Columns.from_json({"features": stored, "notes": []})
-    rows = {"a": [None, "2"], "b": ["2,5", ""], "c": ["y", "z"], "d": ["p", "q"]}
-    rows |= {"e": ["1.1.1970", "2.1.1970"], "f": [[3.0], None]}
-    x = columns.encode(rows)
-    assert x[:, :4].tolist() == [[1.5, 2.5, 0, 1], [2, 1.5, 0, 0]]
-    assert x[:, 5].tolist() == [0, 1]
-    assert x[:, -1].tolist() == [3, 1]
-    again = Columns.from_json(json.loads(json.dumps(columns.to_json())))
-    np.testing.assert_array_equal(again.encode(rows), x)
-
-
-def test_pipes_take_words_for_missing_and_an_encoding():
-    from bicore.sources.flow import PipedFlow
-
-    lines = ["a;label", *(f"{'n.a.' if row == 3 else row};é" for row in range(10))]
-    pipe = io.BytesIO("\n".join(lines).encode("latin-1"))
-    flow = PipedFlow(pipe, "label", "none", missing="n.a.", encoding="latin-1")
-    rows = flow.take(10)
-    assert rows.x[:4, 0].tolist() == [0, 1, 2, 5]
-    assert set(rows.y) == {"é"}
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.json", "t.jsonl"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,19 +16,18 @@ from bicore.cli.options import (
     option,
     read_regulariser,
     read_shares,
-    switch,
 )
 from bicore.cli.predict import check_head, load_memory, make_head
 from bicore.cli.terminal import interrupt, say, say_json, starting, tell
 from bicore.defaults import BUFFERS
-from bicore.errors import BicoreError, InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, unknown_name
 
 if TYPE_CHECKING:
     from bicore.coreset import Coreset
     from bicore.data import Dataset
     from bicore.runtime.clock import Clock
-    from bicore.runtime.context import Context
-    from bicore.sources.flow import Flow
+    from bicore.runtime.context import Runtime
+    from bicore.sources.base import Source
     from bicore.streaming.buffer import Buffer, StateFolder
 
 #: From this share of recent rows on it is worth a note.
@@ -52,10 +50,6 @@ class Memory:
     buffer: str = option(f"Kind of memory: {', '.join(BUFFERS)}.", "NAME", default="moments")
     batch: int = option("Rows per update.", "B", default=125)
     every: int = option("Save the state every K batches.", "K", default=10)
-    append: bool = switch(
-        "Standard input has only new rows (default: it starts again, and known rows are skipped).",
-        "--append",
-    )
     random_state: int = option(
         "Seed for all random draws.", default=0, name="--random-state --seed"
     )
@@ -112,48 +106,31 @@ def stream(
 ) -> None:
     """Keep a memory of fixed size of a stream; an interrupted run can be continued.
 
-    Standard input (-) is CSV with a header, or one JSON object per line. It is read row by row
-    and may be endless.
+    Standard input (-) is a table as in the other verbs, and read to its end.
 
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
     with starting():
         from bicore.runtime.clock import Clock
-        from bicore.runtime.context import Context
         from bicore.streaming.buffer import StateFolder
         from bicore.streaming.registry import load_state
     output.check(out=(".npz",), head=(".npz",))
     check_integer("--batch", memory.batch)
     check_integer("--every", memory.every)
     fresh = make_buffer(memory.buffer, memory.capacity, memory.random_state, **vars(options))
-    context = Context(runtime=limits.runtime(progress=False))
-    flow = _open(data, memory, limits)
-    check_head(output.head, output.merge, memory.buffer, flow.scale)
+    source = data.open(memory=limits.memory)
+    check_head(output.head, output.merge, memory.buffer, source.scale)
+    runtime = limits.runtime(progress=False)
     with StateFolder(memory.state) as store:
         held = store.load(lambda path: load_state(path, memory.buffer, fresh)) or fresh
-        run = Run(memory.buffer, held, flow, memory.batch, store, context, Clock())
-        run.check_state(fresh, memory.append)
+        run = Run(memory.buffer, held, source, memory.batch, store, runtime, Clock())
+        run.check_state(fresh)
         run.report_damage()
         stopped = run.consume(memory.every, output.quiet)
         if len(held):
             _finish(run, stopped, output)
     if stopped:
         interrupt(f" after {held.position} rows; the same command continues.")
-
-
-def _open(data: Table, memory: Memory, limits: Limits) -> Flow:
-    """The rows in order."""
-    from bicore.sources.flow import PipedFlow, WholeFlow
-
-    if data.source != "-":
-        if memory.append:
-            raise InputError(f"--append needs standard input; got {data.source}. Omit it.")
-        return WholeFlow(data.open(memory=limits.memory))
-    options = data.options()
-    for name in ("labels", "data"):
-        if options.pop(name) is not None:
-            raise InputError(f"--{name} does not apply to standard input; omit it.")
-    return PipedFlow(sys.stdin.buffer, batch=memory.batch, **options)
 
 
 def check_buffer(name: str) -> None:
@@ -219,45 +196,41 @@ class Run:
 
     name: str
     buffer: Buffer
-    flow: Flow
+    source: Source
     batch: int
     store: StateFolder
-    context: Context
+    runtime: Runtime
     clock: Clock
     #: Rows fed by this call, and the seconds of their updates.
     fed: int = 0
     update_seconds: float = 0.0
     #: The mark of the rows being fed, and the position at which it holds.
     _coming: tuple[int, dict[str, Any]] = (-1, {})
-    _told: set[str] = field(default_factory=set)
 
     @property
     def rate(self) -> float | None:
         """Rows per second of updates; None before the first."""
         return self.fed / self.update_seconds if self.update_seconds > 0 else None
 
-    def check_state(self, fresh: Buffer, append: bool) -> None:
-        """Refuse a state of another configuration or another source, and skip its rows."""
-        mark, place = self.buffer.mark, self.store.path
+    def check_state(self, fresh: Buffer) -> None:
+        """Refuse a state of another configuration or another source."""
+        mark, place, position = self.buffer.mark, self.store.path, self.buffer.position
         changed = fresh.list_differences(self.buffer)
-        if self.buffer.position and mark.get("batch") != self.batch:
+        if position and mark.get("batch") != self.batch:
             changed.append(f"batch size ({mark.get('batch')})")
         if changed:
             raise InputError(
                 f"{place} holds a stream with another {', '.join(changed)}; use the same options, "
                 "or another --state folder."
             )
-        trail = NOTHING
-        if self.buffer.position:
-            self.flow.resume(mark.get("table", {}), self.buffer.position, append)
-            trail = mark.get("rows", NOTHING) if append else self._skip_rows()
-            if trail != mark.get("rows", NOTHING):
-                raise InputError(
-                    f"{place} holds another stream: the first {self.buffer.position} "
-                    "rows differ; use the same, or another --state folder (a source may grow at "
-                    "its end, if it is read with --scale none or comes by standard input)."
-                )
-        self.buffer.mark = self._mark(trail)
+        seen = self.source.data[:position]
+        trail = _extend_digest(NOTHING, seen)
+        if len(seen) < position or trail != mark.get("rows", NOTHING):
+            raise InputError(
+                f"{place} holds another stream: the first {position} rows differ; use the same, or "
+                "another --state folder (a source may grow at its end with --scale none)."
+            )
+        self.buffer.mark = {"batch": self.batch, "rows": trail}
 
     def report_damage(self) -> None:
         """Name damaged state files, and move them out of the way."""
@@ -266,22 +239,6 @@ class Run:
         if self.store.notes:
             self.store.set_aside(self.buffer.position)
 
-    def _skip_rows(self) -> str:
-        """The digest of the rows that count already, read from the source again."""
-        trail, left = NOTHING, self.buffer.position
-        while left:
-            rows = self.flow.take(min(left, self.batch))
-            if rows is None:
-                return "the source ended before"
-            trail = _extend_digest(trail, rows)
-            left -= len(rows)
-        return trail
-
-    def _mark(self, trail: str) -> dict[str, Any]:
-        """Stored with the state: how to recognise rows, and how to read further ones."""
-        table = self.flow.stored()
-        return {"batch": self.batch, "rows": trail, **({"table": table} if table else {})}
-
     def consume(self, every: int, quiet: bool) -> bool:
         """Feed the rest of the source; whether it was interrupted.
 
@@ -289,35 +246,27 @@ class Run:
         """
         from bicore.runtime.clock import ProgressLine
 
+        data, start = self.source.data, self.buffer.position
         if not quiet:
             self._introduce()
-        unsaved = 0
+        saved = start if self.store.files() else None
         try:
-            with ProgressLine(not quiet, self.clock, self.flow.rows or 0, "streaming") as line:
-                while (rows := self.flow.take(self.batch)) is not None:
-                    self._feed(rows)
-                    if not quiet:
-                        self._announce()
-                    unsaved += 1
-                    if unsaved == every:
+            with ProgressLine(not quiet, self.clock, len(data), "streaming") as line:
+                for number, first in enumerate(range(start, len(data), self.batch), 1):
+                    self._feed(data[first : first + self.batch])
+                    if first == start and not quiet:
+                        self._announce_features()
+                    if number % every == 0:
                         self.store.save(self.buffer)
-                        unsaved = 0
+                        saved = self.buffer.position
                     line.update(self.buffer.position, words=self.speed())
-        except BicoreError:
-            if unsaved:  # rows of a pipe may never come again
-                self.store.save(self.buffer)
-            if self.buffer.position and not quiet:
-                tell(
-                    f"  {self.buffer.position} rows are counted and saved; run it again to continue"
-                )
-            raise
         except KeyboardInterrupt:
             position, mark = self._coming
             if self.buffer.position == position:  # between an update and its mark
                 self.buffer.mark = mark
             self.store.save(self.buffer)
             return True
-        if unsaved or not self.store.files():
+        if saved != self.buffer.position:
             self.store.save(self.buffer)
         return False
 
@@ -325,28 +274,28 @@ class Run:
         """Feed one batch, and store the mark of the rows seen with it."""
         from bicore.runtime.clock import Clock
 
-        mark = self._mark(_extend_digest(self.buffer.mark["rows"], rows))
+        mark = {"batch": self.batch, "rows": _extend_digest(self.buffer.mark["rows"], rows)}
         self._coming = (self.buffer.position + len(rows), mark)
         clock = Clock()
-        self.buffer.update(rows.x, rows.y, runtime=self.context.runtime)
+        self.buffer.update(rows.x, rows.y, runtime=self.runtime)
         self.buffer.mark = mark
         self.update_seconds += clock.seconds
         self.fed += len(rows)
 
     def _introduce(self) -> None:
-        rows = "unknown length" if self.flow.rows is None else f"{self.flow.rows} rows"
-        tell(f"{self.flow.name}: a stream of {rows}")
+        """Say how rows are read, and where the stream continues."""
+        tell(f"{self.source.name}: a stream of {len(self.source.data)} rows")
         if self.buffer.position:
             tell(f"  continuing after {self.buffer.position} rows")
-            self._announce()
+        tell(*(f"  {words}" for words in self.source.notes))
+        if self.buffer.position:
+            self._announce_features()
 
-    def _announce(self) -> None:
-        """Tell once how rows are read, and which features were chosen."""
-        chosen = [] if self.name == "merge-reduce" else [_describe(self.name, self.buffer)[0]]
-        for words in [*self.flow.notes, *filter(None, chosen)]:
-            if words not in self._told:
-                tell(f"  {words}")
-                self._told.add(words)
+    def _announce_features(self) -> None:
+        """Say which features were chosen."""
+        words = _describe(self.name, self.buffer)[0]
+        if words and self.name != "merge-reduce":
+            tell(f"  {words}")
 
     def speed(self) -> str:
         """Rows per second, in words."""
@@ -369,14 +318,15 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     from bicore.data import read_targets
 
     kept, seconds = run.buffer.snapshot(), run.clock.seconds
-    notes = (*run.flow.notes, *run.flow.later, *_explain_age(run, kept))
+    own = run.source.notes
+    notes = (*own, *_explain_age(run, kept))
     coreset = _as_coreset(run, kept, notes, seconds)
     written = Written(coreset, output.force)
     written.write(None if stopped else output.out, coreset.save, holds=True)
     if output.head is not None and not stopped:
         head = make_head(run.buffer, output.merge)
         written.write(output.head, head.save)
-    output.tell(*(f"  {note}" for note in notes[len(run.flow.notes) :]))
+    output.tell(*(f"  {note}" for note in notes[len(own) :]))
     labels: list[str] = []
     if kept.y is not None and read_targets(kept.y).classes is not None:
         labels = [str(label) for label in kept.y.ravel().tolist()]
@@ -432,11 +382,11 @@ def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float)
 
     provenance = Provenance(
         method=run.buffer.name,
-        rows=run.flow.rows if run.flow.rows is not None else run.buffer.position,
+        rows=len(run.source.data),
         seed=run.buffer.random_state,
         seconds=seconds,
-        fingerprint=run.flow.fingerprint(),
+        fingerprint=run.source.data.fingerprint(),
         notes=(*notes, f"To reproduce: {command()}"),
     )
-    details = {"weights": "learned", "source": run.flow.name, "state": str(run.store.path)}
+    details = {"weights": "learned", "source": run.source.name, "state": str(run.store.path)}
     return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)

@@ -1,19 +1,13 @@
-"""How the columns of a table become features and targets: fitted on some rows, applied to any.
-
-A table in a file is fitted on all of its rows. A table that comes through a pipe is fitted on its
-first rows, and the fit is stored so that another process reads further rows in the same way.
-"""
+"""How the columns of a table become features and targets: fitted on all rows, applied to any."""
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,8 +50,8 @@ class Column(ABC):
     """A fitted column: one or more features."""
 
     name: str
-    #: The word under which it is stored; see :data:`KINDS`.
-    kind: ClassVar[str]
+    #: The word for such columns in the notes.
+    heading: ClassVar[str]
 
     @property
     def kept(self) -> tuple[bool, ...]:
@@ -65,12 +59,8 @@ class Column(ABC):
         return (False,)
 
     @abstractmethod
-    def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        """Features of some rows.
-
-        ``strict`` refuses a cell of another kind, which is otherwise missing. Cells of an unknown
-        category are counted in ``unknown``.
-        """
+    def encode(self, column: Any) -> Array:
+        """Features of some rows."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +70,10 @@ class Numbers(Column):
     name: str
     median: float
     written: Numerals = Numerals.POINT
-    kind: ClassVar[str] = "numbers"
+    heading: ClassVar[str] = "numeric"
 
-    def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
+    def encode(self, column: Any) -> Array:
         found = cells.read_numbers(column, self.written)
-        strange = np.isnan(found) & ~cells.missing(column)
-        if strict and strange.any():
-            raise _strange_cell(self.name, column, int(strange.argmax()), "numbers")
         return np.where(np.isnan(found), self.median, found)[:, None]
 
 
@@ -96,14 +83,14 @@ class Indicators(Column):
 
     name: str
     values: tuple[str, ...]
-    kind: ClassVar[str] = "indicators"
+    heading: ClassVar[str] = "categorical"
 
     @property
     def kept(self) -> tuple[bool, ...]:
         return (True,) * len(self.values)
 
-    def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        places = _find_known(self.name, column, self.values, unknown)
+    def encode(self, column: Any) -> Array:
+        places = cells.find_places(column, self.values)
         return np.equal.outer(places, np.arange(len(self.values))).astype(np.float64)
 
 
@@ -113,10 +100,10 @@ class Frequencies(Column):
 
     name: str
     shares: Mapping[str, float]
-    kind: ClassVar[str] = "frequencies"
+    heading: ClassVar[str] = "frequency"
 
-    def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
-        places = _find_known(self.name, column, tuple(self.shares), unknown)
+    def encode(self, column: Any) -> Array:
+        places = cells.find_places(column, tuple(self.shares))
         shares = [*self.shares.values(), min(self.shares.values())]
         return np.asarray(np.log(shares))[places, None]
 
@@ -132,18 +119,17 @@ class Times(Column):
     median: float
     sort: str
     form: str | None
-    kind: ClassVar[str] = "times"
+    heading: ClassVar[str] = "time"
 
     @property
     def kept(self) -> tuple[bool, ...]:
         return (False, *(True, True) * len(CYCLES[self.sort]))
 
-    def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
+    def encode(self, column: Any) -> Array:
         found = cells.read_times(column, self.form)
         if found is None:
-            rows = range(len(column))
-            strange = (cells.read_times(column[row : row + 1], self.form) is None for row in rows)
-            raise _strange_cell(self.name, column, list(strange).index(True), self.sort)
+            what = f"the column {self.name!r} must hold {self.sort}"
+            raise InputError(f"{what}; fix its rows, or exclude it with --drop.")
         time = np.where(np.isnat(found), int(self.median), found.astype(np.int64))
         days = time / _DAY
         whole = np.floor_divide(time, _DAY)
@@ -167,13 +153,13 @@ class Vectors(Column):
 
     name: str
     medians: tuple[float, ...]
-    kind: ClassVar[str] = "vectors"
+    heading: ClassVar[str] = "list"
 
     @property
     def kept(self) -> tuple[bool, ...]:
         return (True,) * len(self.medians)
 
-    def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
+    def encode(self, column: Any) -> Array:
         width = len(self.medians)
         found: Array | None = np.full((len(column), width), np.nan)
         if column.null_count < len(column):
@@ -184,54 +170,16 @@ class Vectors(Column):
         return np.where(np.isnan(found), self.medians, found)
 
 
-def _find_known(name: str, column: Any, values: Sequence[str], unknown: Counter[str]) -> Array:
-    """The place of each cell among the values of the fit; others are counted, and are -1."""
-    places = cells.find_places(column, values)
-    unknown[name] += int((places < 0).sum()) - column.null_count
-    return places
-
-
-#: Kinds by the word under which they are stored.
-KINDS: dict[str, type[Any]] = {
-    one.kind: one for one in (Numbers, Indicators, Frequencies, Times, Vectors)
-}
-
-
-def _restore(stored: dict[str, Any] | list[Any]) -> Column:
-    """A column from its fields, or from the list that version 0.2 stored."""
-    if isinstance(stored, list):
-        return _restore_list(*stored)
-    found: Column = KINDS[stored["kind"]](**{k: v for k, v in stored.items() if k != "kind"})
-    return found
-
-
-def _restore_list(
-    name: str, median: float, values: Any, kind: str = "", rest: Any = "point"
-) -> Column:
-    match kind or ("numbers" if values is None else "indicators"):
-        case "numbers":
-            return Numbers(name, median, rest)
-        case "indicators":
-            return Indicators(name, values)
-        case "times":
-            return Times(name, median, *rest)
-        case word:
-            found: Column = KINDS[word](name, rest)
-            return found
-
-
 @dataclass(frozen=True, eq=False)
 class Columns:
     """The fitted columns of a table, with notes on all columns.
 
-    ``words`` stand for a missing value. ``unknown`` counts the cells of each column whose category
-    did not occur in the fit. ``scaling`` is there if it was asked for.
+    ``words`` stand for a missing value. ``scaling`` is there if it was asked for.
     """
 
     features: tuple[Column, ...]
     notes: list[str]
     words: Sequence[str] = ()
-    unknown: Counter[str] = field(default_factory=Counter)
     scaling: Scaling | None = None
 
     @property
@@ -248,7 +196,6 @@ class Columns:
         self,
         table: Mapping[str, Any],
         allowance: Allowance | None = None,
-        strict: bool = False,
         finite: bool = True,
     ) -> Array:
         """Encode some rows; infinite numbers are refused if ``finite``."""
@@ -265,8 +212,7 @@ class Columns:
         start = 0
         for column, width in zip(self.features, widths, strict=True):
             block = x[:, start : start + width]
-            cleaned = cells.clean(table[column.name], self.words)
-            block[:] = column.encode(cleaned, strict, self.unknown)
+            block[:] = column.encode(cells.clean(table[column.name], self.words))
             if finite:
                 _refuse_infinite(column.name, block)
             start += width
@@ -280,57 +226,39 @@ class Columns:
         """Encode the rows of a part; infinite numbers are left for a check of all rows."""
         return self.encode(table, finite=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, as JSON has them."""
-        stored = [{"kind": one.kind, **vars(one)} for one in self.features]
-        found: dict[str, Any] = json.loads(json.dumps({"features": stored, "notes": self.notes}))
-        return found
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any], words: Sequence[str] = ()) -> Self:
-        """The inverse of :meth:`to_json`."""
-        features = tuple(map(_restore, values["features"]))
-        return cls(features, list(values["notes"]), words)
-
-
-#: Headings of the notes by the kind of column, in their order.
-_HEADINGS = {
-    "numbers": "numeric",
-    "times": "time",
-    "vectors": "list",
-    "indicators": "categorical",
-    "frequencies": "frequency",
-    "": "left out",
-}
+#: Headings of the notes in their order; columns that are no feature come last.
+_KINDS = (Numbers, Times, Vectors, Indicators, Frequencies)
+_HEADINGS = (*(kind.heading for kind in _KINDS), "left out")
 _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thousands"}
 
 
 def fit_columns(
-    table: Iterable[tuple[str, Any]], reading: Reading, named: bool, strict: bool, scaled: bool
+    table: Iterable[tuple[str, Any]], reading: Reading, named: bool, scaled: bool
 ) -> Columns:
     """Fit each of some named columns, which may be read one after the other.
 
     ``named`` columns were asked for one by one, and are features even if they number rows.
-    ``strict`` allows no stray cells among numbers, which are missing otherwise if they are at most
-    1%. ``scaled`` fits the scaling too.
+    ``scaled`` fits the scaling too.
     """
     moments: list[tuple[Array, Array]] = []
     features: list[Column] = []
-    told: dict[str, list[str]] = {kind: [] for kind in _HEADINGS}
+    told: dict[str, list[str]] = {heading: [] for heading in _HEADINGS}
     strays: list[str] = []
     for name, given in table:
         column = cells.clean(given, reading.missing_words)
-        ways = cells.find_numerals(column, reading.decimal, not strict)
+        ways = cells.find_numerals(column, reading.decimal, tolerant=True)
         fitted, remark = _fit(name, column, ways, named, strays)
         if fitted is not None:
             features.append(fitted)
             moments += [_moments(fitted, column)] if scaled else []
         remark = f" ({remark})" if remark else ""
-        told["" if fitted is None else fitted.kind].append(f"{name or '(unnamed)'}{remark}")
+        heading = "left out" if fitted is None else fitted.heading
+        told[heading].append(f"{name or '(unnamed)'}{remark}")
     if not features:
-        left_out = ", ".join(told[""]) or "there is none"
+        left_out = ", ".join(told["left out"]) or "there is none"
         raise InputError(f"no column can serve as a feature: {left_out}.")
-    notes = [f"{_HEADINGS[kind]} columns: {', '.join(told[kind])}" for kind in told if told[kind]]
+    notes = [f"{heading} columns: {', '.join(names)}" for heading, names in told.items() if names]
     found = Columns(tuple(features), [*notes, *strays], reading.missing_words)
     if not scaled:
         return found
@@ -342,7 +270,7 @@ def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
     """Mean and spread of the features of a column; 0 and 1 if scaling leaves all as they are."""
     if all(fitted.kept):
         return np.zeros(len(fitted.kept)), np.ones(len(fitted.kept))
-    x = fitted.encode(column, False, Counter())
+    x = fitted.encode(column)
     finite = np.isfinite(x).all(axis=1)
     found = fit_scaling(x if finite.all() else x[finite])
     return found.mean.ravel(), found.spread.ravel()
@@ -464,13 +392,6 @@ def _refuse_infinite(name: str, found: Array) -> None:
     if len(wrong):
         held = f"the column {name!r} holds {found[tuple(wrong[0])]} in row {wrong[0][0]}"
         raise InputError(f"{held}; leave the cell empty, or exclude the column with --drop.")
-
-
-def _strange_cell(name: str, column: Any, row: int, held: str) -> InputError:
-    """The error for a cell of another kind than those of the fit."""
-    cell = f"the column {name!r} held {held} and now holds {_cell(column, row)!r}"
-    fix = "leave it empty, or begin with a larger --batch that has such a cell"
-    return InputError(f"{cell}; {fix}.")
 
 
 #: Bytes of a character in NumPy's arrays of text, which are all as wide as the longest.

@@ -236,10 +236,6 @@ class Embedding:
         """The lists as rows of the stored precision; NaN for a missing list or value."""
         return as_floats(dense_column(table[self.name], shape, part.offset, part.place))
 
-    def to_json(self) -> Any:
-        """The column."""
-        return self.name
-
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
@@ -302,9 +298,9 @@ class Encoder:
     @property
     def identity(self) -> str:
         """The fit in words."""
-        targets = [(one.name, one.kind.name, one.written) for one in self.targets]
+        features = getattr(self.columns, "features", self.columns)
         scaled = getattr(self.columns, "scaling", None) is not None
-        return repr((self.columns.to_json(), targets, self.weight, scaled))
+        return repr((features, self.targets, self.weight, scaled))
 
 
 def fit_table(
@@ -313,7 +309,6 @@ def fit_table(
     reading: Reading,
     scaled: bool = False,
     stored: Embedding | None = None,
-    strict: bool = False,
 ) -> Encoder:
     """Fit the columns of a table, which are read one after the other.
 
@@ -326,7 +321,7 @@ def fit_table(
     columns = stored or Columns((), [], reading.missing_words)
     if reading.embeddings is None and stored is None:
         features = ((name, read(name)) for name in roles.features)
-        columns = fit_columns(features, reading, roles.named, strict, scaled)
+        columns = fit_columns(features, reading, roles.named, scaled)
         named = [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
         dropped = [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
         columns.notes.extend([*named, *dropped])

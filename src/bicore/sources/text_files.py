@@ -22,7 +22,7 @@ from typing import IO, Any
 from bicore.errors import InputError
 from bicore.frames import arrow
 from bicore.sources.cells import typed
-from bicore.sources.reading import CELL_COPIES, Reading, roles_of, unreadable
+from bicore.sources.reading import CELL_COPIES, Reading, roles_of
 
 #: Endings of packed files, and pyarrow's names for them.
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
@@ -274,22 +274,3 @@ def text_lines(stream: IO[bytes], where: str, encoding: str = "utf-8") -> Iterat
     except UnicodeDecodeError as error:
         what = f"{where} is not {encoding} text after line {number} ({error.reason})"
         raise InputError(f"{what}; save or send it as UTF-8, or name its encoding.") from error
-
-
-def piped_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
-    """Rows of CSV or JSON lines as they come; the first line shows the format."""
-    first = next((line for line in lines if line.strip()), "")
-    if first.lstrip().startswith("{"):
-        yield from json_rows(itertools.chain([first], lines), where)
-        return
-    try:
-        names, reader, before = _header(itertools.chain([first], lines), where, None)
-        if len(set(names)) != len(names):
-            raise InputError(f"{where} has two columns of the same name; rename one.")
-        for row in reader:
-            if row and len(row) != len(names):
-                raise _ragged(where, before + reader.line_num, len(row), len(names))
-            if row:
-                yield dict(zip(names, row, strict=True))
-    except csv.Error as error:
-        raise unreadable(Path(where), "CSV text", error) from error
