@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import Dataset, InputError, MergeReduce, estimate, select
+from bicore import BilevelSelector, Dataset, InputError, MergeReduce, estimate, select
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.kernel_choice import (
     COSINE,
@@ -15,7 +15,9 @@ from bicore.bilevel.kernel_choice import (
     ON_STANDARDISED,
     AutomaticKernel,
     Chosen,
+    Trial,
     choice_of,
+    choose_kernel,
     compare_kernels,
     draw_rows,
 )
@@ -204,3 +206,28 @@ def test_network_kernels_and_other_losses_have_no_intercept():
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "much", True])
 def test_a_wrong_intercept_is_refused(value):
     refuses("intercept", greedy_selector, intercept=value)
+
+
+@pytest.mark.parametrize(
+    ("error", "large", "name"),
+    [(1.02, True, COSINE), (1.02, False, "exponential"), (1.04, True, "exponential")],
+)
+def test_for_large_data_a_cosine_that_is_nearly_as_good_wins(monkeypatch, error, large, name):
+    trials = [Trial("exponential", 1.0), Trial(COSINE, error)]
+    monkeypatch.setattr(kernel_choice, "compare_kernels", lambda *_: list(trials))
+    data = Dataset(np.eye(60, 20), np.arange(60) % 2)
+    chosen = choose_kernel(AutomaticKernel(large=large), data, read_targets(data.y), 30)
+    assert choice_of(chosen).name == name
+
+
+@pytest.mark.parametrize(
+    ("rows", "exact", "cosine"), [(600, False, True), (500, False, False), (600, True, False)]
+)
+def test_a_tie_of_kernels_goes_to_all_rows_as_candidates(
+    monkeypatch, few_exact, rows, exact, cosine
+):
+    trials = [Trial("exponential", 1.0), Trial(COSINE, 1.01)]
+    monkeypatch.setattr(kernel_choice, "compare_kernels", lambda *_: list(trials))
+    data = Dataset(np.random.default_rng(0).normal(size=(rows, 100)), np.arange(rows) % 2)
+    chosen = BilevelSelector(exact=exact).resolve_defaults(data, 10)
+    assert (choice_of(chosen.kernel).name == COSINE) is cosine

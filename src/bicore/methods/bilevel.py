@@ -6,6 +6,7 @@ searches it and verifies the answer.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,13 +73,7 @@ from bicore.methods.outcome import (
     weighted_points,
     weights_outcome,
 )
-from bicore.methods.sampling import (
-    EXACT_ROWS,
-    FEATURE_NUMBERS,
-    FEATURE_ROWS,
-    Sample,
-    draw_sample,
-)
+from bicore.methods.sampling import EXACT_ROWS, Sample, draw_sample, holds_features
 from bicore.picking import First, Start, as_seed, in_id_order, read_initial
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
@@ -373,6 +368,13 @@ class BilevelSelector(Selector, Proxy):
             all_scored = self.candidates is None and self.first is First.BEST
             choices = best_choices(targets.classes is not None, len(data), all_scored, every)
             found = found._fill_unset(choices)
+        large = not self.exact and len(data) > EXACT_ROWS
+        if (
+            large
+            and holds_features(len(data), math.prod(data.x.shape[1:]))
+            and needs_choice(found.kernel)
+        ):
+            found = replace(found, kernel=mark_automatic(found.kernel, large=True))
         kernel = found.choose_kernel(data, size, begun)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
 
@@ -450,11 +452,11 @@ class BilevelSelector(Selector, Proxy):
 
     def _has_features(self, data: Dataset) -> bool:
         """Whether the kernel is a product of feature vectors that are few and short enough."""
-        if len(data) > FEATURE_ROWS:
+        if not holds_features(len(data), 1):
             return False
         rows = data.x[:FIRST_ROWS]
         features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
-        return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
+        return features is not None and holds_features(len(data), features.shape[1])
 
     def _prepare(self, request: Request) -> Prepared:
         data = request.data

@@ -17,7 +17,7 @@ from bicore.picking import in_id_order
 #: Up to this many rows all of them are candidates.
 EXACT_ROWS = 5000
 #: Candidates: this many, or this many per point where that is more.
-CANDIDATES, PER_POINT = 5000, 2
+CANDIDATES, PER_POINT = 5000, 4
 #: Rows that measure the objective: this many, or as many as candidates if those are more.
 OBJECTIVE_ROWS = 8000
 #: A kernel with features has all rows as candidates up to this many rows, because exchanges hold
@@ -27,6 +27,11 @@ FEATURE_ROWS, FEATURE_NUMBERS = 50_000, 20_000_000
 FEWEST_PER_CLASS = 20
 #: Targets are stratified by this many quantiles.
 QUANTILES = 20
+
+
+def holds_features(rows: int, width: int) -> bool:
+    """Whether all rows can be candidates with features of this width."""
+    return rows <= FEATURE_ROWS and rows * width <= FEATURE_NUMBERS
 
 
 @dataclass(frozen=True, eq=False)
