@@ -8,7 +8,7 @@ from bicore import Dataset
 from bicore.bilevel import PerPoint, engines
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
+from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
 from bicore.methods.registry import greedy_selector
 from tests.helpers import ON_CPU, blobs, fails, kernel_ridge, prepared_of, problem_of
@@ -111,9 +111,8 @@ def test_an_engine_refuses_what_it_does_not_offer():
 @pytest.mark.parametrize(
     ("options", "engine"),
     [
-        ({}, DenseRidgeEngine),
-        ({"rule": "gain"}, DenseRidgeEngine),
-        ({"kernel": "linear"}, RidgeEngine),
+        ({}, RidgeEngine),
+        ({"rule": "gain"}, RidgeEngine),
         ({"weighting": "learned"}, ImplicitEngine),
         ({"inner_reg": PerPoint(0.1)}, ImplicitEngine),
         ({"loss": "cross-entropy"}, ImplicitEngine),
@@ -125,7 +124,7 @@ def test_who_serves_when(options, engine):
     assert type(engines.choose(problem, selector.demand(5))) is engine
 
 
-@pytest.mark.parametrize("kind", [DenseRidgeEngine, RidgeEngine, ImplicitEngine])
+@pytest.mark.parametrize("kind", [RidgeEngine, ImplicitEngine])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("more", [Quantity.LOSS, Quantity.FIRST_ORDER])
 def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separate, more):

@@ -10,7 +10,6 @@ import pytest
 from bicore import Coreset, Dataset, InputError, Runtime, influence, select
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
-from bicore.bilevel.engines import ridge as dense_ridge
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.bilevel.solvers.linear import Adaptive
@@ -82,31 +81,12 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
     np.testing.assert_allclose(by_coreset.objectives, by_rows.objectives, rtol=1e-6)
 
 
-@pytest.mark.parametrize("with_outer", [False, True])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"candidates": 20}],
-)
-def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
-    """A dense posterior kernel in plain arrays, and the factored one in tensors."""
-    weights = np.linspace(0.2, 2, 60)
-    data = Dataset(blobs(60).x, blobs(60).y, weights)
-    outer = blobs(25, seed=3) if with_outer else None
-    selector = greedy_selector(kernel="rbf", inner_reg=0.05, **options)
-    small = selector.select(data, 15, outer=outer, initial=[7, 3])
-    monkeypatch.setattr(dense_ridge, "LARGEST", 0)
-    large = selector.select(data, 15, outer=outer, initial=[7, 3])
-    assert small.indices.tolist() == large.indices.tolist()
-    np.testing.assert_allclose(small.objectives, large.objectives, rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"first": "random"}],
 )
 def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
-    monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     rng = np.random.default_rng(0)
     x = np.concatenate([blobs(60).x, blobs(60).x[:9]])  # ties between equal rows
     data = Dataset(
@@ -206,7 +186,6 @@ def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
 
 @pytest.mark.usefixtures("long_grace")
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
-    monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     monkeypatch.setattr(RidgeEngine, "on_device", True)
     data = blobs(60)
     selector = greedy_selector(kernel="rbf", inner_reg=0.05)
@@ -308,10 +287,10 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 @pytest.mark.parametrize("call", [1, 5])
 def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(call, monkeypatch):
     """Before the first point there is none, and the interrupt goes on."""
-    from bicore.bilevel.engines.ridge import DenseRidgeEngine
+    from bicore.bilevel.engines.ridge import RidgeEngine
 
     data = blobs(60)
-    plain = DenseRidgeEngine.quantity
+    plain = RidgeEngine.quantity
     calls = []
 
     def quantity(self, what, columns=None):
@@ -322,7 +301,7 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(c
         return plain(self, what, columns)
 
     whole = greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)
-    monkeypatch.setattr(DenseRidgeEngine, "quantity", quantity)
+    monkeypatch.setattr(RidgeEngine, "quantity", quantity)
     if call == 1:
         with pytest.raises(KeyboardInterrupt):
             greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)

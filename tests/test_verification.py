@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from bicore import Dataset, NumericalError, NumericalWarning, Runtime
 from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
-from bicore.bilevel.engines import ridge
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
+from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.posterior import check_variance, rounding_allowed
 from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
@@ -473,8 +472,7 @@ def test_linear_features_too_large_for_their_regulariser_keep_their_points(dtype
 def test_points_beyond_the_rank_of_a_kernel_do_not_magnify_rounding(
     dtype, on_device, rule, monkeypatch
 ):
-    monkeypatch.setattr(ridge, "LARGEST", 0)  # the engine of large problems …
-    monkeypatch.setattr(RidgeEngine, "on_device", on_device)  # … and its loop on a GPU
+    monkeypatch.setattr(RidgeEngine, "on_device", on_device)  # the loop on a GPU
     with pytest.warns(NumericalWarning, match="inner_reg"):
         coreset = greedy_selector("linear", inner_reg=1e-6, rule=rule).select(
             scaled(1e5), 12, **on_cpu(dtype).keywords
@@ -483,8 +481,7 @@ def test_points_beyond_the_rank_of_a_kernel_do_not_magnify_rounding(
     assert coreset.objective < 1  # that of no points
 
 
-def test_a_negative_variance_during_the_selection_is_an_error(monkeypatch):
-    monkeypatch.setattr(ridge, "LARGEST", 0)
+def test_a_negative_variance_during_the_selection_is_an_error():
     line = Dataset(scaled(1, 300).x[:, :1], scaled(1, 300).y)
     with pytest.raises(NumericalError, match="inner_reg"):
         greedy_selector(RBF(0.1), inner_reg=1e-9).select(line, 100, **on_cpu("float32").keywords)
@@ -644,15 +641,15 @@ def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(mon
     models = [
         greedy_selector("rbf", loss=loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")
     ]
-    second = DenseRidgeEngine._add
+    second = RidgeEngine.advance
 
-    def interrupted(self, k):
+    def interrupted(self, index):
         if len(self.chosen) == 3:
-            monkeypatch.setattr(DenseRidgeEngine, "_add", second)
+            monkeypatch.setattr(RidgeEngine, "advance", second)
             raise KeyboardInterrupt
-        second(self, k)
+        second(self, index)
 
-    monkeypatch.setattr(DenseRidgeEngine, "_add", interrupted)
+    monkeypatch.setattr(RidgeEngine, "advance", interrupted)
     coreset = JointSelector(models).select(scaled(1), 6, **on_cpu().keywords)
     assert len(coreset) == 3
     told = [model["objective"] for model in coreset.details["models"]]

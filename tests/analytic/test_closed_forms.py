@@ -8,7 +8,7 @@ import torch
 
 from bicore import Dataset, Runtime
 from bicore.bilevel import PerPoint, Ridge
-from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
+from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.kernels import Linear, Nystrom
 from bicore.kernels.operators import Blocked, Features
@@ -51,20 +51,13 @@ CASES = {
 }
 
 
-STORED = [name for name, (_, _, kernel) in CASES.items() if kernel in ("rbf", "laplace")]
-
-
-@pytest.fixture(params=[*CASES, *(f"dense {name}" for name in STORED)])
+@pytest.fixture(params=CASES)
 def engine(request):
-    data, outer, kernel = CASES[request.param.removeprefix("dense ")]
+    data, outer, kernel = CASES[request.param]
     problem = with_reg(
         problem_of(greedy_selector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO)
     )
-    state = (
-        DenseRidgeEngine(problem)
-        if request.param.startswith("dense")
-        else RidgeEngine(problem, 12, gains=True)
-    )
+    state = RidgeEngine(problem, 12, gains=True)
     for k in (4, 17, 9, 30):
         state.extend([k])
     return state
@@ -131,21 +124,6 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     assert blocked.details["operator"] == "blocked"
     assert stored.indices.tolist() == blocked.indices.tolist()
     np.testing.assert_allclose(stored.objectives, blocked.objectives, rtol=1e-9)
-
-
-@pytest.mark.parametrize("strategy", ["greedy", "batches"])
-@pytest.mark.parametrize("rule", ["gain", "gradient"])
-@pytest.mark.parametrize("with_outer", [False, True])
-def test_products_formed_once_change_nothing(with_outer, rule, strategy, monkeypatch):
-    monkeypatch.setattr("bicore.bilevel.engines.ridge.LARGEST", 0)
-    selector = greedy_selector("rbf", inner_reg=RHO, rule=rule, strategy=strategy)
-    outer = blobs(90, seed=3) if with_outer else None
-    formed = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
-    for name in ("POINTS_A_MOMENT", "POINTS_IF_SAME"):
-        monkeypatch.setattr(f"bicore.bilevel.problem.{name}", 0)
-    plain = selector.select(blobs(60), 30, outer=outer, **ON_CPU.keywords)
-    assert formed.indices.tolist() == plain.indices.tolist()
-    np.testing.assert_allclose(formed.objectives, plain.objectives, rtol=1e-9)
 
 
 def test_blocked_operator_equals_the_stored_one():

@@ -5,7 +5,6 @@ import pytest
 
 from bicore import Dataset, Runtime
 from bicore.bilevel import posterior as foresight
-from bicore.bilevel.engines import ridge as dense_ridge
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
 from tests.marks import diagonal
@@ -42,7 +41,6 @@ def chosen(memory=None, **options):
 )
 @pytest.mark.parametrize("outer", [None, data(120, seed=5)], ids=["own", "outer"])
 def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, outer, monkeypatch):
-    monkeypatch.setattr(dense_ridge, "LARGEST", 0)  # the same engine for both
     stored = chosen(rule=rule, strategy=strategy, outer=outer)
     monkeypatch.setattr(foresight, "TOGETHER", 8)
     blocked = chosen(600_000, rule=rule, strategy=strategy, outer=outer)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bicore import Dataset
-from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, PerPoint, Ridge
+from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Newton, PerPoint, Ridge
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
 from bicore.methods.registry import greedy_selector
 from tests.helpers import HUBER, blobs, gradients, line, softmax_loss, state_of
@@ -19,7 +19,6 @@ LINEAR = {
     "cholesky": Cholesky(),
     "cg": ConjugateGradient(tolerance=1e-12),
     "plain cg": ConjugateGradient(precondition=False, tolerance=1e-12),
-    "neumann": Neumann(terms=100_000, tolerance=1e-12),
 }
 INNER = {
     "newton": lambda: Newton(Cholesky(), tolerance=1e-12),

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from bicore import ConvergenceError, NumericalError, Runtime
-from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, PerPoint, Ridge
+from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Newton, PerPoint, Ridge
 from bicore.bilevel.solvers import softmax
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import Adaptive, NewtonSystem
 from bicore.losses import Blocks, CrossEntropy, Isotropic, Softmax
 from bicore.methods.registry import greedy_selector
 from bicore.numerics.linear_algebra import ConjugateIteration, conjugate_gradients
-from tests.helpers import blobs, fails, problem_of, refuses
+from tests.helpers import blobs, problem_of, refuses
 from tests.marks import few
 
 M = 9
@@ -50,7 +50,6 @@ SOLVERS = [
     ConjugateGradient(tolerance=1e-12),
     ConjugateGradient(precondition=False, tolerance=1e-12),
     ConjugateGradient(iterations=5000, tolerance=1e-13, euclidean=True),
-    Neumann(terms=20_000, tolerance=1e-12),
     Adaptive(largest=0, iterative=ConjugateGradient(tolerance=1e-12)),
 ]
 
@@ -111,9 +110,6 @@ def test_solvers_say_when_they_do_not_converge():
     right = torch.randn(M, C, dtype=torch.float64, generator=generator())
     with pytest.raises(ConvergenceError, match=r"conjugate gradients stopped after 2 iterations"):
         ConjugateGradient(iterations=2, precondition=False).solve(given, right, 1e-10)
-    with pytest.raises(ConvergenceError, match=r"Neumann series stopped after 3"):
-        Neumann(terms=3).solve(given, right, 1e-10)
-    fails(ConvergenceError, r"diverges with step=10", Neumann(step=10.0).solve, given, right, 1e-10)
     assert (
         ConjugateGradient(iterations=2, precondition=False, lenient=True)
         .solve(given, right, 1e-10)
@@ -243,7 +239,7 @@ def test_softmax_fits_in_plain_arrays_agree_with_the_general_solver(
 
 
 @pytest.mark.parametrize("direct", [0, 32])
-def test_a_point_that_joins_needs_fewer_steps_and_the_fit_is_the_same(direct, monkeypatch):
+def test_a_fit_of_one_point_more_from_the_last_fit_is_the_same(direct, monkeypatch):
     monkeypatch.setattr(softmax, "DIRECT", direct)
     problem = softmax_problem(rho=0.01, spread=3.0)
     gram = problem.gram.numpy()
@@ -255,8 +251,6 @@ def test_a_point_that_joins_needs_fewer_steps_and_the_fit_is_the_same(direct, mo
     whole = softmax.SoftmaxFit(gram, targets, weights, 0.01)
     start = np.hstack([smaller.alpha, np.zeros((C, 1))])
     joined = whole.solve(start, 1e-7, carried=smaller.preconditioner)
-    known = np.hstack([smaller.alpha, np.full((C, 1), 1e-12)])  # no point is new
-    assert joined.iterations < whole.solve(known, 1e-7).iterations
     plain = Newton(linear=Cholesky(), tolerance=1e-7).solve(problem, torch.from_numpy(start.T))
     np.testing.assert_allclose(joined.alpha.T, plain.alpha.numpy(), rtol=1e-4, atol=1e-6)
 

@@ -10,7 +10,7 @@ import torch
 from bicore import Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Demand, Quantity, Turn
-from bicore.bilevel.engines import choose, ridge
+from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.pool import Removals
 from bicore.bilevel.rules import RULES
@@ -239,36 +239,6 @@ def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatc
     free = ~torch.from_numpy(np.isin(np.arange(300), found.indices))
     promises = MatrixSet(problem, found.indices.tolist()).promises(free)
     assert promises.max() <= 1e-6 * found.objective * (1 + 1e-6)
-
-
-@pytest.mark.parametrize("rule", ["gain", "gradient"])
-@pytest.mark.parametrize("separate", [False, True])
-def test_points_taken_by_one_pass_over_features_are_those_taken_one_by_one(
-    rule, separate, monkeypatch
-):
-    """Every row twice, so that the shortlist cuts through equal scores, and few best scores."""
-    parts = [np.concatenate([part, part]) for part in digits()]
-    given = Dataset(*(part[:700] for part in parts))
-    outer = Dataset(*(part[700:900] for part in parts)) if separate else None
-    chooser = greedy_selector(kernel="linear", inner_reg=RHO, rule=rule)
-    known = chooser.select(given, 60, outer=outer)
-    counts = []
-    plain = RidgeEngine._take_ahead
-
-    def counted(self, *given):
-        objectives = plain(self, *given)
-        counts.append(len(objectives))
-        return objectives
-
-    monkeypatch.setattr(RidgeEngine, "_take_ahead", counted)
-    monkeypatch.setattr(ridge, "LONG_READ", 0)
-    for ahead in (256, 20):
-        monkeypatch.setattr(ridge, "AHEAD", ahead)
-        counts.clear()
-        found = chooser.select(given, 60, outer=outer)
-        assert found.indices.tolist() == known.indices.tolist()
-        np.testing.assert_allclose(found.objectives, known.objectives, rtol=1e-9)
-        assert max(counts) > 1
 
 
 @pytest.mark.parametrize("separate", [False, True])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bicore._deprecated import find_moved
 from bicore.bilevel.problem import Learned, PerPoint
 from bicore.bilevel.solvers.inner import LBFGS, Newton, Ridge
-from bicore.bilevel.solvers.linear import Cholesky, ConjugateGradient, Neumann
+from bicore.bilevel.solvers.linear import Cholesky, ConjugateGradient
 from bicore.bilevel.solvers.weights import Adam, ProjectedGradient
 from bicore.picking import Relative
 
@@ -18,7 +18,6 @@ __all__ = [
     "Cholesky",
     "ConjugateGradient",
     "Learned",
-    "Neumann",
     "Newton",
     "PerPoint",
     "ProjectedGradient",

@@ -13,7 +13,7 @@ K'_TT + ρ diag(w)⁻¹, L = F⁻¹ K'[T, :], M = F⁻¹ (K'DK')[T, :] and B = L
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -52,12 +52,11 @@ def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
 class Downdate(NamedTuple):
     """The step of points that join, in float64.
 
-    L at the training points (``rows``) and, if known, at the outer set, M (``images``) and B
-    (``spread``).
+    L at the training points (``rows``) and at the outer set, M (``images``) and B (``spread``).
     """
 
     rows: Tensor
-    outer: Tensor | None
+    outer: Tensor
     images: Tensor
     spread: Tensor
 
@@ -79,18 +78,6 @@ class Downdate(NamedTuple):
                 energy.addcmul_(row, change)
             energy.clamp_min_(0)  # only rounding could take it below zero
 
-    def one_by_one(self) -> Iterator[Downdate]:
-        """Yield the steps of the points in turn."""
-        images = self.images - self.spread.tril(-1) @ self.rows
-        for k in range(len(self.rows)):
-            one = slice(k, k + 1)
-            outer = None if self.outer is None else self.outer[one]
-            yield Downdate(self.rows[one], outer, images[one], self.spread[one, one])
-
-    def gain(self, head: Tensor, pulled: Tensor) -> Tensor:
-        """Return the decrease of the objective."""
-        return (head * (2 * pulled - self.spread @ head)).sum()
-
 
 class Columns(NamedTuple):
     """K'[T, :] at the training points and at the outer set, and (K'DK')[T, :]; a row a point."""
@@ -101,27 +88,15 @@ class Columns(NamedTuple):
 
 
 class Posterior(ABC):
-    """K' in a form that gives some of its columns and takes a downdate."""
-
-    @abstractmethod
-    def columns(self, index: Tensor) -> Columns:
-        """K'[index, :] and (K'DK')[index, :], a row a point."""
-
-    @abstractmethod
-    def join(self, columns: Columns, lower: Tensor) -> Downdate:
-        """Let the points of the columns asked for last join, with F = ``lower``."""
-
-    @abstractmethod
-    def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """K' and K'DK' among some points, in float64."""
-
-
-class OuterPosterior(Posterior):
-    """K' at the training points and at the outer set."""
+    """K' at the training points and at the outer set: it gives columns and takes downdates."""
 
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
         self._double_weights = weights.double()
+
+    @abstractmethod
+    def columns(self, index: Tensor) -> Columns:
+        """K'[index, :] and (K'DK')[index, :], a row a point."""
 
     @abstractmethod
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,6 +107,7 @@ class OuterPosterior(Posterior):
         """K' ← K' − LᵀL for the columns asked for last, L = lower⁻¹ K'[T, :]."""
 
     def join(self, columns: Columns, lower: Tensor) -> Downdate:
+        """Let the points of the columns asked for last join, with F = ``lower``."""
         train = solve_lower(lower, columns.train.double())
         outer = train
         if columns.outer is not columns.train:
@@ -141,12 +117,13 @@ class OuterPosterior(Posterior):
         return Downdate(train, outer, images, (outer * self._double_weights) @ outer.T)
 
     def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """K' and K'DK' among some points, in float64."""
         train, outer = self.rows(index)
         outer = outer.double()
         return train[:, index].double(), (outer * self._double_weights) @ outer.T
 
 
-class FactorPosterior(OuterPosterior):
+class FactorPosterior(Posterior):
     """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
 
     def __init__(
@@ -205,58 +182,12 @@ class FactorPosterior(OuterPosterior):
         self.size = added.stop
 
 
-class MomentPosterior(Posterior):
-    """K' of a stored matrix, with Z = KᵀDK formed once: no step reads the outer set.
-
-    With L and L_o the factor at the training points and at the outer set, P = L_o D K and
-    S = L_o D L_oᵀ are kept in place of L_o:
-
-        (K'DK')[T, :] = Z[T, :] − L[:, T]ᵀ P − (P[:, T]ᵀ − L[:, T]ᵀ S) L
-    """
-
-    def __init__(self, train: KernelOperator, moment: Tensor, capacity: int) -> None:
-        self.train = train
-        self.moment = moment
-        self.size = 0
-        self._factor = moment.new_empty(capacity, len(moment))
-        self._products = torch.empty_like(self._factor)
-        self._spread = moment.new_empty(capacity, capacity)
-        self._asked = (torch.empty(0, dtype=torch.long), self._spread, self._spread)
-
-    def columns(self, index: Tensor) -> Columns:
-        factor, products = self._factor[: self.size], self._products[: self.size]
-        own = factor[:, index].T
-        train = self.train.columns(index).T - _product(own, factor)
-        product = self.moment[index] - _product(own, products)
-        along = products[:, index].T - own @ self._spread[: self.size, : self.size]
-        self._asked = (index, product, along)
-        return Columns(train, train, product - _product(along, factor))
-
-    def join(self, columns: Columns, lower: Tensor) -> Downdate:
-        index, product, along = self._asked
-        train = solve_lower(lower, columns.train)
-        images = solve_lower(lower, columns.images)
-        spread = solve_lower(lower, images[:, index].T.contiguous())
-        before, added = slice(0, self.size), slice(self.size, self.size + len(index))
-        self._factor[added] = train
-        self._products[added] = solve_lower(lower, product)
-        self._spread[added, before] = across = solve_lower(lower, along)
-        self._spread[before, added] = across.T
-        self._spread[added, added] = spread
-        self.size = added.stop
-        return Downdate(train, None, images, spread)
-
-    def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        columns = self.columns(index)
-        return columns.train[:, index], columns.images[:, index]
-
-
 def _product(left: Tensor, right: Tensor) -> Tensor:
     """left @ right; a single row is faster as a vector."""
     return (left[0] @ right)[None] if len(left) == 1 else left @ right
 
 
-class FeaturePosterior(OuterPosterior):
+class FeaturePosterior(Posterior):
     """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
 
     def __init__(self, train: Tensor, outer: Tensor, weights: Tensor) -> None:
@@ -265,7 +196,7 @@ class FeaturePosterior(OuterPosterior):
         self.outer = outer
         self.covariance = torch.eye(train.shape[1], dtype=torch.float64, device=train.device)
         self.moment = weighted_gram(outer, weights)
-        self._directions = self._halves = self.covariance
+        self._directions = self.covariance
 
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
         directions = self.train[index].double() @ self.covariance
@@ -287,13 +218,8 @@ class FeaturePosterior(OuterPosterior):
         return directions @ rows.T, directions @ self.moment @ directions.T
 
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
-        self._halves = solve_lower(lower, self._directions)
-        self.covariance.addmm_(self._halves.T, self._halves, alpha=-1)
-
-    def keep(self, count: int) -> None:
-        """Let all but the first of the points that joined last leave again."""
-        gone = self._halves[count:]
-        self.covariance.addmm_(gone.T, gone)
+        halves = solve_lower(lower, self._directions)
+        self.covariance.addmm_(halves.T, halves, alpha=-1)
 
 
 def _products(rows: Tensor, *directions: Tensor) -> list[Tensor]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -24,15 +23,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError, check_number
 from bicore.kernels.operators import BLOCK_BYTES, Features, KernelOperator, slices
 from bicore.losses import Loss
-from bicore.numerics.linear_algebra import weighted_gram
 from bicore.runtime.threads import wide
-
-#: KᵀDK is formed for at least one point of this many, for an outer set of its own and for one that
-#: is the training set: then a step reads half of K only.
-POINTS_A_MOMENT, POINTS_IF_SAME = 10, 4
-#: Steps from KᵀDK lose the square of k(x, x)/ρ in rounding: this ρ, as a share of k(x, x), leaves
-#: seven digits.
-LEAST_SHARE = 1e-3
 
 
 class Regulariser(ABC):
@@ -187,25 +178,6 @@ class Problem:
     def one_model(self) -> bool:
         """Whether inner and outer loss are one function of one set of predictions and targets."""
         return self.one_target and self.inner_loss == self.outer_loss
-
-    def moment_pays(self, points: int) -> bool:
-        """Whether forming ``moment`` costs less than reading the matrix for each of some points:
-        both are stored, in float64, on a CPU, within the memory limit, and ρ is large enough."""
-        matrix = self.cross.matrix
-        if matrix is None or matrix.is_cuda or matrix.dtype != torch.float64:
-            return False
-        if self.regulariser.value < LEAST_SHARE * float(self.train.diagonal().max()):
-            return False
-        needed = 8 * self.size * (2 * self.size + points)
-        share = POINTS_IF_SAME if self.same else POINTS_A_MOMENT
-        return points * share >= self.size and self.train.spare >= needed
-
-    @cached_property
-    def moment(self) -> Tensor:
-        """KᵀDK among the training points."""
-        matrix = self.cross.matrix
-        assert matrix is not None
-        return weighted_gram(matrix, self.outer_weights)
 
     def with_few_outer_rows(self) -> Problem:
         """Return the problem with no more outer rows than features and targets together.

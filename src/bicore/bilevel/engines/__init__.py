@@ -16,7 +16,7 @@ from torch import Tensor
 from bicore.bilevel.contract import Demand, Engine, ListedEngine, Quantity, ReweighableEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.recorded_softmax import RecordedSoftmaxEngine
-from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
+from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Problem
 
 
@@ -56,7 +56,6 @@ class JointEngine(Engine):
 
 #: From the fastest and narrowest to the one that does everything but exact gains.
 ENGINES: list[type[ListedEngine]] = [
-    DenseRidgeEngine,  # squared error, a few hundred points: K' as a matrix
     RidgeEngine,  # squared error: rank-one updates, CPU or GPU
     RecordedSoftmaxEngine,  # cross-entropy on a GPU: one step, recorded and replayed
     ImplicitEngine,  # any loss, any weights: a fit after every point

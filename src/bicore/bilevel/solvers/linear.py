@@ -28,7 +28,7 @@ from bicore.bilevel.solvers.softmax import (
     scaled_gram,
 )
 from bicore.data import Array
-from bicore.errors import ConvergenceError, NumericalError, check_integer
+from bicore.errors import ConvergenceError, NumericalError
 from bicore.losses import Curvature, Isotropic, Softmax
 from bicore.numerics.linear_algebra import (
     Precondition,
@@ -200,7 +200,18 @@ class ConjugateGradient(LinearSolver):
         tolerance = tolerance if self.tolerance is None else self.tolerance
         solve = self._solve_euclidean if self.euclidean else self._solve_paired
         found = solve(system, right, tolerance)
-        return _check("conjugate gradients", found, tolerance, self.lenient)
+        if found.reached != found.reached:
+            raise NumericalError(
+                f"conjugate gradients produced NaN after {found.iterations} iterations; use "
+                "float64 or a larger inner_reg."
+            )
+        if found.reached > tolerance and not self.lenient:
+            raise ConvergenceError(
+                f"conjugate gradients stopped after {found.iterations} iterations at a relative "
+                f"residual of {found.reached:.2g}, above the tolerance {tolerance:.2g}; allow more "
+                "iterations, use linear=Cholesky(), or a larger inner_reg."
+            )
+        return found
 
     def _solve_paired(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         """In the K-inner product: a vector's pair is K times it."""
@@ -243,79 +254,6 @@ class ConjugateGradient(LinearSolver):
             tolerance,
             self.iterations,
         )
-
-
-@dataclass(frozen=True)
-class Neumann(LinearSolver):
-    """The Neumann series z = η Σ_j (I − η M)^j b with M = s I + A K.
-
-    It converges when 0 < η < 2/λ_max(M), slowly when s is small compared with A K.
-
-    Parameters
-    ----------
-    terms : int
-        Maximum number of terms.
-    step : float, optional
-        The factor η; by default 1/(s + max A · ‖K‖_∞), which is below 1/λ_max.
-    lenient : bool
-        Accept what the terms give instead of raising.
-    tolerance : float, optional
-        A relative residual of its own instead of the one the caller asks for.
-
-    Examples
-    --------
-    >>> Neumann(terms=50, lenient=True).terms
-    50
-    """
-
-    terms: int = 1000
-    step: float | None = None
-    lenient: bool = False
-    tolerance: float | None = None
-
-    def __post_init__(self) -> None:
-        check_integer("terms", self.terms)
-
-    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
-        tolerance = tolerance if self.tolerance is None else self.tolerance
-        goal = float(torch.linalg.vector_norm(right))
-        z = torch.zeros_like(right)
-        eta = self._default_step(system, right.shape[1]) if self.step is None else self.step
-        residual = right.clone()
-        reached = 1.0 if goal else 0.0
-        term = 0
-        while term < self.terms and reached > tolerance:
-            z.add_(residual, alpha=eta)
-            residual.add_(system.apply(residual), alpha=-eta)
-            term += 1
-            reached = float(torch.linalg.vector_norm(residual)) / goal
-            if not reached < 1e3:
-                raise ConvergenceError(
-                    f"the Neumann series diverges with step={eta:g} (residual {reached:.3g}); use "
-                    "a smaller step."
-                )
-        return _check("the Neumann series", Solved(z, reached, term), tolerance, self.lenient)
-
-    @staticmethod
-    def _default_step(system: NewtonSystem, outputs: int) -> float:
-        matrices = system.curvature.blocks(outputs), system.gram
-        largest, norm = (torch.linalg.matrix_norm(one, ord=float("inf")).max() for one in matrices)
-        return 1 / (system.shift + float(largest) * float(norm))
-
-
-def _check(what: str, found: Solved, tolerance: float, lenient: bool) -> Solved:
-    if found.reached != found.reached:
-        raise NumericalError(
-            f"{what} produced NaN after {found.iterations} iterations; use float64 or a larger "
-            "inner_reg."
-        )
-    if found.reached > tolerance and not lenient:
-        raise ConvergenceError(
-            f"{what} stopped after {found.iterations} iterations at a relative residual of "
-            f"{found.reached:.2g}, above the tolerance {tolerance:.2g}; allow more iterations, use "
-            "linear=Cholesky(), or a larger inner_reg."
-        )
-    return found
 
 
 @dataclass(frozen=True)

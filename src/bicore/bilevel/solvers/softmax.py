@@ -12,8 +12,7 @@ the scaled system
 
 preconditioned by a stored N = (s₀ I + K̂)⁻¹, of which K̂ N r = r − s₀ N r needs no product. Their
 answer is corrected in float64: the residual of z itself is computed, and solved for again until it
-is small enough. A fit is mostly of points that were fitted before and one that joined; that one
-first solves a problem of its own.
+is small enough.
 """
 
 from __future__ import annotations
@@ -54,8 +53,6 @@ GOES = 16
 MOST = 500
 #: Newton's method leaves to the general solver what it has not solved by then.
 ITERATIONS = 25
-#: The fit of a single point: steps, how far one may move its predictions, and a move that ends it.
-SINGLE_POINT_STEPS, SINGLE_POINT_REACH, SINGLE_POINT_GOAL = 12, 4.0, 1e-3
 
 
 class Preconditioner:
@@ -199,23 +196,6 @@ class SoftmaxSystem:
         typical: Array = trace / max(len(self.weighted) - 1, 1)
         return typical
 
-    def answer(self, carried: Preconditioner | None) -> Array | None:
-        """How the other points answer to the one that joined last: (s I + D K)⁻¹ D times its
-        column of K, with D a typical curvature of each; None where that is not cheap."""
-        row = self.gram[-1, :-1]
-        if carried is not None and len(carried.root) == len(row):
-            root = carried.root.numpy()
-            solved = carried.inverse.numpy() @ (root * row).astype(np.float32)
-        elif len(self.gram) <= DIRECT:
-            root = np.sqrt(np.maximum(self.typical()[:-1], 0.0))
-            system = self.gram[:-1, :-1] * root * root[:, None]
-            system.flat[:: len(row) + 1] += self.shift
-            solved = np.linalg.solve(system, root * row)
-        else:
-            return None
-        answer: Array = root * solved
-        return answer
-
     def solve(
         self, right: Array, tolerance: float, carried: Preconditioner | None
     ) -> Solution | None:
@@ -337,10 +317,6 @@ class SoftmaxFit(NewtonRun):
         """Fit from a start; None if a plain Newton method does not get there."""
         self.tolerance, self.preconditioner = tolerance, carried
         place = self.evaluate(alpha, alpha @ self.gram)
-        if not alpha[:, -1].any() and alpha.any():  # the last point alone is new
-            joined = self._predict_join(place)
-            if joined is not None and joined.objective < place.objective:
-                place = joined
         fit, solved = self.run(place, min(iterations, ITERATIONS))
         return fit if solved else None
 
@@ -372,53 +348,6 @@ class SoftmaxFit(NewtonRun):
         self.products += found.iterations + 1
         return found.z, found.image
 
-    def _predict_join(self, place: Place) -> Place | None:
-        """Return the fit after a point joined last, if all others answered linearly.
-
-        What is far from linear is that point alone: its own coefficients a solve a problem of C
-        numbers, w (p(h + κa) − y) + s a = 0, with κ its variance given the others.
-        """
-        answer = self._system(place).answer(self.preconditioner)
-        if answer is None:
-            return None
-        row = self.gram[-1]
-        variance = max(float(row[-1] - row[:-1] @ answer), 0.0)
-        own = _single_point(
-            place.predictions[:, -1],
-            self.targets[:, -1],
-            float(self.weights[-1]),
-            variance,
-            2 * self.rho,
-            place.alpha[:, -1],
-        )
-        alpha = place.alpha.copy()
-        alpha[:, -1] += own
-        alpha[:, :-1] -= own[:, None] * answer
-        return self.evaluate(alpha, alpha @ self.gram)
-
     def _system(self, place: Place) -> SoftmaxSystem:
         p = place.probabilities
         return SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
-
-
-def _single_point(
-    h: Array, target: Array, weight: float, variance: float, shift: float, alpha: Array
-) -> Array:
-    """The change a of one point's coefficients with w (p(h + κa) − y) + s (α + a) = 0."""
-    change = np.zeros_like(h)
-    for _ in range(SINGLE_POINT_STEPS):
-        p = np.exp(h + variance * change - (h + variance * change).max())
-        p /= p.sum()
-        residual = weight * (p - target) + shift * (alpha + change)
-        # (s I + κw (diag p − p pᵀ))⁻¹ by the formula of Sherman and Morrison
-        scale = 1 / (shift + variance * weight * p)
-        first = scale * residual
-        second = scale * p
-        share = variance * weight * (p @ first) / (1 - variance * weight * (p @ second))
-        step = first + share * second
-        # the predictions of one step are trusted no further than this
-        reach = variance * np.abs(step).max()
-        change -= step * min(1.0, SINGLE_POINT_REACH / max(reach, 1e-300))
-        if reach < SINGLE_POINT_GOAL:
-            break
-    return change
