@@ -34,8 +34,6 @@ from bicore.errors import DamagedFileError, InputError
 FORMAT = 1
 #: Characters of a file's name in the name of the one next to it: names have a longest length.
 MOST_STEM = 40
-#: How often a lock is taken again whose file vanished at that moment.
-TRIES = 100
 
 Array = np.ndarray[Any, Any]
 
@@ -56,20 +54,15 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
         yield beside
         with open(beside, "rb") as written:
             os.fsync(written.fileno())
-        if overwrite:
-            replace_keeping_mode(beside, target)
-        else:
+        if not overwrite:
             _move_new_file(beside, target)
+            return
+        kept = _mode_of(target)
+        if kept is not None:
+            beside.chmod(kept)
+        os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def replace_keeping_mode(finished: Path, target: Path) -> None:
-    """Rename a finished file to ``target``; the mode of a file that it replaces is kept."""
-    mode = _mode_of(target)
-    if mode is not None:
-        finished.chmod(mode)
-    os.replace(finished, target)
 
 
 def _mode_of(path: Path) -> int | None:
@@ -110,30 +103,6 @@ def open_own(path: Path) -> int:
     return handle
 
 
-def hold(path: Path, what: str, fix: str) -> int:
-    """A lock that ends with the process, as the descriptor of its file; close it to release it.
-
-    If another process holds it, the error says that ``what`` is in use, and how to ``fix`` that.
-    """
-    import fcntl
-
-    for _ in range(TRIES):
-        handle = open_own(path)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(handle, 100, 0).decode(errors="replace") or "another process"
-            os.close(handle)
-            raise InputError(f"{what} is in use by {holder}; wait for it, or {fix}.") from None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle)):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
-                return handle
-        os.close(handle)  # its last holder removed the file before releasing it
-    raise InputError(f"{path} is made and removed again and again; {fix}.")
-
-
 class OwnFolder:
     """A folder that one process at a time works in; ``fix`` says what another one can do."""
 
@@ -148,8 +117,24 @@ class OwnFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise InputError(f"{self.path} is not a folder; give the name of a folder.") from None
-        self._lock = hold(self.path / "lock", str(self.path), self.fix)
+        self._lock = self._hold()
         return self
+
+    def _hold(self) -> int:
+        """A lock that ends with the process, as the descriptor of its file."""
+        import fcntl
+
+        handle = open_own(self.path / "lock")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(handle, 100, 0).decode(errors="replace") or "another process"
+            os.close(handle)
+            words = f"{self.path} is in use by {holder}; wait for it, or {self.fix}."
+            raise InputError(words) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+        return handle
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:

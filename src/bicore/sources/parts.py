@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -447,8 +446,6 @@ def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
 
 
 Made = Iterable[Any] | Callable[[], Iterable[Any]]
-#: The mode of a map whose changes stay in this process; other processes would not see them.
-_PRIVATE = "c"
 #: After the last chunk.
 _END = object()
 #: x, y and weight.
@@ -456,10 +453,7 @@ MOST_ARRAYS = 3
 
 
 class ArrayShards(ShardSource):
-    """Rows of arrays in memory, or mapped from files.
-
-    Another process gets a copy of arrays in memory, and maps files anew.
-    """
+    """Rows of arrays in memory, or mapped from files; another process gets a copy."""
 
     def __init__(
         self,
@@ -480,12 +474,6 @@ class ArrayShards(ShardSource):
             _as_column(y, len(rows), "y"),
             _as_column(sample_weight, len(rows), "sample_weight"),
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "columns": tuple(map(_pack, self.columns))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({**state, "columns": tuple(map(_unpack, state["columns"]))})
 
     def look(self) -> list[Shard]:
         return [describe(self.name, *self.columns[:2])]
@@ -520,29 +508,6 @@ def _as_column(column: Any, rows: int, name: str) -> Array | None:
         here = f"{name} has shape {array.shape} and x has {rows} rows"
         raise InputError(f"{here}; give one value for each row.")
     return array
-
-
-def _pack(column: Array | None) -> Any:
-    """A column for another process: the place of a map in its file, else the column itself."""
-    whole: Any = column
-    while whole is not None and getattr(whole, "_mmap", None) is None:
-        whole = getattr(whole, "base", None)
-    if column is None or whole is None or whole.filename is None or whole.mode == _PRIVATE:
-        return column
-    # NumPy begins a map at the last boundary of pages before its first value.
-    begin = whole.offset - whole.offset % mmap.ALLOCATIONGRANULARITY
-    first = np.frombuffer(whole._mmap, dtype=np.uint8).ctypes.data
-    offset = begin + column.ctypes.data - first
-    return str(whole.filename), offset, column.dtype, column.shape, column.strides
-
-
-def _unpack(packed: Any) -> Array | None:
-    """The inverse of :func:`_pack`."""
-    if not isinstance(packed, tuple):
-        return packed  # type: ignore[no-any-return]
-    path, offset, dtype, shape, strides = packed
-    whole = np.memmap(path, dtype=np.uint8, mode="r")
-    return np.ndarray(shape, dtype, whole.data, offset, strides)
 
 
 class IterableShards(ShardSource):

@@ -1,4 +1,4 @@
-"""CSV and JSON tables, from files and through pipes.
+"""CSV and JSON tables.
 
 pyarrow parses CSV files block by block, and every cell stays the text it was: the package's own
 rules say what columns become, and chosen rows are written as they were.
@@ -208,10 +208,8 @@ def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
     """Read one JSON object for each line, or from .json files one array of objects."""
     pyarrow = arrow("a table")
     with open_text(path, reading.encoding, notes) as stream:
-        lines = text_lines(stream, str(path))
-        rows = json_rows(lines, str(path))
-        if ".json" in map(str.lower, path.suffixes):
-            rows = _json_elements(_join_lines(lines, reading), str(path))
+        lines = ".json" not in map(str.lower, path.suffixes)
+        rows = _json_lines(stream, path) if lines else _json_elements(stream, path, reading)
         rows = itertools.islice(rows, reading.limit)
         while part := list(itertools.islice(rows, _ROWS)):
             names = list(dict.fromkeys(name for row in part for name in row))
@@ -219,20 +217,21 @@ def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
             yield pyarrow.RecordBatch.from_arrays(cells, names)
 
 
-def _join_lines(lines: Iterator[str], reading: Reading) -> str:
-    """All lines as one text, which is held next to its lines and its cells."""
-    held: list[str] = []
-    size = 0
-    for line in lines:
-        size += (CELL_COPIES + 2) * len(line)
-        reading.allowance.need(size, f"the text of the first {len(held) + 1} rows")
-        held.append(line)
-    return "".join(held)
+def _json_lines(stream: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of one JSON object for each line."""
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
+        if line.strip():
+            row = None
+            with suppress(ValueError, RecursionError):
+                row = json.loads(line)
+            yield _as_object(row, f"{path}: line {number}")
 
 
-def _json_elements(text: str, where: str) -> Iterator[dict[str, Any]]:
+def _json_elements(stream: IO[bytes], path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Rows of an array of objects, or of objects one after the other, decoded one by one."""
-    decoder = json.JSONDecoder()
+    content = stream.read(reading.allowance.limit)
+    reading.allowance.need((CELL_COPIES + 2) * len(content), f"the text of {path}")
+    text, decoder = content.decode(), json.JSONDecoder()
     place, end = (text.index("[") + 1, "]") if text.lstrip().startswith("[") else (0, "")
     for number in itertools.count(1):
         place = _GAP.match(text, place).end()  # type: ignore[union-attr]  # matches anything
@@ -241,36 +240,10 @@ def _json_elements(text: str, where: str) -> Iterator[dict[str, Any]]:
         row = None
         with suppress(ValueError, RecursionError):
             row, place = decoder.raw_decode(text, place)
-        yield _as_object(row, f"{where}: element {number}")
-
-
-def json_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
-    """Rows of one JSON object for each line."""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            row = None
-            with suppress(ValueError, RecursionError):
-                row = json.loads(line)
-            yield _as_object(row, f"{where}: line {number}")
+        yield _as_object(row, f"{path}: element {number}")
 
 
 def _as_object(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InputError(f"{where} is not a JSON object; give one for each row.")
     return row
-
-
-def text_lines(stream: IO[bytes], where: str, encoding: str = "utf-8") -> Iterator[str]:
-    """Lines as they come."""
-    text = io.TextIOWrapper(stream, encoding=encoding, newline="")
-    number = 0
-    try:
-        while line := text.readline(LONGEST):
-            number += 1
-            if len(line) == LONGEST or "\0" in line:
-                fix = "give CSV with a header, or one JSON object for each line"
-                raise InputError(f"{where}: line {number} is not a table row; {fix}.")
-            yield line
-    except UnicodeDecodeError as error:
-        what = f"{where} is not {encoding} text after line {number} ({error.reason})"
-        raise InputError(f"{what}; save or send it as UTF-8, or name its encoding.") from error
