@@ -278,7 +278,7 @@ REFUSED = {
     "missing.csv --size 5": "'missing.csv' does not exist",
     "mnist --size 5": "--data DIR or set BICORE_DATA",
     "cifar10 --size 5 --data images": "data_batch_1",
-    "cifar10 --size 5 --data hostile": "posix.system",
+    "cifar10 --size 5 --data hostile": "data_batch_1 is not a readable CIFAR-10 file",
     "cut.npz --size 5": "cut.npz",
     "fake.parquet --size 5 --target label": "fake.parquet",
     "binary.csv --size 5 --target label": "not a text file",

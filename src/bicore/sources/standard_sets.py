@@ -2,23 +2,20 @@
 
 DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte, gzipped or not, and
 DIR/cifar-10-batches-py/{data_batch_1 … 5, test_batch}. The latter are pickles, which are read
-without Python's unpickler: `pickletools` splits a pickle into operations, and a small stack machine
-replays those that plain data needs. Nothing is imported or called: a call in the file becomes a
-`Call`, which only records its arguments. Arrays are built from such records with `np.frombuffer`,
-after their type is checked.
+without Python's unpickler: `pickletools` splits a pickle into operations, and the pixels and labels
+are taken from their arguments. Nothing is imported, called or built.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 import operator
 import os
 import pickletools
 import re
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +44,9 @@ _MNIST_PIXEL = 1 + 4 + 4
 _CIFAR_PIXEL = 1 + 4 + 8
 #: Copies of a file while it is read: its content, a text (up to 4 bytes a character), its bytes.
 _COPIES = 1 + 4 + 1
+#: Keys of a batch, and pickle operations whose arguments are no values.
+_KEYS = ("batch_label", "labels", "data", "filenames")
+_MEMO = re.compile("GLOBAL|PUT|GET|MEMO|PROTO|FRAME")
 #: Pickle operations of an empty file, and of one image: its label and its name take up to 20.
 _OPERATIONS = (1000, 32)
 
@@ -229,25 +229,41 @@ def _read_batch(path: Path) -> tuple[Array, Array]:
         files = "CIFAR-10's data_batch_1 … data_batch_5 and test_batch there"
         raise InputError(f"{path} is no regular file; put {files}, as torchvision lays them out.")
     with foreign(path, "CIFAR-10 file"):
-        content = path.read_bytes()
-        first, each = _OPERATIONS
-        stored = load_plain(content, first + each * (len(content) // _PIXELS))
-        images = as_array(stored["data"])
-        labels = _read_labels(stored["labels"])
-        if images.dtype != np.uint8 or images[:1].size != _PIXELS:
-            raise ValueError(f"its images are not {_PIXELS} bytes each")
-        if len(images) != len(labels):
-            raise ValueError(f"it has {len(images)} images and {len(labels)} labels")
-        return images.reshape(-1, 3, 32, 32), labels
+        return scan_batch(path.read_bytes())
 
 
-def _read_labels(stored: Any) -> Array:
-    """Read labels from a list or an array."""
-    values = as_array(stored).tolist() if isinstance(stored, Call) else stored
-    labels = np.array([as_whole_number(value) for value in values], dtype=np.int64)
+def scan_batch(content: bytes) -> tuple[Array, Array]:
+    """Find the images and labels in the pickle of a batch, without unpickling it."""
+    found: dict[str, list[Any]] = {key: [] for key in _KEYS}
+    values = found["batch_label"]
+    first, each = _OPERATIONS
+    most = first + each * (len(content) // _PIXELS)
+    for operation, value, _ in itertools.islice(pickletools.genops(content), most):
+        if isinstance(value, str) and value in found:
+            values = found[value]
+        elif operation.name in ("NEWTRUE", "NEWFALSE"):
+            values.append(operation.name == "NEWTRUE")
+        elif value is not None and not _MEMO.search(operation.name):
+            values.append(value)
+    labels = np.array([operator.index(value) for value in found["labels"]], dtype=np.int64)
     if not ((labels >= 0) & (labels < _CLASSES)).all():
         raise ValueError(f"a label is not in 0 … {_CLASSES - 1}")
-    return labels
+    return _find_pixels(found["data"], len(labels)), labels
+
+
+def _find_pixels(values: list[Any], rows: int) -> Array:
+    """Find the bytes of an array (rows, 3072) of bytes among the values of its pickle."""
+    sizes = [len(value) if isinstance(value, (str, bytes, bytearray)) else 0 for value in values]
+    if not rows or rows * _PIXELS not in sizes:
+        raise ValueError(f"it has {rows} labels, and not {_PIXELS} bytes for each")
+    place = sizes.index(rows * _PIXELS)
+    by_column = values[place - 1] is True or "F" in values
+    if "u1" not in values or (rows, _PIXELS) not in itertools.pairwise(values) or by_column:
+        raise ValueError(f"its images are no array of bytes with {_PIXELS} in each row")
+    pixels = values[place]
+    # Python 2 and old protocols store bytes as Latin-1 text.
+    stored = pixels.encode("latin1") if isinstance(pixels, str) else pixels
+    return np.frombuffer(stored, np.uint8).reshape(rows, 3, 32, 32)
 
 
 def load_standard_set(word: str, reading: Reading, split: str = "train") -> Source:
@@ -266,156 +282,3 @@ def load_standard_set(word: str, reading: Reading, split: str = "train") -> Sour
     pixels, y = cifar10_pixels(place, split, reading.limit, reading.allowance)
     data = Dataset(standard_cifar10(pixels), y)
     return Source("cifar10", data, "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
-
-
-#: The names that pickled arrays refer to, without the module that differs between NumPy 1 and 2.
-_NAMES = {
-    "numpy multiarray _reconstruct": "array",
-    "numpy multiarray scalar": "scalar",
-    "numpy numeric _frombuffer": "buffer",
-    "numpy ndarray": "class",
-    "numpy dtype": "dtype",
-    "_codecs encode": "bytes",
-}
-#: Stands on the stack where a tuple, a list or a dict begins.
-_MARK = object()
-#: Characters of an unknown name that an error shows.
-_LONGEST_NAME = 100
-
-
-@dataclass(eq=False)
-class Call:
-    """A call that a pickle asks for: recorded, never made."""
-
-    made: Any
-    arguments: Any
-    state: Any = None
-
-
-def load_plain(content: bytes, operations: int) -> Any:
-    """Read a pickle of at most ``operations`` operations; a damaged one raises any exception."""
-    stack: list[Any] = []
-    memo: dict[Any, Any] = {}
-    for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
-        if count == operations:
-            raise ValueError(f"it has more than {operations} operations")
-        name = operation.name
-        if _is_value(operation):
-            stack.append(argument)
-        elif name == "MARK":
-            stack.append(_MARK)
-        elif name == "GLOBAL":
-            stack.append(_translate(str(argument)))
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            memo[len(memo) if argument is None else argument] = stack[-1]
-        elif name in _MAKERS:
-            stack.append(_MAKERS[name](*_pop(stack, operation.stack_before)))
-        elif name not in ("PROTO", "FRAME", "STOP"):
-            raise ValueError(f"plain data does not need the operation {name}")
-    return stack.pop()
-
-
-def _is_value(operation: Any) -> bool:
-    """Whether an operation only pushes its argument, a number, text or bytes."""
-    pushes = operation.arg is not None and not operation.stack_before and operation.stack_after
-    return bool(pushes) and operation.stack_after != [pickletools.anyobject]
-
-
-def _pop(stack: list[Any], before: list[Any]) -> list[Any]:
-    """Take the arguments of an operation off the stack, among them all items after a mark."""
-    start = len(stack) - len(before)
-    if pickletools.markobject in before:
-        mark = next(place for place in reversed(range(len(stack))) if stack[place] is _MARK)
-        start = mark - before.index(pickletools.markobject)
-        del stack[mark]
-    if start < 0:
-        raise ValueError("its stack is empty")
-    found = stack[start:]
-    del stack[start:]
-    return found
-
-
-def _extend(held: list[Any], *items: Any) -> list[Any]:
-    held.extend(items)
-    return held
-
-
-def _update(held: dict[str, Any], *items: Any) -> dict[str, Any]:
-    """Set items of a dict by text only: hashing a deeply nested tuple overflows the C stack."""
-    if not all(isinstance(key, str) for key in items[::2]):
-        raise ValueError("a key is not text")
-    held.update(zip(items[::2], items[1::2], strict=True))
-    return held
-
-
-def _build(held: Call, state: Any) -> Call:
-    held.state = state
-    return held
-
-
-#: Operations that make a value of the arguments on the stack, or change the first of them.
-_MAKERS: dict[str, Callable[..., Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    **dict.fromkeys(("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), lambda *items: items),
-    **dict.fromkeys(("EMPTY_LIST", "LIST"), lambda *items: list(items)),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), lambda *items: _update({}, *items)),
-    **dict.fromkeys(("APPEND", "APPENDS"), _extend),
-    **dict.fromkeys(("SETITEM", "SETITEMS"), _update),
-    "STACK_GLOBAL": lambda *words: _translate(" ".join(words)),
-    "REDUCE": Call,
-    "BUILD": _build,
-}
-
-
-def _translate(name: str) -> str:
-    """Translate a name that the file refers to, if arrays need it."""
-    plain = re.sub(r"^numpy\._?core\.", "numpy ", name)
-    if plain not in _NAMES:
-        shown = plain.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
-        what = f"the file asks for {shown}, which plain data has no use for"
-        raise InputError(f"{what}: it is refused, and nothing of it was run.")
-    return _NAMES[plain]
-
-
-def as_array(stored: Call) -> Array:
-    """Build an array of bytes or whole numbers (``u1`` or ``i8``) from its record."""
-    if stored.made == "buffer":
-        data, kind, shape, order = stored.arguments
-        fortran = order == "F"
-    elif stored.made == "array":
-        _, shape, kind, fortran, data = stored.state
-    else:
-        raise ValueError("an array is missing")
-    found = _values(data, kind).reshape(shape, order="F" if fortran else "C")
-    if found.shape != shape:
-        raise ValueError("a shape has a negative size")
-    return found
-
-
-def as_whole_number(stored: Any) -> int:
-    """Read a Python integer or a NumPy scalar."""
-    if isinstance(stored, Call):
-        kind, data = stored.arguments
-        (stored,) = _values(data, kind)
-    return operator.index(stored)
-
-
-def _values(data: Any, kind: Call) -> Array:
-    """Read values of an admitted type."""
-    code, order = kind.arguments[0], kind.state[1]
-    if kind.made != "dtype" or code not in ("u1", "i8") or order not in ("|", "<", ">"):
-        raise ValueError("its values are neither bytes (u1) nor whole numbers (i8)")
-    return np.frombuffer(_as_bytes(data), np.dtype(f"{order}{code}"))
-
-
-def _as_bytes(stored: Any) -> Any:
-    """Read bytes, which Python 2 and old protocols store as Latin-1 text."""
-    if isinstance(stored, Call):
-        stored, codec = stored.arguments
-        if codec != "latin1":
-            raise ValueError("its text is not Latin-1")
-    return stored.encode("latin1") if isinstance(stored, str) else stored
