@@ -54,25 +54,10 @@ def run_python(code: str, *words: str, env=PLACE, cwd=None) -> subprocess.Comple
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
-# ---- 2: bicore kernel, and the lock of a stream
-
-
-KERNEL = ["kernel", "data.npz", "--kernel", "rbf", "--out", "K.npy"]
-
-
-def kernel(bicore, folder, **more):
-    return bicore(*KERNEL, cwd=folder, **more)
+# ---- 2: the lock of a stream
 
 
 STREAM = ["stream", "data.npz", "--capacity", "5", "--state"]
-
-
-def test_kernel_on_a_full_disk_is_an_error_that_leaves_nothing_behind(bicore, folder):
-    result = kernel(bicore, folder, largest_file=20_000)  # the matrix has 28 800 bytes
-    assert result.returncode == 1
-    assert "File too large" in one_line_of(result, "bicore:")
-    assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "targets.npz"]
-    assert kernel(bicore, folder).returncode == 0
 
 
 @pytest.mark.parametrize("how", ["symbolic", "hard", "pipe"])
@@ -142,16 +127,14 @@ def test_m8_a_new_file_takes_no_name_that_exists(tmp_path, monkeypatch, links):
 
 
 def test_l2_force_keeps_the_mode_of_a_file(command, folder):
-    commands = {"picks.npz": SELECT, "K.npy": ["kernel", "data.npz", "--kernel", "rbf"]}
-    for name, words in commands.items():
-        out = folder / name
-        for mode in (0o600, 0o444, 0o664):
-            out.write_bytes(b"old")
-            out.chmod(mode)
-            assert command(*words, "--out", out, "--force").returncode == 0
-            assert out.read_bytes() != b"old"
-            assert out.stat().st_mode & 0o777 == mode
-            out.unlink()
+    out = folder / "picks.npz"
+    for mode in (0o600, 0o444, 0o664):
+        out.write_bytes(b"old")
+        out.chmod(mode)
+        assert command(*SELECT, "--out", out, "--force").returncode == 0
+        assert out.read_bytes() != b"old"
+        assert out.stat().st_mode & 0o777 == mode
+        out.unlink()
 
 
 def test_m12_no_map_for_profilers_is_left_behind():
@@ -490,13 +473,12 @@ VERBS = {
     "selecting": SELECT,
     "streaming": ["stream", "data.npz", "--capacity", "9", "--state", "s", "--batch", "20"],
     "comparing": ["compare", "data.npz", *FEW],
-    "kernel": KERNEL,
 }
 
 
 @pytest.mark.parametrize(
     "word",
-    ["kernel", *(pytest.param(word, marks=pytest.mark.slow) for word in VERBS if word != "kernel")],
+    ["selecting", *(pytest.param(word, marks=pytest.mark.slow) for word in list(VERBS)[1:])],
 )
 def test_progress_off_a_terminal_is_a_line_now_and_then(bicore, folder, word):
     lines = progress_lines(bicore(*VERBS[word], cwd=folder, replace=AT_ONCE), word)
@@ -504,14 +486,14 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(bicore, folder, word):
     assert any("left" in line for line in lines)
     assert "after" in lines[-1]
     assert not any("\r" in line for line in lines)
-    for path in ("K.npy", "s/lock", *(f"s/state-{60:015d}.npz",)):
+    for path in ("s/lock", f"s/state-{60:015d}.npz"):
         (folder / path).unlink(missing_ok=True)
     quiet = bicore(*VERBS[word], "--quiet", cwd=folder, replace=AT_ONCE)
     assert not progress_lines(quiet, word)
 
 
 def test_help_and_version_load_neither_torch_nor_numpy():
-    verbs = ["select", "estimate", "worth", "compare", "stream", "kernel", "show", "doctor"]
+    verbs = ["select", "estimate", "worth", "compare", "stream", "show", "doctor"]
     typer = tuple(map(int, metadata.version("typer").split(".")[:2]))
     # typer itself loads rich up to here
     heavy = ["torch", "numpy", "scipy", "sklearn", *(["rich"] if typer > (0, 16) else [])]

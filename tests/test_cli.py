@@ -403,19 +403,6 @@ def test_an_automatic_kernel_is_named_in_one_line(bicore, folder, tmp_path):
     assert lines[0].startswith(f"kernel: {record['name']}, ")
     again = bicore(*words, "--size", "9", "--initial", first, "--json", "--quiet", cwd=folder)
     assert json.loads(again.stdout)["indices"][:5] == Coreset.load(first).indices.tolist()
-    refused = bicore("kernel", "data.npz", "--kernel", "auto", "--out", "K.npy", cwd=folder)
-    assert refused.returncode == 2
-    assert "name a kernel" in refused.stderr
-
-
-def test_kernel_matrix_on_disk(bicore, folder, tmp_path):
-    out = tmp_path / "K.npy"
-    succeeded(bicore("kernel", "data.npz", "--kernel", "rbf", "--out", out, cwd=folder))
-    from bicore.kernels import RBF
-
-    np.testing.assert_allclose(np.load(out), RBF()(X), rtol=1e-10)
-    assert [path.name for path in tmp_path.iterdir()] == ["K.npy"]
-    assert bicore("kernel", "data.npz", "--out", out, cwd=folder).returncode == 2
 
 
 def test_completion_version_and_doctor(bicore):

@@ -184,7 +184,6 @@ def test_l14_quiet_means_the_same_for_every_verb(command, place, monkeypatch):
     verbs = {
         "select": (["select", "data.npz", "--size", "4"], 3),
         "out": (["select", "data.npz", *FAST, "--size", "4", "--out", "a.npz"], 0),
-        "kernel": (["kernel", "data.npz", "--kernel", "rbf", "--out", "K.npy"], 0),
         "stream": (["stream", "data.npz", "--capacity", "5", "--state", "s"], 3),
         "worth": (["worth", "data.npz", "--size", "6", *few], 2),
         "estimate": (["estimate", "data.npz", *FAST, "--size", "4"], 1),
