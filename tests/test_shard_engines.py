@@ -17,7 +17,7 @@ from bicore.moments.features import RandomReLU
 from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
 from bicore.shards.counting import Counting, PartRows
-from bicore.shards.executors import Card, DaskExecutor, Executor, Processes, Threads
+from bicore.shards.executors import Card, DaskExecutor, Executor, Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
@@ -228,13 +228,6 @@ def same_after_deaths(source, executor, tmp_path):
 
 @pytest.mark.slow
 class TestLostWorkers:
-    def test_a_pool_is_made_anew(self, deadly, tmp_path):
-        same_after_deaths(deadly, Processes(2), tmp_path)
-
-    def test_processes_that_always_die_are_an_error(self, deadly):
-        with pytest.raises(WorkerLostError, match="processes in a row died"), Processes(2) as pool:
-            list(pool.map(always_dying, deadly))
-
     def test_dask_does_the_parts_again(self, deadly, tmp_path):
         distributed = pytest.importorskip("distributed")
         with (
@@ -265,10 +258,6 @@ class TestLostWorkers:
         client.close()
         again = select_from_shards(source, 9, state=tmp_path / "state")
         assert again.indices.tolist() == plain.indices.tolist()
-
-
-def always_dying(source, part):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_dask_that_is_not_there_is_said(monkeypatch):

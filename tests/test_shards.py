@@ -14,7 +14,7 @@ from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
-from bicore.shards.executors import Processes, Threads
+from bicore.shards.executors import Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
@@ -201,17 +201,6 @@ class TestSelection:
         assert one.objective == two.objective
         whole = select_from_shards(ArrayShards(x, y), 15)
         assert sorted(one.indices.tolist()) == sorted(whole.indices.tolist())
-
-    @pytest.mark.slow
-    def test_processes_choose_the_same(self, tmp_path):
-        x, y = rows()
-        np.save(tmp_path / "x.npy", x)
-        np.save(tmp_path / "y.npy", y)
-        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=150)
-        one, two = (
-            select_from_shards(source, 9, executor=who) for who in (Threads(), Processes(2))
-        )
-        assert one.indices.tolist() == two.indices.tolist()
 
     def test_a_stopped_selection_goes_on_to_the_same_points(self, tmp_path, monkeypatch):
         x, y = rows()

@@ -109,6 +109,10 @@ NAMES: dict[str, dict[str, str]] = {
         "streaming.vcl": "VariationalFit",
     },
 }
+#: Names of version 0.2 that nothing replaces one to one, and what to use instead.
+REMOVED = {
+    "bicore.shards.Processes": "; use threads (the default), or DaskExecutor with a LocalCluster",
+}
 #: Names of fields in files of version 0.2. Fingerprints in files are those of that version too, so
 #: that such files are recognised.
 OLD_FIELDS = {
@@ -200,7 +204,8 @@ def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
 
     def find(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            fix = REMOVED.get(f"{package}.{name}", "")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{fix}")
         warn(f"{package}.{name}", f"{homes[name]}.{name}", level)
         return getattr(import_module(homes[name]), name)
 

@@ -173,7 +173,7 @@ def select(
     state : path, optional
         Folder from which an interrupted selection in passes continues.
     executor : optional
-        Threads (default), processes, or the address of a Dask scheduler, for passes.
+        Threads (default), or the address of a Dask scheduler, for passes.
     skip_bad : bool
         Whether passes exclude rows that are not finite.
     shortlist : int, optional

@@ -99,13 +99,13 @@ class TimeLimitError(BicoreError, TimeoutError):
 
 
 class WorkerLostError(BicoreError, RuntimeError):
-    """Processes that work on parts of a source die again and again.
+    """The workers of a selection in passes were lost.
 
     Examples
     --------
-    >>> raise WorkerLostError("4 processes in a row died; ask for fewer.")
+    >>> raise WorkerLostError("the Dask scheduler was lost; start it again.")
     Traceback (most recent call last):
-    bicore.errors.WorkerLostError: 4 processes in a row died; ask for fewer.
+    bicore.errors.WorkerLostError: the Dask scheduler was lost; start it again.
     """
 
 

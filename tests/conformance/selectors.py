@@ -119,13 +119,13 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     MaxEntropy: {"max-entropy": MaxEntropy()},
     Stratified: {
         "ccs": Stratified(),
-        "ccs, margin": Stratified(difficulty="margin", prune=0.0, strata=3),
+        "ccs, nothing left out": Stratified(prune=0.0, strata=3),
     },
     KMeansPlusPlus: {f"k-means++ {space}": KMeansPlusPlus(space) for space in SPACES},
     KCenter: {
         **{f"k-center {space}": KCenter(space) for space in SPACES},
-        "k-center kernel": KCenter(RBF(0.2), first="central"),
-        "k-center per class": KCenter(first="central", per_class="balanced"),
+        "k-center kernel": KCenter(RBF(0.2)),
+        "k-center per class": KCenter(per_class="balanced"),
     },
     FacilityLocation: {
         "facility location": FacilityLocation(),

@@ -19,13 +19,12 @@ from bicore.bilevel.contract import Quantity
 from bicore.bilevel.posterior import PASSES_A_POINT, TOGETHER
 from bicore.bilevel.prepare import plan_memory
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
-from bicore.data import Array, Dataset, as_tensor
+from bicore.data import Dataset, as_tensor
 from bicore.kernels.building import Held
-from bicore.kernels.classical import Nystrom, squared_distances
-from bicore.kernels.operators import BLOCK_BYTES
+from bicore.kernels.classical import Nystrom
 from bicore.methods.base import Selector
-from bicore.methods.baselines.covering import ROOM, FacilityLocation
-from bicore.methods.baselines.spaces import DISTANCE_SHARE, KernelSpace, OverSpace
+from bicore.methods.baselines.covering import FacilityLocation
+from bicore.methods.baselines.spaces import KernelSpace, OverSpace
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
 from bicore.methods.variants import Reconstruction
@@ -53,7 +52,7 @@ FIRST_ROWS = 2000
 
 @dataclass(frozen=True)
 class Estimate:
-    """The expected cost of a selection."""
+    """The expected cost of a selection; without seconds for methods other than bilevel ones."""
 
     seconds: float | None = None
     bytes: int | None = None
@@ -103,17 +102,14 @@ def estimate_selection(
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
     chooser, notes = make_feasible(selector, data, exact)
-    found = Estimate()
+    if isinstance(chooser, Reconstruction):
+        width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
+        data = Dataset(data.x, np.zeros((len(data), width)), data.sample_weight)
+        chooser = chooser.chooser
+    if not isinstance(chooser, BilevelSelector):
+        return Estimate(approximation=notes[0] if notes else None)
     with runtime.applied():
-        if isinstance(chooser, Reconstruction):
-            width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
-            data = Dataset(data.x, np.zeros((len(data), width)), data.sample_weight)
-            chooser = chooser.chooser
-        if isinstance(chooser, BilevelSelector):
-            return _bilevel_cost(chooser, data, count, outer, runtime)
-        if isinstance(chooser, FacilityLocation):
-            found = _facility_cost(chooser, data, count, runtime)
-    return replace(found, approximation=notes[0] if notes else None)
+        return _bilevel_cost(chooser, data, count, outer, runtime)
 
 
 def _bilevel_cost(
@@ -142,7 +138,8 @@ def _bilevel_cost(
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
         seconds += passes * numbers * READ
         return Estimate(seconds, plan.needed, plan.held.value, words)
-    pair = time_pair(chooser.kernel.fitted(_some_rows(data)).evaluate, data, runtime)
+    some = data.x[:: max(1, len(data) // FIRST_ROWS)]  # evenly spaced
+    pair = time_pair(chooser.kernel.fitted(some).evaluate, data, runtime)
     pairs = numbers if outer is not None else numbers / 2
     if plan.held is Held.GRAM:
         seconds += pairs * pair + passes * numbers * READ
@@ -159,36 +156,6 @@ def _passes_in_blocks(selector: BilevelSelector, grown: int, n: int) -> float:
         return grown * share
     begin = 2.0 if selector.rule.quantity is Quantity.GAIN else 1.0
     return begin + PASSES_A_POINT * grown
-
-
-def _facility_cost(
-    selector: FacilityLocation, data: Dataset, size: int, runtime: Runtime
-) -> Estimate:
-    space = selector.space
-    evaluate = _distances
-    if isinstance(space, KernelSpace):
-        evaluate = space.kernel.fitted(_some_rows(data)).evaluate
-    pair = time_pair(evaluate, data, runtime)
-    summed = min(selector.sample or len(data), len(data))
-    stored = int(ROOM * summed * len(data) * runtime.itemsize)
-    if stored <= runtime.memory_bytes():
-        seconds = summed * len(data) * (pair + 4 * READ)
-        return Estimate(seconds, stored, Held.GRAM.value)
-    # The largest distance, the first gains, and n/k visited rows at step k.
-    passes = 2 + sum(1 / k for k in range(1, size + 1))
-    seconds = passes * summed * len(data) * (pair + READ)
-    return Estimate(seconds, BLOCK_BYTES, Held.BLOCKED.value)
-
-
-def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """Compute distances as facility location does."""
-    return squared_distances(a.flatten(1), b.flatten(1), DISTANCE_SHARE).sqrt()
-
-
-def _some_rows(data: Dataset) -> Array:
-    """Take evenly spaced rows to fit a kernel on for an estimate."""
-    rows: Array = data.x[:: max(1, len(data) // FIRST_ROWS)]
-    return rows
 
 
 def _time_multiplication(runtime: Runtime) -> float:

@@ -84,11 +84,6 @@ def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: f
                 one.cancel()
 
 
-def on_one_thread() -> None:
-    """One thread for good: of a process that shares the machine with others like it."""
-    _set(1)
-
-
 def _set(threads: int) -> None:
     torch.set_num_threads(threads)
     for library in _libraries():

@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING
 
 from bicore._deprecated import find_moved
-from bicore.shards.executors import DaskExecutor, Processes
+from bicore.shards.executors import DaskExecutor
 from bicore.shards.selection import select_from_shards
 from bicore.shards.state import load_head
 
 __all__ = [
     "DaskExecutor",
-    "Processes",
     "load_head",
     "select_from_shards",
 ]

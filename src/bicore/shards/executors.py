@@ -1,16 +1,14 @@
-"""Executors map work over the parts of a source: threads, processes, a GPU, or a Dask cluster.
+"""Executors map work over the parts of a source: threads, a GPU, or a Dask cluster.
 
 An executor gives the results in the order of the parts. Which one works does not change the answer.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -21,15 +19,13 @@ from torch import Tensor
 
 from bicore.errors import InputError, WorkerLostError
 from bicore.runtime.context import free_bytes
-from bicore.runtime.threads import narrow, on_one_thread
+from bicore.runtime.threads import narrow
 from bicore.shards.counting import PartRows, PartWork
 from bicore.sources.parts import Chunk, DaskShards, Part, Shard, ShardSource, check_chunk
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
 
-#: Processes that may die one after another without a part done between.
-MOST_LOSSES = 3
 #: The share of a GPU's free memory that rows may take; the rest is for blocks and the shortlist.
 GPU_SHARE = 0.7
 #: Parts under way for every thread of a cluster: with two, threads wait for results to come home.
@@ -81,56 +77,6 @@ class Threads(Executor):
             return
         with narrow(1), ThreadPoolExecutor(self.count) as pool:
             yield from _in_order(pool.submit, work, source, 2 * self.count)
-
-
-@dataclass
-class Processes(Executor):
-    """A pool of processes; the source is sent to each, not its rows.
-
-    If a process dies, the pool is made again, and so are the parts that were under way.
-
-    Parameters
-    ----------
-    count : int
-        How many.
-
-    Examples
-    --------
-    >>> Processes(2).count
-    2
-    """
-
-    count: int = 2
-
-    def __post_init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-
-    def close(self) -> None:
-        """Let the processes go."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
-
-    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        done, losses = 0, 0
-        while done < len(source.parts):
-            if self._pool is None:
-                context = multiprocessing.get_context("spawn")
-                self._pool = ProcessPoolExecutor(self.count, context, initializer=on_one_thread)
-            try:
-                for result in _in_order(self._pool.submit, work, source, 2 * self.count, done):
-                    yield result
-                    done, losses = done + 1, 0
-            except BrokenProcessPool as error:
-                losses += 1
-                self.close()
-                if losses > MOST_LOSSES:
-                    part = source.parts[done]
-                    raise WorkerLostError(
-                        f"{losses} processes in a row died at or after {part.place or 'the source'}"
-                        f", row {part.offset}, often for lack of memory: use fewer processes, or "
-                        "smaller parts."
-                    ) from error
 
 
 @dataclass
@@ -286,12 +232,12 @@ def _connect(address: str) -> Any:
 
 
 def _in_order(
-    submit: Callable[..., Any], work: Any, source: ShardSource, ahead: int, first: int = 0
+    submit: Callable[..., Any], work: Any, source: ShardSource, ahead: int
 ) -> Iterator[Any]:
     """Yield results in the order of the parts, with at most ``ahead`` parts waiting."""
     waiting: deque[Any] = deque()
     try:
-        for part in source.parts[first:]:
+        for part in source.parts:
             waiting.append(submit(work, source, part))
             if len(waiting) > ahead:
                 yield waiting.popleft().result()

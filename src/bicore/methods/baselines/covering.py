@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
 from bicore.picking import step_rng
 from bicore.runtime.clock import checkpoint
 
-FIRST_POINTS = ("random", "central")
 #: Distinguishes the draw of the summed rows from other draws of the same seed.
 DRAW = 0xFAC
 #: Copies of a block of distances that are held at the same time.
@@ -87,8 +86,6 @@ class KCenter(PerClassRule):
     over : str, Space or Kernel
         Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
         or a Kernel.
-    first : str, optional
-        "random" draws the first point, "central" takes the one nearest the mean.
     per_class : bool or str, optional
         "proportional" or "balanced" runs the rule within each class, with as many points as its
         share of the rows, or the same number for each. Targets are divided into quantiles.
@@ -96,29 +93,19 @@ class KCenter(PerClassRule):
     Examples
     --------
     >>> from bicore import Dataset
-    >>> KCenter(first="central").select(Dataset([[0.0], [4.0], [5.0], [11.0]]), 3).indices.tolist()
+    >>> data = Dataset([[0.0], [4.0], [5.0], [11.0]])
+    >>> KCenter().select(data, 3, initial=[2]).indices.tolist()
     [2, 3, 0]
     """
-
-    first: str = "random"
 
     rule = "k-center"
     all_pairs = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.first not in FIRST_POINTS:
-            raise unknown_name("first", self.first, FIRST_POINTS)
-
     def _apply(self, job: Job, growth: Growth) -> None:
-        operator = self.space.operator(job, centre=True)
-        nearest = _Nearest(operator, growth.order)
+        nearest = _Nearest(self.space.operator(job, centre=True), growth.order)
         while growth.wants():
-            if growth.order:
-                scores = nearest.squared_distances()
-            elif self.first == "central":
-                scores = -_distances_to_mean(operator, job.weights)
-            else:
+            scores = nearest.squared_distances()
+            if not growth.order:
                 scores = -np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
             place = growth.best(scores)
             nearest.add(place)
@@ -142,13 +129,6 @@ class _Nearest:
 
     def squared_distances(self) -> Array:
         return np.asarray(self.squared.double().cpu().numpy())
-
-
-def _distances_to_mean(operator: KernelOperator, weights: Tensor) -> Array:
-    """Return the squared distance of every point to the weighted mean, up to a constant."""
-    share = (weights / weights.sum()).to(operator.like)
-    towards = operator.transposed_matmul(share[:, None])[:, 0]
-    return np.asarray((operator.diagonal() - 2 * towards).double().cpu().numpy())
 
 
 @dataclass(frozen=True)

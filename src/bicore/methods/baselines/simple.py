@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.errors import check_integer, check_number, unknown_name
+from bicore.errors import check_integer, check_number
 from bicore.kernels.operators import BLOCK_BYTES
 from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
 from bicore.methods.sampling import order_by_rounds
-from bicore.networks.observe import Observed, dropout_probabilities
+from bicore.networks.observe import dropout_probabilities
 from bicore.picking import step_rng
 from bicore.runtime.clock import checkpoint
 
-DIFFICULTIES = ("error", "loss", "margin")
 #: Scores are compared to this many digits of the largest.
 DIGITS = 10
 
@@ -123,15 +122,13 @@ class MaxEntropy(PlainSelector):
 class Stratified(PlainSelector):
     """Coverage-centric selection (CCS, Zheng et al. 2023): evenly over difficulty.
 
-    The hardest points are left out. Each round then draws one point at random from every stratum of
-    difficulty that has one left, so a smaller size is a prefix of a larger one. Use it for small
-    shares of data with some wrong labels.
+    The difficulty of a point is its error ‖p − e_y‖ under the current model (EL2N). The hardest
+    points are left out. Each round then draws one point at random from every stratum of difficulty
+    that has one left, so a smaller size is a prefix of a larger one. Use it for small shares of
+    data with some wrong labels.
 
     Parameters
     ----------
-    difficulty : str, optional
-        "error", ‖p − e_y‖ (EL2N); "loss", the cross-entropy; or "margin", the largest other
-        probability minus that of the label, under the current model.
     prune : float, optional
         Share of the hardest rows to exclude. They come last, easiest first, if the others do
         not suffice.
@@ -149,7 +146,6 @@ class Stratified(PlainSelector):
     [0, 1, 2]
     """
 
-    difficulty: str = "error"
     prune: float = 0.3
     strata: int = 50
 
@@ -158,13 +154,12 @@ class Stratified(PlainSelector):
     needs_model = True
 
     def __post_init__(self) -> None:
-        if self.difficulty not in DIFFICULTIES:
-            raise unknown_name("difficulty", self.difficulty, DIFFICULTIES)
         check_number("prune", self.prune, least=0, below=1)
         check_integer("strata", self.strata)
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        difficulty = self._difficulties(job)
+        job.classes()  # refuses numeric targets
+        difficulty = job.observed().residuals(job.labels).norm(dim=1).cpu().numpy()
         by_difficulty = np.argsort(difficulty, kind="stable")
         cut = len(difficulty) - int(self.prune * len(difficulty))
         kept, pruned = np.sort(by_difficulty[:cut]), by_difficulty[cut:]
@@ -177,19 +172,6 @@ class Stratified(PlainSelector):
         ordered = _in_rounds(growth, codes, rank, priority)
         growth.take_all(np.concatenate([ordered[codes[ordered] < self.strata], pruned]))
 
-    def _difficulties(self, job: Job) -> Array:
-        if self.difficulty == "loss":
-            return _losses(job)
-        job.classes()  # refuses numeric targets
-        observed = job.observed()
-        if self.difficulty == "error":
-            return np.asarray(observed.residuals(job.labels).norm(dim=1).cpu().numpy())
-        probabilities = observed.log_probabilities().exp()
-        columns = _label_columns(observed, job)
-        own = probabilities.gather(1, columns)
-        others = probabilities.scatter(1, columns, -1.0).amax(1)
-        return np.asarray((others - own[:, 0]).cpu().numpy())
-
 
 def _intervals(values: Array, count: int) -> Array:
     """Return the number of the interval of equal width in which each value lies."""
@@ -198,18 +180,14 @@ def _intervals(values: Array, count: int) -> Array:
     return np.asarray(np.minimum(numbers, count - 1))  # the highest belongs to the last one
 
 
-def _label_columns(observed: Observed, job: Job) -> Tensor:
-    """Return the output of each row's label, as a column."""
-    return torch.from_numpy(observed.columns(job.labels))[:, None].to(observed.outputs.device)
-
-
 def _losses(job: Job) -> Array:
     """Return the loss of every row under the current model."""
     observed = job.observed()
     if job.labels.dtype.kind == "f":  # the residual of the squared error is 2(h − y)
         return np.asarray((observed.residuals(job.labels) / 2).square().sum(1).cpu().numpy())
     logs = observed.log_probabilities()
-    return np.asarray(-logs.gather(1, _label_columns(observed, job))[:, 0].cpu().numpy())
+    columns = torch.from_numpy(observed.columns(job.labels))[:, None].to(logs.device)
+    return np.asarray(-logs.gather(1, columns)[:, 0].cpu().numpy())
 
 
 def _take_highest(growth: Growth, values: Array) -> None:
