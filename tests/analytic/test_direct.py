@@ -233,15 +233,20 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
         selector.select_from(doubled, 6, initial=[4], model=module).indices.tolist()
         == twice.indices.tolist()
     )
+    for same in (
+        pairs,
+        DataLoader(pairs, batch_size=7, shuffle=True),
+        DataLoader(pairs, batch_size=7, drop_last=True),
+    ):
+        found = selector.select_from(same, 6, initial=[4], model=module)
+        assert found.indices.tolist() == plain.indices.tolist()
     drawn = BatchSampler(RandomSampler(pairs), 7, False)
     for wrong in (
-        DataLoader(pairs, shuffle=True),
-        DataLoader(pairs, batch_size=7, drop_last=True),
         DataLoader(pairs, batch_sampler=drawn),
         DataLoader(pairs, batch_size=None),
         [1, 2],
     ):
-        refuses("loader=", selector.select_from, wrong, 2, model=module)
+        refuses("loader", selector.select_from, wrong, 2, model=module)
     words = [
         (torch.from_numpy(row), "abc"[label]) for row, label in zip(given.x, given.y, strict=True)
     ]

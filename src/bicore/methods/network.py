@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,13 +12,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, SequentialSampler
 
 from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, as_labels, as_tensor
+from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, as_option, check_integer, check_number, unknown_name
 from bicore.methods.baselines.base import Growth, Job, PlainSelector
+from bicore.networks.loading import Reading, open_data
 from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import (
     ConjugateGradients,
@@ -134,7 +134,7 @@ class NetworkSelector(PlainSelector):
 
     def select_from(
         self,
-        loader: Iterable[Any],
+        loader: Any,
         size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
@@ -143,14 +143,14 @@ class NetworkSelector(PlainSelector):
         model_classes: Sequence[Any] | None = None,
         runtime: Runtime | None = None,
     ) -> Coreset:
-        """Select from a torch ``DataLoader``, whose inputs are never all in memory.
+        """Select from a torch data set or ``DataLoader``, whose inputs are never all in memory.
 
         Inputs are read in batches, repeatedly. Labels are read once.
 
         Parameters
         ----------
-        loader : torch.utils.data.DataLoader
-            Over a map-style dataset of (x, y), in its own order, without leaving rows out.
+        loader : torch.utils.data.Dataset or DataLoader
+            A map-style data set of (x, y), or a loader of one; rows are read in their own order.
         size : int or float
             Number of points, or a fraction of the rows if a float up to 1.
         initial : Coreset or sequence of int
@@ -172,16 +172,19 @@ class NetworkSelector(PlainSelector):
         Raises
         ------
         InputError
-            If the loader shuffles, leaves rows out or has no labels, and as in ``select``.
+            If the loader has a sampler of its own or no labels, and as in ``select``.
         """
-        labels = _read_labels(loader)
+        reading = open_data(loader)
+        if "y" not in reading.columns:
+            raise InputError("loader must yield (x, y).")
+        labels = np.concatenate([np.asarray(batch["y"]) for batch in reading])
         data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number
         context = Context(model, runtime or Runtime(), model_classes)
         request = self._request(data, size, None, initial, random_state, context)
-        return self._run(request, partial(self._grow, loader=loader))
+        return self._run(request, partial(self._grow, reading=reading))
 
-    def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:
-        fitted = _Fitted(self, job, loader)
+    def _grow(self, job: Job, growth: Growth, reading: Reading | None = None) -> None:
+        fitted = _Fitted(self, job, reading)
         with wide(fitted.theta.numel() * len(fitted.pool)):
             for place in growth.order:
                 self._add(fitted, place, growth)
@@ -215,11 +218,13 @@ class NetworkSelector(PlainSelector):
 class _Fitted:
     """The chosen points and the network fitted on them."""
 
-    def __init__(self, selector: NetworkSelector, job: Job, loader: Any = None) -> None:
+    def __init__(
+        self, selector: NetworkSelector, job: Job, reading: Reading | None = None
+    ) -> None:
         self.selector = selector
         self.seed = job.seed
         module = _copy_module(job)
-        self.pool = _pool(selector.criterion, module, job, loader)
+        self.pool = _pool(selector.criterion, module, job, reading)
         self.outer = self.pool
         if job.outer is not None:
             own = replace(job, data=job.outer)
@@ -330,14 +335,14 @@ def _copy_module(job: Job) -> nn.Module:
     return module.eval()
 
 
-def _pool(criterion: Any, module: nn.Module, job: Job, loader: Any) -> Pool:
+def _pool(criterion: Any, module: nn.Module, job: Job, reading: Reading | None) -> Pool:
     """Return all data, of the job or of a loader, with weights that sum to 1."""
     weights = (job.weights / job.weights.sum()).to(job.like)
-    if loader is None:
+    if reading is None:
         x = as_tensor(job.data.x).to(job.like)
         return Rows(x, _targets(criterion, module, job, x), weights)
-    first = loader.collate_fn([loader.dataset[0]])[0].to(job.like)
-    return Loaded(loader, _targets(criterion, module, job, first), weights, job.like)
+    first = reading.items([0]).to(job.like)
+    return Loaded(reading, _targets(criterion, module, job, first), weights, job.like)
 
 
 def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
@@ -356,21 +361,3 @@ def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
     if squared and targets.shape[1] != outputs:
         raise InputError(f"the model has {outputs} outputs and y {targets.shape[1]} targets.")
     return targets
-
-
-def _read_labels(loader: Any) -> Array:
-    """Read all labels of a loader, which must yield all rows in order."""
-    batches: Any = getattr(loader, "batch_sampler", None)
-    plain = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler)
-    if not plain or batches.drop_last:
-        raise InputError(
-            f"loader={type(loader).__name__} does not yield all rows in order; use "
-            "DataLoader(dataset, shuffle=False, drop_last=False) over a map-style dataset."
-        )
-    labels: list[Array] = []
-    for batch in loader:
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise InputError("loader must yield (x, y).")
-        given = batch[1]
-        labels.append(given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given))
-    return as_labels(np.concatenate(labels), len(loader.dataset))

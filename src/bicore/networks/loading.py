@@ -111,7 +111,7 @@ class _Collate:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A data set that is read once from its first row to its last."""
+    """A data set that is read from its first row to its last."""
 
     loader: Any
     rows: int
@@ -128,6 +128,10 @@ class Reading:
                 batch = _next_batch(batches, number)
                 state = torch.get_rng_state()
             yield dict(zip(self.columns, batch, strict=True))
+
+    def items(self, rows: list[int]) -> Any:
+        """Return the features of some rows as a batch."""
+        return self.loader.collate_fn([self.loader.dataset[row] for row in rows])[0]
 
 
 def _next_batch(batches: Iterator[Any], number: int) -> Any:

@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
 from bicore.errors import InputError, NumericalError
+from bicore.networks.loading import Reading
 from bicore.numerics.linear_algebra import conjugate_gradients
 from bicore.runtime.clock import checkpoint
 
@@ -93,22 +93,14 @@ class Rows:
             yield Rows(self.x[part], self.y[part], self.weight[part])
 
 
-class Pool(Protocol):
-    """Points that come in batches, always in the same order, and one by one."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, rows: Tensor) -> Rows: ...
-    def batches(self) -> Iterator[Rows]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Points whose inputs a DataLoader brings, batch by batch; only targets and weights are kept.
+    """Points whose inputs are read batch by batch; only targets and weights are kept.
 
     ``like`` has the device and the precision that inputs are brought to.
     """
 
-    loader: Any
+    reading: Reading
     y: Tensor
     weight: Tensor
     like: Tensor
@@ -117,19 +109,20 @@ class Loaded:
         return len(self.y)
 
     def __getitem__(self, rows: Tensor) -> Rows:
-        items = [self.loader.dataset[int(row)] for row in rows]
-        inputs = self.loader.collate_fn(items)[0] if items else self.like.new_empty(0)
+        inputs = self.reading.items(rows.tolist()) if len(rows) else self.like.new_empty(0)
         return Rows(inputs.to(self.like), self.y[rows], self.weight[rows])
 
     def batches(self) -> Iterator[Rows]:
         start = 0
-        for inputs, *_ in self.loader:
+        for batch in self.reading:
             checkpoint(start / len(self))
-            stop = start + len(inputs)
-            yield Rows(inputs.to(self.like), self.y[start:stop], self.weight[start:stop])
+            stop = start + len(batch["x"])
+            yield Rows(batch["x"].to(self.like), self.y[start:stop], self.weight[start:stop])
             start = stop
-        if start != len(self):
-            raise InputError(f"the loader gave {start} rows instead of {len(self)} as before.")
+
+
+#: Points that come in batches, always in the same order, and one by one.
+Pool = Rows | Loaded
 
 
 @dataclass(frozen=True, eq=False)
