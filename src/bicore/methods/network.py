@@ -218,9 +218,7 @@ class NetworkSelector(PlainSelector):
 class _Fitted:
     """The chosen points and the network fitted on them."""
 
-    def __init__(
-        self, selector: NetworkSelector, job: Job, reading: Reading | None = None
-    ) -> None:
+    def __init__(self, selector: NetworkSelector, job: Job, reading: Reading | None = None) -> None:
         self.selector = selector
         self.seed = job.seed
         module = _copy_module(job)

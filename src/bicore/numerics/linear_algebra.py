@@ -26,6 +26,8 @@ from bicore.runtime.threads import wide
 PART = 1 << 30
 #: Iterations on a GPU between two looks at how far they got.
 UNASKED = 6
+#: Numbers that are added to the diagonal of a Gram matrix in turn, each ten times the last.
+JITTERS = 20
 
 Numbers = TypeVar("Numbers", Tensor, Array)
 Precondition = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -128,6 +130,20 @@ def cholesky_factor(matrix: Tensor, regulariser: str = "inner_reg") -> Tensor:
             f"precision; use float64, a larger {regulariser}, or scale x."
         )
     return lower
+
+
+def jittered_cholesky(matrix: Tensor, jitter: float) -> tuple[Tensor, float]:
+    """Return the Cholesky factor of a Gram matrix with a small diagonal added, and that number.
+
+    The number grows while equal or dependent points, or rounding of the kernel, ask for it.
+    """
+    unit = torch.eye(len(matrix)).to(matrix)
+    for _ in range(JITTERS):
+        lower, failed = torch.linalg.cholesky_ex(matrix + jitter * unit)
+        if not int(failed):
+            return lower, jitter
+        jitter *= 10
+    raise NumericalError("the inner products of the chosen rows are not a Gram matrix.")
 
 
 @dataclass(frozen=True, eq=False)

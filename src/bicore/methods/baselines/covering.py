@@ -226,7 +226,7 @@ class FacilityLocation(PerClassRule):
                 _exchange_points(coverage, growth, given)
         finally:
             if self.counted:
-                _count(growth, coverage.served(len(growth.order)) * mean_weight)
+                _count(growth, coverage.served(growth.order) * mean_weight)
 
     def _summed(self, job: Job, codes: Array | None) -> Array:
         """Return the rows over which gains are summed: all, or a sample of every class."""
@@ -299,16 +299,13 @@ class _Distances:
 class _Coverage:
     """Distance of each point to the nearest chosen one, and the gain of each candidate.
 
-    The gain is the decrease of the weighted sum of distances over the summed rows. ``owner`` holds
-    the number of the nearest chosen point, −1 if there is none.
+    The gain is the decrease of the weighted sum of distances over the summed rows.
     """
 
     def __init__(self, distances: _Distances, weights: Tensor) -> None:
         self.distances = distances
         self.weights = weights.to(distances.norms)
         self.nearest = torch.full_like(distances.norms, distances.largest)
-        self.owner = torch.full_like(distances.norms, -1, dtype=torch.long)
-        self.size = 0
         self.gains = torch.zeros_like(distances.norms, dtype=torch.float64)
         self.counts = distances.place_of >= 0
         for part in distances.parts():
@@ -330,33 +327,25 @@ class _Coverage:
         visited = torch.nonzero(self.counts & (own < self.nearest))[:, 0]
         for part in parts(visited, self.distances.block):
             self._credit(part, own[part], -1)
-        # Only now: an interrupted step must leave the owners unchanged.
-        self._serve(own)
-
-    def _serve(self, own: Tensor) -> None:
-        better = (own < self.nearest) | ((self.owner < 0) & torch.isfinite(own))
-        self.owner[better] = self.size
-        self.size += 1
         self.nearest = torch.minimum(self.nearest, own)
-
-    def restart(self, chosen: Sequence[int]) -> None:
-        """Cover the rows by other points; gains are not computed again."""
-        self.nearest.fill_(self.distances.largest)
-        self.owner.fill_(-1)
-        self.size = 0
-        for place in chosen:
-            self._serve(self.distances.of(place))
 
     def mean(self) -> float:
         """Return the weighted mean distance to the nearest chosen point."""
         return float((self.weights * self.nearest).sum() / self.weights.sum())
 
-    def served(self, size: int) -> Array:
-        """Return the total weight of the rows nearest to each of the first ``size`` points."""
-        known = self.owner >= 0
-        totals = torch.zeros(self.size, dtype=torch.float64, device=self.nearest.device)
-        totals.index_add_(0, self.owner[known], self.weights[known].double())
-        return np.asarray(totals[:size].cpu().numpy())
+    def served(self, chosen: Sequence[int]) -> Array:
+        """Cover the rows by some points; return the total weight of the rows nearest to each."""
+        nearest = torch.full_like(self.nearest, torch.inf)
+        owner = torch.full_like(nearest, -1, dtype=torch.long)
+        for number, place in enumerate(chosen):
+            own = self.distances.of(place)
+            owner[own < nearest] = number
+            nearest = torch.minimum(own, nearest)
+        self.nearest = nearest.clamp(max=self.distances.largest)
+        known = owner >= 0  # rows of other classes are at infinity
+        return np.bincount(
+            owner[known].cpu().numpy(), self.weights[known].double().cpu().numpy(), len(chosen)
+        )
 
 
 class _Medoids:
@@ -414,5 +403,5 @@ def _exchange_points(coverage: _Coverage, growth: Growth, fixed: int) -> None:
             if growth.order == before:
                 break
     finally:
-        coverage.restart(growth.order)
+        coverage.served(growth.order)
         growth.objectives[-1] = coverage.mean()

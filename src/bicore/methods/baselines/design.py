@@ -59,7 +59,12 @@ from bicore.numerics.descent import (
     step_lengths,
     suffices,
 )
-from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
+from bicore.numerics.linear_algebra import (
+    cholesky_factor,
+    jittered_cholesky,
+    row_by_row,
+    summed_over_rows,
+)
 from bicore.picking import lowest
 from bicore.runtime.clock import TimeOver, checkpoint
 
@@ -547,25 +552,16 @@ class _Information:
     def add(self, place: int) -> None:
         """Observe a point."""
         self.places.append(place)
-        if math.isfinite(self.objective):
-            row = self.features[place]
-            own = self.inverse @ row
-            self.inverse -= torch.outer(own, own) / (1 + row @ own)
-        elif not self._invert(self.features[self.places]):
-            return
-        self.objective = self.noise / 2 * float((self.inverse * self.moment).sum())
-
-    def _invert(self, rows: Tensor) -> bool:
-        """Invert the matrix, with the flat prior unless its rank is full; return whether it is."""
+        rows = self.features[self.places]
         matrix = rows.T @ rows
-        regular = False
-        if len(rows) >= len(matrix):
+        regular = math.isfinite(self.objective)
+        if not regular and len(rows) >= len(matrix):
             rank = torch.linalg.matrix_rank(matrix, rtol=RANK_TOLERANCE, hermitian=True)
             regular = int(rank) == len(matrix)
-        if not regular:
-            matrix.diagonal().add_(self.prior)
+        matrix.diagonal().add_(0.0 if regular else self.prior)
         self.inverse = torch.cholesky_inverse(cholesky_factor(matrix, "precision"))
-        return regular
+        if regular:
+            self.objective = self.noise / 2 * float((self.inverse * self.moment).sum())
 
 
 @dataclass(frozen=True)
@@ -614,7 +610,7 @@ class InducingPoints(OverSpace):
             return
         made = 0
         try:
-            inducing = Inducing(self.space.operator(job), job.weights, list(growth.order), fixed)
+            inducing = Inducing(self.space.operator(job), job.weights, growth.order, fixed)
             while made < self.proposals and growth.open.any():
                 checkpoint()
                 count = min(PROPOSED_AT_ONCE, self.proposals - made)
@@ -667,12 +663,7 @@ class Inducing:
         Rank-one updates lose every digit within 50 swaps if there are more points than features.
         """
         gram = self.cross[self.places]
-        unit = torch.eye(len(gram)).to(gram)
-        while True:
-            lower, failed = torch.linalg.cholesky_ex((gram + gram.T) / 2 + self.jitter * unit)
-            if not int(failed):
-                break
-            self.jitter *= 10  # rounding of the kernel's own precision
+        lower, self.jitter = jittered_cholesky((gram + gram.T) / 2, self.jitter)
         self.inverse = torch.cholesky_inverse(lower)
         self.diagonal_of_sandwich = (self.inverse @ self.moment * self.inverse).sum(1)
 

@@ -7,6 +7,7 @@ need ⟨L, g_i⟩ for all i and the columns ⟨g_i, g_k⟩ of the points they us
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +20,12 @@ from bicore.kernels.base import Kernel
 from bicore.kernels.operators import KernelOperator
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import OverSpace, PerClassRule, Space
+from bicore.numerics.linear_algebra import jittered_cholesky
 from bicore.picking import lowest
 
 #: Correlations below this share of ‖L‖·‖g_i‖ (for a step, of ‖L‖²) are rounding.
 NEGLIGIBLE = 1e-10
-#: Frank–Wolfe takes points repeatedly; it ends after this many steps per requested point.
+#: Points may be used repeatedly or leave; a search ends after this many steps per requested point.
 STEPS_A_POINT = 50
 #: Added to the diagonal of normal equations, relative to it, against dependent points.
 JITTER = 1e-12
@@ -173,7 +175,7 @@ def _products_with_means(operator: KernelOperator, codes: Array, weights: Tensor
     return np.asarray(means.gather(1, index[:, None])[:, 0].double().cpu().numpy())
 
 
-class _Match:
+class _Match(ABC):
     """The target, the points used so far and their weights."""
 
     def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
@@ -184,10 +186,30 @@ class _Match:
         self.norms = operator.diagonal().double().clamp_min(0).sqrt().cpu().numpy()
         if self.square <= 0 or not self.norms.any():
             raise NumericalError("the rows sum to zero in this space: there is nothing to match.")
+        self.sigma = float(weights.double().cpu().numpy() @ self.norms)
         self._columns = np.empty((capacity, len(self.toward)))
         self.places: list[int] = []
         self.numbers: dict[int, int] = {}
         self.learned = np.empty(0)
+
+    def run(self, growth: Growth) -> None:
+        """Grow until the size is reached, no point lowers the error, or the steps are used up."""
+        try:
+            self._begin(growth)
+            for _ in range(STEPS_A_POINT * growth.size):
+                if not growth.wants() or not self._step(growth):
+                    break
+        finally:
+            growth.order = [place for place in growth.order if place in self.numbers]
+            growth.weights = self.learned[[self.numbers[place] for place in growth.order]]
+
+    @abstractmethod
+    def _begin(self, growth: Growth) -> None:
+        """Give weights to the initial points."""
+
+    @abstractmethod
+    def _step(self, growth: Growth) -> bool:
+        """Lower the error by one step, which may take a point; False if no step does."""
 
     @property
     def columns(self) -> Array:
@@ -220,11 +242,6 @@ class _Match:
         place = lowest(-scores, np.arange(len(scores)))
         return place, float(scores[place])
 
-    def finish(self, growth: Growth) -> None:
-        """Copy the weights to the selection, in the order of selection."""
-        growth.order = [place for place in growth.order if place in self.numbers]
-        growth.weights = np.array([self.learned[self.numbers[place]] for place in growth.order])
-
 
 class _OrthogonalPursuit(_Match):
     """Take the point that correlates most with the difference, then fit all weights >= 0 again.
@@ -232,24 +249,22 @@ class _OrthogonalPursuit(_Match):
     A point whose weight is zero leaves.
     """
 
-    def run(self, growth: Growth) -> None:
-        """Grow until the size is reached or no point lowers the error."""
+    def _begin(self, growth: Growth) -> None:
         for place in growth.order:
             self.add(place)
         self._fit(growth.order)
-        try:
-            while growth.wants() and (growth.open & (self.norms > 0)).any():
-                best, correlation = self.best(growth.open)
-                if correlation <= NEGLIGIBLE * self.square**0.5:
-                    break
-                self.add(best)
-                self._fit([*growth.order, best])
-                growth.take(best)
-                growth.order = [p for p in growth.order if self.learned[self.numbers[p]] > 0]
-                before = growth.objectives[: max(len(growth.order) - 1, 0)]
-                growth.objectives = [*before, self.error()]
-        finally:
-            self.finish(growth)
+
+    def _step(self, growth: Growth) -> bool:
+        best, correlation = self.best(growth.open)
+        if correlation <= NEGLIGIBLE * self.square**0.5:
+            return False
+        self.add(best)
+        self._fit([*growth.order, best])
+        growth.take(best)
+        growth.order = [p for p in growth.order if self.learned[self.numbers[p]] > 0]
+        before = growth.objectives[: max(len(growth.order) - 1, 0)]
+        growth.objectives = [*before, self.error()]
+        return True
 
     def _fit(self, support: list[int]) -> None:
         numbers = [self.numbers[place] for place in support]
@@ -265,18 +280,10 @@ def fit_nonnegative(gram: Array, right: Array) -> Array:
     from scipy.optimize import nnls
 
     jitter = JITTER * max(float(gram.diagonal().mean()), 1e-300)
-    for _ in range(8):  # dependent points need a larger diagonal
-        lower, failed = torch.linalg.cholesky_ex(
-            torch.from_numpy(gram + jitter * np.eye(len(gram)))
-        )
-        if not int(failed):
-            break
-        jitter *= 10
-    else:
-        raise NumericalError("the inner products of the chosen rows are not a Gram matrix.")
-    half = solve_triangular(lower.numpy(), right, lower=True)
-    free = solve_triangular(lower.numpy().T, half)
-    return np.asarray(free if (free > 0).all() else nnls(lower.numpy().T, half)[0])
+    lower = jittered_cholesky(torch.from_numpy(gram), jitter)[0].numpy()
+    half = solve_triangular(lower, right, lower=True)
+    free = solve_triangular(lower.T, half)
+    return np.asarray(free if (free > 0).all() else nnls(lower.T, half)[0])
 
 
 class _FrankWolfe(_Match):
@@ -285,32 +292,24 @@ class _FrankWolfe(_Match):
     σ_i = ‖g_i‖ and σ = Σ v_i σ_i.
     """
 
-    def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
-        super().__init__(operator, weights, capacity)
-        self.sigma = float(weights.double().cpu().numpy() @ self.norms)
+    def _begin(self, growth: Growth) -> None:
+        growth.order = [place for place in growth.order if self.norms[place] > 0]
+        for place in growth.order:
+            self._move(place)
 
-    def run(self, growth: Growth) -> None:
-        """Grow until the size is reached, no point lowers the error, or the steps are used up."""
-        try:
-            growth.order = [place for place in growth.order if self.norms[place] > 0]
-            for place in growth.order:
-                self._step(place)
-            for _ in range(STEPS_A_POINT * growth.size):
-                if not growth.wants():
-                    break
-                among = growth.open.copy()
-                among[growth.order] = True
-                best, _ = self.best(among)
-                if not self._step(best):
-                    break
-                if growth.open[best]:
-                    growth.take(best, self.error())
-                else:
-                    growth.objectives[-1:] = [self.error()]
-        finally:
-            self.finish(growth)
+    def _step(self, growth: Growth) -> bool:
+        among = growth.open.copy()
+        among[growth.order] = True
+        best, _ = self.best(among)
+        if not self._move(best):
+            return False
+        if growth.open[best]:
+            growth.take(best, self.error())
+        else:
+            growth.objectives[-1:] = [self.error()]
+        return True
 
-    def _step(self, place: int) -> bool:
+    def _move(self, place: int) -> bool:
         """Move to (1 − γ)w + γ(σ/σ_k)e_k with the best γ in 0 … 1; False if none is better."""
         number = self.add(place)
         vertex = np.zeros_like(self.learned)
@@ -329,7 +328,7 @@ class _FrankWolfe(_Match):
 
 
 #: How the weights of gradient matching are found.
-WEIGHTINGS: dict[str, type[_OrthogonalPursuit] | type[_FrankWolfe]] = {
+WEIGHTINGS: dict[str, type[_Match]] = {
     "pursuit": _OrthogonalPursuit,
     "frank-wolfe": _FrankWolfe,
 }
