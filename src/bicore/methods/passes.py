@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -19,7 +19,6 @@ from bicore.data import Dataset
 from bicore.errors import InputError, LargeDataWarning, MemoryLimitError, unknown_name
 from bicore.kernels.classical import RBF, Laplace, Linear
 from bicore.losses import SquaredError
-from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.large import Estimate
 from bicore.methods.names import KERNELS, as_kernel
 from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomReLU
@@ -42,21 +41,14 @@ TABLE_OPTIONS = (
     *("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding"),
     "embeddings",
 )
-#: Allowed values of other options, and how to fix a request that has another one.
-_ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "loss": (
-        ("squared", SquaredError()),
-        "passes use the squared error: leave it out, or load a sample of the rows",
-    ),
-    "weighting": (
-        ("uniform",),
-        "leave it out, and learn weights of the selected rows with bicore.reweight",
-    ),
-    "smooth_labels": (("auto", False), "passes use labels as given: leave it out"),
-    "task": (("auto",), "floats are targets and all other labels classes: convert the labels"),
-    "candidates": ((None,), "every row is scored: leave it out"),
+#: How to fix a request with an option that passes do not have.
+_FIXES = {
+    "loss": "passes use the squared error: leave it out, or load a sample of the rows",
+    "weighting": "leave it out, and learn weights of the selected rows with bicore.reweight",
+    "smooth_labels": "passes use labels as given: leave it out",
+    "task": "floats are targets and all other labels classes: convert the labels",
+    "candidates": "every row is scored: leave it out",
 }
-_STRATEGIES = {"auto": {}, "greedy": {"exchange": False}, "exchange": {"exchange": True}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +192,7 @@ def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: 
 def translate(
     given: dict[str, Any], seed: int = 0, exact: bool = False
 ) -> tuple[FeatureMap | None, dict[str, Any], tuple[str, ...]]:
-    """Return features, options and notes of a selection in passes, from options of ``select``.
+    """Return features, options and notes of a selection in passes, from options that were given.
 
     >>> translate({"kernel": "rbf"})[2]
     ("1024 random features replace kernel 'rbf': rows in parts are compared in features",)
@@ -211,18 +203,18 @@ def translate(
         raise InputError(
             f"exact=True and {note}; leave exact out, use kernel='linear', or load the rows."
         )
-    strategy = options.pop("strategy", "auto")
-    if not isinstance(strategy, str) or strategy not in _STRATEGIES:
-        raise _no_meaning("strategy", strategy, f"use one of {', '.join(map(repr, _STRATEGIES))}")
-    options |= _STRATEGIES[strategy]
+    strategy = options.pop("strategy", "exchange")
+    if strategy not in ("greedy", "exchange"):
+        raise _no_meaning("strategy", strategy, "use 'greedy' or 'exchange', or leave it out")
+    if options.get("loss") == SquaredError():
+        del options["loss"]
+    if options.get("smooth_labels") is False:
+        del options["smooth_labels"]
+    for name, value in options.items():
+        if name not in PASSES_ONLY | SHARED:
+            raise _no_meaning(name, value, _FIXES.get(name, "leave it out"))
     options.pop("passes", None)
-    options["exact"] = exact
-    if options.get("rule") == "auto":
-        del options["rule"]
-    for name in [
-        name for name in options if name not in PASSES_ONLY | SHARED | {"exchange", "exact"}
-    ]:
-        _check_option(name, options.pop(name))
+    options |= {"exact": exact, "exchange": strategy == "exchange"}
     return features, options, (note,) if note else ()
 
 
@@ -243,16 +235,6 @@ def _check_call(size: Any, method: Any, model: Any = None, tolerance: float | No
         raise InputError(
             "size='auto' and tolerance need all rows in memory; give a count or a fraction."
         )
-
-
-def _check_option(name: str, value: Any) -> None:
-    """Refuse options that a selection in passes does not have, unless they have no effect."""
-    allowed, fix = _ALLOWED.get(name, ((), "leave it out"))
-    if any(value == one for one in allowed):
-        return
-    if name in {field.name for field in fields(BilevelSelector)}:
-        raise _no_meaning(name, value, fix)
-    raise unknown_name("the option", name, {*PASSES_ONLY, *SHARED, *OPENING, "kernel", "strategy"})
 
 
 def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:

@@ -198,11 +198,9 @@ class Shape:
     def of(cls, source: ShardSource, request: Request) -> Shape:
         """Read the first part; the classes are those of that part."""
         first = source.read(source.parts[0])
-        outputs = 1
-        if first.y is not None:
-            labels = np.ma.getdata(first.y)
-            targets = labels.dtype.kind == "f"
-            outputs = int(np.prod(labels.shape[1:])) if targets else len(np.unique(labels))
+        labels = np.zeros(1) if first.y is None else np.ma.getdata(first.y)
+        targets = labels.dtype.kind == "f"
+        outputs = int(np.prod(labels.shape[1:])) if targets else len(np.unique(labels))
         return cls(
             source.rows,
             len(source.parts),
@@ -215,8 +213,8 @@ class Shape:
             request.prior != "data",
         )
 
-    def bytes(self, workers: int) -> int:
-        """Estimate the memory of this many workers, in addition to this process as it is now."""
+    def room(self, workers: int) -> int:
+        """Estimate the bytes that this many workers take, in addition to the process as it is."""
         moments = Moments.room(self.width, self.outputs, self.apart)
         part = self.largest * (self.row_bytes + NUMBER)
         each = part + BLOCKS * SHORT * BLOCK + 2 * moments
@@ -228,18 +226,13 @@ class Shape:
 
     def workers_within(self, limit: int, most: int) -> int:
         """Return how many threads fit a memory limit, at least 1."""
-        return max((count for count in range(1, most + 1) if self.bytes(count) <= limit), default=1)
+        return max((count for count in range(1, most + 1) if self.room(count) <= limit), default=1)
 
 
 @dataclass(frozen=True)
-class ShardEstimate:
+class ShardEstimate(Shape):
     """The expected cost of a selection in passes."""
 
-    rows: int
-    parts: int
-    width: int
-    outputs: int
-    size: int
     passes: int
     bytes_read: int
     operations: int
@@ -273,15 +266,11 @@ def estimate(
     workers = shape.workers_within(limit, runtime.threads or torch.get_num_threads())
     seconds = (operations * MULTIPLY + reading) / min(workers, shape.parts) + alone
     return ShardEstimate(
-        shape.rows,
-        shape.parts,
-        shape.width,
-        shape.outputs,
-        shape.size,
-        1 + passes,
-        (1 + passes) * shape.rows * shape.row_bytes,
-        operations,
-        workers,
-        seconds,
-        shape.bytes(workers),
+        **vars(shape),
+        passes=1 + passes,
+        bytes_read=(1 + passes) * shape.rows * shape.row_bytes,
+        operations=operations,
+        workers=workers,
+        seconds=seconds,
+        bytes=shape.room(workers),
     )

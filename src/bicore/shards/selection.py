@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
-from bicore.bilevel.greedy import AtMost, QuotaRule
-from bicore.coreset import Coreset, Provenance, Status, mark_unverified
+from bicore.bilevel.greedy import AtMost, Outcome, QuotaRule, not_refined
+from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
@@ -211,27 +212,10 @@ class Selection:
 
     def run(self, initial: Sequence[int], state: str | os.PathLike[str] | None) -> Coreset:
         self.kept = len(initial)
-        if state is None:
-            return self._run(initial)
-        outer = None if self.outer_source is None else self.outer_source.fingerprint()
-        named = {
-            "version": 2,
-            "fingerprint": self.fingerprint,
-            "features": self.request.features.identity,
-            "outer": outer,
-            "initial": [int(position) for position in initial],
-        }
-        for name in ("inner_reg", "prior", "quotas"):
-            named[name] = repr(getattr(self.request, name))
-        for name in ("size", "rule", "exact", "exchange", "skip_bad", "shortlist"):
-            named[name] = getattr(self.request, name)
-        with Progress(state, named) as self.progress:
-            return self._run(initial)
-
-    def _run(self, initial: Sequence[int]) -> Coreset:
-        with ProgressLine(
-            self.runtime.progress, self.clock, self.request.size, "selecting"
-        ) as self.line:
+        if state is not None:
+            self.progress = Progress(state, self._identity(initial))
+        line = ProgressLine(self.runtime.progress, self.clock, self.request.size, "selecting")
+        with self.progress or nullcontext(), line as self.line:
             try:
                 self._prepare()
                 self._restore(initial)
@@ -244,15 +228,31 @@ class Selection:
                 self._verify()
                 self._exchange()
             except (TimeOver, KeyboardInterrupt) as stop:
-                return self._coreset(*self._stop(stop))
-        return self._coreset(*((Status.COMPLETE, "") if complete else self._too_few()))
+                return self._coreset(self._stop(stop))
+            return self._coreset(Outcome() if complete else self._too_few())
 
-    def _stop(self, stop: BaseException) -> tuple[Status, str]:
+    def _identity(self, initial: Sequence[int]) -> dict[str, Any]:
+        """Return what a state must be of to be continued."""
+        request, outer = self.request, self.outer_source
+        named = {
+            "version": 2,
+            "fingerprint": self.fingerprint,
+            "features": request.features.identity,
+            "outer": None if outer is None else outer.fingerprint(),
+            "initial": [int(position) for position in initial],
+        }
+        for name in ("inner_reg", "prior", "quotas"):
+            named[name] = repr(getattr(request, name))
+        for name in ("size", "rule", "exact", "exchange", "skip_bad", "shortlist"):
+            named[name] = getattr(request, name)
+        return named
+
+    def _stop(self, stop: BaseException) -> Outcome:
         """Make the points so far consistent, and fit them again."""
-        late = isinstance(stop, TimeOver)
+        status = Status.OUT_OF_TIME if isinstance(stop, TimeOver) else Status.INTERRUPTED
         count = len(self.points)
         if not count:
-            if not late:
+            if status is Status.INTERRUPTED:
                 raise stop
             raise TimeLimitError(
                 f"max_seconds={self.runtime.max_seconds:.3g} was over after "
@@ -261,11 +261,9 @@ class Selection:
             ) from None
         self.state: FeatureState = self.state.refit(*self._points())
         self.objectives = [*self.objectives[: count - 1], self.state.objective]
-        words = f"{count} of {self.request.size} rows when "
-        if not late:
-            return Status.INTERRUPTED, f"{words}it was interrupted"
-        whole = count == self.request.size
-        return Status.NOT_REFINED if whole else Status.OUT_OF_TIME, f"{words}the time was over"
+        if count == self.request.size:
+            return not_refined("after the last row", status is Status.INTERRUPTED)
+        return Outcome(status, describe_early_end(status, count, self.request.size))
 
     @property
     def _positions(self) -> Array:
@@ -548,11 +546,11 @@ class Selection:
             self.limits = ClassLimits.of(AtMost({label: last}), self.classes, self.available)
             self.notes.append(f"classes: the last row is of another class than {label!r}")
 
-    def _too_few(self) -> tuple[Status, str]:
+    def _too_few(self) -> Outcome:
         why = "no other row has a weight above 0"
         if self.limits is not None:
             why = "the quotas allow no more"
-        return Status.FEWER, f"{len(self.points)} of {self.request.size} rows: {why}"
+        return Outcome(Status.FEWER, f"{len(self.points)} of {self.request.size} rows: {why}")
 
     # The end.
 
@@ -638,7 +636,7 @@ class Selection:
         if self.runtime.memory is None:
             return []
         shape = Shape.of(self.source, self.request)
-        needed, limit = shape.bytes(1), self.runtime.memory_bytes()
+        needed, limit = shape.room(1), self.runtime.memory_bytes()
         if needed <= limit:
             return []
         return [
@@ -647,7 +645,7 @@ class Selection:
             f"{shape.largest * shape.row_bytes / 1e6:.0f} MB of it (smaller parts take less)"
         ]
 
-    def _coreset(self, status: Status, message: str) -> Coreset:
+    def _coreset(self, outcome: Outcome) -> Coreset:
         if self.source.fingerprint() != self.fingerprint:
             raise InputError(
                 f"{self.source.name} changed while it was selected from; select again."
@@ -665,8 +663,8 @@ class Selection:
         coreset = Coreset(
             self._positions,
             objectives=np.array(self.objectives),
-            status=status,
-            message=message,
+            status=outcome.status,
+            message=outcome.message,
             provenance=provenance,
             details={"passes": self.passes, "certain": self.certain, "bad_rows": self.bad},
         )
