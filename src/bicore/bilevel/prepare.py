@@ -78,6 +78,7 @@ class Prior(StrEnum):
     EQUAL = "equal"
 
 
+@dataclass(frozen=True)
 class Proxy:
     """The kernel model a coreset is chosen for, and how it reads labels."""
 

@@ -46,7 +46,6 @@ from bicore.bilevel.strategies import STRATEGIES
 from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
 from bicore.bilevel.strategies.class_means import ClassMeans
 from bicore.bilevel.strategies.refining import Exchange
-from bicore.bilevel.verification import verify_objective
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import (
     Array,
@@ -70,6 +69,7 @@ from bicore.methods.outcome import (
     only_final,
     optimise_weights,
     positive_weights,
+    verify,
     weighted_points,
     weights_outcome,
 )
@@ -211,24 +211,13 @@ class BilevelSelector(Selector, Proxy):
     array([3, 8])
     """
 
-    kernel: Kernel
-    loss: Loss
-    outer_loss: Loss | None
-    inner_reg: Regulariser
     weighting: WeightMode
     rule: Rule
     candidates: int | None
     strategy: Strategy
     first: First
     quotas: QuotaRule | None
-    task: Task
-    classes: tuple[Any, ...] | None
-    inner: InnerSolver | None
-    linear: LinearSolver | None
     optimiser: WeightOptimiser
-    smooth_labels: OuterTargets
-    prior: Prior
-    intercept: float | None
     exact: bool
 
     needs_labels = True
@@ -488,16 +477,10 @@ class BilevelSelector(Selector, Proxy):
                 empty_objective=run.empty_objective,
                 notes=(*known.notes, *found.notes),
             )
-            return build_coreset(
-                request.data,
-                run.indices,
-                run.weights,
-                run.objectives,
-                found.outcome,
-                provenance,
-                self.details(prepared) | found.details,
-                partial(verify_objective, prepared),
-            )
+            details = self.details(prepared) | found.details
+            points = run.indices, run.weights, run.objectives
+            coreset = build_coreset(request.data, *points, found.outcome, provenance, details)
+            return verify(prepared, coreset)
 
     def select_contexts(
         self,
@@ -725,6 +708,7 @@ class BilevelSelector(Selector, Proxy):
         """Return what is known before the first point."""
         own: tuple[object, ...] = () if self.smooth_labels.plain else (self.smooth_labels,)
         own = own if self.prior is Prior.DATA else (*own, self.prior)
+        quotas = () if self.quotas is None or not self.quotas.note else (self.quotas.note,)
         return Provenance(
             method=self.name,
             rows=len(prepared.data),
@@ -740,11 +724,8 @@ class BilevelSelector(Selector, Proxy):
             per_point=not prepared.regulariser.constant,
             automatic=self.inner_reg.automatic,
             classes=labels_in(prepared.targets.classes),
-            notes=(*notes_of(prepared.kernel), *prepared.notes, *self._quota_notes()),
+            notes=(*notes_of(prepared.kernel), *prepared.notes, *quotas),
         )
-
-    def _quota_notes(self) -> tuple[str, ...]:
-        return () if self.quotas is None or not self.quotas.note else (self.quotas.note,)
 
     def details(self, prepared: Prepared) -> dict[str, Any]:
         """Return settings for display, in addition to the provenance.
@@ -834,18 +815,14 @@ class BilevelSelector(Selector, Proxy):
             details = {"weights": "learned", "start_objective": engine.objective}
             self.optimiser.optimise(as_reweighable(engine), final=True, clock=clock)
             prepared = replace(prepared, problem=engine.problem)
-            provenance = replace(provenance, inner_reg=prepared.regulariser.value)
+            learned = prepared.regulariser.value
+            provenance = replace(provenance, inner_reg=learned, seconds=clock.seconds)
             chosen, weights = positive_weights(engine)
-            return build_coreset(
-                data,
-                chosen,
-                weights,
-                [engine.objective],
-                weights_outcome(len(chosen), len(points.points), clock),
-                replace(provenance, seconds=clock.seconds),
-                self.details(prepared) | details,
-                partial(verify_objective, prepared),
-            )
+            outcome = weights_outcome(len(chosen), len(points.points), clock)
+            details = self.details(prepared) | details
+            found = [engine.objective]
+            coreset = build_coreset(data, chosen, weights, found, outcome, provenance, details)
+            return verify(prepared, coreset)
 
     def influence(
         self,

@@ -66,23 +66,21 @@ def make_feasible(
 ) -> tuple[Selector, tuple[str, ...]]:
     """Replace a selector by one that is feasible for this many rows, with a note if it differs."""
     rows = len(data)
-    if exact:
-        if isinstance(selector, (BilevelSelector, Reconstruction)):
-            selector = replace(selector, exact=True)
+    if exact and isinstance(selector, (BilevelSelector, Reconstruction)):
+        return replace(selector, exact=True), ()
+    if exact or rows <= MANY or not isinstance(selector, OverSpace) or not selector.all_pairs:
         return selector, ()
-    if rows <= MANY or not isinstance(selector, OverSpace):
-        return selector, ()
-    space = selector.space
     if isinstance(selector, FacilityLocation):
-        if selector.sample is None:
-            return replace(selector, sample=SAMPLE), (
-                f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
-                "(exact=True sums over all)",
-            )
+        if selector.sample is not None:
+            return selector, ()
+        return replace(selector, sample=SAMPLE), (
+            f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
+            "(exact=True sums over all)",
+        )
+    space = selector.space
+    if not isinstance(space, KernelSpace) or space.kernel.precomputed:
         return selector, ()
-    if not selector.all_pairs or not isinstance(space, KernelSpace):
-        return selector, ()
-    if space.kernel.precomputed or isinstance(space.kernel, Nystrom):
+    if isinstance(space.kernel, Nystrom):
         return selector, ()
     return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
         f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.bilevel.greedy import WEIGHTS_NOT_REFINED, Outcome, fewer_by_weight, not_refined
+from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.bilevel.strategies.base import Assembly
-from bicore.bilevel.verification import Verification
+from bicore.bilevel.verification import verify_objective
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset, as_weights
 from bicore.errors import InputError
@@ -89,10 +90,9 @@ def build_coreset(
     outcome: Outcome,
     provenance: Provenance,
     details: dict[str, Any],
-    verify: Callable[[Array, Array, float], Verification],
 ) -> Coreset:
-    """Build the coreset, and verify its objective."""
-    coreset = Coreset(
+    """Build the coreset of some points."""
+    return Coreset(
         points,
         weights,
         data.ids[points],
@@ -102,7 +102,14 @@ def build_coreset(
         provenance,
         details,
     )
-    return verify(points, weights, objectives[-1]).apply(coreset) if len(objectives) else coreset
+
+
+def verify(prepared: Prepared, coreset: Coreset) -> Coreset:
+    """Verify the objective of a coreset."""
+    if not len(coreset.objectives):
+        return coreset
+    reported = float(coreset.objectives[-1])
+    return verify_objective(prepared, coreset.indices, coreset.weights, reported).apply(coreset)
 
 
 def weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:

@@ -138,16 +138,10 @@ class JointSelector(Selector):
                 notes=tuple(note for part in parts for note in notes_of(part.kernel)),
             )
             facts = [m.facts(one.objective) for m, one in zip(models, checked, strict=True)]
-            return build_coreset(
-                data,
-                run.indices,
-                run.weights,
-                run.objectives,
-                outcome,
-                provenance,
-                first.details(parts[0]) | {"models": facts},
-                lambda *_: Verification(total, "; ".join(notes)),
-            )
+            details = first.details(parts[0]) | {"models": facts}
+            points = run.indices, run.weights, run.objectives
+            coreset = build_coreset(data, *points, outcome, provenance, details)
+            return Verification(total, "; ".join(notes)).apply(coreset)
 
     def _divide_memory(self, runtime: Runtime) -> Runtime:
         """Divide the memory limit between the models."""

@@ -54,12 +54,6 @@ class PartRows:
         """Where the features are."""
         return self.x.device if torch.is_tensor(self.x) else torch.device("cpu")
 
-    def to(self, device: torch.device) -> PartRows:
-        """Return the rows with their features on a device."""
-        return PartRows(
-            self.part, self.x.to(device, non_blocking=True), self.y, self.weight, self.bad
-        )
-
     def slices(self, numbers: int, device_numbers: int) -> Iterator[slice]:
         """Yield consecutive rows that hold about this many numbers."""
         block = device_numbers if torch.is_tensor(self.x) else numbers

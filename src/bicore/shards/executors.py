@@ -9,8 +9,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from bicore.errors import InputError, WorkerLostError
 from bicore.runtime.context import free_bytes
 from bicore.runtime.threads import narrow
 from bicore.shards.counting import PartRows, PartWork
-from bicore.sources.parts import Chunk, DaskShards, Part, Shard, ShardSource, check_chunk
+from bicore.sources.parts import DaskShards, Part, Shard, ShardSource, check_chunk
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
@@ -133,7 +134,7 @@ class Card(Executor):
         key = (id(source), rows.part.number)
         if key in self._kept:
             return self._kept[key][1]
-        rows = rows.to(self._device)
+        rows = replace(rows, x=rows.x.to(self._device, non_blocking=True))
         if self.resident + rows.x.nbytes <= self._room:
             self._kept[key] = (source, rows)
             self.resident += rows.x.nbytes
@@ -203,18 +204,9 @@ def _call(work: Work[T], source: ShardSource, part: Part) -> T:
     return work(source, part)
 
 
-@dataclass
-class _OneChunk:
-    """A source of one part whose rows are already here."""
-
-    chunk: Chunk
-
-    def read(self, part: Part) -> Chunk:
-        return self.chunk
-
-
 def _call_on(work: Any, shard: Shard, part: Part, rows: Any) -> Any:
-    return work(_OneChunk(check_chunk(rows, shard)), part)
+    chunk = check_chunk(rows, shard)
+    return work(SimpleNamespace(read=lambda part: chunk), part)
 
 
 def _connect(address: str) -> Any:

@@ -21,6 +21,7 @@ from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark
 from bicore.data import Array, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
+from bicore.methods.outcome import build_coreset
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import in_id_order, lowest
 from bicore.runtime.clock import ProgressLine, TimeOver
@@ -134,15 +135,12 @@ class Growth:
         return lowest(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
 
     def end(self, status: Status) -> None:
-        """Record an early end, with a message that counts the points."""
-        message = describe_early_end(status, len(self.order), self.size)
-        self.outcome = Outcome(status, message)
-
-    def stop(self) -> None:
-        """Record that the time limit ended the selection, or the work after the last point."""
-        self.end(Status.OUT_OF_TIME)
-        if len(self.order) == self.size:
+        """Record an early end, or that the work after the last point was ended."""
+        if status is Status.OUT_OF_TIME and len(self.order) == self.size:
             self.outcome = not_refined("after the last row")
+        else:
+            message = describe_early_end(status, len(self.order), self.size)
+            self.outcome = Outcome(status, message)
 
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
@@ -192,10 +190,8 @@ class PlainSelector(Selector):
             except (KeyboardInterrupt, TimeOver) as reason:
                 if not growth.order:
                     raise
-                if isinstance(reason, TimeOver):
-                    growth.stop()
-                else:
-                    growth.end(Status.INTERRUPTED)
+                late = isinstance(reason, TimeOver)
+                growth.end(Status.OUT_OF_TIME if late else Status.INTERRUPTED)
         return self._coreset(request, job, growth, fingerprint)
 
     @abstractmethod
@@ -231,13 +227,12 @@ class PlainSelector(Selector):
             **growth.details,
         }
         seconds = request.clock.seconds
-        coreset = Coreset(
+        coreset = build_coreset(
+            request.data,
             indices,
             np.ones(len(indices)) if growth.weights is None else growth.weights,
-            request.data.ids[indices],
-            np.array(growth.objectives),
-            growth.outcome.status,
-            growth.outcome.message,
+            growth.objectives,
+            growth.outcome,
             Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint),
             details,
         )
