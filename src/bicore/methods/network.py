@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -134,7 +134,7 @@ class NetworkSelector(PlainSelector):
 
     def select_from(
         self,
-        loader: Any,
+        loader: Iterable[Any],
         size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
