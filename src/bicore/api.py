@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 import torch
@@ -63,6 +64,38 @@ OLD = SELECTOR | {
     "large": "exact",
     "dask": "executor",
 }
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ModelOptions(TypedDict, total=False):
+    """The kernel model that rows are selected for, as in :class:`BilevelSelector`."""
+
+    kernel: str | Kernel | Callable[..., Any]
+    loss: str | Loss | Callable[..., Any]
+    outer_loss: str | Loss | Callable[..., Any] | None
+    inner_reg: str | float | Regulariser | Relative
+    task: str
+    classes: Sequence[Any] | None
+    smooth_labels: bool | str | OuterTargets
+    prior: str | Mapping[Any, float]
+    intercept: float | str
+    inner: InnerSolver | None
+    linear: LinearSolver | None
+    optimiser: WeightOptimiser | None
+
+
+class SelectorOptions(ModelOptions, total=False):
+    """The kernel model and the search, as in :class:`BilevelSelector`."""
+
+    weighting: str
+    rule: str | Rule
+    strategy: str | Strategy
+    candidates: int | None
+    first: str
+    quotas: str | Mapping[Any, int] | None
 
 
 @renamed_keywords(VALUES, **OLD)
@@ -198,7 +231,7 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    options = given_options(select, locals())
+    options = given_options(locals())
     runtime = runtime or Runtime()
     if isinstance(model, str):
         options, model = options_for_model(model, method, options), None
@@ -231,49 +264,51 @@ def select(
     return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
 
 
+def _called_like(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Give a function the parameters and defaults of another one; it gets all by name."""
+    signature = inspect.signature(other)
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            return function(**given.arguments)
+
+        returned = inspect.signature(function).return_annotation
+        vars(call)["__signature__"] = signature.replace(return_annotation=returned)
+        return call
+
+    return decorate
+
+
+def list_options(options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Show the options of ``**options`` in a signature, with the defaults of :func:`select`."""
+    parameters = inspect.signature(select).parameters
+    shown = [parameters[name] for name in parameters if name in options.__annotations__]
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        own = inspect.signature(function)
+        first = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        vars(function)["__signature__"] = own.replace(parameters=[*first, *shown])
+        return function
+
+    return decorate
+
+
 @renamed_keywords(VALUES, **OLD)
+@_called_like(select)
 def estimate(
-    x: Rows | Dataset,
-    y: Labels | None = None,
-    size: int | float | str = 100,
-    *,
-    sample_weight: Weights | None = None,
-    outer: Outer | Dataset | None = None,
-    runtime: Runtime | None = None,
-    method: str | Selector = "bilevel",
-    model: str = "any",
-    exact: bool = False,
-    kernel: str | Kernel | Callable[..., Any] = "auto",
-    loss: str | Loss | Callable[..., Any] = "squared",
-    outer_loss: str | Loss | Callable[..., Any] | None = None,
-    inner_reg: str | float | Regulariser | Relative = "auto",
-    task: str = "auto",
-    classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | OuterTargets = "auto",
-    prior: str | Mapping[Any, float] = "data",
-    intercept: float | str = "auto",
-    inner: InnerSolver | None = None,
-    linear: LinearSolver | None = None,
-    optimiser: WeightOptimiser | None = None,
-    weighting: str = "uniform",
-    rule: str | Rule = "auto",
-    strategy: str | Strategy = "auto",
-    candidates: int | None = None,
-    first: str = "best",
-    quotas: str | Mapping[Any, int] | None = None,
-    columns: str | Sequence[str] | None = None,
-    target: str | None = None,
-    labels: Labels | Path | None = None,
-    scale: str | None = None,
-    drop: str | Sequence[str] | None = None,
-    drop_missing_target: bool = False,
-    decimal: str | None = None,
-    missing: str | None = None,
-    encoding: str | None = None,
-    embeddings: Path | None = None,
-    passes: bool = False,
-    skip_bad: bool = False,
-    shortlist: int | None = None,
+    x: Any,
+    y: Any,
+    size: Any,
+    sample_weight: Any,
+    outer: Any,
+    runtime: Runtime | None,
+    method: str | Selector,
+    model: Any,
+    exact: bool,
+    **values: Any,
 ) -> Estimate:
     """Estimate what :func:`select` would cost with the same arguments, without selecting.
 
@@ -289,12 +324,16 @@ def estimate(
         Importance of each row in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
+    initial, random_state : optional
+        As in :func:`select`; they do not change the estimate.
     runtime : Runtime, optional
         Device, precision and limits.
     method : str or Selector
         A method's name, or a selector.
-    model : str
+    model : str or torch.nn.Module, optional
         The kind of model that will be trained on the points, as in :func:`select`.
+    tolerance : float, optional
+        As in :func:`select`; it does not change the estimate.
     exact : bool
         Use all rows, as in :func:`select`.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
@@ -312,8 +351,8 @@ def estimate(
     embeddings : path, optional
         A .npy file with the features of a table, row by row.
     passes : bool
-        Select in passes over a source instead of loading it; so does any of the next two.
-    skip_bad, shortlist : optional
+        Select in passes over a source instead of loading it; so does any of the next four.
+    state, executor, skip_bad, shortlist : optional
         As in :func:`select`.
 
     Returns
@@ -328,7 +367,9 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    options = options_for_model(model, method, given_options(estimate, locals()))
+    options = given_options(values)
+    if isinstance(model, str):
+        options = options_for_model(model, method, options)
     runtime = runtime or Runtime()
     parts = _in_parts(x, y, sample_weight, outer, options)
     if parts is not None and parts.in_passes:
@@ -339,6 +380,7 @@ def estimate(
 
 
 @renamed_keywords(VALUES, **OLD)
+@list_options(ModelOptions)
 def reweight(
     x: Rows | Dataset,
     y: Labels | None = None,
@@ -349,18 +391,7 @@ def reweight(
     start: Numbers | None = None,
     random_state: int = 0,
     runtime: Runtime | None = None,
-    kernel: str | Kernel | Callable[..., Any] = "auto",
-    loss: str | Loss | Callable[..., Any] = "squared",
-    outer_loss: str | Loss | Callable[..., Any] | None = None,
-    inner_reg: str | float | Regulariser | Relative = "auto",
-    task: str = "auto",
-    classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | OuterTargets = "auto",
-    prior: str | Mapping[Any, float] = "data",
-    intercept: float | str = "auto",
-    inner: InnerSolver | None = None,
-    linear: LinearSolver | None = None,
-    optimiser: WeightOptimiser | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Coreset:
     """Learn weights for points chosen by any means.
 
@@ -398,7 +429,6 @@ def reweight(
     >>> found.objective <= found.details["start_objective"]
     True
     """
-    options = given_options(reweight, locals())
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
     more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
@@ -406,6 +436,7 @@ def reweight(
 
 
 @renamed_keywords(VALUES, **OLD)
+@list_options(ModelOptions)
 def influence(
     x: Rows | Dataset,
     y: Labels | None = None,
@@ -415,18 +446,7 @@ def influence(
     outer: Outer | Dataset | None = None,
     random_state: int = 0,
     runtime: Runtime | None = None,
-    kernel: str | Kernel | Callable[..., Any] = "auto",
-    loss: str | Loss | Callable[..., Any] = "squared",
-    outer_loss: str | Loss | Callable[..., Any] | None = None,
-    inner_reg: str | float | Regulariser | Relative = "auto",
-    task: str = "auto",
-    classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | OuterTargets = "auto",
-    prior: str | Mapping[Any, float] = "data",
-    intercept: float | str = "auto",
-    inner: InnerSolver | None = None,
-    linear: LinearSolver | None = None,
-    optimiser: WeightOptimiser | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Array:
     """Compute how much more weight on each point would lower the objective of a coreset's model.
 
@@ -461,7 +481,6 @@ def influence(
     >>> bicore.influence(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1).shape
     (50,)
     """
-    options = given_options(influence, locals())
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
     data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
     more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
@@ -543,13 +562,13 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
-def given_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of ``select`` in a call that differ from their defaults."""
-    options = set(inspect.signature(select).parameters) - OWN
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options in a call of ``select`` that differ from their defaults."""
+    defaults = {name: one.default for name, one in inspect.signature(select).parameters.items()}
     return {
-        name: values[name]
-        for name, one in inspect.signature(function).parameters.items()
-        if name in options and not is_same(values[name], one.default)
+        name: value
+        for name, value in values.items()
+        if name not in OWN and not is_same(value, defaults[name])
     }
 
 

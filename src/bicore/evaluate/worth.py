@@ -21,13 +21,13 @@ from enum import StrEnum
 from functools import partial
 from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from bicore import notebook
 from bicore._deprecated import renamed_keywords
-from bicore.bilevel.problem import Regulariser
+from bicore.api import SelectorOptions, given_options, list_options
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
@@ -36,13 +36,11 @@ from bicore.evaluate.models import Judge, as_judge
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
 from bicore.evaluate.samples import draw_tuning_rows
-from bicore.kernels.base import Kernel
-from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
 from bicore.methods.registry import as_selector, build_selector
-from bicore.picking import Relative, as_size, read_initial
+from bicore.picking import as_size, read_initial
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
@@ -434,8 +432,6 @@ def _curve_of(
 
 
 DEFAULT_JUDGE = "logistic"
-#: The arguments of :func:`worth` that are parameters of the method.
-METHOD_OPTIONS = ("kernel", "loss", "inner_reg", "weighting", "prior", "quotas")
 #: Training steps of an evaluation model that is a network.
 STEPS = 1000
 #: Random samples that a search usually evaluates per baseline, and the usual ratio of the largest
@@ -821,6 +817,7 @@ def _read_chosen(
 
 
 @renamed_keywords()
+@list_options(SelectorOptions)
 def worth(
     x: Rows | Dataset | Source,
     y: Labels | None = None,
@@ -832,20 +829,14 @@ def worth(
     random_state: int = 0,
     most: int = MOST,
     sample_weight: Weights | None = None,
-    task: str = "auto",
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     exact: bool = False,
     reference: str | Selector = RANDOM,
-    kernel: str | Kernel | Callable[..., Any] | None = None,
-    loss: str | Loss | None = None,
-    inner_reg: str | float | Regulariser | Relative | None = None,
-    weighting: str | None = None,
-    prior: str | None = None,
-    quotas: str | Mapping[Any, int] | None = None,
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
     labels: Labels | os.PathLike[str] | None = None,
+    **options: Unpack[SelectorOptions],
 ) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
 
@@ -875,8 +866,6 @@ def worth(
         Size of the largest random sample.
     sample_weight : array, optional
         Weights of the rows in the selection; random draws skip rows of weight 0.
-    task : "auto", "classification" or "regression"
-        Kind of labels.
     runtime : Runtime, optional
         Device, progress, and the limits of each selection.
     method : str or Selector
@@ -886,10 +875,15 @@ def worth(
     reference : str or Selector
         "random" counts the worth in random rows, and says if facility location per class at the
         same size is enough. A method, such as "facility-location-per-class", counts in its rows.
-    kernel, loss, inner_reg, weighting, prior, quotas : optional
-        Parameters of the method, as in :func:`bicore.select`.
     columns, target, labels : optional
         Of files and tables: columns to use as features, the column to predict, a file of labels.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The kernel model that rows are selected for, as in :class:`bicore.BilevelSelector`; the
+        evaluation model has the same task.
+    inner, linear, optimiser : optional
+        Solvers of the kernel model, as in :class:`bicore.BilevelSelector`.
+    weighting, rule, strategy, candidates, first, quotas : optional
+        The search, as in :class:`bicore.BilevelSelector`.
 
     Returns
     -------
@@ -914,8 +908,7 @@ def worth(
     """
     if isinstance(y, (Real, Coreset)):
         raise InputError(f"y={y!r} is no array of labels; give the chosen rows as chosen=….")
-    given = locals()
-    options = {name: given[name] for name in METHOD_OPTIONS if given[name] is not None}
+    task = options.pop("task", "auto")  # labels are read once, for the method too
     return Appraisal(
         as_source(x, y, sample_weight, runtime, columns=columns, target=target, labels=labels),
         chosen,
@@ -926,7 +919,7 @@ def worth(
         most=most,
         task=task,
         runtime=runtime,
-        method=build_selector(method, **options),
+        method=build_selector(method, **given_options(options)),
         exact=exact,
         reference=reference,
     ).worth()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -15,21 +15,15 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 from torch.utils.data import Dataset as TorchDataset
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
-from bicore.api import given_options, select
-from bicore.bilevel.outer_targets import OuterTargets
-from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.rules import Rule
-from bicore.bilevel.strategies.base import Strategy
+from bicore.api import SelectorOptions, list_options, select
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, MemoryLimitError, TimeLimitError
-from bicore.kernels.base import Kernel
-from bicore.losses import Loss
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
-from bicore.picking import Relative, as_seed
+from bicore.picking import as_seed
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
 from bicore.sources.embedding import embedded, embedded_batch
@@ -42,6 +36,7 @@ WEIGHT = "weight"
 
 
 @renamed_keywords(VALUES, seed="random_state", weight="sample_weight", large="exact", **SELECTOR)
+@list_options(SelectorOptions)
 def select_from(
     data: Items | DataLoader[Any],
     size: int | float | str = 100,
@@ -62,21 +57,7 @@ def select_from(
     initial: Coreset | Sequence[int] = (),
     tolerance: float | None = None,
     exact: bool = False,
-    kernel: str | Kernel | Callable[..., Any] = "auto",
-    loss: str | Loss | Callable[..., Any] = "squared",
-    outer_loss: str | Loss | Callable[..., Any] | None = None,
-    inner_reg: str | float | Regulariser | Relative = "auto",
-    task: str = "auto",
-    classes: Sequence[Any] | None = None,
-    smooth_labels: bool | str | OuterTargets = "auto",
-    prior: str | Mapping[Any, float] = "data",
-    intercept: float | str = "auto",
-    weighting: str = "uniform",
-    rule: str | Rule = "auto",
-    strategy: str | Strategy = "auto",
-    candidates: int | None = None,
-    first: str = "best",
-    quotas: str | Mapping[Any, int] | None = None,
+    **options: Unpack[SelectorOptions],
 ) -> Coreset:
     """Select rows of a torch data set by their embeddings.
 
@@ -119,6 +100,8 @@ def select_from(
         As in :func:`bicore.select`.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
         The kernel model that rows are selected for, as in :class:`bicore.BilevelSelector`.
+    inner, linear, optimiser : optional
+        Solvers of the kernel model, as in :class:`bicore.BilevelSelector`.
     weighting, rule, strategy, candidates, first, quotas : optional
         The search, as in :class:`bicore.BilevelSelector`.
 
@@ -145,7 +128,6 @@ def select_from(
     >>> len(picked), bool(picked.indices.max() < 60)
     (5, True)
     """
-    options = given_options(select_from, locals())
     if layer is not None and model is None:
         raise InputError(f"layer={layer!r} needs a model; give model= as well.")
     number = as_seed(random_state)
