@@ -59,11 +59,11 @@ class Records:
             return
         if path.is_dir() or not path.parent.is_dir():
             raise InputError(f"records={str(path)!r} must be a file name in a folder that exists.")
-        head = json.dumps({"settings": self.settings})
-        if path.exists() and not _is_incomplete(path):
-            self._read(path, head)
-        else:
-            self._rewrite(path, head)
+        *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [HEAD]
+        if lines or not (HEAD.startswith(rest) or rest.startswith(HEAD)):
+            self._read(lines, path)
+        if rest or not lines:  # a new file, or a crash left a part of the last line
+            self._rewrite(path)
 
     def add(self, row: Row) -> None:
         """Keep one row, and write it to the disk."""
@@ -74,49 +74,34 @@ class Records:
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _read(self, path: Path, head: str) -> None:
-        lines = _read_lines(path, json.loads(head)["settings"])
+    def _read(self, lines: list[bytes], path: Path) -> None:
+        """Read the settings, which must be the same, and the rows."""
+        fix = "give another file as records, or remove it."
+        try:
+            found = json.loads(lines[0])["settings"]
+            pairs = (
+                (key, found.get(key), self.settings.get(key)) for key in {*found, *self.settings}
+            )
+            changed = sorted(key for key, before, now in pairs if before != now)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            raise InputError(f"{path} is not a file of comparison records; {fix}") from None
+        if changed:
+            names = ", ".join(changed)
+            raise InputError(f"{path} holds records made with other settings ({names}); {fix}")
         for number, line in enumerate(lines[1:], 2):
             try:
                 row = _row(json.loads(line))
             except (ValueError, TypeError, AttributeError) as error:
-                if number == len(lines):  # an incomplete line after a crash
-                    break
                 raise InputError(
                     f"{path}, line {number} is not a row ({error}); remove that line."
                 ) from error
             self.rows[row.cell] = row
-        if not path.read_bytes().endswith(b"\n"):
-            self._rewrite(path, lines[0])
 
-    def _rewrite(self, path: Path, head: str) -> None:
-        """Write all complete rows again."""
-        lines = [head, *(json.dumps(asdict(row)) for row in self.rows.values())]
+    def _rewrite(self, path: Path) -> None:
+        """Write the settings and all rows."""
+        rows = ({"settings": self.settings}, *map(asdict, self.rows.values()))
         with replacing(path) as temporary:
-            temporary.write_text("\n".join(lines) + "\n")
-
-
-def _is_incomplete(path: Path) -> bool:
-    """Whether a file holds nothing but a part of its first line."""
-    with open(path, "rb") as file:
-        line = file.readline()
-    begins = HEAD.startswith(line) or line.startswith(HEAD)
-    return begins and not line.endswith(b"\n")
-
-
-def _read_lines(path: Path, settings: dict[str, Any]) -> list[str]:
-    """The lines of a file, if its settings are the same."""
-    fix = "give another file as records, or remove it."
-    try:
-        lines = path.read_text().splitlines()
-        found = json.loads(lines[0])["settings"]
-    except (ValueError, KeyError, TypeError, IndexError):  # also bytes that are not text
-        raise InputError(f"{path} is not a file of comparison records; {fix}") from None
-    changed = [key for key in {*found, *settings} if found.get(key) != settings.get(key)]
-    if changed:
-        names = ", ".join(sorted(changed))
-        raise InputError(f"{path} holds records made with other settings ({names}); {fix}")
-    return lines
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _row(values: dict[str, Any]) -> Row:
