@@ -20,7 +20,7 @@ from torch import nn
 from benchmarks.common import ONE_THREAD, Rows, data_folder, time_call
 from bicore import Dataset
 from bicore.active import query
-from bicore.kernels import fully_connected, shifts
+from bicore.kernels import Averaged, Kernel, Nystrom, fully_connected, shifts
 from bicore.methods.registry import build_selector, greedy_selector
 from bicore.sources import mnist
 
@@ -84,9 +84,10 @@ def _query(
         selector = build_selector("batchbald", draws=DRAWS)
         return selector.select(Dataset(x[left]), BATCH, model=network, **options).indices
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
-    options["selector"] = greedy_selector(kernel=fully_connected(), loss=loss)
+    kernel: Kernel = fully_connected()
     if "shifts" in method:
-        options |= {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
+        kernel = Averaged(Nystrom(kernel, LANDMARKS, seed), shifts(1, (28, 28)))
+    options["selector"] = greedy_selector(kernel=kernel, loss=loss)
     flat = x.reshape(len(x), -1)
     known = (flat[labelled], y[labelled], flat[left], BATCH)
     return query(*known, pseudo_labels=_predict(network, x[left]), **options).indices

@@ -1,6 +1,8 @@
 """Several models at once, without labels, regression, the proxy's own predictions, and batch active
 learning."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -231,10 +233,9 @@ def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
     assert ask(known.y[:, None]).indices.tolist() == found.indices.tolist()
     stopped = ask(runtime=Runtime(max_seconds=1e-9))
     assert stopped.message == "stopped by max_seconds after 0 of 5 rows"
-    assert len(ask(landmarks=20)) == 5
     images = np.random.default_rng(0).normal(size=(30, 1, 6, 6))
-    moved = {"augmentations": shifts(1), "landmarks": 10, "selector": selector}
-    assert len(query(images[:5], np.arange(5) % 2, images[5:], 3, **moved)) == 3
+    moved = replace(selector, kernel=Averaged(Nystrom(selector.kernel, 10), shifts(1)))
+    assert len(query(images[:5], np.arange(5) % 2, images[5:], 3, selector=moved)) == 3
 
 
 @pytest.mark.parametrize(

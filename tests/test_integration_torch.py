@@ -273,7 +273,7 @@ def test_weighted_sampler_draws_by_weight():
     x, y = images(10)
     loader = DataLoader(TensorDataset(x, y), batch_size=3, sampler=weighted_sampler(picked, 10))
     assert len(next(iter(loader))[0]) == 3
-    refuses("row 7", weighted_sampler, picked, n_rows=7)
+    refuses("index 7", weighted_sampler, picked, n_rows=7)
 
 
 def test_weighted_subset_of_dicts_keeps_their_fields():

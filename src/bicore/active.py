@@ -20,8 +20,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.coreset import Coreset, describe_early_end
 from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_type
-from bicore.kernels.classical import Exponential, Nystrom
-from bicore.kernels.scaling import Averaged, Transformation
+from bicore.kernels.classical import Exponential
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
 from bicore.picking import as_seed
@@ -50,8 +49,6 @@ def query(
     *,
     pseudo_labels: Any = None,
     selector: BilevelSelector | None = None,
-    landmarks: int | None = None,
-    augmentations: Sequence[Transformation] = (),
     random_state: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
@@ -59,7 +56,8 @@ def query(
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
     chooser = selector or BilevelSelector("ntk", intercept=0.0, exact=True)
-    chooser = _with_kernel(chooser, landmarks, augmentations, random_state).fill_as_paper()
+    check_type("selector", chooser, BilevelSelector, "a BilevelSelector")
+    chooser = chooser.fill_as_paper()
     if pseudo_labels is not None:
         given = pseudo_labels(pool) if callable(pseudo_labels) else pseudo_labels
         guesses = _as_column(given, len(pool), "pseudo_labels")
@@ -193,21 +191,6 @@ def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Co
     # fingerprint and configuration are those of both parts together
     changes = {"rows": pool, "empty_objective": begun, "fingerprint": None, "configuration": None}
     return part.annotated({"method": "bilevel query", **changes}, labelled=labelled)
-
-
-def _with_kernel(
-    selector: BilevelSelector,
-    landmarks: int | None,
-    augmentations: Sequence[Transformation],
-    seed: int,
-) -> BilevelSelector:
-    check_type("selector", selector, BilevelSelector, "a BilevelSelector")
-    kernel = selector.kernel
-    if landmarks is not None:
-        kernel = Nystrom(kernel, landmarks, seed)
-    if augmentations:
-        kernel = Averaged(kernel, tuple(augmentations))
-    return replace(selector, kernel=kernel)
 
 
 def _as_column(values: Any, count: int, name: str) -> Array:

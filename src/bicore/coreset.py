@@ -337,7 +337,7 @@ class Coreset:
         >>> Coreset(np.array([2, 0])).of(Dataset([[0.0], [1.0], [2.0]])).x.ravel().tolist()
         [2.0, 0.0]
         """
-        self._need_rows(len(data), "data")
+        self.check_rows(len(data), "data")
         return data[self.indices].with_columns(sample_weight=self.weights)
 
     def select(self, table: Table, weight: str | None = "weight") -> Any:
@@ -367,7 +367,7 @@ class Coreset:
         >>> Coreset(np.array([2, 0])).select(frame).values.tolist()
         [['c', 1.0], ['a', 1.0]]
         """
-        self._need_rows(len(table), "table")
+        self.check_rows(len(table), "table")
         rows = frames.taken(table, self.indices)
         return rows if weight is None else frames.with_column(rows, weight, self.weights)
 
@@ -397,7 +397,7 @@ class Coreset:
         rows = self.provenance.rows if n is None else n
         if rows is None:
             raise InputError("n is not known to this coreset; give the number of rows: mask(n).")
-        self._need_rows(rows, "data")
+        self.check_rows(rows, "data")
         chosen = np.zeros(rows, dtype=bool)
         chosen[self.indices] = True
         return chosen
@@ -467,8 +467,21 @@ class Coreset:
             max(len(self) - SHOWN, 0),
         )
 
-    def _need_rows(self, count: int, name: str) -> None:
-        """Refuse data that has too few rows to be what the coreset was made from."""
+    def check_rows(self, count: int, name: str = "data") -> None:
+        """Refuse data that has too few rows to be what the coreset was made from.
+
+        Parameters
+        ----------
+        count : int
+            The number of rows.
+        name : str
+            The name of the data in the error.
+
+        Raises
+        ------
+        InputError
+            If an index is not below ``count``.
+        """
         if len(self) and self.indices.max() >= count:
             beyond = f"index {self.indices.max()} is beyond the {count} rows of {name}"
             raise InputError(f"{beyond}; pass the data it was selected from.")

@@ -434,9 +434,8 @@ def _curve_of(
 DEFAULT_JUDGE = "logistic"
 #: Training steps of an evaluation model that is a network.
 STEPS = 1000
-#: Random samples that a search usually evaluates per baseline, and the usual ratio of the largest
-#: one to the size; measured on digits, for estimates of the cost.
-TYPICAL_SIZES, TYPICAL_FACTOR = 5, 4
+#: Random samples that a search usually evaluates per baseline; measured on digits.
+TYPICAL_SIZES = 5
 
 
 @dataclass(frozen=True)
@@ -557,7 +556,7 @@ class Appraisal:
         return min(most, drawable)
 
     def cost(self) -> Cost:
-        """Estimate the cost from three timed fits, and a first selection if necessary.
+        """Estimate the cost from a timed fit, and a first selection if necessary.
 
         Returns
         -------
@@ -565,32 +564,21 @@ class Appraisal:
             The cost of all the work; :meth:`worth` does not repeat what was done here.
         """
         first, second = self.splits[:2]
-        name = self.baselines[0]
-        self._score(name, self.size, first)  # loads what is loaded once
-        times = []
-        for size in (self.size, min(TYPICAL_FACTOR * self.size, self.most)):
-            clock = Clock()
-            self._score(name, size, second)
-            times.append(clock.seconds)
+        self._score(self.baselines[0], self.size, first)  # loads what is loaded once
+        clock = Clock()
+        self._score(self.baselines[0], min(2 * self.size, self.most), second)  # a usual size
+        fitting, clock = clock.seconds, Clock()
         selections = int(self.coreset is None) if self.has_test else len(self.splits)
-        selecting = selections * self._selection_seconds() if selections else 0.0
-        random = len(self.baselines) * TYPICAL_SIZES * len(self.splits)
-        own = len(self.splits) * (2 if self.compares_simple else 1)
-        seconds = selecting + own * times[0] + random * sum(times) / 2
-        return Cost(own + random, selections, seconds)
+        if selections:
+            self._select(first, self.runtime)
+        own = 2 if self.compares_simple else 1
+        fits = len(self.splits) * (own + len(self.baselines) * TYPICAL_SIZES)
+        return Cost(fits, selections, selections * clock.seconds + fits * fitting)
 
     @property
     def compares_simple(self) -> bool:
         """Whether facility location per class is evaluated at the same size."""
         return self.baselines[0] in BASELINES and self.selector != self.simple
-
-    def _selection_seconds(self) -> float:
-        """Time of the given selection, or else of the first one."""
-        if self.coreset is not None and self.coreset.provenance.seconds:
-            return self.coreset.provenance.seconds
-        clock = Clock()
-        self._select(self.splits[0], self.runtime)
-        return clock.seconds
 
     def worth(self) -> Worth:
         """Find the worth with as few fits as possible.

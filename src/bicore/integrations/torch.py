@@ -320,8 +320,7 @@ def weighted_sampler(
     """
     weights = coreset.normalised().weights
     if n_rows is not None:
-        if coreset.indices.max() >= n_rows:
-            raise _beyond(coreset, f"n_rows={n_rows}")
+        coreset.check_rows(n_rows, "data")
         whole = np.zeros(n_rows)
         whole[coreset.indices] = weights
         weights = whole
@@ -360,8 +359,7 @@ class WeightedSubset(TorchDataset[Any]):
     """
 
     def __init__(self, source: Items | Dataset, coreset: Coreset, normalise: bool = False) -> None:
-        if len(coreset) and coreset.indices.max() >= len(source):
-            raise _beyond(coreset, f"the {len(source)} items of source")
+        coreset.check_rows(len(source), "source")
         self.source = source
         self.coreset = coreset.normalised() if normalise else coreset
         self._weights = torch.tensor(self.coreset.weights, dtype=torch.float32)
@@ -381,13 +379,6 @@ class WeightedSubset(TorchDataset[Any]):
         if WEIGHT in item:
             raise InputError(f"items have a field {WEIGHT!r} already; rename it.")
         return {**item, WEIGHT: self._weights[place]}
-
-
-def _beyond(coreset: Coreset, limit: str) -> InputError:
-    return InputError(
-        f"row {coreset.indices.max()} of the coreset is beyond {limit}; give the data set it was "
-        "selected from."
-    )
 
 
 def _item(value: Any) -> Any:

@@ -87,11 +87,7 @@ def page(
     """
     if not len(coreset):
         raise InputError("coreset is empty; give one with at least one row.")
-    if coreset.indices.max() >= len(data):
-        raise InputError(
-            f"index {coreset.indices.max()} is beyond the {len(data)} rows of data; give the data "
-            "it was made from."
-        )
+    coreset.check_rows(len(data))
     known = coreset.provenance
     targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
     view = RowView(data, targets, images, cells)
