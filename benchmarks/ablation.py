@@ -18,8 +18,7 @@ import torch
 from benchmarks.common import CPU, draw_split, mnist_vectors, time_call
 from bicore import Dataset, Runtime, select
 from bicore.bilevel import PerPoint
-from bicore.evaluate.models import RidgeJudge, as_judge
-from bicore.evaluate.samples import Sample
+from bicore.evaluate.models import RidgeJudge, Sample, as_judge
 from bicore.kernels import fully_connected
 from bicore.sources import digits
 

@@ -38,10 +38,9 @@ from bicore import Dataset
 from bicore.data import Array
 from bicore.errors import InputError, NumericalError
 from bicore.evaluate.comparison import Comparison, Grid
-from bicore.evaluate.models import Judge
+from bicore.evaluate.models import Judge, Sample
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Row
-from bicore.evaluate.samples import Sample
 from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.standard_sets import cifar10, cifar10_pixels, standard_cifar10

@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from bicore import Dataset
-from bicore.evaluate.models import RIDGES, LogisticJudge, RidgeJudge
-from bicore.evaluate.samples import (
+from bicore.evaluate.models import (
+    RIDGES,
+    LogisticJudge,
+    RidgeJudge,
     Sample,
     as_sample,
     choose_setting,

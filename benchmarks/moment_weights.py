@@ -16,8 +16,7 @@ from scipy.optimize import minimize
 
 from benchmarks.common import draw_split, feed, mnist_vectors
 from benchmarks.heads import CPU, label_rows
-from bicore.evaluate.models import LogisticJudge, RidgeJudge
-from bicore.evaluate.samples import as_sample, draw_tuning_rows
+from bicore.evaluate.models import LogisticJudge, RidgeJudge, as_sample, draw_tuning_rows
 from bicore.kernels import Linear
 from bicore.sources import digits
 from bicore.streaming import MomentMemory

@@ -17,8 +17,7 @@ import numpy as np
 
 from benchmarks.common import feed, make_overlapping, mnist_vectors, report, time_call
 from benchmarks.heads import CPU, label_rows
-from bicore.evaluate.models import RidgeJudge
-from bicore.evaluate.samples import as_sample
+from bicore.evaluate.models import RidgeJudge, as_sample
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
 from bicore.streaming import ClassBalancedReservoir, MergeReduce, Reservoir

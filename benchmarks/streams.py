@@ -24,7 +24,7 @@ import bicore
 from benchmarks.common import CPU, Rows, cifar_embedding, data_folder, feed, time_call
 from benchmarks.heads import CLASSES, Heads, label_rows
 from bicore import Dataset, select
-from bicore.evaluate.samples import Sample
+from bicore.evaluate.models import Sample
 from bicore.methods.registry import greedy_selector
 from bicore.streaming import ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import Buffer

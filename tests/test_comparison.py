@@ -13,23 +13,21 @@ import torch
 from bicore import NumericalError, Runtime
 from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage, findings_of
 from bicore.evaluate.models import (
+    FeatureScaling,
     NearestJudge,
     NetworkJudge,
     RidgeJudge,
+    Sample,
     as_judge,
+    as_table,
     convolutional,
+    fit_scaling,
+    measure_by,
+    measured,
     perceptron,
 )
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records, Row, digest, smallest_detectable, summarise
-from bicore.evaluate.samples import (
-    FeatureScaling,
-    Sample,
-    as_table,
-    fit_scaling,
-    measure_by,
-    measured,
-)
 from bicore.kernels import fully_connected
 from bicore.methods import as_selector
 from bicore.methods.baselines.base import PlainSelector

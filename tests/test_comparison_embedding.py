@@ -9,9 +9,8 @@ import torch
 from benchmarks import common, comparison_embedding
 from benchmarks.comparison_embedding import Part, run
 from benchmarks.comparison_page import complete_seeds
-from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.models import RidgeJudge, Sample, as_sample
 from bicore.evaluate.records import Row
-from bicore.evaluate.samples import Sample, as_sample
 from bicore.kernels import Linear
 
 

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.comparison_images import ResidualJudge
 from bicore.errors import NumericalError
-from bicore.evaluate.samples import Sample
+from bicore.evaluate.models import Sample
 from experiments.networks import ResNet18
 from tests.helpers import fails, refuses
 

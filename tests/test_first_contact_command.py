@@ -14,8 +14,7 @@ import bicore
 from bicore import Coreset, Dataset
 from bicore.coreset import Provenance, Status
 from bicore.evaluate.worth import Equivalent, Worth
-from bicore.report.evaluation import answer
-from bicore.report.page_of_selection import page
+from bicore.report.page_of_selection import answer, page
 from tests.commands import refused, succeeded
 from tests.helpers import blobs
 from tests.pages import facts_of

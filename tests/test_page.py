@@ -16,8 +16,13 @@ from PIL import Image
 from bicore import Coreset, Dataset
 from bicore.data import read_targets
 from bicore.evaluate.worth import Appraisal, Equivalent, Worth
-from bicore.report import page, rows
-from bicore.report.evaluation import answer, evaluate_picks, find_suspect_labels, further_fits
+from bicore.report import document, page
+from bicore.report.page_of_selection import (
+    answer,
+    evaluate_picks,
+    find_suspect_labels,
+    further_fits,
+)
 from tests.commands import refused, succeeded
 from tests.helpers import blobs, refuses
 from tests.pages import (
@@ -215,7 +220,7 @@ def test_a_class_that_the_model_does_not_see_is_left_alone():
 def test_main_directions_are_those_of_the_whole_matrix():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 20)) * np.linspace(5, 0.5, 20)
-    mean, directions, share = rows.main_directions(x)
+    mean, directions, share = document.main_directions(x)
     _, values, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
     np.testing.assert_allclose(mean, x.mean(0))
     np.testing.assert_allclose(np.abs(axes[:2] @ directions), np.eye(2), atol=0.02)
@@ -225,17 +230,17 @@ def test_main_directions_are_those_of_the_whole_matrix():
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_a_map_of_few_columns_or_no_spread(width):
     for x in (np.zeros((5, width)), np.arange(5.0 * width).reshape(5, width)):
-        places, share = rows.project(x, np.arange(5))
+        places, share = document.project(x, np.arange(5))
         assert places.min() >= 0
-        assert places.max() <= rows.GRID
+        assert places.max() <= document.GRID
         assert 0 <= share <= 1
 
 
 def test_of_many_rows_some_are_drawn_and_all_picks(monkeypatch):
-    monkeypatch.setattr(rows, "MOST_POINTS", 10)
-    monkeypatch.setattr(rows, "BLOCK", 9)  # three rows at a time
+    monkeypatch.setattr(document, "MOST_POINTS", 10)
+    monkeypatch.setattr(document, "BLOCK", 9)  # three rows at a time
     x = np.random.default_rng(0).normal(size=(100, 3))
-    facts, places = rows.RowView(Dataset(x), None, None, None).map(np.array([33, 34]))
+    facts, places = document.RowView(Dataset(x), None, None, None).map(np.array([33, 34]))
     drawn = np.frombuffer(base64.b64decode(facts["rows"]), "<u4").tolist()
     assert {33, 34} <= set(drawn)
     assert len(drawn) == facts["count"] == 11  # 33 is among those evenly spaced
@@ -246,7 +251,7 @@ def test_of_many_rows_some_are_drawn_and_all_picks(monkeypatch):
 @pytest.mark.parametrize("shape", [(7, 5), (6, 9, 3)])
 def test_images_are_what_they_were(shape):
     image = np.random.default_rng(0).random(shape)
-    stored = base64.b64decode(rows.image_address(image).split(",")[1])
+    stored = base64.b64decode(document.image_address(image).split(",")[1])
     read = np.asarray(Image.open(io.BytesIO(stored)))
     np.testing.assert_array_equal(read, (image * 255).round())
 
@@ -254,7 +259,7 @@ def test_images_are_what_they_were(shape):
 def test_a_large_image_becomes_means_of_blocks():
     image = np.kron(np.array([[0.0, 1.0], [1.0, 0.0]]), np.ones((64, 64)))
     read = np.asarray(
-        Image.open(io.BytesIO(base64.b64decode(rows.image_address(image).split(",")[1])))
+        Image.open(io.BytesIO(base64.b64decode(document.image_address(image).split(",")[1])))
     )
     assert read.shape == (64, 64)
     assert read[0, 0] == 0

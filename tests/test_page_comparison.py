@@ -9,14 +9,13 @@ import pytest
 
 from bicore import Dataset, Runtime
 from bicore.evaluate.comparison import Comparison, Grid, StreamComparison, findings_of
-from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.models import RidgeJudge, measure_by
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
-from bicore.evaluate.samples import measure_by
 from bicore.methods import KCenter, Uniform
 from bicore.methods.registry import build_selector
+from bicore.report.document import main_directions
 from bicore.report.page_of_comparison import comparison_page
-from bicore.report.rows import main_directions
 from bicore.sources.base import Source
 from bicore.streaming import Reservoir
 from tests.commands import succeeded

@@ -26,8 +26,15 @@ from benchmarks.common import (
     time_call,
 )
 from bicore import Dataset, InputError
-from bicore.evaluate.models import FeatureScaling, Judge, NearestJudge, as_judge
-from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
+from bicore.evaluate.models import (
+    FeatureScaling,
+    Judge,
+    NearestJudge,
+    Sample,
+    as_judge,
+    as_sample,
+    draw_tuning_rows,
+)
 from bicore.methods.registry import build_selector
 from bicore.runtime.context import Context
 

@@ -14,8 +14,7 @@ from bicore._deprecated import RenamedModules, find_moved
 from bicore._version import __version__
 
 if TYPE_CHECKING:
-    from bicore.api import estimate, influence, reweight, select
-    from bicore.context_sets import contexts
+    from bicore.api import contexts, estimate, influence, reweight, select
     from bicore.coreset import Coreset
     from bicore.data import Dataset
     from bicore.errors import (
@@ -74,8 +73,7 @@ __all__ = [
 
 #: Where each public name lives: it is loaded when it is first asked for, and torch with it.
 _HOMES = {
-    "api": ("estimate", "influence", "reweight", "select"),
-    "context_sets": ("contexts",),
+    "api": ("contexts", "estimate", "influence", "reweight", "select"),
     "coreset": ("Coreset",),
     "data": ("Dataset",),
     "errors": tuple(name for name in __all__ if name.endswith(("Error", "Warning"))),

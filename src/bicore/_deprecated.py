@@ -47,10 +47,9 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "bicore.evaluate": {
         "evaluate.comparison": "Comparison findings_of Grid Stream StreamComparison",
-        "evaluate.models": "as_judge JUDGES LogisticJudge NearestJudge",
+        "evaluate.models": "as_judge JUDGES LogisticJudge NearestJudge Sample",
         "evaluate.pools": "make_pools",
         "evaluate.records": "Records Row summarise",
-        "evaluate.samples": "Sample",
         "evaluate.worth": "Equivalent",
     },
     "bicore.kernels": {

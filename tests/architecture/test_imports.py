@@ -20,7 +20,7 @@ LAYERS = [
     ["bilevel"],
     ["shards"],
     ["methods"],
-    ["active", "api", "context_sets", "distributed", "streaming"],
+    ["active", "api", "distributed", "streaming"],
     ["evaluate"],
     ["integrations", "report"],
     ["cli"],

@@ -24,8 +24,7 @@ from bicore.errors import LargeDataWarning
 from bicore.evaluate.worth import Appraisal
 from bicore.files import replacing
 from bicore.report import figures
-from bicore.report.evaluation import further_fits
-from bicore.report.page_of_selection import page
+from bicore.report.page_of_selection import further_fits, page
 from bicore.sources import tables
 from bicore.sources.base import Source
 from bicore.sources.images import copy_images

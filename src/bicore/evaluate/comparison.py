@@ -18,10 +18,19 @@ from torch import nn
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, as_option, check_integer
-from bicore.evaluate.models import Judge, MajorityJudge, NetworkJudge, perceptron
+from bicore.evaluate.models import (
+    Judge,
+    MajorityJudge,
+    Measure,
+    Measures,
+    NetworkJudge,
+    Sample,
+    draw_tuning_rows,
+    measures_of,
+    perceptron,
+)
 from bicore.evaluate.pools import Pools, labels_of
 from bicore.evaluate.records import Entry, Records, Row, Summary, scored, summarise
-from bicore.evaluate.samples import Measure, Measures, Sample, draw_tuning_rows, measures_of
 from bicore.evaluate.worth import Equivalent, worth_of_rows
 from bicore.methods.base import Selector
 from bicore.networks.observe import Observed, observe

@@ -13,7 +13,7 @@ import torch
 from bicore.api import is_in_parts, refuse_unread
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError, check_integer
-from bicore.evaluate.samples import Sample, as_sample
+from bicore.evaluate.models import Sample, as_sample
 from bicore.methods.passes import open_rows
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source, fit_scaling

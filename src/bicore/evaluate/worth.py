@@ -32,10 +32,9 @@ from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
 from bicore.errors import InputError, LargeDataWarning, check_integer
-from bicore.evaluate.models import Judge, as_judge
+from bicore.evaluate.models import Judge, as_judge, draw_tuning_rows
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
-from bicore.evaluate.samples import draw_tuning_rows
 from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from bicore._deprecated import renamed_keywords
-from bicore.context_sets import contexts
+from bicore.api import contexts
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.integrations.sklearn import as_seed

@@ -27,10 +27,9 @@ from bicore.evaluate.comparison import (
     StreamComparison,
     findings_of,
 )
-from bicore.evaluate.models import Judge, as_judge
+from bicore.evaluate.models import Judge, as_judge, measure_by
 from bicore.evaluate.pools import MOST_POOL, Pools, as_source, make_pools
 from bicore.evaluate.records import Entry, Records, digest, finite
-from bicore.evaluate.samples import measure_by
 from bicore.methods.names import as_kernel
 from bicore.methods.registry import METHODS as KNOWN
 from bicore.methods.registry import build_selector, parameters_of

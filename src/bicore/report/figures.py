@@ -17,7 +17,7 @@ from bicore.errors import InputError
 from bicore.evaluate.records import Entry, Summary
 from bicore.evaluate.worth import Equivalent, Worth
 from bicore.files import replacing
-from bicore.report.rows import main_directions
+from bicore.report.document import main_directions
 from bicore.sources.base import Source
 
 #: Limit of the images drawn; the first picks matter most.

@@ -19,9 +19,8 @@ from bicore._version import __version__
 from bicore.data import Array
 from bicore.evaluate.comparison import BaseComparison, Findings
 from bicore.evaluate.records import Entry, Row, finite
-from bicore.report.document import write_document
-from bicore.report.evaluation import compare_recalls
-from bicore.report.rows import RowView
+from bicore.report.document import RowView, write_document
+from bicore.report.page_of_selection import compare_recalls
 
 #: The random baseline of the other methods.
 RANDOM = "uniform"
