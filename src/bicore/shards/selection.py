@@ -304,13 +304,12 @@ class Selection:
 
     def _prepare(self) -> None:
         """Count all rows; set up the objective, the quotas and an empty coreset."""
+        empty, self.shift = self._first_look(self.outer_source or self.source)
         held = None if self.progress is None else self.progress.moments()
         if held is None:
-            held = self._count_all()
+            held = self._count_all(empty)
             if self.progress is not None:
-                targets = cast(Moments, held.moments).classes is None
-                shift = self._shift(self.outer_source or self.source) if targets else None
-                self.progress.keep_moments(held, self.request.features, shift)
+                self.progress.keep_moments(held, self.request.features, self.shift)
         self.moments, self.bad, self.longest = cast(Moments, held.moments), held.bad, held.longest
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
@@ -325,14 +324,11 @@ class Selection:
         ridge = self.outer.rho(as_inner_reg(self.request.inner_reg))
         self.state = FeatureState(self.outer, ridge, self.executor.device)
 
-    def _count_all(self) -> Counted:
+    def _count_all(self, empty: Moments) -> Counted:
         """Count the moments of the outer rows; measure the rows that may be selected."""
-        source = self.outer_source or self.source
-        empty = self._empty_moments(source)
-        shift = self._shift(source) if empty.classes is None else None
-        counted = self._count(source, empty, shift)
+        counted = self._count(self.outer_source or self.source, empty)
         if self.outer_source is not None:
-            own = self._count(self.source, None, None)
+            own = self._count(self.source, None)
             known = cast(Moments, counted.moments).classes
             strange = [] if known is None else [one for one in own.available if one not in known]
             if strange:
@@ -343,10 +339,11 @@ class Selection:
             counted = Counted(counted.moments, own.bad, own.longest, own.available)
         return counted
 
-    def _count(self, source: ShardSource, empty: Moments | None, shift: Array | None) -> Counted:
+    def _count(self, source: ShardSource, empty: Moments | None) -> Counted:
         total, bad, longest = empty, 0, 0.0
         available: Counter[Any] = Counter()
         places: Counter[str] = Counter()
+        shift = None if empty is None else self.shift
         work = Counting(self.request.features, empty, self.request.skip_bad, shift)
         for part, one in zip(source.parts, self._each(work, source), strict=True):
             if total is not None and one.moments is not None:
@@ -364,31 +361,25 @@ class Selection:
             total = total._ordered(sorted(total.classes))
         return Counted(total, bad, longest, available)
 
-    def _empty_moments(self, source: ShardSource) -> Moments:
-        """Make moments of no rows, for labels or targets as in the first part."""
-        y = source.read(source.parts[0]).y
+    def _first_look(self, source: ShardSource) -> tuple[Moments, Array | None]:
+        """Make moments of no rows, for labels or targets, and what is subtracted from the targets.
+
+        That is a value near their mean, so that sums of differences keep their digits; it is 0
+        without a constant feature, because the mean itself is then not known.
+        """
+        y = first_rows(source).y
         if y is None:
             raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
         width, apart = self.request.features.width, self.request.prior != "data"
-        targets = y.dtype.kind == "f"
-        outputs = int(np.prod(y.shape[1:])) or 1 if targets else 1
+        targets = np.asarray(y, np.float64).reshape(len(y), -1) if y.dtype.kind == "f" else None
+        outputs = 1 if targets is None else targets.shape[1]
         check_room(width, outputs, apart, self.runtime.memory_bytes())
-        if targets:
-            return Moments.empty(width, classes=None, targets=outputs)
-        return Moments.empty(width, apart=apart)
-
-    def _shift(self, source: ShardSource) -> Array:
-        """Return a value near the mean of the targets; sums of differences keep their digits.
-
-        It is 0 without a constant feature: the mean itself is then not known.
-        """
-        y = first_rows(source).y
-        assert y is not None
-        targets = np.asarray(y, np.float64).reshape(len(y), -1)
+        if targets is None:
+            return Moments.empty(width, apart=apart), None
         finite = targets[np.isfinite(targets).all(1)]
-        if self._intercept is None or not len(finite):
-            return np.zeros(targets.shape[1])
-        return np.asarray(finite.mean(0))
+        known = self._intercept is not None and len(finite)
+        shift = finite.mean(0) if known else np.zeros(outputs)
+        return Moments.empty(width, classes=None, targets=outputs), shift
 
     def _centre(self) -> Outer:
         """Return the objective for outputs less their means, as for rows in memory."""
@@ -402,8 +393,8 @@ class Selection:
                     f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
                 )
         outer, self.centre = self.moments.outer(prior).centred(shares, self._intercept)
-        if self.classes is None:
-            self.centre = self.centre + self._shift(self.outer_source or self.source)
+        if self.shift is not None:
+            self.centre = self.centre + self.shift
         return outer
 
     # Further passes.
