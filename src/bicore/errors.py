@@ -146,6 +146,13 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     )
 
 
+def check_name(argument: str, value: object, options: Iterable[str]) -> str:
+    """Return a name; refuse one that is not among ``options``."""
+    if not isinstance(value, str) or value not in options:
+        raise unknown_name(argument, value, options)
+    return value
+
+
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a keyword that a function does not have."""
     if name in RUNTIME_FIELDS:

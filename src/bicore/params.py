@@ -6,7 +6,7 @@ import inspect
 from enum import StrEnum
 from typing import Any, Self
 
-from bicore.errors import unknown_name
+from bicore.errors import check_name
 
 
 class Parameters:
@@ -68,8 +68,7 @@ class Parameters:
         nested: dict[str, dict[str, Any]] = {}
         for name, value in params.items():
             first, _, rest = name.partition("__")
-            if first not in values:
-                raise unknown_name(f"the parameter of {type(self).__name__}", first, values)
+            check_name(f"the parameter of {type(self).__name__}", first, values)
             if rest:
                 nested.setdefault(first, {})[rest] = value
             else:

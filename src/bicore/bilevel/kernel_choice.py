@@ -25,7 +25,7 @@ from torch import Tensor
 from bicore.bilevel.regularisation import EXPONENTS, predict_from_subsets
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, summable
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, check_name
 from bicore.kernels.base import Kernel, Wrapper
 from bicore.kernels.classical import Exponential, Linear
 from bicore.kernels.scaling import Normalised, Standardised
@@ -141,8 +141,7 @@ class AutomaticKernel(Kernel):
     takes_sparse = True
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise unknown_name("model", self.model, MODELS)
+        check_name("model", self.model, MODELS)
 
     def candidates(self, classes: bool, columns: int) -> list[str]:
         """Return the names of the kernels to compare."""

@@ -20,7 +20,7 @@ from bicore.cli.options import (
 from bicore.cli.predict import check_head, load_memory, make_head
 from bicore.cli.terminal import interrupt, say, say_json, starting, tell
 from bicore.defaults import BUFFERS
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, check_name
 
 if TYPE_CHECKING:
     from bicore.coreset import Coreset
@@ -142,8 +142,7 @@ def check_buffer(name: str) -> None:
             f"--buffer {name} needs a network, and the command has none; use it from Python, "
             f"or choose one of {', '.join(BUFFERS)}."
         )
-    if name not in BUFFERS:
-        raise unknown_name("buffer", name, BUFFERS)
+    check_name("buffer", name, BUFFERS)
 
 
 def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:

@@ -18,7 +18,7 @@ from torch.utils.data import Sampler as TorchSampler
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, check_name
 from bicore.streaming.buffer import Buffer as Memory
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
@@ -100,8 +100,7 @@ class Buffer:
         n_tasks: object = None,
     ) -> None:
         strategy = sample_selection_strategy.lower()
-        if strategy not in STRATEGIES:
-            raise unknown_name("sample_selection_strategy", strategy, STRATEGIES)
+        check_name("sample_selection_strategy", strategy, STRATEGIES)
         self.sample_selection_strategy = strategy
         self.sample_selection_fn = _Strategy()
         self.attributes = ["examples", "labels", "logits", "task_labels", "true_labels"]

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bicore._deprecated import renamed_keywords
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, check_name
 from bicore.kernels.activations import GELU, Activation, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import (
     Conv,
@@ -120,8 +120,7 @@ def from_module(
     """
     options = {"pooling": pooling, "normalisation": normalisation}
     for name, value in options.items():
-        if value not in ("drop", "refuse"):
-            raise unknown_name(name, value, ["drop", "refuse"])
+        check_name(name, value, ("drop", "refuse"))
     plain = _unwrap(module)
     try:
         reader = _Reader(plain, sigma_w, sigma_b, options)

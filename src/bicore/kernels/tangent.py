@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bicore._deprecated import renamed_fields, renamed_keywords
-from bicore.errors import InputError, check_integer, check_number, unknown_name
+from bicore.errors import InputError, check_integer, check_name, check_number
 from bicore.kernels.activations import ReLU, overlap
 from bicore.kernels.architecture import (
     Conv,
@@ -85,8 +85,7 @@ class TangentKernel(Kernel):
     label: str = "network"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("ntk", "nngp"):
-            raise unknown_name("kind", self.kind, ["ntk", "nngp"])
+        check_name("kind", self.kind, ("ntk", "nngp"))
         object.__setattr__(self, "layers", tuple(self.layers))
         object.__setattr__(self, "multiplier", check_number("multiplier", self.multiplier, above=0))
         _check_readout(self.layers)

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_tensor
-from bicore.errors import InputError, as_option, check_integer, check_number, unknown_name
+from bicore.errors import (
+    InputError,
+    as_option,
+    check_integer,
+    check_name,
+    check_number,
+    unknown_name,
+)
 from bicore.methods.baselines.base import Growth, Job, PlainSelector
 from bicore.networks.loading import Reading, open_data
 from bicore.networks.observe import forward, output_columns
@@ -125,8 +132,7 @@ class NetworkSelector(PlainSelector):
         if not callable(self.criterion) and self.criterion not in CRITERIA:
             raise unknown_name("criterion", self.criterion, CRITERIA)
         check_number("inner_reg", self.inner_reg, above=0)
-        if self.curvature not in CURVATURES:
-            raise unknown_name("curvature", self.curvature, CURVATURES)
+        check_name("curvature", self.curvature, CURVATURES)
         as_option("first", self.first, First)
         as_option("weights", self.weighting, WeightMode)
         if self.candidates is not None:

@@ -16,11 +16,11 @@ from torch import nn
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.coreset import Coreset
 from bicore.data import Dataset
-from bicore.errors import InputError, LargeDataWarning, MemoryLimitError, unknown_name
+from bicore.errors import InputError, LargeDataWarning, MemoryLimitError
 from bicore.kernels.classical import RBF, Laplace, Linear
 from bicore.losses import SquaredError
 from bicore.methods.large import Estimate
-from bicore.methods.names import KERNELS, as_kernel
+from bicore.methods.names import as_kernel
 from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomReLU
 from bicore.moments.features.maps import Embedded, Rows
 from bicore.picking import as_seed
@@ -247,8 +247,6 @@ def features_for(kernel: Any, seed: int) -> tuple[FeatureMap | None, str]:
         return kernel, ""
     if isinstance(kernel, nn.Module):
         return Embedded(kernel), ""
-    if isinstance(kernel, str) and kernel.lower() not in KERNELS:
-        raise unknown_name("kernel", kernel, KERNELS)
     found = as_kernel(kernel)
     if isinstance(found, Linear):
         return Rows(), ""

@@ -9,7 +9,7 @@ from typing import Any
 from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import PerPoint
 from bicore.bilevel.solvers.weights import Adam
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, check_name, unknown_name
 from bicore.methods.base import Selector
 from bicore.methods.baselines.covering import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.methods.baselines.design import ADesign, InducingPoints, VDesign
@@ -128,9 +128,7 @@ def build_selector(method: Any, **options: Any) -> Selector:
         if options:
             raise InputError(f"method is a selector; leave {', '.join(options)} out.")
         return method
-    if not isinstance(method, str) or method not in METHODS:
-        raise unknown_name("method", method, METHODS)
-    build, defaults = METHODS[method]
+    build, defaults = METHODS[check_name("method", method, METHODS)]
     known = parameters_of(method)
     for name in options:
         if name not in known:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bicore.data import Array
-from bicore.errors import NumericalWarning, unknown_name
+from bicore.errors import NumericalWarning, check_name
 from bicore.moments.moments import Outer
 from bicore.moments.ridge import Candidates, RidgeRows
 from bicore.picking import TIE
@@ -71,8 +71,7 @@ WAYS: dict[str, Way] = {
 
 def as_way(strategy: str) -> str:
     """Check a name of WAYS."""
-    if strategy not in WAYS:
-        raise unknown_name("strategy", strategy, WAYS)
+    check_name("strategy", strategy, WAYS)
     return strategy
 
 

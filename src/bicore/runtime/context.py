@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bicore._version import __version__
-from bicore.errors import InputError, check_integer, check_number, unknown_name
+from bicore.errors import InputError, check_integer, check_name, check_number, unknown_name
 from bicore.runtime.clock import Clock, Progress
 from bicore.runtime.threads import narrow
 
@@ -72,8 +72,7 @@ class Runtime:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
-            raise unknown_name("dtype", self.dtype, _DTYPES)
+        check_name("dtype", self.dtype, _DTYPES)
         if self.threads is not None:
             check_integer("threads", self.threads)
         if self.max_seconds is not None and self.max_seconds != math.inf:

@@ -14,7 +14,7 @@ import torch
 from bicore.bilevel.greedy import QuotaRule, open_classes
 from bicore.bilevel.prepare import as_quotas
 from bicore.data import Array, Targets, Task
-from bicore.errors import InputError, check_integer, check_number, check_type, unknown_name
+from bicore.errors import InputError, check_integer, check_name, check_number, check_type
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
@@ -72,8 +72,7 @@ class Request:
     shortlist: int = SHORTLIST
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise unknown_name("rule", self.rule, RULES)
+        check_name("rule", self.rule, RULES)
         check_type("exact", self.exact, bool, "True or False")
         check_integer("shortlist", self.shortlist)
         object.__setattr__(self, "quotas", as_quotas(self.quotas))

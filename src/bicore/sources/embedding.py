@@ -18,7 +18,7 @@ import torch
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, check_name
 from bicore.files import replacing
 from bicore.runtime.context import frozen
 from bicore.sources.numpy_files import NpyShards, read_header
@@ -78,8 +78,7 @@ def embedded(
     >>> source.rows, source.shape
     (10, (3,))
     """
-    if dtype not in _DTYPES:
-        raise unknown_name("dtype", dtype, _DTYPES)
+    check_name("dtype", dtype, _DTYPES)
     check_integer("shard_rows", shard_rows)
     if isinstance(getattr(loader, "sampler", None), torch.utils.data.RandomSampler):
         raise InputError("loader shuffles; give DataLoader(…, shuffle=False) to keep positions.")

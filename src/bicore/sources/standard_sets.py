@@ -23,7 +23,7 @@ import numpy as np
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, check_name
 from bicore.sources.base import Source
 from bicore.sources.reading import Allowance, Reading, foreign
 
@@ -116,8 +116,7 @@ def mnist(
 def _load_mnist(
     folder: str | os.PathLike[str], split: str, reading: Reading
 ) -> tuple[Array, Array]:
-    if split not in _MNIST:
-        raise unknown_name("split", split, _MNIST)
+    check_name("split", split, _MNIST)
     images, labels = (
         _read_idx(Path(folder), f"{_MNIST[split]}-{name}", dimensions, reading)
         for name, dimensions in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
@@ -208,8 +207,7 @@ def cifar10_pixels(
     allowance: Allowance | None = None,
 ) -> tuple[Array, Array]:
     """Read bytes (n, 3, 32, 32) and labels; file sizes are checked against the allowance first."""
-    if split not in _CIFAR:
-        raise unknown_name("split", split, _CIFAR)
+    check_name("split", split, _CIFAR)
     paths = [Path(folder) / "cifar-10-batches-py" / name for name in _CIFAR[split]]
     sizes = [path.stat().st_size for path in paths if path.is_file()]
     rows = min(sum(sizes) // _PIXELS, limit or sum(sizes))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bicore._deprecated import renamed_keywords
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, check_name
 from bicore.files import read_state
 from bicore.methods.registry import as_selector
 from bicore.streaming.base import SelectingMemory
@@ -66,12 +66,10 @@ def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
 
 def build_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -> Buffer:
     """Make a buffer by its name and parameters; merge-reduce has ten slots by default."""
-    if name not in BUFFERS:
-        raise unknown_name("buffer", name, BUFFERS)
+    check_name("buffer", name, BUFFERS)
     known = inspect.signature(BUFFERS[name]).parameters
     for option in options:
-        if option not in known:
-            raise unknown_name(f"the option of buffer={name!r}", option, known)
+        check_name(f"the option of buffer={name!r}", option, known)
     if BUFFERS[name] is MergeReduce:
         slots = min(SLOTS, check_integer("capacity", capacity))
         options = {"slots": slots, **options}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bicore._deprecated import renamed_fields
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, check_name
 from bicore.networks.observe import Observed, observe
 from bicore.runtime.context import Context
 from bicore.streaming.base import Arrays, State
@@ -220,8 +220,7 @@ class GradientSampling(Buffer):
         self, capacity: int, random_state: int = 0, strategy: str = "greedy", compared: int = 10
     ) -> None:
         super().__init__(capacity, random_state)
-        if strategy not in STRATEGIES:
-            raise unknown_name("strategy", strategy, STRATEGIES)
+        check_name("strategy", strategy, STRATEGIES)
         self.strategy = strategy
         self.compared = check_integer("compared", compared)
         self.scores = np.empty(0)

@@ -46,8 +46,8 @@ from bicore.errors import (
     MemoryLimitError,
     NumericalError,
     check_integer,
+    check_name,
     check_number,
-    unknown_name,
 )
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
@@ -109,8 +109,7 @@ class _Design(OverSpace):
         if self.noise != "auto":
             check_number("noise", self.noise, above=0, fix="or 'auto'")
         check_number("precision", self.precision, least=0)
-        if self.weighting not in WEIGHTINGS:
-            raise unknown_name("weighting", self.weighting, WEIGHTINGS)
+        check_name("weighting", self.weighting, WEIGHTINGS)
         if not self.precision and (self.certify or self.weighting != "uniform"):
             raise InputError(
                 f"precision=0 has no certify={self.certify} and no weighting={self.weighting!r}; "

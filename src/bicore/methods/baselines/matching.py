@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.errors import NumericalError, unknown_name
+from bicore.errors import NumericalError, check_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import KernelOperator
 from bicore.methods.baselines.base import Growth, Job
@@ -111,8 +111,7 @@ class GradientMatching(OverSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weighting not in ("equal", *WEIGHTINGS):
-            raise unknown_name("weighting", self.weighting, ("equal", *WEIGHTINGS))
+        check_name("weighting", self.weighting, ("equal", *WEIGHTINGS))
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.data import as_tensor, read_targets
-from bicore.errors import InputError, NumericalError, check_integer, unknown_name
+from bicore.errors import InputError, NumericalError, check_integer, check_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.classical import correct_distances
@@ -172,9 +172,7 @@ def as_space(over: object) -> Space:
         return KernelSpace(over)
     if isinstance(over, Space):
         return over
-    if not isinstance(over, str) or over not in SPACES:
-        raise unknown_name("over", over, SPACES)
-    return SPACES[over]
+    return SPACES[check_name("over", over, SPACES)]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from bicore._deprecated import renamed_fields
 from bicore.data import Array, as_tensor
-from bicore.errors import InputError, check_integer, check_number, check_type, unknown_name
+from bicore.errors import InputError, check_integer, check_name, check_number, check_type
 from bicore.files import fingerprint
 from bicore.kernels import RBF, Kernel, Laplace
 from bicore.kernels.scaling import Columns
@@ -527,8 +527,7 @@ class RandomFourier(ShapedMap):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind not in _FOURIER_KERNELS:
-            raise unknown_name("kind", self.kind, _FOURIER_KERNELS)
+        check_name("kind", self.kind, _FOURIER_KERNELS)
         gamma = _FOURIER_KERNELS[self.kind](self.gamma).gamma  # checks that it is positive
         object.__setattr__(self, "gamma", None if gamma is None else float(gamma))
         if self.width % 2:
