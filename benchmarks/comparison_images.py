@@ -50,6 +50,8 @@ from experiments.training import BATCH, RATE, Cohort, Learner, build
 RECORD = "comparison_images"
 #: BatchBALD draws networks by dropout, and a ResNet-18 has none.
 EXCLUDED = ("batchbald",)
+#: Networks that train side by side: more do not make a step faster.
+AT_ONCE = 4
 TEST_BATCH = 2000
 
 
@@ -79,6 +81,9 @@ class ResidualJudge(Judge):
                 f"the judge {self.name} needs images of shape {ResNet18.shape}, and a point has "
                 f"shape {shape}; use another judge."
             )
+
+    def at_once(self, size: int, device: torch.device) -> int:
+        return AT_ONCE
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
         """One network, trained, in eval mode on the judge's device."""

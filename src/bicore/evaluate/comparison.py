@@ -1,7 +1,7 @@
 """Comparisons of methods and of stream memories: the same pools, test data no method saw.
 
-A selection is evaluated and its row written as soon as it is made. Findings summarise the rows for
-each evaluation model.
+The selections of a seed and size are evaluated together, and their rows written as they come.
+Findings summarise the rows for each evaluation model.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ MAJORITY = "majority"
 
 #: Metrics of one selection by the models' names.
 Found = dict[str, Measures]
+#: A method's name, its selection, and the seconds it took.
+Picked = tuple[str, Coreset, float]
 
 
 @dataclass(frozen=True)
@@ -136,18 +138,23 @@ class BaseComparison:
         every = list(self.grid.methods) if names is None else names
         return [one for one in every if one not in self.failed and (one, size, seed) not in known]
 
-    def _evaluate(self, stage: Stage, data: Dataset, judges: Sequence[Judge]) -> Found:
-        """The metrics of every model trained on some rows, by the names of ``self.judges``."""
-        given = ([stage.sample(data)], stage.test, self.pools.outputs, stage.seed)
-        found = (judge.tuned_by(stage.rows).measures(*given)[0] for judge in judges)
-        return {judge.name: own for judge, own in zip(self.judges, found, strict=True)}
+    def _evaluate(
+        self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]
+    ) -> list[Found]:
+        """For each sample the metrics of every model."""
+        by_judge = [
+            judge.tuned_by(stage.rows).measures(samples, stage.test, self.pools.outputs, stage.seed)
+            for judge in judges
+        ]
+        names = [judge.name for judge in self.judges]
+        return [dict(zip(names, own, strict=True)) for own in zip(*by_judge, strict=True)]
 
     def _refer(self, stage: Stage, name: str) -> None:
         """Add the row of a whole pool: of the models trained on it, or of its majority class."""
         self.say(f"{name}, the whole pool of seed {stage.seed}")
         judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
         try:
-            found = self._evaluate(stage, stage.pool, judges)
+            found = self._evaluate(stage, [stage.sample(stage.pool)], judges)[0]
         except BicoreError as error:
             self.failed[name] = f"seed {stage.seed}: {error}"
             return
@@ -226,27 +233,54 @@ class Comparison(BaseComparison):
         return next(own, NetworkJudge("mlp", perceptron, self.model_steps))
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
-        """Select with each method, evaluate and record."""
+        """Select with each method, and evaluate as soon as a stack is complete."""
         for size in sizes:
+            most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
+            waiting: list[Picked] = []
             for name in self._missing(size, stage.seed):
                 self.say(f"{name}, {size} rows, seed {stage.seed}")
-                try:
-                    self._select(stage, name, size)
-                except BicoreError as error:
-                    self.failed[name] = f"seed {stage.seed}, {size} rows: {error}"
-                self.say("")
+                waiting += self._select(stage, name, size)
+                if len(waiting) == most:
+                    self._record_all(stage, size, waiting)
+                    waiting = []
+            self._record_all(stage, size, waiting)
 
-    def _select(self, stage: Stage, name: str, size: int) -> None:
+    def _select(self, stage: Stage, name: str, size: int) -> list[Picked]:
+        """Select with one method; nothing if it fails."""
         selector = self.grid.methods[name]
-        context = stage.context(selector)
-        clock = Clock()
-        coreset = selector.select(stage.pool, size, random_state=stage.seed, **context.keywords)
-        seconds = clock.seconds
+        try:
+            context = stage.context(selector)
+            clock = Clock()
+            coreset = selector.select(stage.pool, size, random_state=stage.seed, **context.keywords)
+        except BicoreError as error:
+            self.failed[name] = f"seed {stage.seed}, {size} rows: {error}"
+            return []
         if coreset.status is Status.INTERRUPTED:
             raise KeyboardInterrupt  # a partial selection is not a row
-        found = self._evaluate(stage, coreset.normalised().of(stage.pool), self.judges)
-        more = {"model_seconds": stage.model_seconds} if selector.needs_model else {}
-        self._record(name, size, stage.seed, found, seconds, **more, **stage.chosen(coreset))
+        return [(name, coreset, clock.seconds)]
+
+    def _record_all(self, stage: Stage, size: int, waiting: list[Picked]) -> None:
+        """Evaluate and record; stacks need one size, so smaller coresets are evaluated apart."""
+        by_length: dict[int, list[Picked]] = {}
+        for picked in waiting:
+            by_length.setdefault(len(picked[1]), []).append(picked)
+        for stack in by_length.values():
+            for (name, coreset, seconds), found in self._measures(stage, stack):
+                model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
+                more = {"model_seconds": model, **stage.chosen(coreset)}
+                self._record(name, size, stage.seed, found, seconds, **more)
+        self.say("")
+
+    def _measures(self, stage: Stage, stack: list[Picked]) -> list[tuple[Picked, Found]]:
+        """Evaluate a stack; if that fails, each selection alone, without those that fail."""
+        try:
+            samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in stack]
+            return list(zip(stack, self._evaluate(stage, samples, self.judges), strict=True))
+        except BicoreError as error:
+            if len(stack) > 1:
+                return [found for picked in stack for found in self._measures(stage, [picked])]
+            self.failed[stack[0][0]] = f"seed {stage.seed}: {error}"
+            return []
 
 
 class Order(StrEnum):
@@ -346,7 +380,7 @@ class StreamComparison(BaseComparison):
             seconds += clock.seconds
             if buffer.position in missing:
                 self.say(f"{name}, {buffer.position} rows, seed {stage.seed}")
-                found = self._evaluate(stage, buffer.snapshot(), self.judges)
+                found = self._evaluate(stage, [stage.sample(buffer.snapshot())], self.judges)[0]
                 self._record(name, buffer.position, stage.seed, found, seconds)
         self.say("")
 
