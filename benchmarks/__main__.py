@@ -15,7 +15,7 @@ from bicore.errors import BicoreError
 NAMES = (
     *("selection", "busy", "regulariser", "kernels", "ablation", "comparison"),
     *("comparison_embedding", "comparison_images", "baselines", "stream", "stream_moments"),
-    *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
+    *("moment_weights", "streams", "gpu", "pooled_regression", "pooled_whole"),
     *("strategies", "exchange", "noise", "active", "network", "beyond"),
     *("battery", "worth", "estimates", "scale", "integrations", "peers_scale", "workers"),
     *("collapse", "hard", "large", "learner", "outer_step", "unlabelled", "contexts", "text"),

@@ -14,10 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import ONE_THREAD, Rows, data_folder, time_call
+from benchmarks.common import (
+    ONE_THREAD,
+    Rows,
+    data_folder,
+    predict_classes,
+    time_call,
+    train_network,
+)
 from bicore import Dataset
 from bicore.active import query
 from bicore.kernels import Averaged, Kernel, Nystrom, fully_connected, shifts
@@ -57,8 +63,9 @@ def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> 
     scores = []
     seconds = 0.0
     while True:
-        network = _train(x[labelled], y[labelled], seed)
-        scores.append(float(np.mean(_predict(network, test_x) == test_y)))
+        torch.manual_seed(seed)
+        network = train_network(_network(), x[labelled], y[labelled], EPOCHS, RATE, 32)
+        scores.append(float(np.mean(predict_classes(network, test_x) == test_y)))
         if len(labelled) >= LAST:
             return {"accuracy": scores, "query_seconds": seconds}
         left = np.setdiff1d(np.arange(len(x)), labelled)
@@ -90,7 +97,7 @@ def _query(
     options["selector"] = greedy_selector(kernel=kernel, loss=loss)
     flat = x.reshape(len(x), -1)
     known = (flat[labelled], y[labelled], flat[left], BATCH)
-    return query(*known, pseudo_labels=_predict(network, x[left]), **options).indices
+    return query(*known, pseudo_labels=predict_classes(network, x[left]), **options).indices
 
 
 def _network() -> nn.Module:
@@ -98,23 +105,3 @@ def _network() -> nn.Module:
     second = [nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
     hidden = [nn.Dropout(0.5), nn.Linear(512, 128), nn.ReLU(), nn.Dropout(0.5)]
     return nn.Sequential(*first, *second, *hidden, nn.Linear(128, 10))
-
-
-def _train(x: Any, y: Any, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    network = _network()
-    inputs = torch.from_numpy(x).float()
-    labels = torch.from_numpy(y.astype(np.int64))
-    optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(len(x)).split(32):
-            optimiser.zero_grad()
-            F.cross_entropy(network(inputs[rows]), labels[rows]).backward()
-            optimiser.step()
-    return network.eval()
-
-
-def _predict(network: nn.Module, x: Any) -> Any:
-    with torch.no_grad():
-        parts = torch.from_numpy(x).float().split(1000)
-        return torch.cat([network(part).argmax(1) for part in parts]).numpy()

@@ -90,6 +90,24 @@ def fit_score(model: Any, x: Any, y: Any, test_x: Any, test_y: Any) -> float:
     return float(model.fit(x, y).score(test_x, test_y))
 
 
+def train_network(network: Any, x: Any, y: Any, epochs: int, rate: float, batch: int = 0) -> Any:
+    """Train a classifier with Adam, in shuffled batches or on all rows at each step."""
+    inputs, labels = torch.from_numpy(x).float(), torch.from_numpy(y.astype(np.int64))
+    optimiser = torch.optim.Adam(network.parameters(), lr=rate)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x)).split(batch) if batch else [slice(None)]:
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(network(inputs[rows]), labels[rows]).backward()
+            optimiser.step()
+    return network.eval()
+
+
+def predict_classes(network: Any, x: Any) -> np.ndarray:
+    with torch.no_grad():
+        parts = torch.from_numpy(x).float().split(1000)
+        return torch.cat([network(part).argmax(1) for part in parts]).numpy()
+
+
 def feed(buffer: Any, x: np.ndarray, y: np.ndarray, batch: int, **options: Any) -> Any:
     """Pass rows through a buffer in batches, and return it."""
     for start in range(0, len(x), batch):

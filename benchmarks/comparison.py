@@ -35,7 +35,7 @@ STEPS = 1000
 
 
 def mnist_pools(folder: str) -> Pools:
-    source = open_source("mnist", folder=folder, later=True)
+    source = open_source("mnist", data=folder, later=True)
     return make_pools(source, open_test("mnist", folder).data, "auto", POOL, POOL)
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from benchmarks.common import ONE_THREAD, cifar_embedding, data_folder, deadline, read_known, report
 from benchmarks.comparison import sort_rows
 from bicore import Dataset
-from bicore.errors import InputError
 from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.models import Judge, LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
@@ -116,9 +115,8 @@ def compare(
 def known_methods(given: str | None) -> list[str]:
     """The methods of ``--methods``, all by default."""
     wanted = given.split(",") if given else list(METHODS)
-    unknown = [name for name in wanted if name not in METHODS]
-    if unknown:
-        raise InputError(f"--methods {','.join(unknown)} are not known; give names of METHODS.")
+    for name in wanted:
+        as_selector(name)  # which refuses unknown names
     return wanted
 
 

@@ -1,6 +1,6 @@
 """Contexts for TabPFN v1: selected rows against stratified samples on large tables.
 
-    python -m benchmarks.tabpfn_v1 --cache FOLDER
+    python -m benchmarks.tabpfn_v1 FOLDER
     python -m benchmarks contexts --cache FOLDER --seeds 10 --processes 5 --device cuda --record
 
 Of each table a seed draws at most 2,000 rows to select from and at most 500 test rows. The model
@@ -66,16 +66,10 @@ def evaluate(table: str, seed: int, folder: str, device: str) -> list[dict[str, 
         ]
         odds = np.mean(parts, axis=0)
         own = np.maximum(odds[np.arange(len(test_y)), test_y], LEAST)
-        return {
-            "table": table,
-            "seed": seed,
-            "pool": len(pool),
-            "method": method,
-            "size": len(contexts[0]),
-            "contexts": len(contexts),
-            "accuracy": float((odds.argmax(1) == test_y).mean()),
-            "log_loss": float(-np.log(own).mean()),
-        }
+        row = {"table": table, "seed": seed, "pool": len(pool), "method": method}
+        row |= {"size": len(contexts[0]), "contexts": len(contexts)}
+        accuracy = float((odds.argmax(1) == test_y).mean())
+        return {**row, "accuracy": accuracy, "log_loss": float(-np.log(own).mean())}
 
     found = []
     for size in SIZES:

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 import bicore
+from benchmarks.common import feed
 from benchmarks.contexts import CONTEXTS, SIZES, stratified
 from benchmarks.pages import (
     Row,
@@ -20,8 +21,10 @@ from benchmarks.pages import (
     unique,
     where,
 )
+from bicore.kernels import RBF
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
-from bicore.streaming import MomentMemory
+from bicore.streaming import MergeReduce, MomentMemory, Reservoir
 from experiments.statistics import Gap, paired
 
 #: Inches of a figure of the gallery.
@@ -161,3 +164,25 @@ def draw_device(place: Any) -> None:
     other.plot(seen, sizes, "C1--", label="state")
     other.set(ylabel="megabytes", ylim=(0, None))
     place.grid(alpha=0.3)
+
+
+@figure("images/stream.png", 3, 1, dpi=120, figsize=(13.8, 2.6))
+def draw_stream(places: Any) -> None:
+    """A stream of 20 digits of each class and 170 nines, and the 40 rows that two buffers keep:
+    30 of each, evenly spaced."""
+    x, y = digits()
+    kinds = (np.flatnonzero(y == label)[: 170 if label == 9 else 20] for label in range(10))
+    rows = np.concatenate(list(kinds))
+    reduced = MergeReduce(greedy_selector(kernel=RBF(0.02), inner_reg=0.1), 40, slots=1)
+    shown = {"the stream": rows}
+    for name, buffer in (("reservoir sampling", Reservoir(40)), ("merge-reduce, bilevel", reduced)):
+        shown[name] = rows[feed(buffer, x[rows], y[rows], 40).snapshot().ids]
+    for place, (name, own) in zip(places, shown.items(), strict=True):
+        own = own[np.argsort(y[own], kind="stable")]
+        spaced = own[np.linspace(0, len(own) - 1, 30).round().astype(int)]
+        images = [np.pad(one, 1) for one in x[spaced].reshape(-1, 8, 8)]
+        place.imshow(np.concatenate(images, axis=1), cmap="gray_r")
+        place.axis("off")
+        counts = (f"{label}: {count}" for label, count in enumerate(np.bincount(y[own])) if count)
+        words = f"{name} ({len(own)}): {', '.join(counts)}"
+        place.set_title(words, fontsize=8, loc="left", pad=3)

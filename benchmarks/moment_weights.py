@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.optimize import minimize
 
 from benchmarks.common import draw_split, feed, mnist_vectors
@@ -55,20 +56,16 @@ def learn_weights(memory: MomentMemory) -> tuple[np.ndarray, float, float]:
     """Weights of the rows kept, their mean one; the objective with equal weights and with these."""
     features, outer = memory._features, memory._outer(memory.moments)
     targets = memory._targets(memory.kept, features)
-    ridge = memory.ridge(outer)
-    gram, linear = features @ features.T, features @ outer.cross
-    quadratic = outer.times(features) @ features.T
+    parts = (features @ features.T, features @ outer.cross, outer.times(features) @ features.T)
+    gram, linear, quadratic, targets = (torch.as_tensor(one) for one in (*parts, targets))
+    ridge = memory.ridge(outer) * torch.eye(len(targets), dtype=torch.float64)
 
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        root = np.sqrt(np.maximum(weights, 0))[:, None]
-        inverse = np.linalg.inv(root * gram * root.T + ridge * np.eye(len(root)))
-        fitted = root * (inverse @ (root * targets))
-        pulled = quadratic @ fitted - linear
-        reach = gram @ (root * (inverse @ (root * pulled)))
-        slopes = -2.0 / ridge * (pulled - reach)
-        residuals = targets - gram @ fitted
-        value = float(np.vdot(fitted, pulled - linear)) + outer.constant
-        return value, -np.einsum("ij,ij->i", slopes, residuals)
+        w = torch.tensor(weights, requires_grad=True)
+        fitted = torch.linalg.solve(w[:, None] * gram + ridge, w[:, None] * targets)
+        value = (fitted * (quadratic @ fitted - 2 * linear)).sum() + outer.constant
+        value.backward()
+        return value.item(), w.grad.numpy()
 
     start = np.ones(len(targets))
     options = {"bounds": [(0.0, None)] * len(start), "options": {"maxiter": STEPS}}

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import data_folder, time_call
+from benchmarks.common import data_folder, predict_classes, time_call, train_network
 from bicore import Dataset, Runtime
 from bicore.kernels import cnn, fully_connected
 from bicore.methods import NetworkSelector, Selector, Uniform
@@ -90,17 +89,7 @@ def _network(seed: int) -> nn.Module:
 
 def _accuracy(x: Any, y: Any, test_x: Any, test_y: Any) -> float:
     """Mean over several starts of the CNN trained on the points alone."""
-    inputs = torch.from_numpy(x)
-    labels = torch.from_numpy(y.astype(np.int64))
-    images = torch.from_numpy(test_x.reshape(-1, 1, 28, 28)).float()
-    scores = []
-    for start in range(STARTS):
-        network = _network(100 + start)
-        optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
-        for _ in range(EPOCHS):
-            optimiser.zero_grad()
-            F.cross_entropy(network(inputs), labels).backward()
-            optimiser.step()
-        with torch.no_grad():
-            scores.append(float((network(images).argmax(1).numpy() == test_y).mean()))
-    return float(np.mean(scores))
+    images = test_x.reshape(-1, 1, 28, 28)
+    starts = (_network(100 + start) for start in range(STARTS))
+    networks = [train_network(one, x, y, EPOCHS, RATE) for one in starts]
+    return float(np.mean([predict_classes(one, images) == test_y for one in networks]))

@@ -13,7 +13,7 @@ import gzip
 import json
 import pathlib
 import sys
-import time
+import timeit
 
 import jax
 import neural_tangents as nt
@@ -31,12 +31,7 @@ def images(folder):
 
 def best(work, repeats):
     work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(work, repeat=repeats, number=1))
 
 
 def main():
@@ -54,15 +49,11 @@ def main():
         "fully connected": best(lambda: whole(vectors).block_until_ready(), 3),
         "cnn": best(lambda: np.asarray(batched(x, x, "ntk")), 1),
     }
-    record = {
-        "benchmark": "neural-tangents",
-        "versions": {"neural_tangents": nt.__version__, "jax": jax.__version__},
-        "seconds": seconds,
-    }
+    versions = {"neural_tangents": nt.__version__, "jax": jax.__version__}
+    record = {"benchmark": "neural-tangents", "versions": versions, "seconds": seconds}
     record["command"] = "python benchmarks/neural_tangents_timing.py DIR"
     path = pathlib.Path(__file__).parent / "records" / "neural_tangents.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record))
 
 
 if __name__ == "__main__":

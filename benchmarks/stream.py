@@ -50,14 +50,10 @@ def _time_updates(loss: str, inner_reg: float | str, repeats: int) -> dict[str, 
         runs.append([time_call(partial(buffer.update, *part))[0] for part in parts])
     warm = min(runs, key=sum)[SLOTS + 2 :]  # from the first merges on
     half = len(warm) // 2
-    row = {
-        "loss": loss,
-        "inner_reg": inner_reg,
-        "updates": count,
-        "points_a_second": BATCH / float(np.mean(warm)),
-        "median_ms_first_half": 1e3 * float(np.median(warm[:half])),
-        "median_ms_second_half": 1e3 * float(np.median(warm[half:])),
-    }
+    row = {"loss": loss, "inner_reg": inner_reg, "updates": count}
+    row["points_a_second"] = BATCH / float(np.mean(warm))
+    for name, part in (("first", warm[:half]), ("second", warm[half:])):
+        row[f"median_ms_{name}_half"] = 1e3 * float(np.median(part))
     report(row)
     return row
 

@@ -52,30 +52,26 @@ def _measure(
     fastest = min(runs, key=lambda one: sum(one["times"]))
     times = fastest["times"]
     tenth = len(times) // 10
+    ends = {"first": times[:tenth], "last": times[-tenth:]}
     spent: dict[str, float] = {}
     with _watch(spent):
         whole = sum(time_stream(x, y, width, spent)["times"])
     spent["elimination"] -= spent["candidates' matrices"]  # which are made inside
     spent["rest"] = whole - sum(spent.values())
-    floor = multiplications(features, width)
+    floor = dict.fromkeys(PARTS, 0.0) | multiplications(features, width)
+    # Features are made in the rows' own precision.
+    rate = {part: rates["float32" if part == "features" else "float64"] for part in PARTS}
+    case = {"features": features, "width": width, "updates": updates, "aim": aim}
     row = {
-        "features": features,
-        "width": width,
-        "updates": updates,
+        **case,
         "threads": torch.get_num_threads(),
         "rows_a_second": BATCH / float(np.mean(times)),
         "rows_a_wall_second": BATCH * len(times) / fastest["wall"],
-        "aim": aim,
-        "median_ms_first_tenth": 1e3 * float(np.median(times[:tenth])),
-        "median_ms_last_tenth": 1e3 * float(np.median(times[-tenth:])),
+        **{f"median_ms_{end}_tenth": 1e3 * float(np.median(own)) for end, own in ends.items()},
         "state_bytes": fastest["state_bytes"],
         "ms": {part: 1e3 * spent[part] / updates for part in PARTS},
-        "millions": {part: floor.get(part, 0.0) / 1e6 for part in PARTS},
-        # Features are made in the rows' own precision.
-        "floor_ms": {
-            part: 1e3 * floor.get(part, 0.0) / rates["float32" if part == "features" else "float64"]
-            for part in PARTS
-        },
+        "millions": {part: floor[part] / 1e6 for part in PARTS},
+        "floor_ms": {part: 1e3 * floor[part] / rate[part] for part in PARTS},
         "millions_a_second": {name: rate / 1e6 for name, rate in rates.items()},
     }
     report(row)

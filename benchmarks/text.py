@@ -30,8 +30,9 @@ WITH_LABELS = {"uniform": (1, 2, 5, 10, 20), "class-balanced": (1, 2, 5, 10), "b
 WITH_LABELS |= {"bilevel, model='linear'": (1, 2), "herding per class": (1, 2, 5)}
 FIRST_ROUND = (1, 5)
 OWN = ("k-medoids", "reconstruction", "v-design")
-#: Options of our own methods for a pool with labels.
+#: Options of our own methods.
 OPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"method": name} for name in OWN},
     "bilevel": {},
     "bilevel, model='linear'": {"model": "linear"},
     "class-balanced": {"method": "class-balanced"},
@@ -74,7 +75,8 @@ def evaluate(folder: str, question: str, method: str, each: int, seed: int) -> d
     """One row of the record."""
     data = _load(folder)
     size = each * len(np.unique(data[1]))
-    work = {"pool": _choose_with_labels, "first round": _choose_first, "rounds": _learn}[question]
+    labels = data[1] if question == "pool" else None
+    work = _learn if question == "rounds" else partial(_choose, labels=labels)
     seconds, scores = time_call(partial(work, data, method, size, seed))
     row = {"question": question, "method": method, "each": each, "seed": seed, "size": size}
     return {**row, "accuracy": scores, "seconds": seconds}
@@ -90,21 +92,16 @@ def _score(data: Data, rows: np.ndarray) -> list[float]:
     return [float(_fit(x[rows], y[rows], one).score(test_x, test_y)) for one in STRENGTHS]
 
 
-def _choose_with_labels(data: Data, method: str, size: int, seed: int) -> list[float]:
-    x, y = data[:2]
-    if method == "uniform":
-        return _score(data, np.random.default_rng(seed).choice(len(x), size, replace=False))
-    options = {"random_state": seed, "runtime": ONE_THREAD, **OPTIONS[method]}
-    return _score(data, bicore.select(x, y, size, **options).indices)
-
-
-def _choose_first(data: Data, method: str, size: int, seed: int) -> list[float]:
+def _choose(
+    data: Data, method: str, size: int, seed: int, labels: np.ndarray | None
+) -> list[float]:
+    """The accuracies of one selection, by our own methods with or without labels."""
     x, y = data[:2]
     if method in COLD:
         rng = np.random.default_rng(seed)
         return _score(data, COLD[method](x, NONE, size, rng, len(np.unique(y))))
-    options = {"method": method, "random_state": seed, "runtime": ONE_THREAD}
-    return _score(data, bicore.select(x, size=size, **options).indices)
+    options = {"random_state": seed, "runtime": ONE_THREAD, **OPTIONS[method]}
+    return _score(data, bicore.select(x, labels, size, **options).indices)
 
 
 def _learn(data: Data, method: str, size: int, seed: int) -> list[list[float]]:

@@ -110,7 +110,6 @@ SMALL = {
     "moment_weights": ([], {"CAPACITIES": (10,), "STEPS": 3}),
     "streams": ([], {"FIRST": 300, "FIRST_BATCHES": (125, 300), "BATCHES": (125,), **DRIFT,
                      "AT_ONCE": (20,)}),
-    "imbalanced": ([], {"RARE": 5, "FREQUENT": 40, "CAPACITY": 12, "FIGURE": Path("stream.png")}),
     "gpu": ([], {}),
     "pooled_regression": (
         ["--cache", "strips"],
