@@ -24,7 +24,6 @@ from tests.commands import refused, succeeded
 from tests.fuzzing import encrypted
 from tests.helpers import blobs
 
-ROOT = Path(__file__).parents[1]
 #: Whichever folder a process is started in, it finds the package that is tested.
 PLACE = {**os.environ, "PYTHONPATH": str(Path(library.__file__).parents[1])}
 FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
@@ -561,12 +560,6 @@ def test_select_takes_quotas_strategy_rule_and_prior(bicore, folder):
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     expected = library.select(x, y, 5, kernel="rbf", inner_reg=0.1, quotas={1: 2}, **options)
     assert chosen(*words, "--quotas", "1=2") == expected.indices.tolist()
-
-
-@pytest.mark.slow
-def test_select_refuses_quotas_that_are_none(bicore, folder):
-    for quotas in ("7=1", "0=many", "some"):
-        refused(bicore(*SELECT, "--quotas", quotas, "--quiet", cwd=folder), "quotas")
 
 
 def test_show_says_source_and_command_for_what_stream_wrote(bicore, folder):

@@ -1,7 +1,5 @@
 """The battery: which sets are held out, and how methods are compared."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,6 @@ from benchmarks.battery.sets import SETS
 from bicore import Dataset
 from bicore.methods import METHODS
 from bicore.runtime.context import Context
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_a_third_of_the_sets_is_held_out_and_no_choice_is_made_on_it():

@@ -243,17 +243,6 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
     assert "pixels scaled to 0 … 1" in raw.stderr
 
 
-def test_large_data_are_sampled_with_a_note(bicore, tmp_path, few_exact):
-    x = np.random.default_rng(0).normal(size=(600, 3))
-    np.savez(tmp_path / "many.npz", x=x, y=x[:, 0] > 0)
-    command = ("select", "many.npz", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "4")
-    sampled = succeeded(bicore(*command, cwd=tmp_path))
-    assert "large data: 400 of 600 rows" in sampled.stdout + sampled.stderr
-    for words in (["--exact"],):
-        exact = bicore(*command, *words, "--dry-run", "--json", cwd=tmp_path)
-        assert json.loads(exact.stdout)["approximation"] is None
-
-
 #: Words after ``bicore select``, and what the one line of their refusal names.
 REFUSED = {
     "digits --size 0": "--size",
@@ -456,15 +445,3 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
     assert "strategy='swap'" in refused.stderr
-
-
-def test_points_chosen_without_labels_by_a_kernel_are_continued(bicore, tmp_path):
-    words = ["select", "digits", "--limit", "200", "--method", "reconstruction", *FAST]
-    assert bicore(*words, "--size", "5", "--out", "first.npz", cwd=tmp_path).returncode == 0
-    more = bicore(*words, "--size", "8", "--initial", "first.npz", "--json", cwd=tmp_path)
-    assert more.returncode == 0, more.stderr
-    assert (
-        json.loads(more.stdout)["indices"][:5]
-        == Coreset.load(tmp_path / "first.npz").indices.tolist()
-    )
-    refused(bicore(*words, "--size", "5", "--loss", "cross-entropy", cwd=tmp_path), "loss")

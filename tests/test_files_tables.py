@@ -338,15 +338,6 @@ def test_10_every_format_gives_the_same_features(read, tmp_path, name):
     assert found.notes == plain.notes
 
 
-def test_10_each_format_is_read_by_the_command(read, tmp_path):
-    for name in ("t.csv.zst", "t.jsonl", "t.feather"):
-        WRITERS[name](tmp_path / name)
-        result = read(name, "--target", "label", "--out", "picks.csv", "--force")
-        told(result, "numeric columns: a (1 missing → median)", "categorical columns: city")
-        assert "time columns: when (dates → days, place in year, week)" in result.stderr
-        assert (tmp_path / "picks.csv").read_text().startswith("a,city,when,label,weight\n")
-
-
 def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
     times = ["2021-07-02 06:00", "2020-01-01 00:00", "2020-12-31 18:00", ""] * 3
     table(

@@ -73,11 +73,6 @@ def test_l4_a_damaged_state_is_named_in_one_line(command, place, content):
     assert list((place / "s").glob("*damaged*")) or state.read_bytes() == content
 
 
-@pytest.mark.parametrize("size", ["0", "-3", "61", "0.0"])
-def test_l5_an_impossible_size_is_the_only_line(command, place, size):
-    refused(command("select", "data.npz", "--size", size), "size")
-
-
 @pytest.mark.parametrize("source", ["", " ", "."])
 def test_l6_no_source_and_an_empty_folder_are_refused_by_name(command, source):
     result = command("select", source, "--size", "5")

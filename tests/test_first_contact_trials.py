@@ -6,13 +6,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
-from sklearn.linear_model import LogisticRegression
 
 import bicore
-from bicore import Coreset
 from tests.marks import few
 
 #: Whichever folder a process is started in, it finds the package that is tested.
@@ -20,47 +17,11 @@ PLACE = {**os.environ, "PYTHONPATH": str(Path(bicore.__file__).parents[1])}
 RNG = np.random.default_rng(0)
 
 
-@pytest.fixture
-def customers(tmp_path):
-    """A table as it is exported: an id, a category, a currency and a stray cell."""
-    spend = RNG.gamma(4, 15, 300)
-    cells = [f"${value:.2f}" for value in spend]
-    cells[150] = "n.a."
-    churn = np.where(spend + 10 * RNG.normal(size=300) > 60, "left", "stayed")
-    plans = RNG.choice(["basic", "pro"], 300)
-    frame = pd.DataFrame({"customer_id": range(300), "spend": cells, "plan": plans, "churn": churn})
-    frame.to_csv(tmp_path / "customers.csv", index=False)
-    return frame
-
-
 def run(folder, *words):
     command = [sys.executable, "-m", "bicore", *words]
     result = subprocess.run(command, cwd=folder, env=PLACE, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result
-
-
-def test_trial_a_table_to_train(tmp_path, customers):
-    words = ["customers.csv", "--target", "churn", "--size", "10%", "--out", "picks.csv"]
-    told = run(tmp_path, "select", *words)
-    assert "row 150 is 'n.a.'" in told.stderr
-    assert "left out columns: customer_id" in told.stderr
-    picks = pd.read_csv(tmp_path / "picks.csv")
-    assert len(picks) == 30
-    spend, every = (
-        pd.to_numeric(one["spend"].str.strip("$"), errors="coerce").fillna(0).to_frame()
-        for one in (picks, customers)
-    )
-    model = LogisticRegression().fit(spend, picks["churn"])
-    assert model.score(every, customers["churn"]) > 0.8
-
-
-def test_trial_a_table_to_label(tmp_path, customers):
-    customers.drop(columns="churn").to_csv(tmp_path / "rows.csv", index=False)
-    told = run(tmp_path, "select", "rows.csv", "--size", "12", "--out", "to-label.csv")
-    assert "facility-location" in told.stdout
-    assert "--target" in told.stdout
-    assert len(pd.read_csv(tmp_path / "to-label.csv")) == 12
 
 
 @pytest.mark.parametrize("classes", few(["ab", ""]))
@@ -78,15 +39,6 @@ def test_trial_a_folder_of_images_of_several_sizes(tmp_path, classes):
     assert len(copies) == 4
     assert all(str(copy) in told.stdout for copy in copies)
     assert {len(copy.parts) for copy in copies} == {2 if classes else 1}
-
-
-def test_trial_an_array_with_labels(tmp_path):
-    x = RNG.normal(size=(90, 5))
-    np.save(tmp_path / "embeddings.npy", x)
-    np.save(tmp_path / "labels.npy", x[:, 0] > 0)
-    words = ["embeddings.npy", "--labels", "labels.npy", "--size", "8", "--out", "picks.npz"]
-    assert "8 of 90 rows" in run(tmp_path, "select", *words).stdout
-    assert len(Coreset.load(tmp_path / "picks.npz")) == 8
 
 
 CELLS = """

@@ -15,10 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bicore import InputError
+from bicore import InputError, Runtime
 from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
 from bicore.methods.baselines.covering import KCenter
-from bicore.methods.registry import greedy_selector
+from bicore.methods.registry import build_selector, greedy_selector
 from tests.helpers import blobs, fails, refuses
 
 PLAIN = {"selector": greedy_selector("linear", inner_reg=0.1)}
@@ -194,3 +194,45 @@ def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, 
     integration = getattr(importlib.import_module(module), name)
     monkeypatch.delitem(sys.modules, module)  # nobody else is to find this one
     refuses(rf"pip install 'bicore\[{host}\]'", integration)
+
+
+@pytest.mark.parametrize("state", [0, np.random.RandomState(0), np.random.default_rng(0), None])
+def test_random_state_as_scikit_learn_has_it(state):
+    data = blobs()
+    sampler = CoresetSampler(
+        size=3,
+        selector=greedy_selector("rbf", inner_reg=0.1, first="random"),
+        random_state=state,
+        runtime=Runtime(device="cpu"),
+    )
+    assert len(sampler.fit(data.x, data.y.tolist(), np.ones(40)).sample_indices_) == 3
+
+
+def test_sampling_strategies_are_quotas():
+    data = blobs(90, classes=3)
+    options = {"selector": build_selector("bilevel", kernel="rbf", inner_reg=0.1)}
+    _, balanced = CoresetSampler(9, sampling_strategy="auto", **options).fit_resample(
+        data.x, data.y
+    )
+    assert np.bincount(balanced).tolist() == [3, 3, 3]
+    for strategy in ({0: 4, 2: 1}, lambda y: {0: 4, 2: 1}):
+        _, counted = CoresetSampler(None, sampling_strategy=strategy, **options).fit_resample(
+            data.x, data.y
+        )
+        assert np.bincount(counted, minlength=3).tolist() == [4, 0, 1]
+    _, capped = CoresetSampler(9, sampling_strategy={0: 1}, **options).fit_resample(data.x, data.y)
+    assert np.sum(capped == 0) <= 1
+    assert len(capped) == 9
+    assert (
+        1
+        < len(CoresetSampler("auto", tolerance=0.3, **options).fit(data.x, data.y).sample_indices_)
+        < 72
+    )
+    for wrong, words in (
+        ({0: "4"}, "sampling_strategy"),
+        ({0: 0.5}, "sampling_strategy"),
+        ({}, "sampling_strategy"),
+        ({0: -1}, "sampling_strategy"),
+    ):
+        refuses(words, CoresetSampler(None, sampling_strategy=wrong, **options).fit, data.x, data.y)
+    refuses("mapping", CoresetSampler(sampling_strategy="minority", **options).fit, data.x, data.y)

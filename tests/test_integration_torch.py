@@ -7,11 +7,11 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import bicore
-from bicore import Coreset, InputError, MemoryLimitError, Runtime, TimeLimitError
+from bicore import Coreset, Dataset, InputError, MemoryLimitError, Runtime, TimeLimitError
 from bicore.integrations.torch import WeightedSubset, select_from, weighted_sampler
 from bicore.networks import observe
 from bicore.sources import digits
-from tests.helpers import refuses
+from tests.helpers import blobs, refuses
 
 OPTIONS = {"kernel": "linear", "inner_reg": 0.1}
 
@@ -416,3 +416,27 @@ def test_observing_batches_is_updating_by_them():
         )
     assert Reservoir(7).observe(x).snapshot().y is None
     refuses("'logits'", Reservoir(7).observe, loader, extra={"logits": "logits"})
+
+
+def test_weighted_subset_feeds_a_loader():
+    x, y = digits()
+    how = {"kernel": "rbf", "inner_reg": 0.1, "weighting": "final"}
+    coreset = bicore.select(x[:200], y[:200], size=10, **how)
+    tensors = TensorDataset(torch.from_numpy(x[:200]).float(), torch.from_numpy(y[:200]))
+    subset = WeightedSubset(tensors, coreset, normalise=True)
+    inputs, labels, weights = next(iter(DataLoader(subset, batch_size=10)))
+    assert inputs.shape == (10, 64)
+    assert labels.tolist() == y[coreset.indices].tolist()
+    assert weights.mean() == pytest.approx(1.0)
+    assert weights.dtype == torch.float32
+
+
+def test_weighted_subset_of_a_bicore_dataset():
+    data = Dataset(blobs().x, np.array(["a", "b", "c"])[blobs().y])
+    x, label, weight = WeightedSubset(data, Coreset(np.array([4, 2])))[1]
+    assert x.dtype == torch.float32
+    assert label == "c"
+    assert float(weight) == 1.0
+    refuses("beyond the 40 rows", WeightedSubset, data, Coreset(np.array([40])))
+    with pytest.raises(InputError, match="no labels"):
+        WeightedSubset(Dataset(blobs().x), Coreset(np.array([4])))[0]

@@ -48,14 +48,6 @@ def test_products_that_are_carried_along_are_those_of_the_moments(half_life):
     np.testing.assert_allclose(memory._products[1], phi @ second @ phi.T, rtol=1e-9)
 
 
-def test_moments_are_those_of_the_whole_stream_whatever_is_kept():
-    x, y = stream()
-    memory = fed(MomentMemory(12, Rows()), x, y)
-    whole = Moments.empty(6).with_rows(x, y)
-    np.testing.assert_allclose(memory.moments.cross, whole.cross, rtol=1e-12)
-    assert memory.moments.weight == 600
-
-
 @pytest.mark.parametrize("prior", ["data", "equal"])
 def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     x, y = stream()

@@ -15,7 +15,6 @@ from bicore.moments.features.maps import Rows
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.shards.executors import Card, Threads
 from bicore.shards.selection import select_from_shards
-from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards, Part
 from bicore.streaming import MomentMemory, Reservoir
 from tests.helpers import refuses
@@ -66,9 +65,6 @@ class TestIntercept:
 
 
 class TestTargets:
-    def r2(self, x, y, picks):
-        return Ridge(1e-2).fit(x[picks], y[picks]).score(x, y)
-
     def test_d2_an_offset_of_the_targets_changes_nothing(self):
         x, y = load_diabetes(return_X_y=True)
         plain, far, scaled = (
@@ -78,15 +74,6 @@ class TestTargets:
         assert plain.indices.tolist() == far.indices.tolist() == scaled.indices.tolist()
         assert far.objective == pytest.approx(plain.objective, rel=1e-6)
         assert plain.provenance.empty_objective == pytest.approx(y.var())
-
-    def test_d2_targets_from_a_file_are_as_good_as_of_an_array(self, tmp_path):
-        x, y = load_diabetes(return_X_y=True)
-        np.save(tmp_path / "x.npy", x)
-        np.save(tmp_path / "y.npy", y)
-        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=60)
-        for executor in (Threads(2), Card("cpu")):
-            picks = select_from_shards(source, 20, executor=executor).indices
-            assert self.r2(x, y, picks) > 0.3
 
 
 class Cut(ArrayShards):

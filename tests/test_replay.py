@@ -5,11 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from bicore import Coreset, Runtime
-from bicore.coreset import Status
+from bicore import Runtime
 from bicore.kernels import RBF
 from bicore.methods import InducingPoints, Uniform
-from bicore.methods.base import require_complete
 from bicore.methods.registry import greedy_selector
 from bicore.runtime.context import Context
 from bicore.sources import digits
@@ -253,17 +251,6 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
         return float(
             (model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean()
         )
-
-
-def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
-    whole = Coreset(np.arange(3), status=Status.NOT_REFINED)
-    assert require_complete(whole) is whole
-    part = Coreset(
-        np.arange(2), status=Status.OUT_OF_TIME, message="stopped by max_seconds after 2 of 3 rows"
-    )
-    refuses(r"stopped by max_seconds after 2 of 3 .* unchanged", require_complete, part)
-    with pytest.raises(KeyboardInterrupt):
-        require_complete(Coreset(np.arange(3), status=Status.INTERRUPTED))
 
 
 @pytest.mark.slow

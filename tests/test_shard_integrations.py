@@ -63,18 +63,6 @@ PARQUET = ("part-*.parquet", "--columns", "embedding", "--target", "label")
 
 class TestLibrary:
     @pytest.mark.slow
-    def test_a_folder_a_pattern_and_a_source_give_the_same_points(self, folder):
-        source = open_shards(folder / "npy")
-        plain = library.select(source, size=9).indices.tolist()
-        assert library.select(folder / "npy", size=9).indices.tolist() == plain
-        pattern = str(folder / "npy" / "{}-*.npy")
-        found = library.select(pattern.format("x"), pattern.format("y"), 9)
-        assert found.indices.tolist() == plain
-        files = sorted(map(str, folder.glob("*.parquet")))
-        found = library.select(files, size=9, columns="embedding", target="label")
-        assert found.indices.tolist() == plain
-
-    @pytest.mark.slow
     def test_features_stand_in_for_kernels_with_a_notice(self, folder):
         source = open_shards(folder / "npy")
         with pytest.warns(LargeDataWarning, match="1024 random features"):
@@ -370,18 +358,6 @@ class TestCommand:
         self.refused(bicore, folder, "x-1.npy")
         pyarrow.parquet.write_table(table(*rows()).drop_columns("label"), folder / "part-1.parquet")
         refused(select(bicore, folder, *PARQUET), "part-1.parquet")
-
-    def test_another_type_and_an_empty_shard(self, bicore, folder):
-        x, y = rows(seed=1)
-        np.save(folder / "npy" / "x-1.npy", x.astype(np.str_))
-        self.refused(bicore, folder, "x-1.npy")
-        np.save(folder / "npy" / "x-1.npy", x)
-        np.save(folder / "npy" / "y-1.npy", y.astype(np.str_))
-        self.refused(bicore, folder, "x-1.npy", "labels")
-        np.save(folder / "npy" / "x-1.npy", x[:0])
-        np.save(folder / "npy" / "y-1.npy", y[:0])
-        found = succeeded(select(bicore, folder, "npy", "--json"))
-        assert any("no rows and is skipped" in note for note in json.loads(found.stdout)["notes"])
 
     def test_bad_rows_are_named_or_counted(self, bicore, folder):
         x, _ = rows(seed=1)

@@ -16,7 +16,6 @@ from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
 from bicore.shards.executors import Threads
 from bicore.shards.request import Request
-from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import Progress
 from bicore.sources.numpy_files import NpyShards
@@ -81,25 +80,6 @@ class TestEngine:
         assert primal.inside.tolist() == dual.inside.tolist()
         assert primal.inside[:4].all()
         assert primal.objective == pytest.approx(dual.objective, rel=1e-9)
-
-    @pytest.mark.parametrize("classes", [3, 30])
-    def test_a_part_gives_its_steepest_rows(self, classes):
-        x, y = rows(400, classes=classes, width=10)
-        outer, targets = outer_of(x, y, classes)
-        state = FeatureState(outer, 0.4)
-        for place in (3, 50):
-            state.change(x[place], targets[place])
-        shares = np.bincount(y, minlength=classes) / len(y)
-        source = ArrayShards(x, y, part_rows=400)
-        scoring = Scoring(
-            Rows().fit(x), state.both, shares, np.arange(classes), 20, 20, np.array([3, 50])
-        )
-        found = scoring(source, source.parts[0])
-        slopes = slopes_of(state, x, targets)
-        slopes[[3, 50]] = -np.inf
-        order = np.argsort(-slopes)
-        assert sorted(found.positions.tolist()) == sorted(order[:20].tolist())
-        assert found.below == pytest.approx(slopes[order[20]], rel=1e-4)
 
     @pytest.mark.parametrize("classes", [3, 8])
     def test_the_growth_of_a_slope_is_never_more_than_its_bound(self, classes):
@@ -239,12 +219,6 @@ class TestSelection:
         found = chosen(x, y, 0.1)
         assert len(found) == 60 == len(set(found.indices.tolist()))
 
-    def test_initial_points_are_in(self):
-        x, y = rows()
-        found = chosen(x, y, 10, initial=[5, 599], exchange=False)
-        assert found.indices[:2].tolist() == [5, 599]
-        assert len(found) == 10
-
     def test_exchanges_leave_initial_points_alone(self):
         x, y = rows()
         begun = [5, 599, 77, 301]
@@ -305,15 +279,6 @@ class TestSelection:
             chosen(x, rare, 12, prior=prior, exchange=False) for prior in ("data", "equal")
         )
         assert (rare[equal.indices] == 2).sum() > (rare[data.indices] == 2).sum()
-
-    def test_rows_of_weight_zero_and_bad_rows_are_never_chosen(self):
-        x, y = rows()
-        x[7] = np.nan
-        refuses("7", chosen, x, y, 5)
-        found = chosen(x, y, 5, skip_bad=True)
-        assert 7 not in found.indices
-        assert found.details["bad_rows"] == 1
-        assert "left out" in found.provenance.notes[0]
 
     def test_time_and_memory_limits_hold(self):
         x, y = rows()

@@ -15,7 +15,6 @@ import bicore
 from bicore import Dataset, LargeDataWarning, Runtime
 from bicore.data import read_targets
 from bicore.methods import sampling
-from bicore.methods.registry import greedy_selector
 from tests.helpers import fails
 from tests.marks import diagonal
 
@@ -149,15 +148,6 @@ def test_a_selection_beyond_the_free_memory_is_refused(monkeypatch):
     monkeypatch.setattr("bicore.kernels.building.TRIVIAL_BYTES", 10**6)
     x, y = large(1000)
     fails(bicore.MemoryLimitError, "free", bicore.select, x, y, 10)
-
-
-def test_d8_row_numbers_and_a_coreset_go_on_with_one_kernel():
-    x, y = load_digits(return_X_y=True)
-    chooser = greedy_selector(kernel="rbf", inner_reg=0.1)
-    begun = chooser.select(Dataset(x, y), 10)
-    by_coreset = chooser.select(Dataset(x, y), 20, initial=begun)
-    by_rows = chooser.select(Dataset(x, y), 20, initial=begun.indices)
-    assert by_coreset.indices.tolist() == by_rows.indices.tolist()
 
 
 def test_d8_a_coreset_keeps_its_kernel_and_row_numbers_do_not():

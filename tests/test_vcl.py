@@ -147,17 +147,11 @@ def test_each_task_has_a_head_of_its_own_and_is_refined_on_its_own_coreset():
     refuses("task", learner.predict, x, task=2)
 
 
-def test_recorded_passes_are_those_of_the_library():
+def test_recorded_passes_train_a_learner():
     (x, y), *_ = tasks()
-    plain, recorded = (
-        kind([6, 5, 4], None, training=Training(3, 50, 1e-2))
-        for kind in (VariationalLearner, RecordedLearner)
-    )
-    for learner in (plain, recorded):
-        learner.add_task(x, y)
-    ours, theirs = (one.network.layers[0].mean.detach() for one in (plain, recorded))
-    assert ours.shape == theirs.shape
-    assert torch.isfinite(theirs).all()
+    learner = RecordedLearner([6, 20, 4], None, training=Training(40, 64, 2e-2))
+    learner.add_task(x, y)
+    assert float((learner.predict(x)[0].argmax(1).numpy() == y).mean()) > 0.9
 
 
 def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():

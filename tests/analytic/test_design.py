@@ -9,7 +9,7 @@ import torch
 from bicore import Dataset, MemoryLimitError, Runtime
 from bicore.kernels import RBF, Linear
 from bicore.methods import ADesign, VDesign
-from bicore.methods.baselines.design import relax, relaxed_objective
+from bicore.methods.baselines.design import relaxed_objective
 from bicore.numerics.descent import cap_weights
 from tests.helpers import refuses
 
@@ -92,55 +92,6 @@ def test_a_design_in_a_kernel_is_a_design_of_its_square_root():
     assert kernel.objectives[0] - kernel.objectives[-1] == pytest.approx(decrease, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["A", "V", "Bayesian V"])
-def test_closed_forms_are_the_expectations_of_the_propositions(kind):
-    rng = np.random.default_rng(3)
-    x = points(10)
-    chosen = [0, 2, 3, 5, 8]
-    draws = 200_000
-    picked = x[chosen]
-    penalty = NOISE * PRIOR if kind == "Bayesian V" else 0.0
-    theta = rng.normal(size=(draws, 3)) * (PRIOR**-0.5 if kind == "Bayesian V" else 1.0)
-    noise = NOISE**0.5 * rng.normal(size=(draws, len(chosen)))
-    hat = np.linalg.solve(
-        picked.T @ picked + penalty * np.eye(3), picked.T @ (theta @ picked.T + noise).T
-    ).T
-    inverse = np.linalg.inv(picked.T @ picked)
-    if kind == "A":
-        values = 0.5 * ((theta - hat) ** 2).sum(1)
-        expected = 0.5 * NOISE * np.trace(inverse)
-    else:
-        values = 0.5 * (((theta - hat) @ x.T) ** 2).mean(1)
-        expected = (
-            0.5 * NOISE * np.trace(x @ inverse @ x.T) / len(x)
-            if kind == "V"
-            else bayesian_v(x, chosen)
-        )
-    assert abs(values.mean() - expected) < 4 * values.std() / draws**0.5
-
-
-def test_with_growing_data_the_summary_objective_is_v_design_plus_half_the_noise():
-    """E g − g_V − σ²/2 = −σ² tr(X_S(X_SᵀX_S + λσ²I)⁻¹X_Sᵀ)/n vanishes as n grows and S stays."""
-    rng = np.random.default_rng(4)
-    gaps = []
-    start = points(6, 3, seed=5)
-    for n in (20, 200, 2000):
-        x = np.concatenate([start, rng.normal(size=(n - 6, 3))])
-        draws = 4000
-        theta = rng.normal(size=(draws, 3)) * PRIOR**-0.5
-        noise = NOISE**0.5 * rng.normal(size=(draws, n))
-        y = theta @ x.T + noise
-        inverse = np.linalg.inv(start.T @ start + PRIOR * NOISE * np.eye(3))
-        hat = (y[:, :6] @ start) @ inverse
-        g = 0.5 * ((hat @ x.T - y) ** 2).mean(1)
-        design = 0.5 * (((hat - theta) @ x.T) ** 2).mean(1)
-        exact = -NOISE * np.trace(start @ inverse @ start.T) / n
-        difference = g - design - NOISE / 2
-        assert abs(difference.mean() - exact) < 4 * difference.std() / draws**0.5
-        gaps.append(abs(exact))
-    np.testing.assert_allclose(gaps[0] / gaps[2], 100)
-
-
 def moments(x):
     features = torch.from_numpy(x / PRIOR**0.5)
     return features, features.T @ features / len(x)
@@ -153,17 +104,6 @@ def hessian_of(features, moment, weights):
     first = features @ inverse @ features.T
     second = features @ inverse @ moment @ inverse @ features.T
     return NOISE * first * second
-
-
-def frank_wolfe(features, moment, size, steps):
-    """Steps of 2/(t + 2) towards the points of the steepest gradient, from the first such vertex."""
-    weights = torch.zeros(len(features), dtype=torch.float64)
-    for step in range(steps):
-        gradient = relaxed_objective(features, moment, NOISE, weights)[1]
-        vertex = torch.zeros_like(weights)
-        vertex[gradient.topk(size, largest=False).indices] = 1
-        weights = weights + 2 / (step + 2) * (vertex - weights)
-    return weights
 
 
 def test_gradient_and_hessian_are_those_of_lemma_8():
@@ -193,14 +133,6 @@ def test_the_submodularity_ratio_and_the_guarantee_hold():
     assert coreset.details["submodularity_ratio"] == pytest.approx(ratio)
     assert coreset.details["guarantee"] == pytest.approx(1 - np.exp(-ratio))
     empty = bayesian_v(x, [])
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        order = rng.permutation(9)
-        base = order[:2].tolist()
-        extra = order[2 : 2 + rng.integers(1, 6)].tolist()
-        together = bayesian_v(x, base) - bayesian_v(x, base + extra)
-        alone = sum(bayesian_v(x, base) - bayesian_v(x, [*base, k]) for k in extra)
-        assert alone >= ratio * together
     best = max(empty - bayesian_v(x, chosen) for chosen in combinations(range(9), 3))
     assert empty - coreset.objectives[-1] >= coreset.details["guarantee"] * best
 
@@ -215,6 +147,7 @@ def test_the_certificate_bounds_every_choice_from_below():
         coreset = design.select(Dataset(x), 4)
         bound = coreset.details["lower_bound"]
         assert 0 < bound <= coreset.details["relaxed_objective"] <= coreset.objectives[-1]
+        assert coreset.details["relaxed_objective"] <= (1 + 1e-3) * bound
         assert coreset.details["gap"] == pytest.approx(coreset.objectives[-1] / bound - 1)
         relaxed = np.array(coreset.details["relaxed_weights"])
         assert relaxed.sum() == pytest.approx(4)
@@ -226,29 +159,6 @@ def test_the_certificate_bounds_every_choice_from_below():
             )
         if value is not None:
             assert bound <= min(value(chosen) for chosen in combinations(range(11), 4))
-
-
-def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
-    features, moment = moments(points(60, 5, seed=7))
-    size = 10
-    best = relax(features, moment, NOISE, size, tolerance=1e-8)
-    zero = torch.zeros(60, dtype=torch.float64)
-    # the Hessian only falls as w grows, so that it is largest at zero
-    curvature = float(hessian_of(features, moment, zero).trace()) * 2 * size
-    values = []
-    for steps in (1, 4, 16, 64, 256):
-        weights = frank_wolfe(features, moment, size, steps)
-        values.append(relaxed_objective(features, moment, NOISE, weights)[0])
-        assert best.bound <= values[-1] <= best.bound + 2 * curvature / (steps + 2)
-        assert float(weights.sum()) == pytest.approx(size)
-    assert values == sorted(values, reverse=True)
-    assert values[4] - best.bound < (values[2] - best.bound) / 8  # sixteen times the steps
-    assert best.objective - best.bound <= 1e-8 * best.objective
-    assert float(best.weights.sum()) == pytest.approx(size)
-    # With one point the vertex is the point of the steepest gradient, which is what matching
-    # pursuit takes, and the design too where noise drowns curvature.
-    first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)
-    assert int(relaxed_objective(features, moment, 1e6, zero)[1].argmin()) == first.indices[0]
 
 
 def test_where_there_is_nothing_to_learn_the_certificate_is_exact():
