@@ -106,7 +106,9 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
         assert left.points[:4] == [1, 5, 20, 13]  # the last one takes the place
         fresh = MatrixSet(problem, left.points[:4])
         np.testing.assert_allclose(left.removals().costs, fresh.removals().costs, rtol=1e-8)
-        np.testing.assert_allclose(left.back[:4, :4], -fresh.inverse, atol=1e-9)
+        own = left.order[:4]
+        found = (np.eye(4) - left.rows.pairs(own, own)[0]) / RHO
+        np.testing.assert_allclose(found, fresh.inverse, atol=1e-9)
 
 
 def selected(strategy, given, size, **options):
@@ -193,8 +195,8 @@ def test_a_large_outer_set_in_features_counts_as_it_is(size, dtype):
 def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatch):
     given = digits_of(300)
     known = selected("exchange", given, 80)
-    monkeypatch.setattr(in_features, "SCORED", 4)
-    monkeypatch.setattr(in_features, "PAIRS", 1)
+    monkeypatch.setattr(exact, "SCORED", 4)
+    monkeypatch.setattr(exact, "PAIRS", 1)
     monkeypatch.setattr(exact, "BLOCK", 80 * 7)
     monkeypatch.setattr(refining, "SHORTLIST", 16)
     found = selected("exchange", given, 80)

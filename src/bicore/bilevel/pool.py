@@ -1,19 +1,15 @@
-"""Exact steps among a few points, for the squared error: one joins, one leaves, two are exchanged.
+"""The effect of every exchange of a chosen and another point, for the squared error.
 
-The first ``size`` rows of a pool are the chosen points S, the others may join. With
-Q = (K_SS + ρI)⁻¹, U = K[:, S] Q, the residuals r and the posterior kernel K', the tables are
+With Q = (K_SS + ρI)⁻¹ of the chosen points S, U = K[:, S] Q, the residuals r and the posterior
+kernel K', the tables of the other points k are
 
-                         back           image        residual      pull
-    of the others        K[k, S] Q      (K'D U)_k       r_k      (K'Dr)_k
-    of the chosen          −Q_i         (UᵀD U)_i       α_i      (UᵀDr)_i
+    back   K[k, S] Q      image   (K'D U)_k      residual   r_k      pull   (K'Dr)_k
 
-and for the others also the diagonals of K' (``variance``) and of K'DK' (``energy``). One and the
-same rank-one step changes both kinds of rows when a point joins, and another when one leaves: no
-fit, and no pass over the kernel matrix. They are the sweeps of K + ρI, carried to everything that
-follows from K'.
+and the diagonals of K' (``variance``) and of K'DK' (``energy``). A removal needs the diagonals of Q
+and UᵀDU, α and UᵀDr. The steps themselves are those of :mod:`bicore.moments.ridge`, where
+T = K'/ρ, V = K'DK'/ρ², h = 2/ρ·K'Dr, and a chosen point has r_i = ρα_i and 1 − T_ii = ρQ_ii.
 
-Arrays and tensors share the operators used here. On a CPU the tables are arrays, whose calls cost
-a fifth; on a GPU they are tensors.
+Arrays and tensors share the operators used here.
 """
 
 from __future__ import annotations
@@ -24,19 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.moments.ridge import RidgeRows
 from bicore.numerics.linear_algebra import exact_gain, row_products
-from bicore.picking import TIE
 from bicore.runtime.clock import checkpoint
 
 #: Pairs computed together: what fits into a core's cache …
 PAIRS = 1 << 14
 #: … and what keeps a GPU busy.
 DEVICE_PAIRS = 1 << 22
-
-
-def copy_rows(table: Tensor) -> Any:
-    """Return a copy, row after row in memory, as an array on a CPU."""
-    return plain(table.clone(memory_format=torch.contiguous_format))
 
 
 def plain(values: Tensor) -> Any:
@@ -50,16 +41,6 @@ def where(mask: Any) -> Any:
         return torch.nonzero(mask, as_tuple=True)
     # of a matrix, np.nonzero takes many times as long
     return np.unravel_index(np.flatnonzero(mask), mask.shape)
-
-
-def add_outer(table: Any, left: Any, right: Any) -> None:
-    """Add left rightᵀ in place; a matrix of the products would take four times as long."""
-    if isinstance(table, Tensor):
-        table.addr_(left, right)
-        return
-    from scipy.linalg import blas  # not before it is needed: importing it takes time
-
-    blas.dger(1.0, right, left, a=table.T, overwrite_a=True)
 
 
 class Others(NamedTuple):
@@ -143,167 +124,17 @@ class Removals:
         return agreement
 
 
-class PoolState:
-    """The tables of a pool; ``kernel`` and ``moment`` are K and KᵀDK among its points.
+def others_of(rows: RidgeRows, index: Any, own: Any, rho: float) -> Others:
+    """Return the tables of some rows; ``own`` names the chosen ones."""
+    outputs, both = rows.targets.shape[1], rows.both[index]
+    back, turned = rows.pairs(index, own)
+    variance, energy = rho * (rows.divisor[index] - 1.0), rho * rho * rows.q[index]
+    pull = (0.5 * rho) * both[:, outputs:]
+    return Others(both[:, :outputs], pull, variance, energy, back, rho * turned)
 
-    A pool that only shrinks needs no ``moment``.
-    """
 
-    def __init__(
-        self, points: list[int], kernel: Any, moment: Any, rho: float, others: Others, size: int = 0
-    ) -> None:
-        self.points = points
-        self.kernel = kernel
-        self.moment = moment
-        self.rho = rho
-        self.residual, self.pull, self.variance, self.energy, self.back, self.image = others
-        self.size = size
-
-    @classmethod
-    def empty(
-        cls,
-        points: list[int],
-        kernel: Tensor,
-        moment: Tensor,
-        residual: Tensor,
-        pull: Tensor,
-        rho: float,
-        capacity: int,
-    ) -> PoolState:
-        """Return a pool without chosen points, of which there will be at most ``capacity``."""
-        back = kernel.new_zeros(len(kernel), capacity)
-        tables = (residual, pull, kernel.diagonal(), moment.diagonal(), back, back)
-        others = Others(*map(copy_rows, tables))
-        return cls(points, plain(kernel), plain(moment), rho, others)
-
-    def best(self, ranks: list[int], exact: bool = True) -> int:
-        """Return the row of the largest gain, or gradient; ties go to the lowest rank."""
-        some = slice(self.size, None)
-        residual = self.residual[some]
-        worth = row_products(self.pull[some], residual)
-        if exact:
-            norm = row_products(residual, residual)
-            worth = exact_gain(2 * worth, self.energy[some], norm, self.rho + self.variance[some])
-        best = float(worth.max())
-        (tied,) = where(worth >= best - TIE * abs(best))
-        rows = (self.size + tied).tolist()
-        return min(rows, key=lambda row: ranks[self.points[row]], default=self.size)
-
-    def removals(self) -> Removals:
-        """Return the effect of removing each chosen point."""
-        chosen = slice(0, self.size)
-        own = -self.back[chosen, chosen].diagonal()
-        spread = self.image[chosen, chosen].diagonal()
-        return Removals(own, spread, self.residual[chosen], self.pull[chosen], self.rho)
-
-    def others(self) -> Others:
-        """Return the rows that are not chosen."""
-        parts = (self.residual, self.pull, self.variance, self.energy, self.back, self.image)
-        return Others(*(part[self.size :] for part in parts))
-
-    def add(self, row: int) -> None:
-        """Let the point of this row join; rows are exchanged so that it is the last chosen."""
-        self._join(self.size, row)
-        self._exchange(self.size, row, (self.kernel, self.moment, self.moment.T))
-        self.size += 1
-
-    def remove(self, place: int) -> None:
-        """Let the point at this place leave; the last chosen one takes its place."""
-        last = self.size - 1
-        self._leave(place)
-        self._exchange(place, last, (self.kernel, self.back.T, self.image.T))
-        self.size = last
-
-    def swap(self, place: int, row: int) -> None:
-        """Exchange a chosen point and another one; doing it again undoes it."""
-        self._leave(place)
-        self._join(place, row)
-        self._exchange(place, row, (self.kernel, self.moment, self.moment.T))
-
-    def _exchange(self, one: int, other: int, more: tuple[Any, ...]) -> None:
-        tables = (self.back, self.image, self.residual, self.pull, self.variance, self.energy)
-        for table in (*tables, self.kernel.T, *more):
-            kept = 1 * table[one]
-            table[one] = table[other]
-            table[other] = kept
-        self.points[one], self.points[other] = self.points[other], self.points[one]
-
-    def _leave(self, place: int) -> None:
-        """Make the point at this place one of the others."""
-        line, spread = 1 * self.back[place], 1 * self.image[place]
-        alpha = 1 * self.residual[place]
-        own = -float(line[place])
-        size = float(spread[place]) / own
-        pulled = self.pull[place] + alpha * size
-        spread += line * size
-        column = self.back[:, place] / own
-        image = self.image[:, place] / own
-        self.energy += column * (2 * own * image + own * size * column)
-        self.variance += own * column * column
-        self._sweep(place, own, (column, image), line, spread, alpha, pulled)
-        self.variance[place] = 1 / own - self.rho
-        self.energy[place] = size / own
-        self.back[:, place] = 0
-        self.image[:, place] = 0
-
-    def _join(self, place: int, row: int) -> None:
-        """Let the point of this row join at the empty place."""
-        column, image = self._column(place, row)
-        own = self.rho + max(float(column[row]), 0.0)
-        size = max(float(image[row]), 0.0) / own
-        line = 1 * self.back[row]
-        line[place] = -1
-        residual = 1 * self.residual[row]
-        pulled = self.pull[row] - residual * size
-        spread = self.image[row] - line * size
-        column /= -own
-        image /= -own
-        self.energy += column * (own * size * column - 2 * own * image)
-        self.variance -= own * column * column
-        self.energy *= self.energy > 0
-        self.variance *= self.variance > 0
-        self._sweep(row, own, (column, image), line, spread, residual, pulled)
-
-    def _column(self, place: int, row: int) -> tuple[Any, Any]:
-        """Compute K' and K'DK' between the point that joins and the others.
-
-        The rows of the chosen get what their own steps need.
-        """
-        chosen = slice(0, self.size)
-        column = 1 * self.kernel[row]
-        image = 1 * self.moment[row]
-        own, moment = 1 * column[chosen], 1 * image[chosen]
-        column[chosen] = image[chosen] = 0
-        if place < self.size:  # the point there has just left
-            column[place], image[place] = own[place], moment[place]
-        back = self.back[:, chosen]
-        column -= back @ own
-        image -= back @ moment
-        image -= self.image[:, chosen] @ own
-        return column, image
-
-    def _sweep(
-        self,
-        row: int,
-        own: float,
-        columns: tuple[Any, Any],
-        line: Any,
-        spread: Any,
-        residual: Any,
-        pulled: Any,
-    ) -> None:
-        """Add the rank-one terms of all tables but the diagonals.
-
-        The row of the point itself, which changes sides, is written anew.
-        """
-        column, image = columns
-        add_outer(self.residual, column, residual)
-        add_outer(self.pull, column, pulled)
-        add_outer(self.pull, image, residual)
-        add_outer(self.back, column, line)
-        add_outer(self.image, column, spread)
-        add_outer(self.image, image, line)
-        self.back[row] = line / own
-        self.image[row] = spread / own
-        self.residual[row] = residual / own
-        self.pull[row] = pulled / own
+def removals_of(rows: RidgeRows, index: Any, rho: float) -> Removals:
+    """Return the effect of removing each of some chosen rows."""
+    outputs, both = rows.targets.shape[1], rows.both[index]
+    own, spread = rows.divisor[index] / rho, rows.q[index]
+    return Removals(own, spread, both[:, :outputs] / rho, 0.5 * both[:, outputs:], rho)

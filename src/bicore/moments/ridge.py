@@ -14,15 +14,16 @@ If a row j joins (sign +1) or leaves (sign −1), with rate = sign / (1 + sign·
     h falls by        rate·t_k·(h_j − 2·rate·q_j·r_j) + 2·rate·v_k·r_j
 
 The last two also hold for −W and M, with Σφ_j and ΣAΣφ_j in place of t and v. A
-:class:`FeatureState` has Σ, W and M (p×p, for any number of rows); :class:`Candidates` have the
-matrices ΦΣΦᵀ and ΦΣAΣΦᵀ of N rows instead, which is less work if N is below p.
+:class:`FeatureState` has Σ, W and M (p×p, for any number of rows); :class:`PairRows` have the
+matrices ΦΣΦᵀ and ΦΣAΣΦᵀ of N rows instead, which is less work if N is below p. With a kernel, these
+are K'/ρ and K'DK'/ρ², r the residuals and h = 2/ρ·K'Dr.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -90,40 +91,52 @@ class RidgeRows(ABC):
     """Rows of which some are in a coreset, with exact costs of every addition and removal."""
 
     objective: float
-    #: t and q of every row; residuals and h side by side.
-    t: Any
+    #: 1 + t of rows that are out and 1 − t of those that are in; q of every row.
+    divisor: Any
     q: Any
+    #: Residuals and h side by side.
     both: Any
+    #: 1 for rows that are out, −1 for those that are in.
+    sides: Any
+    #: If the divisor of a row that changes is below this, the fit is made again.
+    least: ClassVar[float] = LEAST
 
     def __init__(self, targets: Array, inside: Array | None = None) -> None:
         self.targets = targets
         self.inside = np.zeros(len(targets), dtype=bool) if inside is None else inside.copy()
-        self._begin()
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Compute everything for the rows that are in now."""
 
     def _renew(self) -> None:
         """Fit the rows that are in now, if rounding would decide about a change."""
-        self._begin()
+        raise NotImplementedError
 
     @abstractmethod
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         """Change the objective; return the step, and t and v of all rows."""
 
+    @abstractmethod
+    def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
+        """Return T and V between some rows and others, which a subclass names in its own way."""
+
     def change(self, row: int) -> None:
         """Let a row join, or leave if it is in."""
         sign = -1.0 if self.inside[row] else 1.0
         self.inside[row] = sign > 0
-        if not 1.0 + sign * float(self.t[row]) > LEAST:
+        divisor = float(self.divisor[row])
+        if not divisor > self.least:
             self._renew()
             return
         step, t, v = self._step(row, sign)
         scaled, u = step.rate * t, v - (0.5 * step.rate * step.q) * t
-        self.t -= scaled * t
+        self.divisor -= self.sides * scaled * t
         self.q -= 2.0 * scaled * u
         step.apply(self.both, scaled, v)
+        # The row itself without the rounding of a difference.
+        count = self.targets.shape[1]
+        self.sides[row] = -sign
+        self.divisor[row] = 1.0 / divisor
+        self.q[row] = step.q / divisor**2
+        self.both[row] = step.both / divisor
+        self.both[row, count:] -= (2.0 * step.rate * step.q / divisor) * step.both[:count]
         self._note(step.rate, scaled, t, u)
 
     def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:  # noqa: B027
@@ -148,7 +161,7 @@ class RidgeRows(ABC):
         residuals, slopes = self.both[:, :outputs], self.both[:, outputs:]
         squares = row_products(residuals, residuals)
         products = row_products(slopes, residuals)
-        found: Array = to_host(exact_gain(products, self.q, squares, sign + self.t))
+        found: Array = to_host(exact_gain(products, self.q, squares, sign * self.divisor))
         return found
 
 
@@ -245,6 +258,7 @@ class FeatureRows(RidgeRows):
         self.features = features
         self._features = to_device(features, state.device)
         super().__init__(targets, inside)
+        self._begin()
 
     @property
     def objective(self) -> float:  # type: ignore[override]
@@ -256,7 +270,9 @@ class FeatureRows(RidgeRows):
         with wide(float(self.features.size) * len(state.second)):
             reach = rows @ state.inverse
             turned = reach @ state.second
-        self.t, self.q = row_products(reach, rows), row_products(turned, reach)
+        self.sides = to_device(np.where(self.inside, -1.0, 1.0), state.device)
+        self.divisor = 1.0 + self.sides * row_products(reach, rows)
+        self.q = row_products(turned, reach)
         self.both = rows @ state.both
         self.both[:, : self.targets.shape[1]] += to_device(self.targets, state.device)
 
@@ -269,13 +285,83 @@ class FeatureRows(RidgeRows):
         step, reach, turned = self.state.change(self.features[row], self.targets[row], sign)
         return step, *(self._features @ _pair(reach, turned).T).T
 
+    def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
+        """Return T and V between some rows and others, given by their features."""
+        state = self.state
+        reach = self._features[rows] @ state.inverse
+        turned = (reach @ state.second) @ state.inverse
+        with wide(2.0 * len(reach) * own.shape[0] * own.shape[1]):
+            return reach @ own.T, turned @ own.T
 
-class Candidates(RidgeRows):
+
+class PairRows(RidgeRows):
     """Rows whose costs follow the N×N matrices T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ.
 
     A change is a term of rank one in T and of rank two in V. These terms are held back and applied
     to a column when it is needed: a change costs some N·t numbers after t changes, never N².
     """
+
+    least = -np.inf
+
+    def __init__(
+        self, targets: Array, inside: Array | None, t: Array, v: Array, both: Array
+    ) -> None:
+        super().__init__(targets, inside)
+        self._hold(t, v, both)
+
+    def _hold(self, t: Array, v: Array, both: Array, objective: float = 0.0) -> None:
+        """Take T, V, r and h side by side, and the objective from which falls are subtracted."""
+        self.objective = objective
+        #: T and V side by side.
+        self._matrices = np.hstack([t, v])
+        self.both = np.asfortranarray(both)  # sums over outputs run along rows
+        self.sides = np.where(self.inside, -1.0, 1.0)
+        self.divisor, self.q = 1.0 + self.sides * t.diagonal(), v.diagonal().copy()
+        self._late = 0
+        #: t and u of changes that T and V lack, and both times their rates.
+        self._held = tuple(np.empty((LATE, width)) for width in (len(t), len(t), 2 * len(t)))
+
+    def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
+        """Return T and V between some rows and others."""
+        self._add_late()
+        count = len(self.inside)
+        return self._matrices[np.ix_(rows, own)], self._matrices[np.ix_(rows, count + own)]
+
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
+        # A memory spends most of its time here, on few numbers: every call counts.
+        late, count, (ts, us, rates) = self._late, len(self.inside), self._held
+        columns = self._matrices[row]
+        if late:  # terms that the matrices lack
+            columns = columns - ts[:late, row] @ rates[:late]
+            columns[count:] -= us[:late, row] @ rates[:late, :count]
+        t, v = columns[:count], columns[count:]
+        step = Step(sign / float(self.divisor[row]), float(self.q[row]), self.both[row].copy())
+        self.objective -= step.fall
+        return step, t, v
+
+    def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:
+        late, (ts, us, rates) = self._late, self._held
+        ts[late], us[late], rates[late, : len(t)] = t, u, scaled
+        np.multiply(u, rate, out=rates[late, len(t) :])
+        self._late += 1
+        if self._late == LATE:
+            self._add_late()
+
+    def _add_late(self) -> None:
+        """Apply the terms that were held back to the matrices."""
+        count = len(self.inside)
+        ts, us, rates = (one[: self._late] for one in self._held)
+        scaled = rates[:, :count].T
+        self._matrices[:, :count] -= scaled @ ts
+        turned = scaled @ us
+        self._matrices[:, count:] -= turned + turned.T
+        self._late = 0
+
+
+class Candidates(PairRows):
+    """Rows of features, with the objective of moments; T and V follow from ΦΦᵀ and ΦAΦᵀ."""
+
+    least = LEAST
 
     def __init__(
         self,
@@ -291,24 +377,19 @@ class Candidates(RidgeRows):
         #: ΦΦᵀ, ΦAΦᵀ and ΦB: all that is ever needed of the features.
         self.gram, self.quadratic = _pair_products(outer, features, known)
         self.linear = features @ outer.cross
-        super().__init__(targets, inside)
+        RidgeRows.__init__(self, targets, inside)
+        self._renew()
 
-    def _begin(self) -> None:
+    def _renew(self) -> None:
         own = np.flatnonzero(self.inside)
         everything = len(own) == len(self.inside)
-        t, v, self.both, self.objective = self._with_all() if everything else self._with_some(own)
-        if not (np.isfinite(self.objective) and np.isfinite(v).all()):
+        tables = self._with_all() if everything else self._with_some(own)
+        if not (np.isfinite(tables[3]) and np.isfinite(tables[1]).all()):
             raise NumericalError(
                 f"a fit of {len(own)} rows with ridge={self.ridge:.3g} is not finite; raise "
                 "inner_reg, or scale the features."
             )
-        #: T and V side by side.
-        self._matrices = np.hstack([t, v])
-        self.both = np.asfortranarray(self.both)  # sums over outputs run along rows
-        self.t, self.q = t.diagonal().copy(), v.diagonal().copy()
-        self._late = 0
-        #: t and u of changes that T and V lack, and both times their rates.
-        self._held = tuple(np.empty((LATE, width)) for width in (len(t), len(t), 2 * len(t)))
+        self._hold(*tables)
 
     def _with_all(self) -> tuple[Array, Array, Array, float]:
         """With all rows in and P = (K + ρI)⁻¹: T = I − ρP and V = PQP, where nothing cancels."""
@@ -347,35 +428,6 @@ class Candidates(RidgeRows):
         square = np.ix_(own, own)
         weights = _invert(self.gram[square], self.ridge) @ self.targets[own]
         return self._value(weights, self.quadratic[square] @ weights, self.linear[own])
-
-    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
-        # A memory spends most of its time here, on few numbers: every call counts.
-        late, count, (ts, us, rates) = self._late, len(self.inside), self._held
-        columns = self._matrices[row]
-        if late:  # terms that the matrices lack
-            columns = columns - ts[:late, row] @ rates[:late]
-            columns[count:] -= us[:late, row] @ rates[:late, :count]
-        t, v = columns[:count], columns[count:]
-        step = Step(1.0 / float(sign + t[row]), float(v[row]), self.both[row].copy())
-        self.objective -= step.fall
-        return step, t, v
-
-    def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:
-        late, (ts, us, rates) = self._late, self._held
-        ts[late], us[late], rates[late, : len(t)] = t, u, scaled
-        np.multiply(u, rate, out=rates[late, len(t) :])
-        self._late += 1
-        if self._late == LATE:
-            self._add_late()
-
-    def _add_late(self) -> None:
-        """Apply the terms that were held back to the matrices."""
-        count, (ts, us, rates) = len(self.inside), self._held
-        scaled = rates[:, :count].T
-        self._matrices[:, :count] -= scaled @ ts
-        turned = scaled @ us
-        self._matrices[:, count:] -= turned + turned.T
-        self._late = 0
 
 
 def _pair_products(

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, DeviceChooser, ListedEngine, Quantity, Scoring, Turn
-from bicore.bilevel.pool import PoolState
 from bicore.bilevel.posterior import (
     Downdate,
     Foresight,
@@ -28,8 +28,9 @@ from bicore.bilevel.posterior import (
 )
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
+from bicore.moments.ridge import PairRows
 from bicore.numerics.linear_algebra import cholesky_factor, exact_gain, row_products
-from bicore.picking import ranks_of
+from bicore.picking import TIE, ranks_of
 
 
 class RidgeEngine(ListedEngine):
@@ -201,13 +202,18 @@ class RidgeEngine(ListedEngine):
         if not (exact or rule.quantity is Quantity.GRADIENT) or len(shortlist) <= turn.count:
             return super().pick_from(shortlist, rule, turn)
         index = torch.from_numpy(shortlist).to(self.residual.device)
-        places = list(range(len(shortlist)))
-        tables = (*self.posterior.pairs(index), self.residual[index], self.pull[index])
-        pool = PoolState.empty(places, *tables, self.rho, turn.count)
-        ranks = ranks_of(turn.ids[shortlist]).tolist()
+        kernel, moment = (one.cpu().numpy() for one in self.posterior.pairs(index))
+        residual, pull = (one[index].cpu().numpy() for one in (self.residual, self.pull))
+        both = np.hstack([residual, (2 / self.rho) * pull])
+        rows = PairRows(residual, None, kernel / self.rho, moment / self.rho**2, both)
+        ranks = ranks_of(turn.ids[shortlist])
+        picked: list[int] = []
         for _ in range(turn.count):
-            pool.add(pool.best(ranks, exact))
-        return [int(shortlist[place]) for place in pool.points[: turn.count]]
+            worth = rows.gains() if exact else np.where(rows.inside, -np.inf, rows.gradients())
+            tied = np.flatnonzero(worth >= worth.max() - TIE * abs(worth.max()))
+            picked.append(int(tied[ranks[tied].argmin()]))
+            rows.change(picked[-1])
+        return [int(shortlist[place]) for place in picked]
 
     def _prior_pull(self) -> Tensor:
         if self.prior_pull is None:

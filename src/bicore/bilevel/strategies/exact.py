@@ -20,13 +20,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.pool import Others, PoolState, Removals, copy_rows, plain, where
+from bicore.bilevel.pool import Others, Removals, others_of, plain, removals_of, where
 from bicore.bilevel.problem import Problem
 from bicore.data import Array
 from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, slices
+from bicore.moments.ridge import PairRows, RidgeRows
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
     height,
@@ -46,6 +48,10 @@ BLOCK = 1 << 20
 DRIFT = 1e-9
 #: … or to this multiple of the share it held to when the set was fitted.
 WORSE = 100
+#: Fewest rows of a pool whose exchanges are computed together.
+SCORED = 64
+#: More rows are computed together if they have at most this many pairs with the chosen points.
+PAIRS = 1 << 17
 
 
 class DoubleOperator:
@@ -147,6 +153,7 @@ class ExchangeSet(ABC):
 
     points: list[int]
     objective: float
+    rho: float
     terms: ExchangeTerms
     #: How far steps may take the coefficients from a fit, see :func:`allowed_drift`.
     allowed: float
@@ -305,16 +312,29 @@ class Swap:
 class ExchangePool(ABC):
     """A fitted set of points and a shortlist of others that may take their places.
 
-    The first ``size`` of ``points`` are the set.
+    The first ``size`` of ``points`` are the set. A swap changes the gains of all pairs, but little.
+    So those of a row are computed again only if they may be the largest: their best so far, changed
+    by as much as the gain of adding the row and the least cost of a removal, must reach the best of
+    the rows that were computed.
     """
 
-    points: list[int]
-    size: int
-    objective: float
-    #: Terms that no exchange changes.
-    terms: Any
-    #: How large ``drift`` may become before the set must be fitted again.
-    allowed: float
+    rows: RidgeRows
+    #: What ``rows.pairs`` takes as the chosen rows, place by place.
+    own: Any
+
+    def __init__(self, chosen: ExchangeSet, points: list[int]) -> None:
+        self.terms: Any = chosen.terms
+        self.objective = chosen.objective
+        #: How large ``drift`` may become before the set must be fitted again.
+        self.allowed = chosen.allowed
+        self.rho = chosen.rho
+        self.points = points
+        self.size = len(chosen.points)
+        #: The row of every place.
+        self.order = np.arange(len(points))
+        #: The largest gain of every row when it was computed, and the level at that time.
+        self.best = np.full(len(points), np.inf)
+        self.level = np.zeros(len(points))
 
     @property
     @abstractmethod
@@ -322,23 +342,43 @@ class ExchangePool(ABC):
         """How far the coefficients are from the fit of the points, relative to their targets."""
 
     @abstractmethod
+    def _evaluate(self, place: int) -> float:
+        """Compute G after a point has come to this place."""
+
     def removals(self) -> Removals:
         """The effect of removing each chosen point."""
+        return removals_of(self.rows, self.order[: self.size], self.rho)
 
-    @abstractmethod
-    def swap(self, place: int, row: int) -> None:
-        """Exchange a chosen point and another one; doing it again undoes it."""
-
-    @abstractmethod
-    def remove(self, place: int) -> None:
-        """Let the point at this place leave; the last chosen one takes its place."""
-
-    @abstractmethod
     def score(self, fixed: int, barred: Collection[tuple[int, int]]) -> tuple[Any, Any]:
         """Compute the gains of pairs of another row and a place, and the others' rows.
 
         The best pair and its equals are among them.
         """
+        removals = self.removals()
+        others = np.arange(self.size, len(self.points))
+        level = self.rows.gains()[self.order[others]] - float(removals.costs[fixed:].min())
+        bounds = self.best[others] + level - self.level[others]
+        together = max(SCORED, PAIRS // self.size)
+        blocks: list[Any] = []
+        found: list[Array] = []
+        top = -np.inf
+        while len(others) and not bounds.max() < top - TIE * self.objective:
+            checkpoint()
+            likely = np.zeros(len(others), dtype=bool)
+            likely[np.argsort(-bounds, kind="stable")[:together]] = True
+            some = others[likely]
+            tables = others_of(self.rows, self.order[some], self.own[: self.size], self.rho)
+            joining, leaving = [self.points[row] for row in some], self.points[: self.size]
+            gains = self.terms.swap_gains(removals, tables, joining, leaving)
+            self.exclude(gains, some, fixed, barred)
+            self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
+            self.level[some] = level[likely]
+            top = max(top, float(self.best[some].max()))
+            blocks.append(gains)
+            found.append(some)
+            others, bounds, level = others[~likely], bounds[~likely], level[~likely]
+        gains = torch.cat(blocks) if torch.is_tensor(blocks[0]) else np.concatenate(blocks)
+        return gains, np.concatenate(found)
 
     def exclude(self, gains: Any, rows: Any, fixed: int, barred: Collection[Any]) -> None:
         """Let pairs that are not allowed have no gain."""
@@ -364,6 +404,25 @@ class ExchangePool(ABC):
         )
         return Swap(place, int(others[one]), float(gains[one, place]))
 
+    def swap(self, place: int, row: int) -> None:
+        """Exchange a chosen point and another one; doing it again undoes it."""
+        for one in (place, row):
+            self.rows.change(int(self.order[one]))
+        self._exchange(place, row)
+        self.best[row] = np.inf
+        self.objective = self._evaluate(place)
+
+    def remove(self, place: int) -> None:
+        """Let the point at this place leave; the last chosen one takes its place."""
+        self.rows.change(int(self.order[place]))
+        self.size -= 1
+        self._exchange(place, self.size)
+
+    def _exchange(self, place: int, other: int) -> None:
+        """Exchange a chosen place and another one."""
+        for table in (self.points, self.order):
+            table[place], table[other] = table[other], table[place]
+
     def remove_cheapest(self, ranks: list[int], fixed: int = 0) -> None:
         """Remove the point that costs least to lose; of equal ones that of the highest rank. The
         first ``fixed`` stay."""
@@ -375,74 +434,78 @@ class ExchangePool(ABC):
         self.remove(place)
 
 
-class MatrixPool(PoolState, ExchangePool):
-    """The pool of a set that is held by columns of the kernel matrix."""
+class MatrixPool(ExchangePool):
+    """The pool of a set that is held by columns of the kernel matrix; its tables are arrays."""
+
+    terms: SharedTerms
 
     def __init__(self, chosen: MatrixSet, shortlist: Tensor | None = None) -> None:
-        self.terms = chosen.terms
-        self.allowed = chosen.allowed
-        self.objective = chosen.objective
-        self._columns = chosen.outer_columns
-        self._targets = plain(self.terms.targets)
         index = chosen.index if shortlist is None else torch.cat([chosen.index, shortlist])
-        unused = chosen.alpha.new_zeros(len(chosen.points))
-        tables = [chosen.alpha, chosen.pulled, unused, unused, -chosen.inverse, chosen.sandwich]
-        kernel, moment = chosen.columns[index], None
+        super().__init__(chosen, index.tolist())
+        self.own = self.order
+        rho, terms, count = self.rho, self.terms, self.size
+        kernel = chosen.columns[index]
+        t, v = -rho * chosen.inverse, chosen.sandwich
+        t.diagonal().add_(1)
+        both = torch.cat([rho * chosen.alpha, 2 * chosen.pulled], 1)
         if shortlist is not None:
-            others = chosen.others(shortlist)
-            pairs = zip(tables, others, strict=True)
-            tables = [torch.cat([one, torch.as_tensor(other)]) for one, other in pairs]
-            some = DoubleOperator(SomeRows.of(self.terms.train.operator, index))
+            others = Others(*map(torch.as_tensor, chosen.others(shortlist)))
+            some = DoubleOperator(SomeRows.of(terms.train.operator, index))
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
             # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
-            kernel.diagonal().copy_(self.terms.variance[index])
-            across = chosen.products[shortlist]
-            rows = torch.cat([across, self.terms.between(shortlist)], 1)
-            moment = plain(torch.cat([torch.cat([chosen.inside[0], across.T], 1), rows]))
-        others = Others(*map(copy_rows, tables))
-        super().__init__(
-            index.tolist(), plain(kernel), moment, chosen.rho, others, len(chosen.points)
-        )
+            kernel.diagonal().copy_(terms.variance[index])
+            across = kernel[:count, count:]
+            variance = kernel[count:, count:] - others.back @ across
+            energy = terms.between(shortlist) - others.back @ chosen.products[shortlist].T
+            energy -= others.image @ across
+            variance.diagonal().copy_(others.variance)
+            energy.diagonal().copy_(others.energy)
+            t = _bordered(t, others.back, variance / rho)
+            v = _bordered(v, others.image / rho, energy / rho**2)
+            more = torch.cat([others.residual, 2 / rho * others.pull], 1)
+            both = torch.cat([both, more])
+        inside = np.arange(len(index)) < count
+        targets, *tables = (one.cpu().numpy() for one in (terms.targets[index], t, v, both))
+        self.rows = PairRows(targets, inside, *tables)
+        self.rows.divisor[:count] = rho * chosen.inverse.diagonal().cpu().numpy()
+        self.kernel, self._columns = kernel.cpu().numpy(), chosen.outer_columns
 
     @cached_property
-    def _outer(self) -> tuple[Any, Any]:
-        """K[S, outer], a row for each chosen point, and the targets of the outer set."""
-        targets = self.terms.outer_targets.T.contiguous()
-        return copy_rows(self._columns.T), plain(targets)
+    def _outer(self) -> Tensor:
+        """K[S, outer], a row for each chosen point."""
+        return self._columns.T.contiguous()
+
+    @property
+    def _alpha(self) -> Array:
+        own, outputs = self.order[: self.size], self.rows.targets.shape[1]
+        alpha: Array = self.rows.both[own, :outputs] / self.rho
+        return alpha
 
     @property
     def drift(self) -> float:
-        alpha = self.residual[: self.size]
-        targets = self._targets[self.points[: self.size]]
-        return misfit(
-            self.kernel[: self.size, : self.size] @ alpha + self.rho * alpha - targets, targets
-        )
+        own, alpha = self.order[: self.size], self._alpha
+        targets = self.rows.targets[own]
+        return misfit(self.kernel[np.ix_(own, own)] @ alpha + self.rho * alpha - targets, targets)
 
-    def score(self, fixed: int, barred: Collection[tuple[int, int]]) -> tuple[Any, Any]:
-        rows = range(self.size, len(self.points))
-        joining, leaving = self.points[self.size :], self.points[: self.size]
-        gains = self.terms.swap_gains(self.removals(), self.others(), joining, leaving)
-        self.exclude(gains, rows, fixed, barred)
-        return gains, rows
-
-    def swap(self, place: int, row: int) -> None:
-        super().swap(place, row)
-        joined = torch.tensor([self.points[place]], device=self.terms.weights.device)
-        self._outer[0][place] = plain(self.terms.cross.columns(joined)[:, 0])
-        self.objective = self._objective()
-
-    def _objective(self) -> float:
-        """G by the coefficients as they stand; some of the outer set at a time."""
-        alpha = 1 * self.residual[: self.size].T
-        outer, targets = self._outer
-        weights = plain(self.terms.weights)
-        step = height(alpha.shape[0] * alpha.shape[1])
+    def _evaluate(self, place: int) -> float:
+        # By the coefficients as they stand, some of the outer set at a time.
+        weights, outer = self.terms.weights, self._outer
+        joined = torch.tensor([self.points[place]], device=weights.device)
+        outer[place] = self.terms.cross.columns(joined)[:, 0]
+        alpha = torch.from_numpy(self._alpha).to(weights).T.contiguous()
+        targets = self.terms.outer_targets.T.contiguous()
+        step = height(alpha.numel())
         total = 0.0
-        with wide(alpha.shape[0] * alpha.shape[1] * len(weights)):
+        with wide(alpha.numel() * len(weights)):
             for top in range(0, len(weights), step):
                 checkpoint()
                 some = slice(top, top + step)
                 missing = targets[:, some] - alpha @ outer[:, some]
-                missing *= missing
-                total += float(missing.sum(0) @ weights[some])
+                total += float(missing.square_().sum(0) @ weights[some])
         return total
+
+
+def _bordered(own: Tensor, across: Tensor, others: Tensor) -> Tensor:
+    """Return a symmetric matrix from its blocks."""
+    others = (others + others.T) / 2
+    return torch.cat([torch.cat([own, across.T], 1), torch.cat([across, others], 1)])

@@ -12,8 +12,8 @@ from bicore._deprecated import renamed_fields
 from bicore.bilevel.contract import Effort, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, not_refined
 from bicore.bilevel.strategies.base import Assembly, Refining
-from bicore.bilevel.strategies.exact import ExchangePool
-from bicore.bilevel.strategies.in_features import PAIRS, fit_set
+from bicore.bilevel.strategies.exact import PAIRS, ExchangePool
+from bicore.bilevel.strategies.in_features import fit_set
 from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, cap_weights, largest_slope
 from bicore.picking import TIE
