@@ -78,22 +78,17 @@ OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weigh
 
 def rename_options(words: list[str]) -> list[str]:
     """Replace options of version 0.2 by their present names, with a line for each."""
-    found: list[str] = []
     place = 0
     while place < len(words):
-        pair = " ".join(words[place : place + 2])
-        new, used = OLD_OPTIONS.get(pair), 2
+        one, two = words[place], " ".join(words[place : place + 2])
+        old, new = two, OLD_OPTIONS.get(two)
         if new is None and words[0] == "stream":
-            new, used = OLD_OF_STREAM.get(words[place]), 1
-        if new is None:
-            new, used = "", 1
-            found.append(words[place])
-        else:
-            old = " ".join(words[place : place + used])
+            old, new = one, OLD_OF_STREAM.get(one)
+        if new is not None:
             tell(f"bicore: {old} is deprecated and goes in version 1.1; use {new or 'nothing'}.")
-        found += new.split()
-        place += used
-    return found
+            words = [*words[:place], *new.split(), *words[place + len(old.split()) :]]
+        place += 1 if new is None else len(new.split())
+    return words
 
 
 def _explain_usage(error: Any) -> tuple[int, str | None]:

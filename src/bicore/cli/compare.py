@@ -106,14 +106,7 @@ class Answer(Files):
         "File of finished results, which are not computed again (default: in the cache folder).",
         "FILE.jsonl|DIR",
     )
-    picture: Path | None = field(
-        default=None,
-        metadata={
-            "info": typer.Option(
-                "--picture", "--plot", metavar="FILE.png", help="Draw scores against size."
-            )
-        },
-    )
+    picture: Path | None = option("Draw scores against size.", "FILE.png", name="--picture --plot")
     report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from bicore._version import __version__
 from bicore.cli.options import (
@@ -84,9 +84,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     chosen = read_size(str(size)) if picks is None else Coreset.load(picks)
     check_method(evaluation.method)
     source = data.open(later=True, memory=limits.memory)
-    test = data.open_test()
-    if evaluation.test is not None:
-        source, test = _read_test(source, evaluation.test, data)
+    test = data.open_test() if evaluation.test is None else _read_test(source, evaluation, data)
     if picks is not None and test is None:
         raise InputError(
             f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
@@ -117,26 +115,9 @@ def find_worth(appraisal: Appraisal, output: Output) -> Worth:
     return found
 
 
-def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
-    """The source, and a test set from a file.
-
-    Two tables are encoded together, so that a category of either has its column in both.
-    """
-    from bicore.sources.opening import open_source
-    from bicore.sources.reading import Reading
-    from bicore.sources.tables import join_tables, table_source
-
-    rows = len(source.data)
-    names = ("target", "columns", "drop", "drop_missing_target", "decimal", "missing", "encoding")
-    columns: dict[str, Any] = {name: getattr(data, name) for name in names}
-    test = open_source(word, scale=data.scale, later=True, **columns)
-    if data.target is None or source.table is None or test.table is None:
-        return source, test
-    missing = [name for name in source.table if name not in test.table]
-    if missing:
-        raise InputError(f"--test {word} has no column {missing[0]!r}, and {source.name} has one.")
-    tables = join_tables([source.table, test.table])
-    both = table_source(source.name, tables, Reading(**columns))
-    both = both.scaled(data.scale, later=True)
-    own, other = replace(both, data=both.data[:rows]), replace(both, data=both.data[rows:])
-    return own, replace(other, name=test.name)
+def _read_test(source: Source, evaluation: Evaluation, data: Data) -> Source:
+    """A test set from a file; a table is encoded in the features of the source."""
+    own = {"source": str(evaluation.test), "limit": None, "labels": None, "embeddings": None}
+    test = replace(data, **own).open(later=True)
+    encoded = source.columns is not None and test.table is not None
+    return replace(test, data=source.encode(test)) if encoded else test
