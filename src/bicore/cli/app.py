@@ -54,10 +54,7 @@ def _run() -> tuple[int, object]:
         name = f" ({error.filename})" if error.filename else ""
         return 1, f"{error.strerror or error}{name}; existing files are unchanged."
     except MemoryError:
-        return (
-            1,
-            "not enough memory; read fewer rows with --limit, or set --memory.",
-        )
+        return (1, "not enough memory; read fewer rows with --limit, or set --memory.")
 
 
 #: Options of version 0.2, which go in version 1.1: of all verbs, with their values, and of stream.

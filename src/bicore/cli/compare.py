@@ -10,14 +10,7 @@ from typing import Any, ClassVar
 
 import typer
 
-from bicore.cli.options import (
-    Data,
-    Files,
-    Limits,
-    option,
-    read_names,
-    switch,
-)
+from bicore.cli.options import Data, Files, Limits, option, read_names, switch
 from bicore.cli.terminal import interrupt, say, say_json, starting, tell
 from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
 from bicore.errors import InputError

@@ -103,9 +103,7 @@ class Method:
         "Number of rows to select: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
     )
     method: str = option(
-        "Selection method; bicore compare --list shows all.",
-        "NAME",
-        default="bilevel",
+        "Selection method; bicore compare --list shows all.", "NAME", default="bilevel"
     )
     model: str | None = option(
         f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
@@ -180,8 +178,7 @@ class Answer(Files):
     """How the selection is printed and written."""
 
     out: Path | None = option(
-        "Write the coreset (.npz), the rows (.csv, .parquet), or images to a new folder.",
-        "FILE",
+        "Write the coreset (.npz), the rows (.csv, .parquet), or images to a new folder.", "FILE"
     )
     picture: Path | None = option("Draw the selected rows.", "FILE.png")
     report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")

@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bicore._version import __version__
-from bicore.cli.options import (
-    Data,
-    Files,
-    Limits,
-    Output,
-    check_method,
-    option,
-    read_size,
-)
+from bicore.cli.options import Data, Files, Limits, Output, check_method, option, read_size
 from bicore.cli.terminal import say_json, starting
 from bicore.defaults import JUDGES, MOST, SEEDS
 from bicore.errors import InputError
@@ -37,9 +29,7 @@ class Evaluation:
     )
     task: str = option("auto, classification or regression.", default="auto")
     method: str = option(
-        "Selection method; bicore compare --list shows all.",
-        "NAME",
-        default="bilevel",
+        "Selection method; bicore compare --list shows all.", "NAME", default="bilevel"
     )
     kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
     reference: str = option(

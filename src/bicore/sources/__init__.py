@@ -9,15 +9,7 @@ from bicore.sources.parts import ShardSource
 from bicore.sources.standard_sets import cifar10, digits, mnist
 from bicore.sources.tables import encode_table
 
-__all__ = [
-    "ShardSource",
-    "cifar10",
-    "digits",
-    "embedded",
-    "encode_table",
-    "mnist",
-    "open_shards",
-]
+__all__ = ["ShardSource", "cifar10", "digits", "embedded", "encode_table", "mnist", "open_shards"]
 
 if not TYPE_CHECKING:
     __getattr__ = find_moved(__name__)

@@ -193,10 +193,7 @@ class Columns:
         return np.array([kept for column in self.features for kept in column.kept], dtype=bool)
 
     def encode(
-        self,
-        table: Mapping[str, Any],
-        allowance: Allowance | None = None,
-        finite: bool = True,
+        self, table: Mapping[str, Any], allowance: Allowance | None = None, finite: bool = True
     ) -> Array:
         """Encode some rows; infinite numbers are refused if ``finite``."""
         lost = next((one.name for one in self.features if one.name not in table), None)
@@ -418,11 +415,7 @@ class Target:
     words: Sequence[str] = ()
 
     def encode(
-        self,
-        column: Any,
-        start: int = 0,
-        allowance: Allowance | None = None,
-        masked: bool = False,
+        self, column: Any, start: int = 0, allowance: Allowance | None = None, masked: bool = False
     ) -> Array:
         """Labels or targets of some rows; ``start`` is the number of rows before them.
 
