@@ -107,7 +107,8 @@ def find_worth(appraisal: Appraisal, output: Output) -> Worth:
 
 def _read_test(source: Source, evaluation: Evaluation, data: Data) -> Source:
     """A test set from a file; a table is encoded in the features of the source."""
-    own = {"source": str(evaluation.test), "limit": None, "labels": None, "embeddings": None}
-    test = replace(data, **own).open(later=True)
+    assert evaluation.test is not None
+    own = replace(data, source=evaluation.test, limit=None, labels=None, embeddings=None)
+    test = own.open(later=True)
     encoded = source.columns is not None and test.table is not None
     return replace(test, data=source.encode(test)) if encoded else test

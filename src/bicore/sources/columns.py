@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Any, ClassVar
 
 import numpy as np
@@ -397,12 +397,12 @@ _WHOLE = r"^[+-]?\d[\d_]*$"
 
 
 class TargetKind(StrEnum):
-    """How the cells of a target are read."""
+    """How the cells of a target are read: integers and text are classes."""
 
-    WHOLE = "integers, which are classes"
-    NUMBERS = "numbers, which are targets"
-    TEXT = "text, which is classes"
-    LISTS = "lists of numbers, which are targets"
+    WHOLE = auto()
+    NUMBERS = auto()
+    TEXT = auto()
+    LISTS = auto()
 
 
 @dataclass(frozen=True)
@@ -442,36 +442,28 @@ class Target:
             if allowance is not None:
                 allowance.need(size, f"the target {self.name!r} as text")
             return np.array(values, dtype=np.str_)[cells.find_places(column, values)]
-        held = f"its first rows held {self.kind.value}"
         if self.kind is TargetKind.WHOLE:
-            self._refuse(column, ~_is_whole(column), start, held)
-            return self._integers(column, start)
+            return self._integers(column)
         found = cells.read_numbers(column, self.written)
-        self._refuse(column, np.isnan(found), start, held)
-        if not masked:
-            self._refuse(found, ~np.isfinite(found), start, "targets must be finite")
+        wrong = np.flatnonzero(~np.isfinite(found))
+        if len(wrong) and not masked:
+            held = f"the target column {self.name!r} is {found[wrong[0]]}"
+            fix = "leave the cell empty and give --drop-missing-target"
+            raise InputError(
+                f"{held} in row {start + wrong[0]}, and targets must be finite; {fix}."
+            )
         return found
 
-    def _integers(self, column: Any, start: int) -> Array:
+    def _integers(self, column: Any) -> Array:
         pyarrow = arrow()
         bare = column
         if cells_of(column) == "text":
             bare = pyarrow.compute.replace_substring_regex(column, r"^\+|_", "")
         try:
             return cells.as_numpy(bare.cast("int64"))
-        except pyarrow.ArrowInvalid:
-            beyond = [not -(2**63) <= int(cell) < 2**63 for cell in cells.listed(column)]
-            self._refuse(column, np.array(beyond), start, "integers have at most 64 bits")
-            raise
-
-    def _refuse(self, column: Any, wrong: Array, start: int, why: str) -> None:
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            cell = _cell(column, rows[0])
-            shown = repr(cell) if isinstance(cell, str) else cell
-            held = f"the target column {self.name!r} is {shown} in row {start + rows[0]}"
-            fix = "write targets with a decimal point and classes as text, or leave the cell empty"
-            raise InputError(f"{held}, and {why}; {fix} and give --drop-missing-target.")
+        except pyarrow.ArrowInvalid as error:
+            held = f"the target column {self.name!r} must hold integers of at most 64 bits"
+            raise InputError(f"{held} ({error}); write classes as other text.") from error
 
 
 def fit_target(name: str, column: Any, reading: Reading) -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,9 +24,6 @@ from bicore.sources.reading import NUMBER, Files, Reading, common_name, find_fil
 
 #: Words for the roles of arrays.
 _ROLES = {"x": "features", "y": "labels", "weight": "weights"}
-#: First bytes of a file of one array and of an archive.
-_ONE = b"\x93NUMPY"
-_SEVERAL = b"PK"
 #: The first version of .npy whose header may be longer than 64 KiB; later ones are read alike.
 _LONG = (2, 0)
 #: Bytes that are read at a time: a size that is a lie takes no more memory than there are bytes.
@@ -102,11 +98,8 @@ def _read_header(stream: IO[bytes], path: Path, name: str | None, size: int) -> 
 @contextmanager
 def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
     """Open an .npz file, with its arrays by name; errors inside name the file."""
-    with foreign(path, ".npz file"), open(path, "rb") as file:
-        if file.read(len(_ONE)) == _ONE:
-            raise InputError(f"{path} is a single array under the name .npz; rename it to .npy.")
-        with zipfile.ZipFile(file) as archive:
-            yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+    with foreign(path, ".npz file"), open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
 
 
 @contextmanager
@@ -114,9 +107,6 @@ def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes],
     """Open an array: a stream that stands at its first value, and its header."""
     if name is None:
         with foreign(path, ".npy file"), open(path, "rb") as file:
-            if file.read(len(_SEVERAL)) == _SEVERAL:
-                raise InputError(f"{path} is an archive of several arrays; rename it to .npz.")
-            file.seek(0)
             yield file, _read_header(file, path, None, os.fstat(file.fileno()).st_size)
         return
     with open_npz(path) as (archive, members):
@@ -222,15 +212,9 @@ def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray
         starts = accumulate(counts[:-1], initial=0)
         return [replace(found[0], before=start) for start in starts]
     if len(found) != len(x):
-        known = {_numbers(one) for one in found}
-        alone = next((f" ({one.place} has none)" for one in x if _numbers(one) not in known), "")
-        both = f"{argument}: {len(found)} files for {len(x)} files of features{alone}"
+        both = f"{argument}: {len(found)} files for {len(x)} files of features"
         raise InputError(f"{both}; give one for each, in their order, or one for all rows.")
     return [_check_count(one, rows) for one, rows in zip(found, counts, strict=True)]
-
-
-def _numbers(header: StoredArray) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", header.path.stem))
 
 
 def _check_count(one: StoredArray, rows: int) -> StoredArray:
