@@ -1,6 +1,5 @@
 """Sources in parts: every kind gives the same rows, and names what is wrong with a shard."""
 
-import json
 import pickle
 import tracemalloc
 import zipfile
@@ -758,16 +757,6 @@ def test_embeddings_are_not_mixed(tmp_path):
 )
 def test_what_cannot_be_embedded(batches, module, options, words, tmp_path):
     refuses(words, embedded, batches, module, tmp_path, **options)
-
-
-def test_a_full_disk_is_named(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(InputError, match="is full; finished shards are kept: make room"):
-        embedded(loader()[0], Counting(), tmp_path)
-    assert json.loads((tmp_path / "embedding.json").read_text())["complete"] is False
 
 
 # Opening.

@@ -19,7 +19,6 @@ from bicore.cli.options import (
     check_folder,
     check_method,
     option,
-    read_names,
     read_regulariser,
     read_shares,
     read_size,
@@ -79,8 +78,6 @@ class Rows(Data):
         own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         known = (*own, "source", "sample_weight")
         _refuse_for_parts(self, {k: v for k, v in vars(self).items() if k not in known})
-        if self.columns is not None and "," in self.columns:
-            own["columns"] = read_names(self.columns)
         return {"x": self.source, "sample_weight": self.sample_weight, **own}
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def embedded(
     ------
     InputError
         If the folder holds another embedding, the loader shuffles or drops rows, an output is
-        no row of numbers or too large for float16, or the disk is full.
+        no row of numbers or too large for float16.
 
     Examples
     --------
@@ -87,13 +86,12 @@ def embedded(
             "loader leaves out the rows of a last short batch; give DataLoader(…, drop_last=False)."
         )
     place = Path(folder)
-    with _full_disk(place):
-        place.mkdir(parents=True, exist_ok=True)
-        record = _begin(place, _record(loader, module, dtype, shard_rows))
-        if not record["complete"]:
-            with frozen(module.to(device)):
-                _write_shards(loader, module, place, device, record)
-            _write_record(place, {**record, "complete": True})
+    place.mkdir(parents=True, exist_ok=True)
+    record = _begin(place, _record(loader, module, dtype, shard_rows))
+    if not record["complete"]:
+        with frozen(module.to(device)):
+            _write_shards(loader, module, place, device, record)
+        _write_record(place, {**record, "complete": True})
     return NpyShards(sorted(place.glob("x-*.npy")), sorted(place.glob("y-*.npy")) or None)
 
 
@@ -196,14 +194,3 @@ def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
 def _write_record(place: Path, record: dict[str, Any]) -> None:
     with replacing(place / _RECORD) as beside:
         beside.write_text(json.dumps(record, indent=1))
-
-
-@contextmanager
-def _full_disk(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        words = f"the disk of {place} is full; finished shards are kept"
-        raise InputError(f"{words}: make room and run again, or store float16.") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +29,6 @@ _ROLES = {"x": "features", "y": "labels", "weight": "weights"}
 _LONG = (2, 0)
 #: Bytes that are read at a time: a size that is a lie takes no more memory than there are bytes.
 _BLOCK = 2**24
-#: The arrays of ``scipy.sparse.save_npz``.
-_SPARSE = ("data", "indices", "indptr", "shape", "format")
 
 
 @dataclass(frozen=True)
@@ -212,9 +211,15 @@ def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray
         starts = accumulate(counts[:-1], initial=0)
         return [replace(found[0], before=start) for start in starts]
     if len(found) != len(x):
-        both = f"{argument}: {len(found)} files for {len(x)} files of features"
+        known = {_numbers(one) for one in found}
+        alone = next((f" ({one.place} has none)" for one in x if _numbers(one) not in known), "")
+        both = f"{argument}: {len(found)} files for {len(x)} files of features{alone}"
         raise InputError(f"{both}; give one for each, in their order, or one for all rows.")
     return [_check_count(one, rows) for one, rows in zip(found, counts, strict=True)]
+
+
+def _numbers(header: StoredArray) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", header.path.stem))
 
 
 def _check_count(one: StoredArray, rows: int) -> StoredArray:
@@ -262,7 +267,7 @@ def load_arrays(path: Path, reading: Reading) -> Source:
     if single and reading.labels is None and reading.needs_target:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
     names = set() if single else member_names(path)
-    if "x" not in names and names >= set(_SPARSE):
+    if "x" not in names and "format" in names:  # of scipy.sparse.save_npz
         x = _load_sparse(path, reading)
     else:
         x = load_array(path, reading, None if single else "x")
@@ -279,20 +284,18 @@ def load_arrays(path: Path, reading: Reading) -> Source:
 
 def _load_sparse(path: Path, reading: Reading) -> Array:
     """Load a sparse matrix, written out with its zeros."""
-    from scipy.sparse import csr_array
+    from scipy.sparse import load_npz
 
-    every = replace(reading, limit=None)
-    data, indices, starts, shape, form = (load_array(path, every, name) for name in _SPARSE)
-    words = form.tobytes().decode("ascii", "replace").replace("\0", "")
-    if words != "csr":
-        held = f"{path} holds a sparse matrix by {words!r}"
-        raise InputError(f"{held}; store it by rows: scipy.sparse.save_npz(file, matrix.tocsr()).")
-    with foreign(path, ".npz file"):
-        rows, width = (int(size) for size in shape)
-        kept = min(rows, reading.limit or rows)
+    with open_npz(path) as (_, members):
+        reading.allowance.need(sum(one.file_size for one in members.values()), str(path))
+        matrix = load_npz(path)
+        if matrix.format != "csr":
+            held = f"{path} holds a sparse matrix by {matrix.format!r}"
+            fix = "store it by rows: scipy.sparse.save_npz(file, matrix.tocsr())"
+            raise InputError(f"{held}; {fix}.")
+        kept, width = min(matrix.shape[0], reading.limit or matrix.shape[0]), matrix.shape[1]
         what = f"{path}, a sparse matrix, written out as {kept}×{width} numbers,"
         reading.allowance.need(kept * width * NUMBER, what)
-        matrix = csr_array((data, indices, starts), shape=(rows, width))
         matrix.check_format(full_check=True)  # places outside the matrix would be written to
         return np.asarray(matrix[:kept].toarray())
 

@@ -187,16 +187,11 @@ def _csv_error(where: str, lines: int, words: str) -> Exception:
     ragged = _RAGGED.search(words)
     if ragged:
         row, width, cells = map(int, ragged.groups())
-        return _ragged(where, lines + row, cells, width)
+        counts = f"line {lines + row} has {cells} cells and the header has {width}"
+        return InputError(f"{where}: {counts}; it may be truncated.")
     if "straddling" in words:
         return InputError(f"{where} has a row of {BLOCK >> 20} MB; a quote may not be closed.")
     return no_rows(where) if "Empty CSV" in words else ValueError(words)
-
-
-def _ragged(where: str, line: int, cells: int, width: int) -> InputError:
-    return InputError(
-        f"{where}: line {line} has {cells} cells and the header has {width}; it may be truncated."
-    )
 
 
 def no_rows(where: str) -> InputError:
