@@ -104,22 +104,16 @@ class JointSelector(Selector):
         runtime = self._divide_memory(request.runtime)
         line = ProgressLine(runtime.progress, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
+            models = []
             selectors = self.resolve_defaults(data, count).selectors
-            parts = [
-                prepare(one, data, request.outer, one.memory(count, len(data)), seed, runtime)
-                for one in selectors
-            ]
-            engines = [
-                choose(part.problem, one.demand(count, solvers=part.solvers))
-                for one, part in zip(selectors, parts, strict=True)
-            ]
-            models = [
-                _Model(part, engine, share / sum(self._shares), engine.objective)
-                for part, engine, share in zip(parts, engines, self._shares, strict=True)
-            ]
-            joint = JointEngine(engines, [one.scale for one in models])
-            first, preparation = self.selectors[0], clock.seconds
-            run = Run(joint, Gradient(), first.plan(parts[0], count, seed), clock, line)
+            for one, share in zip(selectors, self._shares, strict=True):
+                memory = one.memory(count, len(data))
+                part = prepare(one, data, request.outer, memory, seed, runtime)
+                engine = choose(part.problem, one.demand(count, solvers=part.solvers))
+                models.append(_Model(part, engine, share / sum(self._shares), engine.objective))
+            joint = JointEngine([m.engine for m in models], [m.scale for m in models])
+            first, part, preparation = self.selectors[0], models[0].part, clock.seconds
+            run = Run(joint, Gradient(), first.plan(part, count, seed), clock, line)
             outcome = run.complete(request.start)
             checked = [one.verify(run) for one in models]
             # The sum is right if the objectives of all models are.
@@ -133,12 +127,12 @@ class JointSelector(Selector):
                 preparation_seconds=preparation,
                 fingerprint=data.fingerprint(),
                 empty_objective=run.empty_objective,
-                task=parts[0].targets.task,
-                classes=labels_in(parts[0].targets.classes),
-                notes=tuple(note for part in parts for note in notes_of(part.kernel)),
+                task=part.targets.task,
+                classes=labels_in(part.targets.classes),
+                notes=tuple(note for m in models for note in notes_of(m.part.kernel)),
             )
             facts = [m.facts(one.objective) for m, one in zip(models, checked, strict=True)]
-            details = first.details(parts[0]) | {"models": facts}
+            details = first.details(part) | {"models": facts}
             points = run.indices, run.weights, run.objectives
             coreset = build_coreset(data, *points, outcome, provenance, details)
             return Verification(total, "; ".join(notes)).apply(coreset)
