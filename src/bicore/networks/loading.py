@@ -93,20 +93,8 @@ class _Collate:
         return found
 
     def columns(self, item: Any) -> tuple[str, ...]:
-        """The columns of a batch, by the first item; values that cannot be collated are refused."""
-        if self.custom is not None:
-            return tuple(self.fields.of(self.custom([item])))
-        found = self.item(item)
-        for name, value in found.items():
-            try:
-                default_collate([value])
-            except TypeError as error:
-                fix = "give transform=, which makes a tensor" if name == "x" else f"give {name}="
-                raise InputError(
-                    f"{name} of the first item is a {type(value).__name__}, which cannot be part "
-                    f"of a batch; {fix}."
-                ) from error
-        return tuple(found)
+        """The columns of a batch, by the first item."""
+        return tuple(self.fields.of(item if self.custom is None else self.custom([item])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +129,7 @@ def _next_batch(batches: Iterator[Any], number: int) -> Any:
         why = str(error).strip().splitlines()[-1]
         raise InputError(
             f"the items of batch {number} do not make a batch ({why}); give a transform= that "
-            "makes tensors of one shape, or a loader with a collate_fn."
+            "makes tensors of one shape of x, another y=, or a loader with a collate_fn."
         ) from error
 
 
