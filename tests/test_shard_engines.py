@@ -105,7 +105,7 @@ class TestCard:
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
     def test_no_card_is_said(self):
-        refuses("no CUDA device", Card)
+        refuses("torch sees no GPU", Card)
 
 
 class TestWork:

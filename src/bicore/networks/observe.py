@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -217,31 +217,27 @@ def _check_outputs(embedding: Tensor, outputs: Tensor) -> None:
 @contextmanager
 def record_layer(module: nn.Module, layer: str | None) -> Iterator[_LayerRecord]:
     """Record the output of a named layer and the input of the last Linear layer."""
-    record = _LayerRecord()
-    hooks = []
-    if layer is not None:
-        known: dict[str, nn.Module] = dict(module.named_modules())
-        if layer not in known:
-            raise unknown_name("layer", layer, list(known)[1:21])
-        hooks.append(known[layer].register_forward_hook(record.output))
+    known: dict[str, nn.Module] = dict(module.named_modules())
+    if layer is not None and layer not in known:
+        raise unknown_name("layer", layer, list(known)[1:21])
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
-    record.linears = len(linears)
-    hooks += [part.register_forward_hook(record.linear, with_kwargs=True) for part in linears]
-    try:
+    record = _LayerRecord(len(linears))
+    with ExitStack() as hooks:
+        if layer is not None:
+            hooks.enter_context(known[layer].register_forward_hook(record.output))
+        for part in linears:
+            hooks.enter_context(part.register_forward_hook(record.linear, with_kwargs=True))
         yield record
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 class _LayerRecord:
     """The tensors that the hooks saw in the current batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, linears: int) -> None:
         self.named: Tensor | None = None
         self.last: Tensor | None = None
         self.result: Tensor | None = None
-        self.linears = 0
+        self.linears = linears
         self.bias = True
         self.direct = True
 
@@ -374,20 +370,16 @@ def dropout_probabilities(
     ]
     if not thinned:
         raise InputError("the model has no nn.Dropout layer with p > 0, which BatchBALD needs.")
-    masks = _Masks(seed)
-    hooks = [part.register_forward_hook(masks.apply) for part in thinned]
-    try:
-        with frozen(module):
-            seen = []
-            for draw in range(draws):
-                parts = []
-                for part in batches(module, x, batch):
-                    masks.start(draw)  # layers run in the same order for every batch
-                    parts.append(forward(module, part))
-                seen.append(torch.softmax(torch.cat(parts).double(), 1))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    masks, seen = _Masks(seed), []
+    with ExitStack() as hooks, frozen(module):
+        for part in thinned:
+            hooks.enter_context(part.register_forward_hook(masks.apply))
+        for draw in range(draws):
+            outputs = []
+            for rows in batches(module, x, batch):
+                masks.start(draw)  # layers run in the same order for every batch
+                outputs.append(forward(module, rows))
+            seen.append(torch.softmax(torch.cat(outputs).double(), 1))
     return torch.stack(seen)
 
 

@@ -370,10 +370,8 @@ def _finite(theta: Tensor) -> Tensor:
 class InverseHessian(ABC):
     """How (∇²inner + damping) u = g is solved."""
 
-    @property
-    def mini_batch(self) -> int | None:
-        """How many rows of the coreset a product looks at, drawn for each step; None: all."""
-        return None
+    #: Rows of the coreset that a product looks at, drawn for each step; None: all.
+    mini_batch: int | None = None
 
     @abstractmethod
     def solve(self, product: Product, gradient: Tensor) -> Tensor:

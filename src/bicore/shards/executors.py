@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError, WorkerLostError
-from bicore.runtime.context import free_bytes
+from bicore.runtime.context import Runtime, free_bytes
 from bicore.runtime.threads import narrow
 from bicore.shards.counting import PartRows, PartWork
 from bicore.sources.parts import DaskShards, Part, Shard, ShardSource, check_chunk
@@ -93,12 +93,7 @@ class Card(Executor):
     readers: int = 4
 
     def __post_init__(self) -> None:
-        self.device = self._device = torch.device(self.name)
-        if self._device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError(
-                f"device={self.name!r} is not available: torch finds no CUDA device here; leave it "
-                "out to work on the processor."
-            )
+        self.device = self._device = Runtime(self.name).torch_device
         #: Bytes of the rows on the card.
         self.resident = 0
         self.close()
