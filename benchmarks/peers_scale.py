@@ -110,7 +110,7 @@ def _compare(done: Rows, name: str, data: Data, folder: Path) -> None:
 
 
 def _pick(method: str, size: int, folder: Path) -> dict[str, Any]:
-    python = sys.executable if method == "bicore" else PEERS
+    python = sys.executable if method.startswith("bicore") else PEERS
     words = [str(folder / "x.npy"), str(folder / "y.npy"), str(size), str(folder / "picks.npy")]
     command = [python, str(SCRIPT), method, *words]
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:

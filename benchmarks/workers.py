@@ -3,14 +3,17 @@
     python -m benchmarks workers --json --record [--pool ROWS]
 
 Workers import the library before the first pass; the seconds of that are a column of their own.
-``working`` are the seconds of all tasks on the workers. Needs the extra ``dask`` and three cores
-without other work: one is for the client.
+Seconds need three cores without other work: one is for the client. ``worker`` and ``client`` are
+processor seconds during the passes, which other work hardly changes: of the busiest worker, and of
+the client with the scheduler. If client and workers never worked at the same time, their sum would
+be the time on idle cores. Needs the extra ``dask``.
 """
 
 import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,7 @@ PARTS = 8
 
 def run(arguments: Any) -> Iterator[dict[str, Any]]:
     try:
-        from distributed import LocalCluster, get_task_stream
+        from distributed import LocalCluster
     except ImportError as error:
         raise InputError("this benchmark needs Dask: pip install 'bicore[dask]'.") from error
     count = arguments.pool or ROWS
@@ -40,17 +43,18 @@ def run(arguments: Any) -> Iterator[dict[str, Any]]:
                 timed = Timed(DaskExecutor(cluster.scheduler_address))
                 client = timed.executor.client
                 start, _ = time_call(partial(client.run, exec, "import bicore.shards"))
-                with get_task_stream(client) as stream:
-                    found = select_from_shards(source, SIZE, executor=timed, exchange=False)
+                before = client.run(process_time)
+                found = select_from_shards(source, SIZE, executor=timed, exchange=False)
+                after = client.run(process_time)
                 client.close()
             picks.append(found.indices)
             seconds.append(sum(timed.seconds))
-            steps = [step for task in stream.data for step in task["startstops"]]
             yield {
                 "workers": workers,
                 "start": start,
                 "passes_seconds": seconds[-1],
-                "working": sum(step["stop"] - step["start"] for step in steps),
+                "worker": max(after[name] - before[name] for name in after),
+                "client": timed.own,
                 "first_pass": timed.seconds[0],
                 "further_pass": float(np.median(timed.seconds[1:])),
                 "seconds": found.provenance.seconds,

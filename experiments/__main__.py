@@ -167,13 +167,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--memory": {"type": int, "help": "Size of the memory (default: all)."},
     "--tried": {"help": "Comma-separated β (or sizes) of a row (default: all)."},
     "--device": {"default": "auto", "help": "auto (default), cpu or cuda."},
-    "--data": {
-        "help": "Folder with MNIST or CIFAR-10 in torchvision's layout (default: $BICORE_DATA)."
-    },
-    "--quick": {
-        "action": "store_true",
-        "help": "Run a toy of the same shape on digits, end to end, in seconds.",
-    },
+    "--data": {"help": "Folder with MNIST or CIFAR-10, as torchvision's (default: $BICORE_DATA)."},
+    "--quick": {"action": "store_true", "help": "Run a toy of the same shape on digits."},
     "--precision": {
         "choices": ("fast", "float32"),
         "default": "fast",
@@ -187,23 +182,11 @@ _ROWS = ("--seeds", "--only", "--on", "--memory", "--tried")
 VERBS = {
     "list": (_list, "Show the experiments, and how much of them is done.", ()),
     "run": (_run, "Run what has no record yet.", ("name", *_ROWS, *_PLACE)),
-    "cell": (
-        _cell,
-        "Run a row of docs/reproduction.md again, by its words.",
-        ("table", "row", "column", *_PLACE),
-    ),
+    "cell": (_cell, "Repeat a row of docs/reproduction.md.", ("table", "row", "column", *_PLACE)),
     "table": (_table, "Show the table of an experiment, from its records.", ("name", "--records")),
     "figure": (_figure, "Draw a figure from records.", ("name", "--records", "--out", "--data")),
-    "choose": (
-        _choose,
-        "Write experiments/chosen.json: λ and β on CIFAR-10, by held-out points.",
-        ("--records",),
-    ),
-    "collect": (
-        _collect,
-        "Add the records that another machine has written.",
-        ("source", "--records"),
-    ),
+    "choose": (_choose, "Choose λ and β on CIFAR-10 by held-out points.", ("--records",)),
+    "collect": (_collect, "Add the records of another machine.", ("source", "--records")),
 }
 
 

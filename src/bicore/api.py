@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast
@@ -37,6 +38,7 @@ from bicore.networks.loading import is_torch_data
 from bicore.networks.observe import Observed
 from bicore.params import is_same
 from bicore.picking import Relative, as_size
+from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
 from bicore.types import Labels, Matrix, Numbers, Outer, Path, Rows, Weights
 
@@ -312,7 +314,8 @@ def estimate(
 ) -> Estimate:
     """Estimate what :func:`select` would cost with the same arguments, without selecting.
 
-    A small tile of the kernel is timed, and the passes over the data are counted.
+    Loading the rows and a small tile of the kernel are timed, and the passes over the data are
+    counted.
 
     Parameters
     ----------
@@ -374,9 +377,12 @@ def estimate(
     parts = _in_parts(x, y, sample_weight, outer, options)
     if parts is not None and parts.in_passes:
         return parts.estimate(size, runtime, exact, method)
+    clock = Clock()
     data, judge, options, _ = _load(x, y, sample_weight, outer, options, runtime, exact)
+    loading = clock.seconds
     selector = build_selector(_method_for(data, method, size, judge, options)[0], **options)
-    return estimate_selection(selector, data, size, judge, runtime, exact)
+    found = estimate_selection(selector, data, size, judge, runtime, exact)
+    return found if found.seconds is None else replace(found, seconds=found.seconds + loading)
 
 
 @renamed_keywords(VALUES, **OLD)

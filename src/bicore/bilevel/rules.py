@@ -68,7 +68,7 @@ class Gain(Rule):
 class FirstOrder(Rule):
     """By the gradient with the identity in place of the inverse Hessian.
 
-    This is GLISTER (Killamsetty et al. 2021).
+    GLISTER (Killamsetty et al. 2021) scores points like this while it trains a network.
     """
 
     name = "first-order"

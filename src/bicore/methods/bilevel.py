@@ -157,8 +157,8 @@ class BilevelSelector(Selector, Proxy):
     rule : "auto", "gradient", "gain", "first-order", "reducible" or Rule
         Score of a row: the implicit gradient; the exact decrease of the objective ("gain", squared
         error and uniform weights); the gradient with the identity instead of the inverse Hessian
-        ("first-order", GLISTER); or the loss under the coreset's model minus that under the model
-        of all rows ("reducible", CSReL).
+        ("first-order", the score of GLISTER); or the loss under the coreset's model minus that
+        under the model of all rows ("reducible", CSReL).
     candidates : int, optional
         Number of random rows to score at each step (default: all).
     strategy : "auto", "greedy", "batches", "exchange", "elimination", "simplex" or Strategy

@@ -41,11 +41,14 @@ LANDMARKS, SAMPLE = 1000, 4000
 #: A probe takes the fastest of a few calls, and doubles its rows until a call takes this long.
 PROBE_CALLS, PROBE_ROWS, PROBE_SECONDS = 3, 512, 0.03
 #: Seconds to read one number from memory, on one core of a common machine.
-READ = 1e-9
+READ = 7.5e-10
 #: Seconds of the calls of a selection, and of one step of a greedy search, on such a core.
-START, STEP = 0.2, 1.5e-3
-#: Products of features before the first point: moments, and the subsets of an automatic ρ.
-MOMENTS, COLUMNS = 3, SUBSETS * SUBSET_SIZE
+START, STEP = 0.2, 5e-4
+#: Products of features before the first point: moments and orthogonal bases, which take as long as
+#: several, and the subsets of an automatic ρ.
+MOMENTS, COLUMNS = 12, SUBSETS * SUBSET_SIZE
+#: Reads of each number of all rows, to check and to identify them.
+CHECKS = 5
 #: Rows from which a kernel is fitted for an estimate.
 FIRST_ROWS = 2000
 
@@ -116,7 +119,7 @@ def _bilevel_cost(
     if data.y is None or selector.kernel.precomputed:
         return Estimate()
     chooser = selector.resolve_defaults(data, size)
-    words = None
+    words, checks = None, CHECKS * data.x.size
     sample = chooser.draw_candidates(data, size, 0)
     if sample is not None:
         words = sample.note(len(data))
@@ -131,7 +134,8 @@ def _bilevel_cost(
     passes = grown + work.passes
     multiplication = _time_multiplication(runtime)
     steps = 2 * grown if work.passes else grown  # refined points are put into order
-    seconds = START + STEP * steps + work.multiplications * multiplication + work.reads * READ
+    seconds = START + STEP * steps + work.multiplications * multiplication
+    seconds += (work.reads + checks) * READ
     if plan.held is Held.FEATURES:
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
         seconds += passes * numbers * READ
