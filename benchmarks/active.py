@@ -16,14 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.common import (
-    ONE_THREAD,
-    Rows,
-    data_folder,
-    predict_classes,
-    time_call,
-    train_network,
-)
+from benchmarks.common import ONE_THREAD, Rows, data_folder, predict, time_call, train
 from bicore import Dataset
 from bicore.active import query
 from bicore.kernels import Averaged, Kernel, Nystrom, fully_connected, shifts
@@ -64,8 +57,8 @@ def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> 
     seconds = 0.0
     while True:
         torch.manual_seed(seed)
-        network = train_network(_network(), x[labelled], y[labelled], EPOCHS, RATE, 32)
-        scores.append(float(np.mean(predict_classes(network, test_x) == test_y)))
+        network = train(_network(), x[labelled], y[labelled], EPOCHS, RATE, 32)
+        scores.append(float(np.mean(predict(network, test_x) == test_y)))
         if len(labelled) >= LAST:
             return {"accuracy": scores, "query_seconds": seconds}
         left = np.setdiff1d(np.arange(len(x)), labelled)
@@ -97,7 +90,7 @@ def _query(
     options["selector"] = greedy_selector(kernel=kernel, loss=loss)
     flat = x.reshape(len(x), -1)
     known = (flat[labelled], y[labelled], flat[left], BATCH)
-    return query(*known, pseudo_labels=predict_classes(network, x[left]), **options).indices
+    return query(*known, pseudo_labels=predict(network, x[left]), **options).indices
 
 
 def _network() -> nn.Module:

@@ -90,7 +90,7 @@ def fit_score(model: Any, x: Any, y: Any, test_x: Any, test_y: Any) -> float:
     return float(model.fit(x, y).score(test_x, test_y))
 
 
-def train_network(network: Any, x: Any, y: Any, epochs: int, rate: float, batch: int = 0) -> Any:
+def train(network: Any, x: Any, y: Any, epochs: int, rate: float, batch: int = 0) -> Any:
     """Train a classifier with Adam, in shuffled batches or on all rows at each step."""
     inputs, labels = torch.from_numpy(x).float(), torch.from_numpy(y.astype(np.int64))
     optimiser = torch.optim.Adam(network.parameters(), lr=rate)
@@ -102,7 +102,7 @@ def train_network(network: Any, x: Any, y: Any, epochs: int, rate: float, batch:
     return network.eval()
 
 
-def predict_classes(network: Any, x: Any) -> np.ndarray:
+def predict(network: Any, x: Any) -> np.ndarray:
     with torch.no_grad():
         parts = torch.from_numpy(x).float().split(1000)
         return torch.cat([network(part).argmax(1) for part in parts]).numpy()

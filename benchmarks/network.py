@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.common import data_folder, predict_classes, time_call, train_network
+from benchmarks.common import data_folder, predict, time_call, train
 from bicore import Dataset, Runtime
 from bicore.kernels import cnn, fully_connected
 from bicore.methods import NetworkSelector, Selector, Uniform
@@ -91,5 +91,5 @@ def _accuracy(x: Any, y: Any, test_x: Any, test_y: Any) -> float:
     """Mean over several starts of the CNN trained on the points alone."""
     images = test_x.reshape(-1, 1, 28, 28)
     starts = (_network(100 + start) for start in range(STARTS))
-    networks = [train_network(one, x, y, EPOCHS, RATE) for one in starts]
-    return float(np.mean([predict_classes(one, images) == test_y for one in networks]))
+    networks = [train(one, x, y, EPOCHS, RATE) for one in starts]
+    return float(np.mean([predict(one, images) == test_y for one in networks]))

@@ -174,7 +174,7 @@ class TestSelection:
         x, y = rows(dtype=dtype)
         np.save(tmp_path / "x.npy", x)
         np.save(tmp_path / "y.npy", y)
-        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=150)
+        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=60)
         one = select_from_shards(source, 15, executor=Threads(1))
         two = select_from_shards(source, 15, executor=Threads(2))
         assert one.indices.tolist() == two.indices.tolist()

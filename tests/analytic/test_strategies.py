@@ -155,8 +155,11 @@ def test_a_set_in_features_is_the_set_by_columns(separate, tensors):
             pool.remove_cheapest(ranks, 1)
         assert one.points[: one.size] == other.points[: other.size]
         assert one.objective == pytest.approx(other.objective, rel=1e-9)
+    assert other.drift < 1e-9
     one.rows.state.both *= 1 + 1e-3
+    other.residual[: other.size] *= 1 + 1e-3
     assert one.drift > 1e-5
+    assert other.drift == pytest.approx(1e-3, rel=1e-3)
 
 
 @pytest.mark.parametrize("strategy", ["exchange", "elimination"])
