@@ -183,7 +183,7 @@ def test_the_judge_says_who_loses():
     every = blobs(180)
     data, test = every[:120], every[120:]
     lacking = coreset(np.flatnonzero(data.y != 2)[:16])
-    appraisal = Appraisal(data, lacking, test=test, judge="ridge", seeds=3)
+    appraisal = Appraisal(data, chosen=lacking, test=test, judge="ridge", seeds=3)
     found = evaluate_picks(appraisal)
     assert found["curve"]["whole"]["score"] == appraisal.worth().score
     assert [one["size"] for one in found["curve"]["prefixes"]] == [4, 8]
@@ -332,7 +332,7 @@ def judged_page(tmp_path_factory):
     every = blobs(230)
     data, test = every[:150], every[150:]
     picks = coreset(np.arange(24), np.linspace(0.9, 0.2, 24)).annotated({"empty_objective": 1.0})
-    appraisal = Appraisal(data, picks, test=test, judge="ridge", seeds=4)
+    appraisal = Appraisal(data, chosen=picks, test=test, judge="ridge", seeds=4)
     images = np.random.default_rng(0).random((150, 6, 6))
     path = tmp_path_factory.mktemp("judged") / "page.html"
     return page(data, picks, path, appraisal=appraisal, images=images, command="bicore select")

@@ -279,9 +279,9 @@ def test_the_same_seeds_give_the_same_answer_by_any_name():
 @pytest.mark.slow
 def test_a_price_is_no_part_of_the_answer():
     data = blobs(120)
-    plain = Appraisal(data, 8, seeds=3, method=BilevelSelector("rbf"), judge="ridge")
+    plain = Appraisal(data, chosen=8, seeds=3, method=BilevelSelector("rbf"), judge="ridge")
     judge = Spy()
-    priced = Appraisal(data, 8, seeds=3, method=BilevelSelector("rbf"), judge=judge)
+    priced = Appraisal(data, chosen=8, seeds=3, method=BilevelSelector("rbf"), judge=judge)
     price = priced.cost()
     assert price.selections == 3
     assert price.fits >= 3
@@ -297,9 +297,9 @@ def test_a_price_counts_the_selections():
     options = {"seeds": 2, "method": "uniform", "judge": "ridge"}
     chosen = Coreset(np.arange(5))
     prices = [
-        Appraisal(data, 5, **options).cost(),
-        Appraisal(data, 5, test=test, **options).cost(),
-        Appraisal(data, chosen, test=test, **options).cost(),
+        Appraisal(data, chosen=5, **options).cost(),
+        Appraisal(data, chosen=5, test=test, **options).cost(),
+        Appraisal(data, chosen=chosen, test=test, **options).cost(),
     ]
     assert [price.selections for price in prices] == [2, 1, 0]
     assert " and 2 selections, some " in str(prices[0])
@@ -317,7 +317,7 @@ def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
 
 
 def test_logistic_regression_judges_unless_another_is_named():
-    assert Appraisal(blobs(80), 6, method="uniform", seeds=2).judge.name == "logistic"
+    assert Appraisal(blobs(80), chosen=6, method="uniform", seeds=2).judge.name == "logistic"
 
 
 def test_targets_have_one_baseline_and_a_score_of_their_own():
@@ -333,14 +333,18 @@ def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     stretched = Dataset(data.x * [1, 100, 0.01, 5] + 7, data.y)
     answers = [
         Appraisal(
-            Source("", one, "standard"), 8, seeds=3, method=BilevelSelector("rbf"), judge="ridge"
+            Source("", one, "standard"),
+            chosen=8,
+            seeds=3,
+            method=BilevelSelector("rbf"),
+            judge="ridge",
         ).worth()
         for one in (data, stretched)
     ]
     assert answers[0] == answers[1]
     method = Watched()
     scaled = Source("", stretched, "standard")
-    Appraisal(scaled, 8, seeds=2, method=method, judge="ridge").worth()
+    Appraisal(scaled, chosen=8, seeds=2, method=method, judge="ridge").worth()
     assert np.allclose([seen.mean(0) for seen in method.seen], 0)
 
 

@@ -266,7 +266,7 @@ def select(
     return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
 
 
-def _called_like(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+def called_like(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Give a function the parameters and defaults of another one; it gets all by name."""
     signature = inspect.signature(other)
 
@@ -299,7 +299,7 @@ def list_options(options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 @renamed_keywords(VALUES, **OLD)
-@_called_like(select)
+@called_like(select)
 def estimate(
     x: Any,
     y: Any,

@@ -324,11 +324,11 @@ def _make_appraiser(
     try:
         if "initial" in arguments:
             raise InputError("--initial cannot be used when rows are held out.")
-        make(1 if size == "auto" else size)
+        make(chosen=1 if size == "auto" else size)
     except InputError as error:
         tell(f"bicore: the report omits the worth of the rows: {error}")
         return None
-    return make
+    return lambda coreset: make(chosen=coreset)
 
 
 def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> None:

@@ -87,7 +87,11 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
         options["method"] = build_selector(evaluation.method, kernel=evaluation.kernel)
     rows = None if test is None else test.data
     appraisal = Appraisal(
-        source, chosen, test=rows, runtime=limits.runtime(progress=not output.quiet), **options
+        source,
+        chosen=chosen,
+        test=rows,
+        runtime=limits.runtime(progress=not output.quiet),
+        **options,
     )
     found = find_worth(appraisal, output)
     if output.json:

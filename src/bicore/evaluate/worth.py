@@ -27,7 +27,7 @@ import numpy as np
 
 from bicore import notebook
 from bicore._deprecated import renamed_keywords
-from bicore.api import SelectorOptions, given_options, list_options
+from bicore.api import SelectorOptions, called_like, given_options, list_options
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
@@ -456,70 +456,94 @@ class Appraisal:
 
     Parameters
     ----------
-    data : Dataset or Source
-        Rows with labels or targets. If the scale of a source is "standard", each split scales
-        features by the mean and variance of its pool.
+    x, y : array
+        Features and labels (or targets), row by row; or a :class:`Dataset`, a path or a built-in
+        name as x. If the scale of a source is "standard", each split scales features by the mean
+        and variance of its pool.
     chosen : Coreset, sequence of int, int or float
-        The rows, or how many.
-    test : Dataset, optional
-        Rows that the selection did not see.
+        Selected rows, or the number or fraction of rows to select.
+    test : tuple or Dataset, optional
+        Rows (x, y) that the selection did not see. Required for plain row numbers, because a
+        selection by an unknown method cannot be repeated.
     judge : str or Judge, optional
-        The evaluation model.
+        The evaluation model: a name of ``bicore.evaluate.models.JUDGES``, or an object; by default
+        logistic regression, ridge regression for targets.
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
     most : int
         Size of the largest random sample.
-    task : str
-        Kind of labels.
+    sample_weight : array, optional
+        Weights of the rows in the selection; random draws skip rows of weight 0.
     runtime : Runtime, optional
-        Device and limits.
+        Device, progress, and the limits of each selection.
     method : str or Selector
-        The selection method.
+        The selection method, as in :func:`bicore.select`; one that needs no model.
     exact : bool
         Use all rows, as in :func:`bicore.select`.
     reference : str or Selector
-        "random", or the method in whose rows the worth is counted.
+        "random" counts the worth in random rows, and says if facility location per class at the
+        same size is enough. A method, such as "facility-location-per-class", counts in its rows.
+    columns, target, labels : optional
+        Of files and tables: columns to use as features, the column to predict, a file of labels.
+    kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
+        The kernel model that rows are selected for, as in :class:`bicore.BilevelSelector`; the
+        evaluation model has the same task.
+    inner, linear, optimiser : optional
+        Solvers of the kernel model, as in :class:`bicore.BilevelSelector`.
+    weighting, rule, strategy, candidates, first, quotas : optional
+        The search, as in :class:`bicore.BilevelSelector`.
 
     Examples
     --------
     >>> from bicore import BilevelSelector
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
     >>> method = BilevelSelector("rbf")
-    >>> appraisal = Appraisal(Dataset(x, x[:, 0] > 0), 10, judge="knn", seeds=3, method=method)
+    >>> appraisal = Appraisal(x, x[:, 0] > 0, 10, judge="knn", seeds=3, method=method)
     >>> appraisal.cost().selections
     3
     >>> appraisal.worth().size
     10
     """
 
+    @list_options(SelectorOptions)
     def __init__(
         self,
-        data: Dataset | Source,
-        chosen: Coreset | Sequence[int] | int | float | str | None,
+        x: Rows | Dataset | Source,
+        y: Labels | None = None,
+        chosen: Coreset | Sequence[int] | int | float | str | None = None,
         *,
-        test: Dataset | None = None,
+        test: tuple[Numbers, Labels] | Dataset | None = None,
         judge: str | Judge | None = None,
         seeds: int = SEEDS,
         random_state: int = 0,
         most: int = MOST,
-        task: str = "auto",
+        sample_weight: Weights | None = None,
         runtime: Runtime | None = None,
         method: str | Selector = "bilevel",
         exact: bool = False,
         reference: str | Selector = RANDOM,
+        columns: str | Sequence[str] | None = None,
+        target: str | None = None,
+        labels: Labels | os.PathLike[str] | None = None,
+        **options: Unpack[SelectorOptions],
     ) -> None:
+        if isinstance(y, (Real, Coreset)):
+            raise InputError(f"y={y!r} is no array of labels; give the chosen rows as chosen=….")
         check_integer("seeds", seeds, 2)
         check_integer("random_state", random_state, 0)
         check_integer("most", most)
-        source = data if isinstance(data, Source) else Source("data", data)
+        opening = {"columns": columns, "target": target, "labels": labels}
+        source = as_source(x, y, sample_weight, runtime, **opening)
         data = source.data
-        held_out = None if test is not None else max(1, round(TEST_SHARE * len(data)))
-        self.pools = make_pools(source, test, task, None, len(data), held_out)
-        self.has_test = test is not None
+        own = Dataset(*test) if isinstance(test, (tuple, list)) else test
+        held_out = None if own is not None else max(1, round(TEST_SHARE * len(data)))
+        task = options.pop("task", "auto")  # labels are read once, for the method too
+        self.pools = make_pools(source, own, task, None, len(data), held_out)
+        self.has_test = own is not None
         self.runtime = runtime or Runtime()
         self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
-        self.selector = as_selector(method)
+        self.selector = build_selector(method, **given_options(options))
         self.exact = exact
         self.coreset, self.size = _read_chosen(chosen, data, self.has_test, self.selector)
         numbers = range(random_state, random_state + seeds)
@@ -804,27 +828,8 @@ def _read_chosen(
 
 
 @renamed_keywords()
-@list_options(SelectorOptions)
-def worth(
-    x: Rows | Dataset | Source,
-    y: Labels | None = None,
-    chosen: Coreset | Sequence[int] | int | float | None = None,
-    *,
-    test: tuple[Numbers, Labels] | Dataset | None = None,
-    judge: str | Judge | None = None,
-    seeds: int = SEEDS,
-    random_state: int = 0,
-    most: int = MOST,
-    sample_weight: Weights | None = None,
-    runtime: Runtime | None = None,
-    method: str | Selector = "bilevel",
-    exact: bool = False,
-    reference: str | Selector = RANDOM,
-    columns: str | Sequence[str] | None = None,
-    target: str | None = None,
-    labels: Labels | os.PathLike[str] | None = None,
-    **options: Unpack[SelectorOptions],
-) -> Worth:
+@called_like(Appraisal)
+def worth(**given: Any) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
 
     With ``test`` the chosen rows are compared with random ones, once per seed, on test rows drawn
@@ -893,20 +898,4 @@ def worth(
     >>> found.verdict.value  # the first rows are as good as random ones
     'random is enough here'
     """
-    if isinstance(y, (Real, Coreset)):
-        raise InputError(f"y={y!r} is no array of labels; give the chosen rows as chosen=….")
-    task = options.pop("task", "auto")  # labels are read once, for the method too
-    return Appraisal(
-        as_source(x, y, sample_weight, runtime, columns=columns, target=target, labels=labels),
-        chosen,
-        test=Dataset(*test) if isinstance(test, (tuple, list)) else test,
-        judge=judge,
-        seeds=seeds,
-        random_state=random_state,
-        most=most,
-        task=task,
-        runtime=runtime,
-        method=build_selector(method, **given_options(options)),
-        exact=exact,
-        reference=reference,
-    ).worth()
+    return Appraisal(**given).worth()
