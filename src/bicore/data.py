@@ -96,17 +96,13 @@ class Dataset:
                 raise InputError(f"{name} has masked values; fill them, or drop these rows.")
         x = as_features(self.x, "x")
         n = len(x)
-        checked = {
-            "x": x,
-            "y": None if self.y is None else as_labels(self.y, n),
-            "sample_weight": None
-            if self.sample_weight is None
-            else as_weights(self.sample_weight, n),
-            "ids": np.arange(n) if self.ids is None else as_ids(self.ids, n),
-            "extra": None if self.extra is None else as_extra(self.extra, n),
-        }
-        for name, column in checked.items():
-            object.__setattr__(self, name, column)
+        checks: Any = (as_labels, as_weights, as_ids, as_extra)
+        vars(self)["x"] = x
+        for name, check in zip((*_COLUMNS[1:], "extra"), checks, strict=True):
+            given = getattr(self, name)
+            vars(self)[name] = None if given is None else check(given, n)
+        if self.ids is None:
+            vars(self)["ids"] = np.arange(n)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -184,16 +180,12 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
         raise InputError("some rows have labels and others have none; give y always or never.")
     y = None
     if first.y is not None and second.y is not None:
-        # Integers of any kind are labels alike.
-        y = _concatenate("y", first.y, second.y, {"u": "i", "b": "i"})
+        y = _concatenate("y", first.y, second.y)
     extra, other = first.extra or {}, second.extra or {}
     if set(extra) != set(other):
         names = f"{sorted(other)}, and those before had {sorted(extra)}"
         raise InputError(f"extra has the columns {names}; give the same columns each time.")
-    # Whole numbers with and without a sign would become floats together.
-    columns = {
-        name: _concatenate(f"extra[{name!r}]", extra[name], other[name], {}) for name in extra
-    }
+    columns = {name: _concatenate(f"extra[{name!r}]", extra[name], other[name]) for name in extra}
     return Dataset._of(
         x=_join_rows(first.x, second.x),
         y=y,
@@ -214,10 +206,12 @@ def _rows_of(x: Array) -> SparseRows:
     return cast(SparseRows, x)
 
 
-def _concatenate(name: str, first: Array, second: Array, alike: dict[str, str]) -> Array:
-    """Two columns of one kind; text grows to the longer kind, so that nothing is cut off."""
-    kinds = {alike.get(column.dtype.kind, column.dtype.kind) for column in (first, second)}
-    if len(kinds) > 1 or first.shape[1:] != second.shape[1:]:
+def _concatenate(name: str, first: Array, second: Array) -> Array:
+    """Two columns of one kind; text grows to the longer kind, so that nothing is cut off.
+
+    Whole numbers with and without a sign would become floats together.
+    """
+    if first.dtype.kind != second.dtype.kind or first.shape[1:] != second.shape[1:]:
         before = f"before it held {first.dtype} of shape {first.shape[1:]}"
         now = f"{name} holds {second.dtype} of shape {second.shape[1:]} a row"
         raise InputError(f"{now}, and {before}; use one kind of label or value throughout.")

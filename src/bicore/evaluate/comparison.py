@@ -397,6 +397,12 @@ class Findings:
     note: str
     worth: dict[tuple[str, int], Equivalent]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The summary for JSON, with the worth of each method and size in words."""
+        worths = {cell: one.short() for cell, one in self.worth.items()}
+        entries = self.summary.entries
+        return [one.as_json() | {"worth": worths.get((one.method, one.size))} for one in entries]
+
 
 def findings_of(run: BaseComparison, measure: Measure) -> list[Findings]:
     """Summarise a comparison for each evaluation model."""

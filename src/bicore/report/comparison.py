@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from html import escape
 from importlib import import_module
 from importlib.util import find_spec
@@ -156,18 +157,9 @@ def compare(
     path = None if records is None else Path(records)
     if path is not None and path.is_dir():
         path = path / f"compare-{digest(settings)}.jsonl"
-    kind: Any = Comparison if stream is None else StreamComparison
-    run = kind(
-        pools,
-        grid,
-        models[0],
-        Records(path, settings),
-        runtime,
-        everything or pools.size <= MOST_WHOLE,
-        others=models[1:],
-        majority=True,
-        **({} if stream is None else {"stream": stream}),
-    )
+    kind = Comparison if stream is None else partial(StreamComparison, stream=stream)
+    run = kind(pools, grid, models[0], Records(path, settings), runtime, others=models[1:])
+    run.whole, run.majority = everything or pools.size <= MOST_WHOLE, True
     interrupted = _run(run, tell)
     return ComparisonResult(run, findings_of(run, measure), interrupted)
 
@@ -184,10 +176,6 @@ def check_request(
         raise InputError(f"sizes={sizes!r} does not apply to a stream; give Stream(points=…).")
     as_kernel(kernel)
     _named(methods, stream)
-    return _as_judges(judge, steps)
-
-
-def _as_judges(judge: Any, steps: int) -> list[Judge]:
     given = [judge] if isinstance(judge, (str, Judge)) else list(judge)
     models = [one if isinstance(one, Judge) else as_judge(one, steps) for one in given]
     _refuse_twice("judge", [one.name for one in models])
@@ -204,18 +192,16 @@ def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str]
     """The methods as given: checked names, or objects by name; None for the defaults."""
     if methods is None or isinstance(methods, Mapping):
         return methods
-    known = {
-        "buffers": [name for name, kind in BUFFERS.items() if not kind.needs_model],
-        "methods": list(KNOWN),
-    }
-    argument = "methods" if stream is None else "buffers"
-    names = known[argument] if methods == "all" else list(methods)
+    argument, known = "methods", list(KNOWN)
+    if stream is not None:
+        argument, known = "buffers", [one for one, kind in BUFFERS.items() if not kind.needs_model]
+    names = known if methods == "all" else list(methods)
     _refuse_twice(argument, names)
     for name in names:
-        if name not in known[argument]:
-            if stream is not None and name in BUFFERS:
-                raise InputError(f"{name} needs a network, and a comparison has none.")
-            raise unknown_name(argument, name, known[argument])
+        if stream is not None and name in BUFFERS and name not in known:
+            raise InputError(f"{name} needs a network, and a comparison has none.")
+        if name not in known:
+            raise unknown_name(argument, name, known)
     return names
 
 
@@ -321,14 +307,9 @@ class ComparisonResult:
     def rows(self) -> list[dict[str, Any]]:
         """A row for each evaluation model, method and size; numbers are None if unknown."""
         return [
-            {
-                "judge": found.judge.name,
-                "score": found.measure.title,
-                **entry.as_json(),
-                "worth": _worth_of(found, entry),
-            }
+            {"judge": found.judge.name, "score": found.measure.title, **row}
             for found in self.findings
-            for entry in found.summary.entries
+            for row in found.rows()
         ]
 
     @property
@@ -418,11 +399,6 @@ class ComparisonResult:
         return f'<pre class="bicore-comparison">{escape(str(self))}</pre>'
 
 
-def _worth_of(found: Findings, entry: Entry) -> str | None:
-    worth = found.worth.get((entry.method, entry.size))
-    return None if worth is None else worth.short()
-
-
 def _view(found: Findings) -> dict[str, Any]:
     detectable = found.summary.detectable
     return {
@@ -444,7 +420,9 @@ def _table(run: BaseComparison, found: Findings) -> list[str]:
     sizes = [size for size in run.grid.sizes if size in found.summary.detectable]
     if not sizes:
         return ["no results yet"]
-    names = _best_first(found, sizes[-1])
+    sign = -1 if found.measure.larger else 1
+    ranked = sorted(found.summary.entries, key=lambda one: (-one.size, sign * one.mean))
+    names = list(dict.fromkeys(one.method for one in ranked))
     plain = "majority class" if run.pools.classification else "mean of the targets"
     entries = {f"all data ({run.pools.size})": found.whole, plain: found.majority}
     key = found.measure.key
@@ -460,18 +438,6 @@ def _table(run: BaseComparison, found: Findings) -> list[str]:
         "",
         *_legend(run, found, sizes),
     ]
-
-
-def _best_first(found: Findings, size: int) -> list[str]:
-    """The methods by their mean at one size, those without one last."""
-
-    def rank(name: str) -> float:
-        entry = found.summary.of(name, size)
-        if entry is None:
-            return math.inf
-        return -entry.mean if found.measure.larger else entry.mean
-
-    return sorted(dict.fromkeys(entry.method for entry in found.summary.entries), key=rank)
 
 
 def _line(found: Findings, name: str, sizes: list[int]) -> str:

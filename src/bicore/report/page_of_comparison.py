@@ -97,16 +97,12 @@ def _results(run: BaseComparison, found: Findings) -> dict[str, Any]:
     """The numbers of one evaluation model."""
     key, detectable = found.measure.key, found.summary.detectable
     references = {"all data": found.whole.get(key), "majority": found.majority.get(key)}
-    worths = {cell: one.short() for cell, one in found.worth.items()}
     return {
         "judge": found.judge.title(run.pools.classification),
         "measure": found.measure.title,
         "larger": found.measure.larger,
         "headlines": [_headline(found, size) for size in run.grid.sizes],
-        "entries": [
-            {**one.as_json(), "worth": worths.get((one.method, one.size))}
-            for one in found.summary.entries
-        ],
+        "entries": found.rows(),
         "references": [
             {"name": name, "mean": one.mean} for name, one in references.items() if one is not None
         ],
