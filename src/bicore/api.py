@@ -661,6 +661,19 @@ def refuse_unread(x: Any) -> None:
         )
 
 
+def as_dataset(x: Any, y: Any, sample_weight: Any) -> Dataset:
+    """Return arrays as a data set; a data set must have its own labels."""
+    refuse_unread(x)
+    if not isinstance(x, Dataset):
+        return Dataset(x, y, sample_weight)
+    if y is not None or sample_weight is not None:
+        raise InputError(
+            "x is a Dataset, which has its own labels and weights; leave y and sample_weight "
+            "out, or build another Dataset."
+        )
+    return x
+
+
 def refuse_tolerance(size: Any, tolerance: float | None) -> None:
     """Refuse a tolerance with a size that is given."""
     if tolerance is not None and size != "auto":
@@ -698,14 +711,7 @@ def _load(
     if parts is not None:
         x, outer, options, notes = parts.read(runtime or Runtime(), exact)
         y = sample_weight = None
-    refuse_unread(x)
-    if not isinstance(x, Dataset):
-        x = Dataset(x, y, sample_weight)
-    elif y is not None or sample_weight is not None:
-        raise InputError(
-            "x is a Dataset, which has its own labels and weights; leave y and sample_weight "
-            "out, or build another Dataset."
-        )
+    x = as_dataset(x, y, sample_weight)
     if outer is not None and not isinstance(outer, Dataset):
         if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
             raise InputError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 from collections.abc import Iterable
 from enum import StrEnum
 from numbers import Integral, Real
@@ -181,11 +182,7 @@ def check_number(
     fix: str = "",
 ) -> float:
     """Return a finite number within the bounds; otherwise raise an error that names them."""
-    wrong = isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value)
-    wrong = wrong or (least is not None and value < least) or (most is not None and value > most)
-    wrong = wrong or (above is not None and value <= above)
-    if wrong or (below is not None and value >= below):
-        raise _out_of_bounds(argument, value, "a number", (least, above, most, below), fix)
+    _check_bounds(argument, value, Real, "a number", (least, above, most, below), fix)
     return float(value)
 
 
@@ -193,9 +190,7 @@ def check_integer(
     argument: str, value: Any, least: int = 1, most: int | None = None, fix: str = ""
 ) -> int:
     """Return an integer within the bounds; otherwise raise an error that names them."""
-    wrong = isinstance(value, bool) or not isinstance(value, Integral) or value < least
-    if wrong or (most is not None and value > most):
-        raise _out_of_bounds(argument, value, "an integer", (least, None, most, None), fix)
+    _check_bounds(argument, value, Integral, "an integer", (least, None, most, None), fix)
     return int(value)
 
 
@@ -205,16 +200,24 @@ def check_type(argument: str, value: Any, kinds: type | tuple[type, ...], words:
         raise InputError(f"{argument} must be {words}; got {type(value).__name__}.")
 
 
-def _out_of_bounds(
-    argument: str, value: Any, kind: str, bounds: tuple[float | None, ...], fix: str
-) -> InputError:
-    """Build the error of a number outside its bounds."""
+#: How a value is compared with its bounds, and the sign in words.
+_COMPARED = ((operator.ge, ">="), (operator.gt, ">"), (operator.le, "<="), (operator.lt, "<"))
+
+
+def _check_bounds(
+    argument: str, value: Any, kind: Any, words: str, bounds: tuple[float | None, ...], fix: str
+) -> None:
+    """Raise an error unless a value is a finite number of a kind within its bounds."""
+    given = [
+        (*one, bound) for one, bound in zip(_COMPARED, bounds, strict=True) if bound is not None
+    ]
+    number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+    if number and all(holds(value, bound) for holds, _, bound in given):
+        return
     least, _, most, _ = bounds
     if least is not None and most is not None:
-        words = f"{kind} between {least} and {most}"
-    else:
-        signs = zip((">=", ">", "<=", "<"), bounds, strict=True)
-        limits = " and ".join(f"{sign} {bound}" for sign, bound in signs if bound is not None)
-        words = f"{kind} {limits}".rstrip()
+        words += f" between {least} and {most}"
+    elif given:
+        words += " " + " and ".join(f"{sign} {bound}" for _, sign, bound in given)
     more = f", {fix}" if fix else ""
-    return InputError(f"{argument} must be {words}{more}; got {value!r}.")
+    raise InputError(f"{argument} must be {words}{more}; got {value!r}.")

@@ -616,22 +616,6 @@ BOTH_SCALINGS = (FeatureScaling.COLUMNS, FeatureScaling.TOGETHER)
 
 
 @dataclass(frozen=True)
-class MajorityJudge(Judge):
-    """The majority class of a selection, or the mean of its targets, for every point."""
-
-    name = "majority"
-
-    def predictions(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[Tensor]:
-        shares = [one.weight.double() / one.weight.double().sum() for one in selections]
-        means = [
-            share @ targets_of(one, outputs) for share, one in zip(shares, selections, strict=True)
-        ]
-        return [mean.expand(len(test), outputs) for mean in means]
-
-
-@dataclass(frozen=True)
 class TunedJudge(Judge):
     """A model with a setting chosen by the squared error on rows of the pool."""
 
@@ -836,6 +820,18 @@ class TableJudge(TunedJudge):
             return torch.from_numpy(found)
 
         return predict
+
+
+@dataclass(frozen=True)
+class MajorityJudge(TableJudge):
+    """The majority class of a selection, or the mean of its targets, for every point."""
+
+    name = "majority"
+
+    def estimator(self, classification: bool, number: float, seed: int) -> Any:
+        from sklearn.dummy import DummyClassifier, DummyRegressor
+
+        return DummyClassifier() if classification else DummyRegressor()
 
 
 @dataclass(frozen=True)

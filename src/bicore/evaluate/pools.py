@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore.api import is_in_parts, refuse_unread
+from bicore.api import as_dataset, is_in_parts
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError, check_integer
 from bicore.evaluate.models import Sample, as_sample
@@ -114,7 +114,6 @@ def as_source(
     x: Any, y: Any = None, sample_weight: Any = None, runtime: Runtime | None = None, **opening: Any
 ) -> Source:
     """Read rows as :func:`bicore.select` takes them, and files and names of the command."""
-    refuse_unread(x)
     given = {name: value for name, value in opening.items() if value is not None}
     memory = None if runtime is None else runtime.memory
     if isinstance(x, str) and x in STANDARD_SETS:
@@ -126,13 +125,8 @@ def as_source(
         return read_in_parts(open_rows(x, y, sample_weight, **given), runtime or Runtime())
     if given:
         raise InputError(f"{next(iter(given))}= is for files; x is a {type(x).__name__}.")
-    if isinstance(x, (Source, Dataset)):
-        if y is not None or sample_weight is not None:
-            raise InputError(
-                f"x is a {type(x).__name__} with its own labels and weights; omit y and weight."
-            )
-        return x if isinstance(x, Source) else Source("data", x)
-    return Source("data", Dataset(x, y, sample_weight))
+    data = as_dataset(x.data if isinstance(x, Source) else x, y, sample_weight)
+    return x if isinstance(x, Source) else Source("data", data)
 
 
 def make_pools(
