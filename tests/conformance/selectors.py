@@ -157,7 +157,8 @@ DRAWS |= {f"{name}, candidates" for name in ("cross-entropy", "reconstruction", 
 FITTED = {"squared, landmarks", "squared, automatic kernel"}
 #: Configurations that draw what they take: of two equal rows either may come first, and rounding
 #: may change a draw.
-CHANCE = {"uniform", "class-balanced", "ccs", "ccs, margin", "frcl", "batchbald"}
+CHANCE = {"uniform", "class-balanced", "ccs", "ccs, nothing left out", "frcl", "batchbald"}
+CHANCE |= {"k-center kernel", "k-center per class"}
 CHANCE |= {f"{name} {space}" for name in ("k-means++", "k-center") for space in SPACES}
 #: Configurations in which a point may leave again, so that prefixes need not be nested and fewer
 #: points may come back.
