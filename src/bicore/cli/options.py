@@ -148,13 +148,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Precision(Limits):
-    """Limits, and the precision of numbers."""
-
-    dtype: str = option("Precision: float64 or float32.", default="float64", advanced=True)
-
-
-@dataclass(frozen=True)
 class Output:
     """How the answer is printed."""
 

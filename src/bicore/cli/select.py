@@ -14,7 +14,6 @@ from bicore.cli.options import (
     Data,
     Files,
     Output,
-    Precision,
     as_words,
     check_folder,
     check_method,
@@ -24,6 +23,7 @@ from bicore.cli.options import (
     read_size,
     switch,
 )
+from bicore.cli.options import Limits as CommonLimits
 from bicore.cli.terminal import say, say_json, starting, tell
 from bicore.defaults import MODELS
 from bicore.errors import InputError
@@ -162,9 +162,10 @@ class Advanced:
 
 
 @dataclass(frozen=True)
-class Limits(Precision):
+class Limits(CommonLimits):
     """The limits of a selection."""
 
+    dtype: str = option("Precision: float64 or float32.", default="float64", advanced=True)
     max_seconds: float | None = option(
         "Stop after S seconds and return the rows selected so far.", "S"
     )

@@ -605,10 +605,9 @@ def as_chunk(given: Any) -> Chunk:
     if not len(given[0]):
         return Chunk(np.empty((0, 1)))
     x, y, weight = (*given, None, None)[:MOST_ARRAYS]
-    whole = ArrayShards(x, y, weight, part_rows=len(x))
-    # Not whole.parts: before Python 3.12 cached properties of two sources share a lock, and the
-    # threads of a Dask scheduler would wait for the source that started them.
-    return whole.read(Part(0, 0, len(x), whole.name))
+    rows = _as_rows(x)
+    columns = _as_column(y, len(rows), "y"), _as_column(weight, len(rows), "sample_weight")
+    return make_chunk(rows, *columns)
 
 
 def check_chunk(given: Any, shard: Shard) -> Chunk:
