@@ -39,7 +39,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
         "FOLDER",
     ),
     "--pool": (0, "pooled_…, scale, peers_scale, workers: largest number of rows."),
-    "--protocol": ("aside", "battery, comparison_embedding, scale: part to run."),
+    "--protocol": ("aside", "battery, comparison_embedding: part to run."),
     "--minutes": (0.0, "comparison_…, contexts, text: start nothing after this time."),
     "--only": (None, "battery: comma-separated sets; other rows are those of the record."),
     "--methods": (None, "battery, comparison_…: comma-separated methods; goals: problems."),

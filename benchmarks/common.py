@@ -122,9 +122,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "bicore": bicore.__version__,
+        **{one.__name__: one.__version__ for one in (torch, np, bicore)},
     }
 
 

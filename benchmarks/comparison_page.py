@@ -49,10 +49,8 @@ def read_comparison(name: str) -> dict[str, Any]:
 def read_mnist() -> dict[str, Any]:
     """The record of MNIST, with the names that methods have today."""
     record = read_record("comparison")
-    rows = [
-        {**row, "method": OLDER if row["method"] == DEFAULT else row["method"]}
-        for row in record["rows"]
-    ]
+    names = {DEFAULT: OLDER}
+    rows = [{**row, "method": names.get(row["method"], row["method"])} for row in record["rows"]]
     return {**record, "rows": rows}
 
 

@@ -1,7 +1,6 @@
 """Selection from rows that are never loaded whole: seconds, passes, memory, and what is lost.
 
     python -m benchmarks scale --json [--record] [--processes THREADS] [--pool MOST_ROWS]
-    python -m benchmarks scale --protocol routes --processes 1 --record     one call of select
     python -m benchmarks scale --device cuda --json     on a card, rows made there
 
 Every file is chosen from in a process of its own, so that its memory is its own: the peak without
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import bicore
 from benchmarks.common import (
     Peak,
     call_alone,
@@ -54,13 +52,6 @@ CARD_CASES = (
     (1_280_000, 768, 1000, 12_800, 120.0),
 )
 CARD_PART_ROWS = 2**20
-#: Rows, columns and points of one call of ``bicore.select``; its routes: memory limit and options.
-ROUTE_ROWS, ROUTE_SIZE = (1_000_000, 256), 100
-ROUTES: dict[str, tuple[str | None, dict[str, Any]]] = {
-    "default": (None, {}),
-    "default, memory limit 300 MB": ("300MB", {}),
-    "passes, linear kernel, 300 MB": ("300MB", {"kernel": "linear", "passes": "auto"}),
-}
 WAYS: dict[str, dict[str, Any]] = {
     "default": {},
     "default, no exchange": {"exchange": False},
@@ -75,10 +66,6 @@ def run(arguments: Any) -> dict[str, Any]:
     threads = arguments.processes
     with tempfile.TemporaryDirectory(prefix="bicore-scale-") as place:
         folder = Path(place)
-        if arguments.protocol == "routes":
-            facts = {"count": ROUTE_ROWS[0], "width": ROUTE_ROWS[1], "size": ROUTE_SIZE}
-            rows = list(_compare_routes(folder, threads))
-            return {"record": "scale_routes", "threads": threads, **facts, "rows": rows}
         rows = []
         for count, width in FILES:
             if count <= (arguments.pool or MOST_ROWS):
@@ -130,27 +117,6 @@ def _measure_file(folder: Path, threads: int) -> dict[str, Any]:
     }
 
 
-def _compare_routes(folder: Path, threads: int) -> Iterator[dict[str, Any]]:
-    """Select once by every route, each in a process of its own."""
-    write_rows(folder, *ROUTE_ROWS)
-    for name in ROUTES:
-        row = {"route": name, **call_alone(_measure_route, folder, threads, name)}
-        report(row)
-        yield row
-
-
-def _measure_route(folder: Path, threads: int, route: str) -> dict[str, Any]:
-    """Select once by the one-liner; the peak is of the whole process without mapped files."""
-    memory, options = ROUTES[route]
-    options = {"runtime": Runtime(threads=threads, progress=False, memory=memory), **options}
-    files = str(folder / "x.npy"), str(folder / "y.npy")
-    work = partial(bicore.select, *files, ROUTE_SIZE, **options)
-    with Peak() as peak:
-        seconds, found = time_call(work, 1, time.process_time)
-    facts = {"seconds": peak.seconds, "cpu_seconds": seconds, "peak_bytes": peak.bytes}
-    return {**facts, "objective": found.objective, "notes": found.provenance.notes}
-
-
 def bare_pass(source: NpyShards, threads: int) -> None:
     columns = np.random.default_rng(0).standard_normal((source.shape[0], COLUMNS), dtype=np.float32)
 
@@ -179,13 +145,9 @@ class Timed(Executor):
 
     def facts(self, found: Coreset, seconds: float) -> dict[str, Any]:
         """Passes and seconds of a selection."""
-        return {
-            "seconds": seconds,
-            "first_pass": self.seconds[0],
-            "further_pass": float(np.median(self.seconds[1:])),
-            "passes": found.details["passes"],
-            "objective": found.objective,
-        }
+        first, further = self.seconds[0], float(np.median(self.seconds[1:]))
+        facts = {"seconds": seconds, "first_pass": first, "further_pass": further}
+        return {**facts, "passes": found.details["passes"], "objective": found.objective}
 
 
 def _exponent(rows: list[dict[str, Any]]) -> float | None:

@@ -70,16 +70,11 @@ def overview(rows: Rows) -> list[list[str]]:
         return " / ".join(f"{one.mean():.1f}" if len(one) else "–" for one in found)
 
     ways = {"select": "`bicore.select`", "moments": "one `update` with everything"}
-    return [
-        *([name, *(both(one, size) for size in CAPACITIES)] for one, name in BUFFERS.items()),
-        *(
-            [
-                f"*all rows at once: {name}*",
-                *(spread(offline_scores(rows, size, way)) for size in CAPACITIES),
-            ]
-            for way, name in ways.items()
-        ),
-    ]
+    body = [[name, *(both(one, size) for size in CAPACITIES)] for one, name in BUFFERS.items()]
+    for way, name in ways.items():
+        scores = (spread(offline_scores(rows, size, way)) for size in CAPACITIES)
+        body.append([f"*all rows at once: {name}*", *scores])
+    return body
 
 
 def _best_offline(rows: Rows, capacity: int) -> float:

@@ -52,11 +52,8 @@ def _scores(x: np.ndarray, y: np.ndarray, seed: int) -> list[dict[str, Any]]:
         for name in METHODS:
             chosen = pool[select(x[pool], size=size, method=name, random_state=seed)]
             rows = (x[chosen], y[chosen], x[test], y[test])
-            models = [
-                LogisticRegression(max_iter=1000),
-                KNeighborsClassifier(3),
-                RandomForestClassifier(100, random_state=0),
-            ]
+            forest = RandomForestClassifier(100, random_state=0)
+            models = [LogisticRegression(max_iter=1000), KNeighborsClassifier(3), forest]
             own = [fit_score(model, *rows) for model in models]
             scores[name] = round(float(np.mean(own)), 4)
         found.append({"size": size, **scores})
