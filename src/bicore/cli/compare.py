@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import typer
 
-from bicore.cli.options import Data, Files, Limits, option, read_names, switch
+from bicore.cli.options import Data, Files, Limits, action, option, read_names, switch
 from bicore.cli.terminal import interrupt, say, say_json, starting, tell
 from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
 from bicore.errors import InputError
@@ -60,14 +60,7 @@ class Compared:
     kernel: str = option("Kernel of bilevel methods, as in select.", "NAME", default="auto")
     names: bool = field(
         default=False,
-        metadata={
-            "info": typer.Option(
-                "--list",
-                callback=_list_methods,
-                is_eager=True,
-                help="List the methods and what each needs, then exit.",
-            )
-        },
+        metadata={"info": action("--list", _list_methods, "List the methods and their needs.")},
     )
 
 

@@ -55,6 +55,11 @@ def switch(words: str, name: str, advanced: bool = False) -> Any:
     return option(words, default=False, name=name, advanced=advanced)
 
 
+def action(name: str, run: Callable[..., None], words: str) -> Any:
+    """An option that runs a function instead of the verb."""
+    return typer.Option(name, callback=run, is_eager=True, help=words)
+
+
 @dataclass(frozen=True)
 class Table:
     """A source, and how it is read."""
@@ -239,13 +244,7 @@ _HELP_ALL = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=False,
     annotation=Annotated[
-        bool,
-        typer.Option(
-            "--help-all",
-            callback=_print_all_help,
-            is_eager=True,
-            help="Show all options, including advanced ones.",
-        ),
+        bool, action("--help-all", _print_all_help, "Show all options, including advanced ones.")
     ],
 )
 
@@ -276,12 +275,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def print_version(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
+    version: Annotated[bool, action("--version", _print_version, "Print the version.")] = False,
 ) -> None:
     """The options of the command without a verb."""
 
