@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -20,52 +21,55 @@ DRIFT = 1e-6
 
 #: The products of the first rows, if they are known already.
 Known = tuple[Array, Array] | None
-Way = Callable[[Outer, Array, Array, float, int, Known], Candidates]
 
 
-def eliminate(
-    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
-) -> Candidates:
-    """Start with all candidates and drop the row with the smallest loss, of equal ones the last."""
-    rows = Candidates(outer, features, targets, ridge, np.ones(len(features), dtype=bool), known)
-    for _ in range(len(features) - size):
+def _eliminate(rows: Candidates, size: int) -> None:
+    """Drop the row with the smallest loss, one at a time; of equal ones the last."""
+    for _ in range(len(rows.inside) - size):
         losses = rows.losses()
         least = float(losses.min())
-        equal = losses <= least + TIE * max(abs(least), outer.constant)
+        equal = losses <= least + TIE * max(abs(least), rows.outer.constant)
         rows.change(int(equal.nonzero()[0][-1]))
-    return _verify(rows)
 
 
-def add_by_gain(
-    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
-) -> Candidates:
-    """Add the row that lowers the objective most, one at a time."""
-    return _add(Candidates(outer, features, targets, ridge, known=known), size, Candidates.gains)
+def _add(worth: Callable[[Candidates], Array], rows: Candidates, size: int) -> None:
+    """Add the row that is worth most, one at a time; of equal ones the first."""
+    for _ in range(size):
+        found = np.where(rows.inside, -np.inf, worth(rows))
+        most = float(found.max())
+        equal = found >= most - TIE * max(abs(most), rows.outer.constant)
+        rows.change(int(np.flatnonzero(equal)[0]))
 
 
-def add_by_gradient(
-    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
-) -> Candidates:
-    """Add the row with the steepest slope, one at a time, as the paper does."""
-    rows = Candidates(outer, features, targets, ridge, known=known)
-    return _add(rows, size, Candidates.gradients)
-
-
-def exchange(
-    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
-) -> Candidates:
+def _exchange(rows: Candidates, size: int) -> None:
     """Eliminate, then exchange while that helps."""
-    rows = eliminate(outer, features, targets, ridge, size, known)
+    _eliminate(rows, size)
     improve(rows)
+
+
+def _choose(
+    search: Callable[[Candidates, int], None],
+    from_all: bool,
+    outer: Outer,
+    features: Array,
+    targets: Array,
+    ridge: float,
+    size: int,
+    known: Known = None,
+) -> Candidates:
+    """Run a search that starts with all rows in or with none."""
+    inside = np.full(len(features), from_all)
+    rows = Candidates(outer, features, targets, ridge, inside, known)
+    search(rows, size)
     return _verify(rows)
 
 
-#: How the rows of a memory may be chosen.
-WAYS: dict[str, Way] = {
-    "elimination": eliminate,
-    "gradient": add_by_gradient,
-    "gain": add_by_gain,
-    "exchange": exchange,
+#: How the rows of a memory may be chosen: by loss, by slope as the paper does, or by exact gain.
+WAYS: dict[str, Callable[..., Candidates]] = {
+    "elimination": partial(_choose, _eliminate, True),
+    "gradient": partial(_choose, partial(_add, Candidates.gradients), False),
+    "gain": partial(_choose, partial(_add, Candidates.gains), False),
+    "exchange": partial(_choose, _exchange, True),
 }
 
 
@@ -98,15 +102,6 @@ def _first_largest(values: Array) -> int:
     """Return the first of the values that are the largest up to rounding."""
     most = float(values.max())
     return int((values >= most - TIE * abs(most)).argmax())
-
-
-def _add(rows: Candidates, size: int, worth: Callable[[Candidates], Array]) -> Candidates:
-    for _ in range(size):
-        found = np.where(rows.inside, -np.inf, worth(rows))
-        most = float(found.max())
-        equal = found >= most - TIE * max(abs(most), rows.outer.constant)
-        rows.change(int(np.flatnonzero(equal)[0]))
-    return _verify(rows)
 
 
 def _verify(rows: Candidates) -> Candidates:

@@ -403,9 +403,6 @@ class Candidates(PairRows):
         return t, v, both, self._value(weights, pulled, self.linear)
 
     def _with_some(self, own: Array) -> tuple[Array, Array, Array, float]:
-        if not len(own):
-            both = np.hstack([self.targets, 2.0 * self.linear / self.ridge])
-            return self.gram / self.ridge, self.quadratic / self.ridge**2, both, self.outer.constant
         inverse = _invert(self.gram[np.ix_(own, own)], self.ridge)
         reach = self.gram[:, own] @ inverse
         weights = inverse @ self.targets[own]

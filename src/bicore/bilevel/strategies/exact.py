@@ -31,14 +31,12 @@ from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, 
 from bicore.moments.ridge import PairRows, RidgeRows
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
-    height,
     row_by_row,
     row_products,
     summed_over_rows,
 )
 from bicore.picking import TIE
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import wide
 
 #: Numbers of a stored matrix that are copied to float64 at a time.
 COPIED = 1 << 22
@@ -472,8 +470,8 @@ class MatrixPool(ExchangePool):
 
     @cached_property
     def _outer(self) -> Tensor:
-        """K[S, outer], a row for each chosen point."""
-        return self._columns.T.contiguous()
+        """K[outer, S], in which the columns of points that come are replaced."""
+        return self._columns.clone()
 
     @property
     def _alpha(self) -> Array:
@@ -488,21 +486,12 @@ class MatrixPool(ExchangePool):
         return misfit(self.kernel[np.ix_(own, own)] @ alpha + self.rho * alpha - targets, targets)
 
     def _evaluate(self, place: int) -> float:
-        # By the coefficients as they stand, some of the outer set at a time.
-        weights, outer = self.terms.weights, self._outer
-        joined = torch.tensor([self.points[place]], device=weights.device)
-        outer[place] = self.terms.cross.columns(joined)[:, 0]
-        alpha = torch.from_numpy(self._alpha).to(weights).T.contiguous()
-        targets = self.terms.outer_targets.T.contiguous()
-        step = height(alpha.numel())
-        total = 0.0
-        with wide(alpha.numel() * len(weights)):
-            for top in range(0, len(weights), step):
-                checkpoint()
-                some = slice(top, top + step)
-                missing = targets[:, some] - alpha @ outer[:, some]
-                total += float(missing.square_().sum(0) @ weights[some])
-        return total
+        terms = self.terms
+        joined = torch.tensor([self.points[place]], device=terms.weights.device)
+        self._outer[:, place] = terms.cross.columns(joined)[:, 0]
+        alpha = torch.from_numpy(self._alpha).to(terms.weights)
+        missing = terms.outer_targets - row_by_row(self._outer, alpha)
+        return float(terms.weights @ missing.square_().sum(1))
 
 
 def _bordered(own: Tensor, across: Tensor, others: Tensor) -> Tensor:
