@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel import kernel_choice
-from bicore.bilevel.contract import UNREAD, Demand, Effort, Quantity, ReweighableEngine
+from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
@@ -51,7 +51,7 @@ REFERENCE_POINTS = 2000
 MEASURING_ROWS = 10_000
 #: Bytes of a float64 number, in which refining computes whatever the matrix is stored in.
 DOUBLE = 8
-#: Arrays of a block of pairs, or of points looked for together, that exist at a time.
+#: Arrays of a block of pairs that exist at a time.
 TABLES_OF_BLOCK = 8
 #: The columns of a shortlist are held with their weighted copies; K and KᵀDK of the chosen and the
 #: listed are each put together from parts.
@@ -361,9 +361,8 @@ def _reserve(
     found = Reserve(whole + listed, vectors if memory.lean else whole, norms=work.held > 0)
     if not memory.in_features:
         return found
-    # A pool of features and the gains of its pairs, and points looked for together.
+    # A pool of features and the gains of its pairs.
     numbers = COPIES_OF_LISTED * (memory.capacity + 2 * work.listed) * memory.capacity
-    numbers += TABLES_OF_BLOCK * UNREAD * rows
     narrow = vectors + numbers * DOUBLE
     narrow += min(BLOCK_BYTES, TABLES_OF_BLOCK * rows * memory.capacity * DOUBLE)
     if proxy.inner_reg.automatic:
