@@ -53,9 +53,9 @@ MEASURING_ROWS = 10_000
 DOUBLE = 8
 #: Arrays of a block of pairs that exist at a time.
 TABLES_OF_BLOCK = 8
-#: The columns of a shortlist are held with their weighted copies; K and KᵀDK of the chosen and the
-#: listed are each put together from parts.
-COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 4
+#: The columns of a shortlist are held with their weighted copies; K, K' and K'DK' of the chosen and
+#: the listed exist next to copies of the last two while a pool is made, with room for one more.
+COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 6
 
 
 def as_quotas(value: Any) -> QuotaRule | None:
