@@ -124,6 +124,8 @@ OLD_FIELDS = {
     "smooth_labels": "targets",
     "sweeps": "passes",
 }
+#: Fields of version 0.2 that are gone, with their defaults and places in a fingerprint.
+GONE_FIELDS = {"KCenter": (1, "'first':'random'"), "Stratified": (0, "'difficulty':'error'")}
 #: Classes whose ``weighting`` was ``weights``, and the values of it in a fingerprint.
 OLD_WEIGHTS = ("BilevelSelector", "NetworkSelector", "Reconstruction")
 OLD_WEIGHTINGS = {

@@ -27,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bicore._deprecated import describe_field
+from bicore._deprecated import GONE_FIELDS, describe_field
 from bicore.errors import DamagedFileError, InputError
 
 #: Version of state files; another one is refused by name.
@@ -273,8 +273,10 @@ def _describe(value: Any) -> str:
                 if one.metadata.get("added") and fields[one.name] == one.default:
                     del fields[one.name]
             kind = type(value).__name__
-            parts = (describe_field(kind, name, _describe(part)) for name, part in fields.items())
-            return kind + "{" + ",".join(parts) + "}"
+            texts = [describe_field(kind, name, _describe(part)) for name, part in fields.items()]
+            if kind in GONE_FIELDS:
+                texts.insert(*GONE_FIELDS[kind])
+            return kind + "{" + ",".join(texts) + "}"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 

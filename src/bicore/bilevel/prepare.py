@@ -78,7 +78,6 @@ class Prior(StrEnum):
     EQUAL = "equal"
 
 
-@dataclass(frozen=True)
 class Proxy:
     """The kernel model a coreset is chosen for, and how it reads labels."""
 

@@ -211,13 +211,25 @@ class BilevelSelector(Selector, Proxy):
     array([3, 8])
     """
 
+    # All fields, in the order of fingerprints in saved files.
+    kernel: Kernel
+    loss: Loss
+    outer_loss: Loss | None
+    inner_reg: Regulariser
     weighting: WeightMode
     rule: Rule
     candidates: int | None
     strategy: Strategy
     first: First
     quotas: QuotaRule | None
+    task: Task
+    classes: tuple[Any, ...] | None
+    inner: InnerSolver | None
+    linear: LinearSolver | None
     optimiser: WeightOptimiser
+    smooth_labels: OuterTargets
+    prior: Prior
+    intercept: float | None
     exact: bool
 
     needs_labels = True
