@@ -23,7 +23,7 @@ def report(step: str, memory: MomentMemory) -> None:
     kept = memory.snapshot()
     print(
         f"{step:<34} accuracy {memory.head().score(test, y[1400:]):.3f}, "
-        f"{memory.moments.weight:5.0f} rows learnt, {len(kept.y)} kept, "
+        f"{memory.moments.weight:5.0f} rows learned, {len(kept.y)} kept, "
         f"{state.stat().st_size:,} bytes on disk"
     )
 

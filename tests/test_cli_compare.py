@@ -37,6 +37,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
     assert priced == [(name, size) for name in ("bilevel", "k-center-features") for size in (5, 12)]
     more = bicore("compare", "data.npz", *FAST, "--seeds", "4", "--json", cwd=table)
     assert "18 of 24 results exist already" in more.stderr
+    assert more.stderr.count("results are stored in") == 1
     rows = json.loads(more.stdout)["rows"]
     known = {(row["method"], row["size"], row["seed"]): row for row in rows}
     for row in answer["rows"]:

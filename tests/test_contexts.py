@@ -87,6 +87,7 @@ def test_large_data_keep_the_first_context():
 )
 def test_bad_requests(rows, options, name):
     fails(bicore.InputError, name, bicore.contexts, *rows, **{"size": 5, **options})
+    fails(bicore.InputError, "y", bicore.contexts, rows[0], None, 5)
 
 
 def test_probabilities_are_averaged_over_contexts(rows):

@@ -139,7 +139,7 @@ def test_examples_run(name, tmp_path, capsys, monkeypatch):
     elif name == "device":
         assert "never come: True" in shown
     elif name == "images":
-        chosen, drawn = re.findall(r"others ([\d.]+)", shown)
+        chosen, drawn = re.findall(r"held-out images ([\d.]+)", shown)
         assert float(chosen) > float(drawn)
     else:
         assert (

@@ -236,6 +236,12 @@ def test_a_model_that_nobody_looks_at_is_an_error():
         refuses("model=", bicore.select, x[:50], y[:50], 5, method=method, model=nn.Linear(64, 10))
 
 
+def test_images_that_do_not_fit_the_network_are_refused():
+    x, y = images(20)
+    colours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 10))
+    refuses("the model cannot read rows", select_from, TensorDataset(x, y), 5, model=colours)
+
+
 def test_observe_takes_tensors_data_sets_and_loaders():
     x, y = images(50)
     model = network()

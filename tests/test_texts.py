@@ -93,7 +93,7 @@ def test_query_continues_with_the_labels_that_came_back(texts, command):
                     "card,cash",
                 ]
             ],
-            "'loan' is not in classes",
+            "--target some is 'loan' in row",
         ),
     ],
 )

@@ -557,6 +557,8 @@ def contexts(
     [5, 5, 5]
     """
     data = Dataset(x, y)
+    if data.y is None:
+        raise InputError("y is None; contexts need labels or targets.")
     check_integer("size", size, most=len(data))
     check_integer("n_contexts", n_contexts, most=len(data), fix="at most one per row")
     given = locals()

@@ -108,10 +108,10 @@ class Choice:
         if not self.trials:
             return f"kernel: {self.name}; {self.untried}"
         best, *others = self.trials
-        next_best = f" (next: {others[0].name} {others[0].error:.3g})" if others else ""
+        next_best = f" (next: {others[0].name}, {others[0].error:.3g})" if others else ""
         return (
-            f"kernel: {self.name}, with a held-out error of {best.error:.3g} after {self.size} "
-            f"rows{next_best}"
+            f"kernel: {self.name}; fitted to {self.size} random rows, its squared error on "
+            f"held-out rows is {best.error:.3g} of their variance{next_best}"
         )
 
     def record(self) -> dict[str, Any]:

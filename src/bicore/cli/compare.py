@@ -131,7 +131,7 @@ def compare(
         task=compared.task,
         records=output.records or _cache_folder(),
         runtime=limits.runtime(progress=not output.quiet),
-        tell=None if output.quiet else partial(_introduce, streams=streams, named=named),
+        tell=None if output.quiet else partial(_introduce, streams=streams, named=named, told=[]),
     )
     run = found.run
     if not found.interrupted:
@@ -202,10 +202,11 @@ def _cache_folder() -> Path:
     return folder
 
 
-def _introduce(run: Any, words: str, streams: Streams, named: str | None) -> None:
-    """Describe a comparison on standard error before it starts."""
-    if words:
+def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: list[Any]) -> None:
+    """Describe a comparison on standard error once, before it starts."""
+    if told:
         return
+    told.append(run)
     pools, done = run.pools, run.done()
     which = "the source's own test set" if pools.test is not None else "held out for each seed"
     kind = f"pools of {pools.size}"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from bicore.cli.options import Data, Files, Limits, option, read_names
 from bicore.cli.select import Answer
 from bicore.cli.terminal import starting
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,22 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     free = np.setdiff1d(np.arange(len(source.data)), known.ids)
     if not len(free):
         raise InputError(f"--target {rows.target} has no empty cell; no row is left to label.")
+    check_integer("--size", batch.size, most=len(free), fix="the rows without a label")
+    y = np.asarray(known.y)
+    wrong = ~np.isin(y, _labels(batch.classes, y) if batch.classes is not None else y)
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise InputError(
+            f"--target {rows.target} is {y[first].item()!r} in row {known.ids[first]}, which is "
+            "not in --classes; correct the label, or add it to --classes."
+        )
     output.tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
     x = source.data.x
     coreset = query_by_variance(
         x[known.ids],
-        np.asarray(known.y),
+        y,
         x[free],
         batch.size,
-        classes=None if batch.classes is None else _labels(batch.classes, known.y),
         random_state=batch.random_state,
         runtime=limits.runtime(progress=not output.quiet),
     )

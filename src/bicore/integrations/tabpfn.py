@@ -185,7 +185,8 @@ class ContextClassifier(ClassifierMixin, _ContextModel):  # type: ignore[misc]
         array
             The labels.
         """
-        labels: Array = self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        labels: Array = self.classes_[best]
         return labels
 
 

@@ -331,7 +331,10 @@ class Moments:
             raise InputError("more rows are subtracted than were counted; check rows and labels.")
         for before, after in zip(self.second, found.second, strict=True):
             if not _is_semidefinite(after, ROUNDING * float(before.trace())):
-                raise InputError("some of these rows were never counted, or with other weights.")
+                raise InputError(
+                    "some of these rows were never counted, or with other weights; pass them as "
+                    "they were given to update."
+                )
         gone = found.counts <= tolerance
         return replace(found, counts=np.where(gone, 0.0, found.counts))
 

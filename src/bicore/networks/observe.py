@@ -334,7 +334,13 @@ class Embedder(nn.Module):
         like = floats_of(self.model)
         given = x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
         with record_layer(self.model, self.layer) as record:
-            outputs = self.model(given)
+            try:
+                outputs = self.model(given)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                shape = tuple(x.shape[1:])
+                raise InputError(f"the model cannot read rows of shape {shape}: {error}") from error
             taken = record.named if self.layer is not None else _embedding_of(record, outputs)
         if not torch.is_tensor(taken) or taken.shape[:1] != x.shape[:1]:
             found = tuple(taken.shape) if torch.is_tensor(taken) else type(taken).__name__

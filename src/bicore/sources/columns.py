@@ -254,7 +254,10 @@ def fit_columns(
         told[heading].append(f"{name or '(unnamed)'}{remark}")
     if not features:
         left_out = ", ".join(told["left out"]) or "there is none"
-        raise InputError(f"no column can serve as a feature: {left_out}.")
+        fix = (
+            "; give an embedding of the text (--embeddings FILE.npy)" if "(text" in left_out else ""
+        )
+        raise InputError(f"no column can serve as a feature: {left_out}{fix}.")
     notes = [f"{heading} columns: {', '.join(names)}" for heading, names in told.items() if names]
     found = Columns(tuple(features), [*notes, *strays], reading.missing_words)
     if not scaled:
