@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from numbers import Real
 from typing import Any, Literal, Unpack
 
@@ -360,7 +360,6 @@ def search(
     most: int,
     chosen: Array,
     random: Callable[[int], Array],
-    *,
     baseline: str = "uniform",
     one: bool = False,
 ) -> Equivalent:
@@ -411,23 +410,14 @@ def worth_of_rows(
         table.setdefault((row.method, row.size), {})[row.seed] = row.accuracy
     random = {size: table[baseline, size] for size in sizes if (baseline, size) in table}
     found: dict[tuple[str, int], Equivalent] = {}
-    for method in methods:
-        for size in sizes:
-            curve = _curve_of(table.get((method, size), {}), random)
-            if method != baseline and curve is not None:
-                found[method, size] = curve.equivalent(baseline, size)
+    for method, size in product(methods, sizes) if len(random) > 1 else ():
+        chosen = table.get((method, size), {})
+        seeds = sorted(set(chosen).intersection(*random.values()))  # those at every size
+        if method != baseline and len(seeds) > 1:
+            scores = {one: np.array([own[k] for k in seeds]) for one, own in random.items()}
+            curve = Curve(np.array([chosen[k] for k in seeds]), scores=scores)
+            found[method, size] = curve.equivalent(baseline, size)
     return found
-
-
-def _curve_of(
-    chosen: Mapping[int, float], random: Mapping[int, Mapping[int, float]]
-) -> Curve | None:
-    """A curve of the seeds that a method shares with the baseline at every size."""
-    common = sorted(set(chosen).intersection(*random.values()))
-    if len(random) < 2 or len(common) < 2:
-        return None
-    scores = {size: np.array([own[seed] for seed in common]) for size, own in random.items()}
-    return Curve(np.array([chosen[seed] for seed in common]), scores=scores)
 
 
 DEFAULT_JUDGE = "logistic"
@@ -615,7 +605,12 @@ class Appraisal:
         with ProgressLine(self.runtime.progress, Clock(), expected, "evaluating") as self.line:
             chosen = self._scores(CHOSEN, self.size)
             simple = self._compare_simple(chosen) if self.compares_simple else None
-            baselines = tuple(self._equivalent(name, chosen) for name in self.baselines)
+            baselines = tuple(
+                search(
+                    self.size, self.most, chosen, partial(self._scores, name), name, self.has_test
+                )
+                for name in self.baselines
+            )
         return Worth(
             self.size,
             baselines,
@@ -628,10 +623,6 @@ class Appraisal:
             len(self.known),
             simple,
         )
-
-    def _equivalent(self, name: str, chosen: Array) -> Equivalent:
-        scores = partial(self._scores, name)
-        return search(self.size, self.most, chosen, scores, baseline=name, one=self.has_test)
 
     def _compare_simple(self, chosen: Array) -> Simple:
         scores = self._scores(SIMPLE, self.size)
