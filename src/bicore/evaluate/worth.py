@@ -605,10 +605,9 @@ class Appraisal:
         with ProgressLine(self.runtime.progress, Clock(), expected, "evaluating") as self.line:
             chosen = self._scores(CHOSEN, self.size)
             simple = self._compare_simple(chosen) if self.compares_simple else None
+            given = (self.size, self.most, chosen)
             baselines = tuple(
-                search(
-                    self.size, self.most, chosen, partial(self._scores, name), name, self.has_test
-                )
+                search(*given, partial(self._scores, name), name, self.has_test)
                 for name in self.baselines
             )
         return Worth(
