@@ -310,10 +310,9 @@ def elimination_share() -> float:
     return float(parts["elimination"] / sum(parts.values()))
 
 
-def estimate_span(least: int, most: int) -> str:
+def estimate_span() -> str:
     """The smallest and the largest factor between expected and measured seconds."""
-    rows = [row for row in read_record("estimates")["rows"] if least <= row["rows"] <= most]
-    ways = [way for row in rows for way in row["ways"].values()]
+    ways = [way for row in read_record("estimates")["rows"] for way in row["ways"].values()]
     ratios = [way["seconds"] / way["expected_seconds"] for way in ways]
     factors = [max(ratio, 1 / ratio) for ratio in ratios]
     return f"{min(factors):.1f} to {max(factors):.1f}"
