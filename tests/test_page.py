@@ -284,7 +284,7 @@ SELECT = ["--size", "8", "--method", "uniform"]
 def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
     words = ["select", "table.csv", "--target", "label", *SELECT]
     result = succeeded(bicore(*words, "--report", "page.html", cwd=place))
-    assert "more fits of at most 8 rows" in result.stderr
+    assert "further fits of at most 8 rows" in result.stderr
     assert "worth: about" in result.stderr
     assert result.stdout.splitlines()[-1] == "written: page.html"
     facts = facts_of(place / "page.html")
