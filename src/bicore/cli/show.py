@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Characters of a field that are shown.
 MOST_CHARACTERS = 300
-#: Details that only a continued selection needs.
-INTERNAL = ("kernel_parameters", "solvers")
+#: Details that only a continued selection needs, or that a note tells.
+INTERNAL = ("kernel_parameters", "kernel_trials", "solvers")
 #: The text of a configuration, such as Exchange(rounds=None).
 CONFIGURATION = re.compile(r"^([A-Z]\w*)\(.*\)$")
 #: Required packages, and the extra and the use of optional ones; those of pyproject.toml.

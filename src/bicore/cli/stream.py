@@ -369,8 +369,8 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
         return ()
     return (
         f"{late} of {len(kept)} rows kept are from the second half of the stream: a later row "
-        "replaces an earlier one that is as good; nothing is lost, because all rows count in the "
-        "sums that rows are chosen by",
+        "replaces an earlier one that is as good; this loses nothing, because the rows are chosen "
+        "by their loss on the whole stream",
     )
 
 
