@@ -14,7 +14,7 @@ compared there, and the kernel is the one that served memories best.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -134,7 +134,7 @@ class AutomaticKernel(Kernel):
     #: whether other kernels than the cosine would need a sample of the rows.
     in_part: bool = False
     class_means: bool = False
-    large: bool = False
+    large: bool = field(default=False, metadata={"added": True})
     model: str = "any"
 
     name = "auto"
