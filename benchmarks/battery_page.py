@@ -26,7 +26,7 @@ BASELINES += ("facility location per class",)
 #: Kernels of the table of times, in addition to the default kernel.
 KERNELS = ("linear", "laplace", "ntk")
 #: Records of the figure and their titles; methods with markers and greys.
-TITLES = {"battery_aside": "sets put aside", "battery_kept": "sets the choice was made on"}
+TITLES = {"battery_aside": "held-out sets", "battery_kept": "development sets"}
 SHOWN = {"default": ("o", "black"), "paper": ("s", "0.45"), "facility location": ("^", "0.7")}
 
 Rows = list[dict[str, Any]]
