@@ -6,15 +6,28 @@ import pytest
 import torch
 from scipy import sparse
 
-from bicore import Dataset, InputError, MemoryLimitError, Runtime, reweight, select
+from bicore import (
+    Dataset,
+    InputError,
+    MemoryLimitError,
+    MomentMemory,
+    Runtime,
+    compare,
+    estimate,
+    influence,
+    reweight,
+    select,
+)
 from bicore.bilevel import PerPoint, Relative
 from bicore.data import joined
 from bicore.errors import check_integer, check_number
 from bicore.files import fingerprint
+from bicore.integrations.sklearn import CoresetSampler
 from bicore.kernels import Linear
 from bicore.methods.registry import greedy_selector
+from bicore.moments.heads import HeadClassifier
 from bicore.runtime.context import human_bytes, parse_bytes
-from bicore.sources import digits
+from bicore.sources import digits, open_shards
 from tests.helpers import blobs, line, refuses
 from tests.marks import diagonal
 
@@ -23,8 +36,12 @@ Y = blobs().y
 OK = {"kernel": "rbf", "inner_reg": 0.1}
 
 
-def spoilt(value, row=3, column=1):
-    x = X.copy()
+class LazyFrame:
+    """A query of polars that did not run."""
+
+
+def spoilt(value, row=3, column=1, x=X):
+    x = x.copy()
     x[row, column] = value
     return x
 
@@ -78,6 +95,17 @@ REFUSED = [
     *bad("initial", [0.7, 1.9], Y == 1, [40], [1, 1], [1, 2, 3, 4]),
     *bad("initial", select(X + 1, Y, 2, **OK), says="other data"),
     *bad("runtime", Runtime(device="gpu9"), says="device"),
+    *bad("runtime", object(), "fast"),
+    *bad("exact", object(), "no"),
+    *bad("classes", 3),
+    *bad("initial", 3),
+    *bad("inner", object(), "newton"),
+    *bad("linear", object(), "cg"),
+    *bad("optimiser", object(), "adam"),
+    *bad("y", LazyFrame(), says="y is a LazyFrame"),
+    *bad("y", pd.array([None, *Y[1:]], dtype="Int64"), says="y has masked values"),
+    *bad("y", pd.Series(["a", pd.NA] * 20), says="cannot be a label next to .a."),
+    *bad("x", pd.DataFrame(spoilt(pd.NA, x=X.astype(object))).to_numpy(), says="x holds NA"),
 ]
 
 
@@ -89,7 +117,28 @@ def test_bad_input_is_refused_by_its_name(argument, value, says, others):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: estimate(x, Y, 3),
+        lambda x: MomentMemory(5).update(x, Y),
+        lambda x: HeadClassifier().fit(x, Y),
+        lambda x: HeadClassifier().fit(X, Y).predict(x),
+        lambda x: CoresetSampler(5).fit(x, Y),
+        lambda x: CoresetSampler(5).fit(X, np.ma.masked_equal(Y, 0)),
+        lambda x: open_shards((x, Y)),
+        lambda x: open_shards([(x, Y)]).parts,
+    ],
+)
+def test_masked_values_are_refused_everywhere(use):
+    with pytest.raises(InputError, match="has masked values; fill them"):
+        use(np.ma.masked_less(X, 0))
+
+
 def test_other_calls_name_their_arguments_too():
+    refuses("test must be a tuple", compare, X, Y, sizes=[3], seeds=1, test=[X, Y])
+    refuses("random_state", influence, X, Y, [1, 2], random_state="seven", **OK)
+    refuses("methods='unifrom'.*'uniform'", compare, X, Y, sizes=[3], methods="unifrom")
     refuses("labels", select, X, None, 3, method="class-balanced")
     refuses("start", reweight, X, Y, [1, 2], start=[1.0, -1.0], **OK)
     refuses("start has shape", reweight, X, Y, [1, 2], start=[1.0], **OK)

@@ -9,6 +9,7 @@ from bicore import Coreset, Dataset, select
 from bicore.frames import arrow_lists
 from bicore.integrations import huggingface
 from bicore.integrations.huggingface import from_hf
+from bicore.sources import open_shards
 from tests.helpers import blobs, refuses
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -57,7 +58,61 @@ def test_polars_lists_are_rows():
     chosen = Coreset(np.array([4, 0]), np.array([0.5, 2.0])).select(frame)
     assert chosen["label"].to_list() == ["b", "a"]
     assert chosen["weight"].to_list() == [0.5, 2.0]
+    assert frame[Coreset(np.array([4, 0])).indices]["label"].to_list() == ["b", "a"]
     refuses("'label' already", Coreset(np.array([4])).select, frame, weight="label")
+    refuses("x is a LazyFrame", select, frame.lazy(), size=2)
+
+
+def test_dates_are_alike_in_pandas_and_polars():
+    polars = pytest.importorskip("polars", reason="polars is not installed (extra: integrations)")
+    times = pd.date_range("2020", periods=60, freq="31h")
+    columns = {"when": times, "size": np.arange(60.0) % 7, "label": np.arange(60) % 3}
+    for days in (times, times.date):
+        frame = pd.DataFrame({**columns, "when": days})
+        given = (frame, polars.from_pandas(frame), pa.Table.from_pandas(frame))
+        found = [select(one, target="label", size=5).indices.tolist() for one in given]
+        assert found[0] == found[1] == found[2]
+
+
+class DataArray:
+    """An array of xarray in memory, which has the method of Dask's collections."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __dask_graph__(self):
+        return None
+
+
+def test_arrays_of_xarray_are_arrays():
+    x, y = blobs().x, blobs().y
+    rows, labels = DataArray(x), DataArray(y)
+    plain = select(x, y, 5, kernel="linear").indices.tolist()
+    assert select(rows, labels, 5, kernel="linear").indices.tolist() == plain
+    for source in (open_shards((rows, labels)), open_shards(rows, labels=labels)):
+        assert select(source, size=5, kernel="linear").indices.tolist() == plain
+
+
+@pytest.mark.slow
+def test_chunks_of_dask_are_rows_also_inside_xarray():
+    dask = pytest.importorskip("dask", reason="Dask is not installed (extra: dask)")
+    array = pytest.importorskip("dask.array").from_array
+    data_array = pytest.importorskip("xarray", reason="xarray is not installed").DataArray
+    x, y = blobs().x, blobs().y
+    chunked = data_array(array(x, chunks=(15, 4)), dims=("row", "column"))
+    halves = [dask.delayed((x[:20], y[:20])), dask.delayed((x[20:], y[20:]))]
+    plain = select(x, y, 5, kernel="linear").indices.tolist()
+    for given in (
+        (data_array(x), data_array(y)),
+        (chunked, y),
+        (chunked, data_array(array(y, chunks=10))),
+        (halves,),
+        (dask.delayed((x, y)),),
+    ):
+        assert select(*given, size=5, kernel="linear").indices.tolist() == plain
 
 
 def test_a_column_of_arrow_is_not_copied():

@@ -4,6 +4,7 @@ import pickle
 import tracemalloc
 import zipfile
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pyarrow
@@ -11,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from bicore import Dataset, InputError
+from bicore import Dataset, InputError, estimate, select
 from bicore.sources import embedded, encode_table
 from bicore.sources.arrow_files import HuggingFaceShards, ParquetShards
 from bicore.sources.numpy_files import NpyShards, NpzShards
@@ -630,6 +631,14 @@ def test_options_are_in_the_fingerprint(tmp_path):
 
 def test_data_sets_that_cannot_be_read_in_parts():
     refuses("dataset is a object; give one split", HuggingFaceShards, object())
+    unread = DataSet(table(X, Y, WEIGHT))
+    unread.select_columns = None
+    for use in (
+        open_shards,
+        partial(select, size=3, passes=True),
+        partial(estimate, size=3, rule="gradient", passes=True),
+    ):
+        refuses("target is missing; name one of embedding, label, w", use, unread)
     splits = DataSet(table(X, Y, WEIGHT))
     splits.keys = lambda: ["train", "test"]
     refuses("holds the splits train, test; give one", HuggingFaceShards, splits)

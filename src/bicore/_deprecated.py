@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from bicore.errors import unknown_keyword
+from bicore.errors import check_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -196,7 +196,11 @@ class RenamedModules(MetaPathFinder, Loader):
 
 
 def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package for the names that it had in version 0.2."""
+    """Return the ``__getattr__`` of a package for the names that it had in version 0.2.
+
+    The classes of the package suggest a keyword from now on.
+    """
+    suggest_keywords(package)
     homes = {
         name: f"bicore.{home}".rstrip(".")
         for home, names in NAMES[package].items()
@@ -232,8 +236,8 @@ def renamed_keywords(
                 if isinstance(given, (str, bool)) and given in table:
                     warn(f"{name}={given!r}", f"{name}={table[given]!r}")
                     kwargs[name] = table[given]
-            for name in kwargs.keys() - known:
-                raise unknown_keyword(function.__qualname__.removesuffix(".__init__"), name, known)
+            called = type(args[0]) if function.__name__ == "__init__" else function
+            check_arguments(called.__qualname__, kwargs, known)
             return function(*args, **kwargs)
 
         parameters = inspect.signature(function).parameters.values()
@@ -258,6 +262,16 @@ def renamed_fields(
         return kind
 
     return decorate
+
+
+def suggest_keywords(module: str) -> None:
+    """Let the public classes of a module suggest the nearest keyword for an unknown one."""
+    public = vars(sys.modules[module])
+    for kind in [public[name] for name in public.get("__all__", ()) if name in public]:
+        init = getattr(kind, "__init__", None)
+        changed = not inspect.isfunction(init) or hasattr(init, "__wrapped__")
+        if not changed and inspect.getfullargspec(init).varkw is None:
+            renamed_fields()(kind)
 
 
 def _old_attribute(kind: str, old: str, new: str) -> property:

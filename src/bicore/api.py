@@ -574,15 +574,10 @@ def is_in_parts(x: Any) -> bool:
     if frames.is_frame(x):
         return True
     if type(x) in (list, tuple):
-        return len(x) > 0 and all(map(_is_path, x))
+        return len(x) > 0 and (all(map(_is_path, x)) or all(map(frames.is_dask, x)))
     if hasattr(x, "with_format") and hasattr(x, "column_names"):  # a Hugging Face data set
         return True
-    return _is_path(x) or _is_dask(x) or (hasattr(x, "parts") and hasattr(x, "read"))
-
-
-def _is_dask(x: Any) -> bool:
-    """Whether x is a lazy collection; xarray has the method for arrays in memory too."""
-    return hasattr(x, "__dask_graph__") and x.__dask_graph__() is not None
+    return _is_path(x) or frames.is_dask(x) or (hasattr(x, "parts") and hasattr(x, "read"))
 
 
 def _is_path(x: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bicore import frames, notebook
+from bicore._deprecated import renamed_fields
 from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError, NumericalWarning, check_integer
 from bicore.files import damaged, read_state, write_state
@@ -127,6 +128,7 @@ def _check_type(name: str, value: Any, *kinds: type) -> Any:
     return value
 
 
+@renamed_fields()
 @dataclass(frozen=True, eq=False)
 class Coreset:
     """An ordered, weighted subset.

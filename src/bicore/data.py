@@ -91,9 +91,6 @@ class Dataset:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for name in ("x", "y", "sample_weight"):
-            if np.ma.is_masked(getattr(self, name)):
-                raise InputError(f"{name} has masked values; fill them, or drop these rows.")
         x = as_features(self.x, "x")
         n = len(x)
         checks: Any = (as_labels, as_weights, as_ids, as_extra)
@@ -406,6 +403,7 @@ def as_tensor(array: Array) -> torch.Tensor:
 
 
 def _to_numpy(value: Any, name: str) -> Array:
+    frames.refuse_hidden(value, name)
     if isinstance(value, torch.Tensor):
         plain = value.detach().cpu()
         return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -135,6 +135,19 @@ class ConvergenceError(NumericalError):
 
 #: Limits that belong to a Runtime.
 RUNTIME_FIELDS = ("device", "dtype", "memory", "threads", "progress", "max_seconds")
+#: What an argument of some name must have, and in words; others are checked where they are used.
+_ARGUMENTS = {
+    "classes": ("__iter__", "a list of labels"),
+    "everything": ("__bool__", "True or False"),
+    "exact": ("__bool__", "True or False"),
+    "initial": ("__len__", "a Coreset or row numbers"),
+    "inner": ("solve", "a solver such as bicore.bilevel.Newton()"),
+    "linear": ("solve_range", "a solver such as bicore.bilevel.ConjugateGradient()"),
+    "optimiser": ("optimise", "an optimiser such as bicore.bilevel.Adam()"),
+    "runtime": ("max_seconds", "a bicore.Runtime"),
+    "sizes": ("__iter__", "a list of sizes"),
+    "tell": ("__call__", "a function"),
+}
 
 
 def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputError:
@@ -152,6 +165,16 @@ def check_name(argument: str, value: object, options: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in options:
         raise unknown_name(argument, value, options)
     return value
+
+
+def check_arguments(function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse keywords that a function does not have, and objects that are not of their kind."""
+    for name, value in given.items():
+        if name not in known:
+            raise unknown_keyword(function, name, known)
+        needed, words = _ARGUMENTS.get(name, ("__class__", ""))
+        if value is not None and not hasattr(value, needed):
+            raise InputError(f"{name} must be {words}; got {value!r}.")
 
 
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputError:

@@ -33,9 +33,21 @@ def arrow(needs: str = "Parquet") -> Any:
 def is_frame(value: Any) -> bool:
     """Whether this is a table of pandas, polars or Arrow."""
     names = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
-    if type(value).__name__ == "LazyFrame":
-        raise InputError("x is a LazyFrame, which holds no rows yet; give x.collect().")
+    refuse_hidden(value, "x")
     return type(value).__name__ == names.get(_library(value))
+
+
+def refuse_hidden(value: Any, name: str) -> None:
+    """Refuse masked values, which NumPy would uncover, and a frame that holds no rows yet."""
+    if np.ma.is_masked(value):
+        raise InputError(f"{name} has masked values; fill them, or drop these rows.")
+    if type(value).__name__ == "LazyFrame":
+        raise InputError(f"{name} is a LazyFrame, which holds no rows yet; give {name}.collect().")
+
+
+def is_dask(value: Any) -> bool:
+    """Whether this is a lazy collection; xarray has the method for arrays in memory too."""
+    return hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None
 
 
 def plain(kind: Any) -> Any:

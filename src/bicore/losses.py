@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bicore._deprecated import renamed_fields
 from bicore.data import Targets
 from bicore.errors import InputError, NumericalError
 
@@ -305,6 +306,7 @@ class CrossEntropy(Loss):
         return Softmax(probabilities, probabilities)
 
 
+@renamed_fields()
 @dataclass(frozen=True)
 class SquaredError(Loss):
     """Squared error, ‖h − t‖²: ∇ = 2(h − t), ∇² = 2I.
@@ -397,6 +399,7 @@ class Logistic(Loss):
         return Isotropic(probability * (1 - probability))
 
 
+@renamed_fields()
 @dataclass(frozen=True)
 class CustomLoss(Loss):
     """A loss given as a function of one prediction and one target; derivatives by ``torch.func``.

@@ -12,7 +12,7 @@ import torch
 
 from bicore.api import as_dataset, is_in_parts
 from bicore.data import Array, Dataset, Targets, read_targets
-from bicore.errors import InputError, check_integer
+from bicore.errors import InputError, check_integer, check_type
 from bicore.evaluate.models import Sample, as_sample
 from bicore.methods.passes import open_rows
 from bicore.runtime.context import Runtime
@@ -165,6 +165,7 @@ def _read_labels(source: Source, task: str) -> Targets:
 
 def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
     """A test set with its labels read like those of the data."""
+    check_type("test", test, Dataset, "a tuple (x, y) or a Dataset")
     if test.y is None:
         raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
     values = read_targets(test.y, targets.task, targets.classes).values

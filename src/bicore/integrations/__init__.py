@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from bicore._deprecated import warn
+from bicore._deprecated import renamed_keywords, warn
 from bicore.errors import InputError
 from bicore.methods.registry import build_selector
 
@@ -41,6 +41,7 @@ def accept_old_options(init: Callable[..., None]) -> Callable[..., None]:
             words = ", ".join(f"{name}=" for name in old)
             warn(f"{words} of {type(self).__name__}", "selector=BilevelSelector(...)")
             given["selector"] = build_selector(given.get("selector", "bilevel"), **old)
-        init(self, *args, **given)
+        known(self, *args, **given)
 
+    known = renamed_keywords()(init)
     return call

@@ -78,6 +78,7 @@ class CoresetSelection:
     >>> policy = ParametricBuffer(200, "class", choice)  # doctest: +SKIP
     """
 
+    @renamed_keywords()
     def __init__(
         self,
         size: int,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore.active import join_pool, query, query_by_variance
 from bicore.data import Array, Dataset, Task
 from bicore.errors import InputError
@@ -54,6 +55,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
     >>> rows = strategy.query(X, y, batch_size=10)  # doctest: +SKIP
     """
 
+    @renamed_keywords()
     def __init__(
         self,
         selector: BilevelSelector | None = None,
@@ -179,6 +181,7 @@ class VarianceQuery(CoresetQuery):
     >>> rows = strategy.query(X, y, batch_size=10)  # doctest: +SKIP
     """
 
+    @renamed_keywords()
     def __init__(
         self,
         missing_label: Label | None = MISSING_LABEL,

@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
 
 from bicore import frames, picking
+from bicore._deprecated import renamed_keywords
 from bicore.api import select
 from bicore.data import Array, Dataset, Task, of_mean_one
 from bicore.errors import InputError, check_integer
@@ -148,6 +149,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         """Check the data as scikit-learn does, with its messages."""
         sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
         form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}
+        frames.refuse_hidden(y, "y")
         if has_text(X):
             validate_data(self, X, skip_check_array=True)
             return Dataset(encode_columns(X), y, sample_weight)
@@ -262,6 +264,7 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     #: Task of the selection, if the sampler does not set it.
     _task: Task
 
+    @renamed_keywords()
     def __init__(self, estimator: Estimator, sampler: Sampler | None = None) -> None:
         self.estimator = estimator
         self.sampler = sampler

@@ -66,6 +66,7 @@ def _reads_contexts(model: Any) -> bool:
 class _ContextModel(BaseEstimator):  # type: ignore[misc]
     """A model fitted on contexts; predictions are averaged."""
 
+    @renamed_keywords()
     def __init__(
         self,
         estimator: Estimator,

@@ -358,6 +358,7 @@ class WeightedSubset(TorchDataset[Any]):
     (1, 1.0)
     """
 
+    @renamed_keywords()
     def __init__(self, source: Items | Dataset, coreset: Coreset, normalise: bool = False) -> None:
         coreset.check_rows(len(source), "source")
         self.source = source

@@ -523,6 +523,7 @@ def resnet18(kind: str = "ntk", multiplier: float = 0.01) -> TangentKernel:
     )
 
 
+@renamed_keywords()
 def pooled_cntk(depth: int = 6, kind: str = "ntk", fixed: bool = False) -> TangentKernel:
     """The convolutional kernel with global average pooling of Arora et al. (2019).
 

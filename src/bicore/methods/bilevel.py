@@ -774,7 +774,7 @@ class BilevelSelector(Selector, Proxy):
         self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime
     ) -> tuple[Prepared, ReweighableEngine]:
         """Fit the model on weighted points."""
-        count = len(start.points)
+        count, seed = len(start.points), as_seed(seed)
         chooser = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
         prepared = prepare(chooser, data, outer, EngineMemory(count), seed, runtime)
         return prepared, prepared.fit(start.points, start.weights)

@@ -27,7 +27,7 @@ from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
 from bicore.shards.request import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards
-from bicore.sources.arrow_files import ArrowShards, open_arrow
+from bicore.sources.arrow_files import ArrowShards, ask_for_target, open_arrow
 from bicore.sources.base import Source
 from bicore.sources.opening import open_in_parts, open_shards, open_table, read_in_parts
 from bicore.sources.parts import LazyRows, ShardSource, rows_of
@@ -75,7 +75,7 @@ class RowsInParts:
         if read is not None:
             judge = self._outer_table(read, runtime)
         else:
-            source, outer = self._open(runtime)
+            source, outer = self._open(runtime, labelled=False)
             read = read_in_parts(source, runtime)
             judge = None if outer is None else rows_of(outer, runtime)
         if exact and isinstance(read.data.x, LazyRows):
@@ -157,8 +157,12 @@ class RowsInParts:
         opening = self._opening
         return {name: value for name, value in self.options.items() if name not in opening}
 
-    def _open(self, runtime: Runtime) -> tuple[ShardSource, ShardSource | None]:
+    def _open(
+        self, runtime: Runtime, labelled: bool = True
+    ) -> tuple[ShardSource, ShardSource | None]:
         """Open the rows and the outer set in parts; tables are encoded alike."""
+        if labelled and self.y is None:
+            ask_for_target(self.x, self._opening.get("target"))
         if open_arrow(self.x) is None:
             table = self._table(self.x, self.y, self.sample_weight, runtime)
             if table is not None:

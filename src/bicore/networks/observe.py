@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_type, unknown_name
 from bicore.networks.loading import is_loader, is_torch_data, open_data
@@ -123,6 +124,7 @@ def output_columns(
     return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
+@renamed_keywords()
 def observe(
     model: nn.Module,
     x: Numbers | Items | Iterable[Any],

@@ -147,7 +147,7 @@ def compare(
     most = MOST_POOL if stream is None else len(source.data)
     count = test if isinstance(test, int) else None
     own = Dataset(*test) if isinstance(test, tuple) else test
-    own = own if isinstance(own, Dataset) else None
+    own = None if isinstance(own, int) else own
     pools = make_pools(source, own, task, pool, most, count)
     measure = measure_by(metric, pools.classification)
     for model in models:
@@ -195,7 +195,8 @@ def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str]
     argument, known = "methods", list(KNOWN)
     if stream is not None:
         argument, known = "buffers", [one for one, kind in BUFFERS.items() if not kind.needs_model]
-    names = known if methods == "all" else list(methods)
+    given = [methods] if isinstance(methods, str) else list(methods)
+    names = known if methods == "all" else given
     _refuse_twice(argument, names)
     for name in names:
         if stream is not None and name in BUFFERS and name not in known:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_fields
 from bicore._version import __version__
 from bicore.errors import InputError, check_integer, check_name, check_number, unknown_name
 from bicore.runtime.clock import Clock, Progress
@@ -27,6 +28,7 @@ _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+@renamed_fields()
 @dataclass(frozen=True)
 class Runtime:
     """Device, precision and limits of a computation.

@@ -275,7 +275,14 @@ class HuggingFaceShards(ArrowShards):
 
 def is_huggingface(source: Any) -> bool:
     """Whether this is a data set of Hugging Face."""
-    return hasattr(source, "with_format") and hasattr(source, "column_names")
+    # a delayed chunk of Dask has any attribute, its type has not
+    return hasattr(type(source), "with_format") and hasattr(source, "column_names")
+
+
+def ask_for_target(source: Any, target: str | None) -> None:
+    """Refuse a Hugging Face data set without a target before any row is read."""
+    if target is None and is_huggingface(source):
+        raise InputError(f"target is missing; name one of {', '.join(source.column_names)}.")
 
 
 def open_arrow(source: Any, **options: Any) -> ArrowShards | None:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore import frames
 from bicore._deprecated import renamed_keywords
 from bicore.data import Dataset
 from bicore.errors import InputError, MemoryLimitError
-from bicore.frames import is_frame
 from bicore.runtime.context import Runtime
 from bicore.sources import arrow_files, numpy_files, parts, tables, text_files
 from bicore.sources.base import Source, scale_note
@@ -165,7 +165,7 @@ def open_table(
     """
     given = [one for one in (y, target, labels) if one is not None]
     y = given[0] if given else None
-    if is_frame(source):
+    if frames.is_frame(source):
         options |= {"sample_weight": sample_weight, "memory": memory}
         return tables.encode_table(source, y, **options).scaled(scale)
     options |= {"allowance": Allowance.of(memory), **tables.named_columns(y, sample_weight)}
@@ -269,6 +269,7 @@ def open_shards(
     100
     """
     given = dict(locals())
+    arrow_files.ask_for_target(source, target)
     return open_in_parts(given.pop("source"), given)
 
 
@@ -292,23 +293,23 @@ _TABLE_COLUMNS = (*_COLUMNS, "drop", "decimal", "missing", "scale")
 
 def _reader(source: Any) -> _Reader:
     """Choose the reader of an object in memory or on a cluster."""
-    dask = hasattr(source, "__dask_graph__")
+    dask, xarray = frames.is_dask(source), type(source).__name__ == "DataArray"
     match source:
         case ShardSource():
             return "an open source", (), lambda source: source
         case Dataset() | Source():
             return "a Dataset", (), _open_data
-        case np.ndarray() | torch.Tensor():
+        case _ if isinstance(source, (np.ndarray, torch.Tensor)) or (xarray and not dask):
             return "an array", ("labels", "sample_weight"), _open_array
         case tuple():
             return "arrays (x, y)", (), _open_tuple
-        case [*delayed] if delayed and all(hasattr(one, "__dask_graph__") for one in delayed):
+        case [*delayed] if delayed and all(map(frames.is_dask, delayed)):
             return "a list of chunks", (), parts.DaskShards
         case _ if arrow_files.is_huggingface(source):
             return "a Hugging Face data set", _TABLE_COLUMNS, _open_arrow
-        case _ if dask and hasattr(source, "columns"):
+        case _ if dask and hasattr(type(source), "columns"):  # delayed chunks have any attribute
             return "a Dask dataframe", _COLUMNS, parts.open_dask_frame
-        case _ if dask and hasattr(source, "to_delayed"):
+        case _ if dask and hasattr(type(source), "chunks"):
             return "a Dask array", ("labels", "sample_weight"), parts.open_dask_array
         case _ if dask:
             return "a delayed chunk", (), lambda chunk: parts.DaskShards([chunk])
@@ -342,7 +343,7 @@ def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
     if not 1 <= len(source) <= parts.MOST_ARRAYS:
         fix = "give (x, y) or (x, y, sample_weight), or a list of such chunks"
         raise InputError(f"source is a tuple of {len(source)}; {fix}.")
-    dask = hasattr(source[0], "__dask_graph__")
+    dask = frames.is_dask(source[0])
     return (parts.open_dask_array if dask else parts.ArrayShards)(*source)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore import frames
 from bicore.data import Array, Dataset, as_features, as_labels
 from bicore.errors import InputError, check_integer
 from bicore.runtime.clock import checkpoint
@@ -489,6 +490,7 @@ class ArrayShards(ShardSource):
 
 
 def _as_rows(x: Any) -> Array:
+    frames.refuse_hidden(x, "x")
     array: Array = np.asanyarray(x)
     check_dtype(array.dtype, "x")
     if array.ndim < 1 or array.size == 0:
@@ -646,7 +648,8 @@ def open_dask_array(source: Any, labels: Any = None, sample_weight: Any = None) 
     """Open a Dask array with labels and weights."""
     import dask
 
-    whole = source.rechunk(dict.fromkeys(range(1, source.ndim), -1)) if source.ndim > 1 else source
+    whole = getattr(source, "data", source)  # of xarray
+    whole = whole.rechunk(dict.fromkeys(range(1, whole.ndim), -1)) if whole.ndim > 1 else whole
     sizes = whole.chunks[0]
     columns = [_blocks(one, sizes) for one in (whole, labels, sample_weight)]
     return DaskShards([dask.delayed(blocks) for blocks in zip(*columns, strict=True)])
@@ -659,10 +662,12 @@ def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
     import dask.array
 
     known = not np.isnan(np.array(sizes, dtype=float)).any()
-    if not known and not hasattr(column, "__dask_graph__"):
-        raise InputError("the blocks of x have unknown lengths; call x.compute_chunk_sizes().")
-    if not hasattr(column, "__dask_graph__"):
+    if frames.is_dask(column):
+        column = getattr(column, "data", column)  # of xarray
+    elif known:
         column = dask.array.from_array(np.asarray(column))
+    else:
+        raise InputError("the blocks of x have unknown lengths; call x.compute_chunk_sizes().")
     if known and column.shape[0] == sum(sizes):
         column = column.rechunk({0: sizes})
     blocks: list[Any] = list(column.to_delayed().ravel())
