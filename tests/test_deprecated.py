@@ -66,12 +66,11 @@ def test_packages_of_version_0_2_are_the_renamed_ones(name):
 @pytest.mark.parametrize("package", NAMES)
 def test_names_that_moved_are_found_with_a_warning(package):
     old = importlib.import_module(package)
-    for home, names in NAMES[package].items():
-        for name in names.split():
-            with pytest.warns(DeprecationWarning, match=f"use bicore.{home}".rstrip(".")):
-                found = getattr(old, name)
-            assert found is getattr(importlib.import_module(f"bicore.{home}".rstrip(".")), name)
-            assert name not in getattr(old, "__all__", ())
+    for name, home in NAMES[package].items():
+        with pytest.warns(DeprecationWarning, match=f"use {home}"):
+            found = getattr(old, name)
+        assert found is getattr(importlib.import_module(home), name)
+        assert name not in getattr(old, "__all__", ())
 
 
 @pytest.mark.parametrize(

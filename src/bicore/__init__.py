@@ -11,31 +11,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bicore._deprecated import RenamedModules, find_moved
-from bicore._version import __version__
+from bicore._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bicore.api import contexts, estimate, influence, reweight, select
-    from bicore.coreset import Coreset
-    from bicore.data import Dataset
-    from bicore.errors import (
-        BicoreError,
-        ConvergenceError,
-        DamagedFileError,
-        InputError,
-        LargeDataWarning,
-        MemoryLimitError,
-        NumericalError,
-        NumericalWarning,
-        TimeLimitError,
-        WorkerLostError,
-    )
-    from bicore.evaluate.worth import worth
-    from bicore.methods.bilevel import BilevelSelector
-    from bicore.report.comparison import compare
-    from bicore.runtime.context import Runtime
-    from bicore.streaming.merge_reduce import MergeReduce
-    from bicore.streaming.moment_memory import MomentMemory
-    from bicore.streaming.replay import ReplayMemory
+    from bicore.api import contexts as contexts
+    from bicore.api import estimate as estimate
+    from bicore.api import influence as influence
+    from bicore.api import reweight as reweight
+    from bicore.api import select as select
+    from bicore.coreset import Coreset as Coreset
+    from bicore.data import Dataset as Dataset
+    from bicore.errors import BicoreError as BicoreError
+    from bicore.errors import ConvergenceError as ConvergenceError
+    from bicore.errors import DamagedFileError as DamagedFileError
+    from bicore.errors import InputError as InputError
+    from bicore.errors import LargeDataWarning as LargeDataWarning
+    from bicore.errors import MemoryLimitError as MemoryLimitError
+    from bicore.errors import NumericalError as NumericalError
+    from bicore.errors import NumericalWarning as NumericalWarning
+    from bicore.errors import TimeLimitError as TimeLimitError
+    from bicore.errors import WorkerLostError as WorkerLostError
+    from bicore.evaluate.worth import worth as worth
+    from bicore.methods.bilevel import BilevelSelector as BilevelSelector
+    from bicore.report.comparison import compare as compare
+    from bicore.runtime.context import Runtime as Runtime
+    from bicore.streaming.merge_reduce import MergeReduce as MergeReduce
+    from bicore.streaming.moment_memory import MomentMemory as MomentMemory
+    from bicore.streaming.replay import ReplayMemory as ReplayMemory
 
 sys.meta_path.insert(0, RenamedModules())
 
@@ -43,49 +45,23 @@ sys.meta_path.insert(0, RenamedModules())
 if "DNNL_JIT_PROFILE" not in os.environ:  # its earlier name
     os.environ.setdefault("ONEDNN_JIT_PROFILE", "0")
 
-__all__ = [
-    "BicoreError",
-    "BilevelSelector",
-    "ConvergenceError",
-    "Coreset",
-    "DamagedFileError",
-    "Dataset",
-    "InputError",
-    "LargeDataWarning",
-    "MemoryLimitError",
-    "MergeReduce",
-    "MomentMemory",
-    "NumericalError",
-    "NumericalWarning",
-    "ReplayMemory",
-    "Runtime",
-    "TimeLimitError",
-    "WorkerLostError",
-    "__version__",
-    "compare",
-    "contexts",
-    "estimate",
-    "influence",
-    "reweight",
-    "select",
-    "worth",
-]
-
 #: Where each public name lives: it is loaded when it is first asked for, and torch with it.
 _HOMES = {
-    "api": ("contexts", "estimate", "influence", "reweight", "select"),
-    "coreset": ("Coreset",),
-    "data": ("Dataset",),
-    "errors": tuple(name for name in __all__ if name.endswith(("Error", "Warning"))),
-    "evaluate.worth": ("worth",),
-    "methods.bilevel": ("BilevelSelector",),
-    "report.comparison": ("compare",),
-    "runtime.context": ("Runtime",),
-    "streaming.merge_reduce": ("MergeReduce",),
-    "streaming.moment_memory": ("MomentMemory",),
-    "streaming.replay": ("ReplayMemory",),
+    "api": "contexts estimate influence reweight select",
+    "coreset": "Coreset",
+    "data": "Dataset",
+    "errors": "BicoreError ConvergenceError DamagedFileError InputError LargeDataWarning "
+    "MemoryLimitError NumericalError NumericalWarning TimeLimitError WorkerLostError",
+    "evaluate.worth": "worth",
+    "methods.bilevel": "BilevelSelector",
+    "report.comparison": "compare",
+    "runtime.context": "Runtime",
+    "streaming.merge_reduce": "MergeReduce",
+    "streaming.moment_memory": "MomentMemory",
+    "streaming.replay": "ReplayMemory",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = sorted({"__version__", *_HOME_OF})
 _find_moved = find_moved(__name__, level=4)
 
 

@@ -28,86 +28,65 @@ MODULES = {
     "bicore.shards.estimating": "bicore.shards.request",
     "bicore.shards.sources": "bicore.sources",
 }
-#: Names that packages of version 0.2 exported, by the modules of bicore that have them now.
-NAMES: dict[str, dict[str, str]] = {
-    "bicore": {
-        "bilevel": "PerPoint Relative",
-        "evaluate": "Worth",
-        "kernels": "Kernel Laplace Linear Normalised Nystrom Polynomial RBF TangentKernel",
-        "losses": "CrossEntropy CustomLoss Logistic SquaredError",
-        "methods": "Selector",
-        "runtime.context": "Context",
-    },
-    "bicore.bilevel": {
-        "bilevel.problem": "Constant",
-        "bilevel.regularisation": "Automatic",
-        "bilevel.rules": "FirstOrder Gain Gradient ReducibleLoss Rule",
-        "bilevel.solvers.linear": "Adaptive",
-        "bilevel.solvers.weights": "WeightMode",
-    },
-    "bicore.evaluate": {
-        "evaluate.comparison": "Comparison findings_of Grid Stream StreamComparison",
-        "evaluate.models": "as_judge JUDGES LogisticJudge NearestJudge Sample",
-        "evaluate.pools": "make_pools",
-        "evaluate.records": "Records Row summarise",
-        "evaluate.worth": "Equivalent",
-    },
-    "bicore.kernels": {
-        "kernels.activations": "Erf GELU LeakyReLU ReLU",
-        "kernels.architecture": "Conv Dense Flatten GlobalAverage Layer Residual",
-        "kernels.base": "CallableKernel Intercept",
-        "kernels.classical": "Exponential",
-    },
-    "bicore.methods": {
-        "bilevel.strategies.base": "Strategy",
-        "methods.baselines.spaces": "Embedding KernelSpace LastLayerGradients Predictions "
-        "RawFeatures Space",
-        "methods.quality_curve": "QualityCurve",
-    },
-    "bicore.moments": {
-        "moments.moments": "Moments Outer",
-        "moments.ridge": "Candidates FeatureRows FeatureState",
-    },
-    "bicore.moments.features": {
-        "moments.features.base": "UnitRows WithConstant",
-        "moments.features.maps": "Embedded RandomConvolutions RandomPooled Rows "
-        "Standardised WhitenedPatches",
-        "moments.features.registry": "as_feature_map AutomaticFeatures FEATURES",
-        "moments.features.saving": "map_from_state map_to_state",
-    },
-    "bicore.networks": {
-        "networks.observe": "dropout_probabilities Observed",
-        "networks.problem": "FlatModule InverseHessian NetworkProblem NeumannSeries Rows",
-    },
-    "bicore.report": {
-        "": "compare",
-        "report.figures": "draw_curves draw_worth new_figure",
-        "report.page_of_comparison": "comparison_page",
-    },
-    "bicore.runtime": {
-        "runtime.clock": "checkpoint Clock ProgressLine Step TimeOver unhurried",
-        "": "Runtime",
-        "runtime.context": "Context free_bytes human_bytes parse_bytes versions",
-        "runtime.threads": "handed_out narrow wide",
-    },
-    "bicore.shards": {
-        "shards.request": "estimate ShardEstimate",
-        "shards.executors": "Executor Threads",
-        "sources": "embedded open_shards ShardSource",
-        "sources.parts": "Chunk DaskShards Part",
-    },
-    "bicore.sources": {
-        "sources.arrow_files": "HuggingFaceShards ParquetShards",
-        "sources.base": "Source",
-        "sources.numpy_files": "NpyShards NpzShards",
-        "sources.opening": "open_source",
-        "sources.parts": "ArrayShards checked Chunk DaskShards IterableShards Part Shard",
-    },
-    "bicore.streaming": {
-        "streaming.buffer": "Buffer StateFolder",
-        "streaming.vcl": "VariationalFit",
-    },
-}
+#: Names that packages of version 0.2 exported: a package, the module that has them now, and the
+#: names. A dot is bicore itself.
+_MOVED = """
+. bilevel PerPoint Relative
+. evaluate Worth
+. kernels Kernel Laplace Linear Normalised Nystrom Polynomial RBF TangentKernel
+. losses CrossEntropy CustomLoss Logistic SquaredError
+. methods Selector
+. runtime.context Context
+bilevel bilevel.problem Constant
+bilevel bilevel.regularisation Automatic
+bilevel bilevel.rules FirstOrder Gain Gradient ReducibleLoss Rule
+bilevel bilevel.solvers.linear Adaptive
+bilevel bilevel.solvers.weights WeightMode
+evaluate evaluate.comparison Comparison findings_of Grid Stream StreamComparison
+evaluate evaluate.models as_judge JUDGES LogisticJudge NearestJudge Sample
+evaluate evaluate.pools make_pools
+evaluate evaluate.records Records Row summarise
+evaluate evaluate.worth Equivalent
+kernels kernels.activations Erf GELU LeakyReLU ReLU
+kernels kernels.architecture Conv Dense Flatten GlobalAverage Layer Residual
+kernels kernels.base CallableKernel Intercept
+kernels kernels.classical Exponential
+methods bilevel.strategies.base Strategy
+methods methods.baselines.spaces Embedding KernelSpace LastLayerGradients Predictions RawFeatures
+methods methods.baselines.spaces Space
+methods methods.quality_curve QualityCurve
+moments moments.moments Moments Outer
+moments moments.ridge Candidates FeatureRows FeatureState
+moments.features moments.features.base UnitRows WithConstant
+moments.features moments.features.maps Embedded RandomConvolutions RandomPooled Rows Standardised
+moments.features moments.features.maps WhitenedPatches
+moments.features moments.features.registry as_feature_map AutomaticFeatures FEATURES
+moments.features moments.features.saving map_from_state map_to_state
+networks networks.observe dropout_probabilities Observed
+networks networks.problem FlatModule InverseHessian NetworkProblem NeumannSeries Rows
+report . compare
+report report.figures draw_curves draw_worth new_figure
+report report.page_of_comparison comparison_page
+runtime runtime.clock checkpoint Clock ProgressLine Step TimeOver unhurried
+runtime . Runtime
+runtime runtime.context Context free_bytes human_bytes parse_bytes versions
+runtime runtime.threads handed_out narrow wide
+shards shards.request estimate ShardEstimate
+shards shards.executors Executor Threads
+shards sources embedded open_shards ShardSource
+shards sources.parts Chunk DaskShards Part
+sources sources.arrow_files HuggingFaceShards ParquetShards
+sources sources.base Source
+sources sources.numpy_files NpyShards NpzShards
+sources sources.opening open_source
+sources sources.parts ArrayShards checked Chunk DaskShards IterableShards Part Shard
+streaming streaming.buffer Buffer StateFolder
+streaming streaming.vcl VariationalFit
+"""
+NAMES: dict[str, dict[str, str]] = {}
+for where, home, *names in map(str.split, _MOVED.strip().split("\n")):
+    moved = dict.fromkeys(names, f"bicore.{home}".rstrip("."))
+    NAMES.setdefault(f"bicore.{where}".rstrip("."), {}).update(moved)
 #: Names of version 0.2 that nothing replaces one to one, and what to use instead.
 REMOVED = {
     "bicore.shards.Processes": "; use threads (the default), or DaskExecutor with a LocalCluster",
@@ -196,16 +175,8 @@ class RenamedModules(MetaPathFinder, Loader):
 
 
 def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package for the names that it had in version 0.2.
-
-    The classes of the package suggest a keyword from now on.
-    """
-    suggest_keywords(package)
-    homes = {
-        name: f"bicore.{home}".rstrip(".")
-        for home, names in NAMES[package].items()
-        for name in names.split()
-    }
+    """Return the ``__getattr__`` of a package for the names that it had in version 0.2."""
+    homes = NAMES[package]
 
     def find(name: str) -> Any:
         if name not in homes:
@@ -264,9 +235,13 @@ def renamed_fields(
     return decorate
 
 
-def suggest_keywords(module: str) -> None:
-    """Let the public classes of a module suggest the nearest keyword for an unknown one."""
-    public = vars(sys.modules[module])
+def keep_old_names(package: str) -> None:
+    """Find the names that a package had in version 0.2, and let its classes suggest keywords.
+
+    A ``__getattr__`` in the package itself would make any name known to a type checker.
+    """
+    public = vars(sys.modules[package])
+    public["__getattr__"] = find_moved(package)
     for kind in [public[name] for name in public.get("__all__", ()) if name in public]:
         init = getattr(kind, "__init__", None)
         changed = not inspect.isfunction(init) or hasattr(init, "__wrapped__")

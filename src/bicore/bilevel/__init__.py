@@ -3,9 +3,7 @@
 See :mod:`bicore.bilevel.problem` for the two equations.
 """
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.bilevel.problem import Learned, PerPoint
 from bicore.bilevel.solvers.inner import LBFGS, Newton, Ridge
 from bicore.bilevel.solvers.linear import Cholesky, ConjugateGradient
@@ -25,5 +23,4 @@ __all__ = [
     "Ridge",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

@@ -1,8 +1,6 @@
 """Evaluation of selections: comparisons of methods, and their worth in random rows."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.evaluate.models import Judge, NetworkJudge, RidgeJudge
 from bicore.evaluate.worth import Appraisal, Worth
 
@@ -14,5 +12,4 @@ __all__ = [
     "Worth",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

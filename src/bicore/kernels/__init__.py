@@ -1,8 +1,6 @@
 """Kernels: classical ones, the infinite-width kernels of networks, and how to combine them."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.kernels.base import Kernel, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.from_module import from_module
@@ -30,5 +28,4 @@ __all__ = [
     "shifts",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

@@ -1,8 +1,6 @@
 """Selectors: bilevel selection and baselines."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.bilevel.strategies.base import Batches, Greedy
 from bicore.bilevel.strategies.refining import Elimination, Exchange, Simplex
 from bicore.methods.base import Selector
@@ -54,5 +52,4 @@ __all__ = [
     "trusted",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

@@ -1,8 +1,6 @@
 """The user's own network: its outputs, and the bilevel problem on its parameters."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.networks.observe import observe
 from bicore.networks.problem import (
     ConjugateGradients,
@@ -19,5 +17,4 @@ __all__ = [
     "observe",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

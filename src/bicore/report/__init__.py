@@ -1,8 +1,6 @@
 """Figures and HTML pages of selections and comparisons."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.report.comparison import ComparisonResult
 from bicore.report.figures import draw
 from bicore.report.page_of_selection import page
@@ -13,5 +11,4 @@ __all__ = [
     "page",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

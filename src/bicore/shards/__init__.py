@@ -1,8 +1,6 @@
 """Selection from rows that are never loaded whole."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.shards.executors import DaskExecutor
 from bicore.shards.selection import select_from_shards
 from bicore.shards.state import load_head
@@ -13,5 +11,4 @@ __all__ = [
     "select_from_shards",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

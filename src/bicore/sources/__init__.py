@@ -1,8 +1,6 @@
 """Readers: files, data frames, standard data sets, and rows in parts."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.sources.embedding import embedded
 from bicore.sources.opening import open_shards
 from bicore.sources.parts import ShardSource
@@ -11,5 +9,4 @@ from bicore.sources.tables import encode_table
 
 __all__ = ["ShardSource", "cifar10", "digits", "embedded", "encode_table", "mnist", "open_shards"]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

@@ -1,8 +1,6 @@
 """Memories: buffers of a stream, and replay memories for tasks one after the other."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.streaming.merge_reduce import MergeReduce
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.prototypes import Prototypes
@@ -26,5 +24,4 @@ __all__ = [
     "as_buffer",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)

@@ -1,8 +1,6 @@
 """Feature maps: rows in, a matrix of a fixed width out, the same for ever once fitted."""
 
-from typing import TYPE_CHECKING
-
-from bicore._deprecated import find_moved
+from bicore._deprecated import keep_old_names
 from bicore.moments.features.base import FeatureMap
 from bicore.moments.features.maps import Nystrom, RandomFourier, RandomReLU
 
@@ -13,5 +11,4 @@ __all__ = [
     "RandomReLU",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = find_moved(__name__)
+keep_old_names(__name__)
