@@ -20,8 +20,8 @@ FORMS |= {"columns", "sample_weight", "selector", "source", "training", "x", "y"
 
 #: Types of several alternatives, in ``bicore.types``.
 ALIASES = {"RandomState": "int | np.random.Generator", "Path": "str | os.PathLike"}
-#: Callables that take objects of another library, or rows in a form of their own, as they come.
-UNTYPED = ("integrations.avalanche.", "sources.encode_table", "shards.DaskExecutor", "kernels.")
+#: A client of Dask, whose type a program without Dask does not have.
+UNTYPED = ("shards.DaskExecutor",)
 
 
 def kinds(annotation: str) -> set[str]:

@@ -40,7 +40,7 @@ from bicore.params import is_same
 from bicore.picking import Relative, as_size
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
-from bicore.types import Labels, Matrix, Numbers, Outer, Path, Rows, Weights
+from bicore.types import Label, Labels, Matrix, Numbers, Outer, Path, Rows, Weights
 
 if TYPE_CHECKING:
     from bicore.methods.passes import RowsInParts
@@ -80,7 +80,7 @@ class ModelOptions(TypedDict, total=False):
     outer_loss: str | Loss | Callable[..., Any] | None
     inner_reg: str | float | Regulariser | Relative
     task: str
-    classes: Sequence[Any] | None
+    classes: Sequence[Label] | None
     smooth_labels: bool | str | OuterTargets
     prior: str | Mapping[Any, float]
     intercept: float | str
@@ -120,7 +120,7 @@ def select(
     outer_loss: str | Loss | Callable[..., Any] | None = None,
     inner_reg: str | float | Regulariser | Relative = "auto",
     task: str = "auto",
-    classes: Sequence[Any] | None = None,
+    classes: Sequence[Label] | None = None,
     smooth_labels: bool | str | OuterTargets = "auto",
     prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,12 +33,36 @@ ROW = "row"
 QUIET = Runtime(progress=False)
 
 
+class Data(Protocol):
+    """A data set of Avalanche."""
+
+    def eval(self) -> Any: ...
+
+    def subset(self, indices: list[int]) -> Any: ...
+
+
+class Experience(Protocol):
+    """A part of a stream of Avalanche."""
+
+    dataset: Data
+
+
+class Strategy(Protocol):
+    """A strategy of Avalanche: its model, its experience, and its mini-batch in evaluation."""
+
+    model: torch.nn.Module
+    experience: Experience
+    mb_x: torch.Tensor
+    mb_output: torch.Tensor
+
+
 def _host() -> Any:
     """Import Avalanche, and register the classes here as its own."""
     try:
         from avalanche.training import storage_policy
-    except ImportError as error:
-        raise InputError("this needs Avalanche: pip install 'bicore[avalanche]'.") from error
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision of another build
+        fix = "'bicore doctor' shows how to install it next to this torch"
+        raise InputError(f"this needs Avalanche ({error}): {fix}.") from error
     storage_policy.ExemplarsBuffer.register(CoresetBuffer)
     storage_policy.ExemplarsSelectionStrategy.register(CoresetSelection)
     return storage_policy
@@ -94,7 +118,7 @@ class CoresetSelection:
         self.random_state = random_state
         self._rows = _Rows(model, layer, batch_size)
 
-    def make_sorted_indices(self, strategy: Any, data: Any) -> list[int]:
+    def make_sorted_indices(self, strategy: Strategy | None, data: Data) -> list[int]:
         """Order the rows of some data, the selected ones first.
 
         Parameters
@@ -179,7 +203,7 @@ class CoresetBuffer:
         kind = self._kind
         return kind(capacity) if callable(kind) else as_buffer(kind, capacity)
 
-    def update(self, strategy: Any, **kwargs: Any) -> None:
+    def update(self, strategy: Strategy, **kwargs: Any) -> None:
         """Add the experience that a strategy was trained on (Avalanche before 0.7).
 
         Parameters
@@ -191,7 +215,7 @@ class CoresetBuffer:
         """
         self.post_adapt(strategy, strategy.experience)
 
-    def post_adapt(self, agent_state: Any, exp: Any) -> None:
+    def post_adapt(self, agent_state: object, exp: Experience) -> None:
         """Add an experience (Avalanche 0.6 and later).
 
         Parameters
@@ -203,7 +227,7 @@ class CoresetBuffer:
         """
         self.update_from_dataset(exp.dataset)
 
-    def update_from_dataset(self, new_data: Any) -> None:
+    def update_from_dataset(self, new_data: Data) -> None:
         """Add the rows of a data set.
 
         Parameters
@@ -220,7 +244,7 @@ class CoresetBuffer:
         self._kept = kept
         self._seen += len(rows)
 
-    def resize(self, strategy: Any, new_size: int) -> None:
+    def resize(self, strategy: object, new_size: int) -> None:
         """Change the size: a memory of the new size gets the stored rows.
 
         Parameters
@@ -269,7 +293,7 @@ class HeadPlugin:
         self.batch_size = batch_size
         self._module: torch.nn.Module | None = None
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: Strategy, **kwargs: Any) -> None:
         """Count the rows of the experience that a strategy was trained on.
 
         Parameters
@@ -283,7 +307,7 @@ class HeadPlugin:
             self.memory.update(x, y)
         self._module = None
 
-    def after_eval_forward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_eval_forward(self, strategy: Strategy, **kwargs: Any) -> None:
         """Replace the outputs of the network by the scores of the head.
 
         Parameters
@@ -323,7 +347,7 @@ class _Rows:
     layer: str | None
     batch_size: int
 
-    def read(self, data: Any, strategy: Any, needs_model: bool) -> tuple[Dataset, Any]:
+    def read(self, data: Data, strategy: Any, needs_model: bool) -> tuple[Dataset, Any]:
         """The rows, and the output of the model for methods that use it."""
         model = strategy.model if self.model == STRATEGY else self.model
         if needs_model and model is None:

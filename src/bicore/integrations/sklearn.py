@@ -24,7 +24,7 @@ from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.runtime.context import Runtime
 from bicore.sources.tables import all_numbers, encode_table
-from bicore.types import Estimator, Matrix, Numbers, RandomState, Sampler
+from bicore.types import Estimator, Matrix, Numbers, RandomState, Sampler, Table
 
 __all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]
 
@@ -197,7 +197,7 @@ def has_text(X: Matrix) -> bool:
 
 def encode_columns(X: Matrix) -> Any:
     """Return the numbers that replace the columns of a frame with text; other X as they are."""
-    return encode_table(X).scaled(None).data.x if has_text(X) else X
+    return encode_table(cast(Table, X)).scaled(None).data.x if has_text(X) else X
 
 
 def selector_or_none(sampler: Any) -> Selector | None:

@@ -125,7 +125,7 @@ class Kernel(ABC):
     def name(self) -> str:
         """A short description with the parameters that matter."""
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         """The kernel with every parameter that is chosen from the data (a bandwidth) filled in.
 
         Parameters
@@ -320,7 +320,7 @@ class _Pair(Kernel):
     def takes_sparse(self) -> bool:
         return self.first.takes_sparse and self.second.takes_sparse
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         return replace(self, first=self.first.fitted(x), second=self.second.fitted(x))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -375,7 +375,7 @@ class Wrapper(Kernel):
     def takes_sparse(self) -> bool:
         return self.kernel.takes_sparse
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         return replace(self, kernel=self.kernel.fitted(x))
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
@@ -435,7 +435,7 @@ class Intercept(Wrapper):
     def name(self) -> str:
         return f"{self.kernel.name} with intercept"
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         kernel, constant = self.kernel.fitted(x), self.constant
         if constant is None:
             rows = as_tensor(x) if kernel.precomputed else sample_points(x, INTERCEPT_ROWS)
@@ -473,7 +473,7 @@ class CallableKernel(Kernel):
     def name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         probe = torch.from_numpy(np.array(x[:_PROBE_ROWS]))
         values = self.evaluate(probe, probe)
         here = f"on the first {len(probe)} rows"

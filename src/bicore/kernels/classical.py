@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.data import Array
 from bicore.errors import InputError, check_integer, check_number
 from bicore.kernels.base import (
     Kernel,
@@ -225,7 +226,7 @@ class _Stationary(Kernel):
         """The median heuristic's γ."""
         return 1 / median
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         if self.gamma is not None:
             return self
         sample = sample_points(x, self._median_rows)
@@ -374,7 +375,7 @@ class Nystrom(Wrapper):
     def name(self) -> str:
         return f"nystrom({self.kernel.name}, landmarks={self.landmarks})"
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         if self._rows is not None:
             return self
         base = self.kernel.fitted(x)

@@ -6,7 +6,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -119,8 +119,8 @@ class _OfTransformed(Wrapper):
     def _transform(self, a: Tensor) -> Tensor:
         """Return the points that the inner kernel sees, in the same shape."""
 
-    def fitted(self, x: Any) -> Kernel:
-        return replace(self, kernel=self.kernel.fitted(_TransformedRows(x, self)))
+    def fitted(self, x: Array) -> Kernel:
+        return replace(self, kernel=self.kernel.fitted(cast(Array, _TransformedRows(x, self))))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(self._transform(a), self._transform(b))
@@ -274,7 +274,7 @@ class Standardised(_OfTransformed):
     def name(self) -> str:
         return f"{self.kernel.name} on standardised columns"
 
-    def fitted(self, x: Any) -> Kernel:
+    def fitted(self, x: Array) -> Kernel:
         known = self if self.columns is not None else replace(self, columns=Columns.of(x))
         return _OfTransformed.fitted(known, x)
 

@@ -19,6 +19,7 @@ from bicore.params import Parameters
 from bicore.picking import Start, as_seed, as_size, auto_size_error, read_initial
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
+from bicore.types import Label
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         """Whether a prefix of an answer is the answer for a smaller size."""
         return True
 
-    def for_classes(self, classes: Sequence[Any]) -> Selector:
+    def for_classes(self, classes: Sequence[Label]) -> Selector:
         """Return the selector for a part of some data, which may lack some classes.
 
         Parameters
@@ -179,7 +180,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         initial: Coreset | Sequence[int] = (),
         random_state: int | np.random.Generator | None = 0,
         model: torch.nn.Module | Observed | Context | None = None,
-        model_classes: Sequence[Any] | None = None,
+        model_classes: Sequence[Label] | None = None,
         runtime: Runtime | None = None,
     ) -> Coreset:
         """Select a coreset.

@@ -78,7 +78,7 @@ from bicore.picking import First, Start, as_seed, in_id_order, read_initial
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
-from bicore.types import Matrix, Numbers
+from bicore.types import Label, Matrix, Numbers
 
 #: Rows from which the width of a kernel's features is read.
 FIRST_ROWS = 1000
@@ -248,7 +248,7 @@ class BilevelSelector(Selector, Proxy):
         first: str = "best",
         quotas: str | Mapping[Any, int] | QuotaRule | None = None,
         task: str = "auto",
-        classes: Sequence[Any] | None = None,
+        classes: Sequence[Label] | None = None,
         inner: InnerSolver | None = None,
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
@@ -409,7 +409,7 @@ class BilevelSelector(Selector, Proxy):
             found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
         return found.fill_as_paper()
 
-    def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
+    def for_classes(self, classes: Sequence[Label]) -> BilevelSelector:
         if self.task is Task.REGRESSION or self.classes is not None:
             return self
         known = list(labels_in(classes) or ())

@@ -45,6 +45,7 @@ from bicore.networks.problem import (
 from bicore.picking import First, lowest, step_rng
 from bicore.runtime.context import Context, Runtime
 from bicore.runtime.threads import wide
+from bicore.types import Label
 
 CRITERIA: dict[str, Criterion] = {
     "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
@@ -146,7 +147,7 @@ class NetworkSelector(PlainSelector):
         initial: Coreset | Sequence[int] = (),
         random_state: int | np.random.Generator | None = 0,
         model: nn.Module | None = None,
-        model_classes: Sequence[Any] | None = None,
+        model_classes: Sequence[Label] | None = None,
         runtime: Runtime | None = None,
     ) -> Coreset:
         """Select from a torch data set or ``DataLoader``, whose inputs are never all in memory.

@@ -30,6 +30,7 @@ from bicore.numerics.linear_algebra import summed_over_rows
 from bicore.picking import in_id_order
 from bicore.runtime.clock import ProgressLine
 from bicore.runtime.context import Runtime, parse_bytes
+from bicore.types import Label
 
 #: Directions whose variance is below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-12
@@ -90,7 +91,7 @@ class JointSelector(Selector):
     def _shares(self) -> list[float]:
         return [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
 
-    def for_classes(self, classes: Sequence[object]) -> JointSelector:
+    def for_classes(self, classes: Sequence[Label]) -> JointSelector:
         return replace(self, selectors=[one.for_classes(classes) for one in self.selectors])
 
     def resolve_defaults(

@@ -102,7 +102,7 @@ def refuse_other_columns(place: str, names: Iterable[str], known: Iterable[str])
 
 @renamed_keywords()
 def encode_table(
-    frame: Any,
+    frame: types.Table,
     y: types.Labels | None = None,
     *,
     sample_weight: types.Weights | None = None,
@@ -163,15 +163,14 @@ def encode_table(
     except InputError:
         if any(options.values()) or not all_numbers(frame):
             raise
-        return Source(kind, Dataset(frame, y, sample_weight), "standard")
+        return Source(kind, Dataset(np.asarray(frame), y, sample_weight), "standard")
     options |= {"encoding": encoding, **named_columns(y, sample_weight)}
     refuse_unused(options, kind, TABLE_OPTIONS)
     reading = Reading(**options, allowance=Allowance.of(memory))
-    if hasattr(frame, "to_arrow"):  # polars
-        frame = frame.to_arrow()
-    names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
+    given: Any = frame.to_arrow() if hasattr(frame, "to_arrow") else frame  # of polars
+    names = [str(name) for name in getattr(given, "column_names", None) or given.columns]
     roles_of(kind, names, reading)  # no two columns have one name
-    found = frame.columns if hasattr(frame, "column_names") else [frame[one] for one in frame]
+    found = given.columns if hasattr(given, "column_names") else [given[one] for one in given]
     table = {name: cells.join([cells.typed(one)]) for name, one in zip(names, found, strict=True)}
     return labelled(table_source(kind, table, reading), y, sample_weight)
 
