@@ -208,7 +208,8 @@ def renamed_keywords(
                     warn(f"{name}={given!r}", f"{name}={table[given]!r}")
                     kwargs[name] = table[given]
             called = type(args[0]) if function.__name__ == "__init__" else function
-            check_arguments(called.__qualname__, kwargs, known)
+            # constructors of scikit-learn take any value, and fit checks it
+            check_arguments(called.__qualname__, kwargs, known, values=called is function)
             return function(*args, **kwargs)
 
         parameters = inspect.signature(function).parameters.values()

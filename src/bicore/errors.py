@@ -167,13 +167,15 @@ def check_name(argument: str, value: object, options: Iterable[str]) -> str:
     return value
 
 
-def check_arguments(function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse keywords that a function does not have, and objects that are not of their kind."""
+def check_arguments(
+    function: str, given: Mapping[str, Any], known: Iterable[str], values: bool = True
+) -> None:
+    """Refuse keywords that a function does not have, and values that are not of their kind."""
     for name, value in given.items():
         if name not in known:
             raise unknown_keyword(function, name, known)
         needed, words = _ARGUMENTS.get(name, ("__class__", ""))
-        if value is not None and not hasattr(value, needed):
+        if values and value is not None and not hasattr(value, needed):
             raise InputError(f"{name} must be {words}; got {value!r}.")
 
 
