@@ -154,10 +154,6 @@ class RenamedModules(MetaPathFinder, Loader):
         """Return a spec for an old name, nothing for others."""
         return ModuleSpec(name, self) if self._rename(name) else None
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Create an empty module, which :meth:`exec_module` replaces."""
-        return None
-
     def exec_module(self, module: ModuleType) -> None:
         """Put the module of the new name in place."""
         name = module.__name__

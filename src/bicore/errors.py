@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -146,7 +146,6 @@ _ARGUMENTS = {
     "optimiser": ("optimise", "an optimiser such as bicore.bilevel.Adam()"),
     "runtime": ("max_seconds", "a bicore.Runtime"),
     "sizes": ("__iter__", "a list of sizes"),
-    "tell": ("__call__", "a function"),
 }
 
 
@@ -167,13 +166,11 @@ def check_name(argument: str, value: object, options: Iterable[str]) -> str:
     return value
 
 
-def check_arguments(
-    function: str, given: Mapping[str, Any], known: Iterable[str], values: bool = True
-) -> None:
+def check_arguments(call: str, given: dict[str, Any], known: Iterable[str], values: bool) -> None:
     """Refuse keywords that a function does not have, and values that are not of their kind."""
     for name, value in given.items():
         if name not in known:
-            raise unknown_keyword(function, name, known)
+            raise unknown_keyword(call, name, known)
         needed, words = _ARGUMENTS.get(name, ("__class__", ""))
         if values and value is not None and not hasattr(value, needed):
             raise InputError(f"{name} must be {words}; got {value!r}.")

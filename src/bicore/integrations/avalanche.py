@@ -61,8 +61,7 @@ def _host() -> Any:
     try:
         from avalanche.training import storage_policy
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision of another build
-        fix = "'bicore doctor' shows how to install it next to this torch"
-        raise InputError(f"this needs Avalanche ({error}): {fix}.") from error
+        raise InputError(f"this needs Avalanche ({error}); see 'bicore doctor'.") from error
     storage_policy.ExemplarsBuffer.register(CoresetBuffer)
     storage_policy.ExemplarsSelectionStrategy.register(CoresetSelection)
     return storage_policy

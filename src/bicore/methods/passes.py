@@ -75,7 +75,7 @@ class RowsInParts:
         if read is not None:
             judge = self._outer_table(read, runtime)
         else:
-            source, outer = self._open(runtime, labelled=False)
+            source, outer = self._open(runtime, labels=False)
             read = read_in_parts(source, runtime)
             judge = None if outer is None else rows_of(outer, runtime)
         if exact and isinstance(read.data.x, LazyRows):
@@ -158,10 +158,10 @@ class RowsInParts:
         return {name: value for name, value in self.options.items() if name not in opening}
 
     def _open(
-        self, runtime: Runtime, labelled: bool = True
+        self, runtime: Runtime, labels: bool = True
     ) -> tuple[ShardSource, ShardSource | None]:
         """Open the rows and the outer set in parts; tables are encoded alike."""
-        if labelled and self.y is None:
+        if labels and self.y is None:
             ask_for_target(self.x, self._opening.get("target"))
         if open_arrow(self.x) is None:
             table = self._table(self.x, self.y, self.sample_weight, runtime)

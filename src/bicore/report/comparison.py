@@ -145,9 +145,8 @@ def compare(
     models = check_request(sizes, methods, seeds, judge, steps, kernel, stream)
     source = as_source(x, y, sample_weight, runtime, columns=columns, target=target, labels=labels)
     most = MOST_POOL if stream is None else len(source.data)
-    count = test if isinstance(test, int) else None
-    own = Dataset(*test) if isinstance(test, tuple) else test
-    own = None if isinstance(own, int) else own
+    count, own = (test, None) if isinstance(test, int) else (None, test)
+    own = Dataset(*own) if isinstance(own, tuple) else own
     pools = make_pools(source, own, task, pool, most, count)
     measure = measure_by(metric, pools.classification)
     for model in models:
