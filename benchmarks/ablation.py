@@ -24,6 +24,8 @@ from bicore.sources import digits
 
 POOL = 1000
 SIZES = (20, 50, 100, 200)
+#: Steps of training for each network.
+STEPS = 1000
 #: The penalty of the kernel model with which the recorded rows were made.
 RIDGE = 1e-3
 #: The network that evaluates picks of a data set, and the shape of a point.
@@ -64,7 +66,7 @@ def _load(name: str, folder: str | None, seed: int) -> tuple[np.ndarray, ...]:
 def run(arguments: Any) -> Iterator[dict[str, Any]]:
     device = Runtime(device=arguments.device).torch_device  # of evaluation models
     for name, (network, shape) in NETWORKS.items():
-        judges = {"network": as_judge(network, 1000)}
+        judges = {"network": as_judge(network, STEPS)}
         judges["kernel"] = RidgeJudge(fully_connected(), ridge=RIDGE)
         for seed in range(arguments.seeds):
             x, y, test_x, test_y = _load(name, arguments.data, seed)

@@ -96,7 +96,7 @@ SMALL = {
         [], {"benchmarks.selection.POINTS": 100, "SIZES": (4, 6), "GRID": (0.1, 1.0)}
     ),
     "kernels": ([], {"IMAGES": 60}),
-    "ablation": ([], {"POOL": 100, "SIZES": (5, 20)}),
+    "ablation": ([], {"POOL": 100, "SIZES": (5, 20), "STEPS": 3}),
     "comparison": ([], {"POOL": 60, "SIZES": [6], "STEPS": 3}),
     "comparison_embedding": (
         [], {"PARTS": {name: replace(part, **PART) for name, part in PARTS.items()}}
