@@ -6,7 +6,7 @@ import torch
 
 from bicore import Dataset
 from bicore.bilevel import PerPoint, engines
-from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
+from bicore.bilevel.contract import ListedEngine, Quantity, Requirements, StepOptions
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
@@ -17,15 +17,19 @@ from tests.helpers import ON_CPU, blobs, fails, kernel_ridge, prepared_of, probl
 class RefitEngine(ListedEngine):
     """A toy: every question is answered by fits from scratch."""
 
-    offers = frozenset({Quantity.GAIN})
+    supported_quantities = frozenset({Quantity.GAIN})
     built = 0
 
     @classmethod
-    def supports(cls, demand):
-        return demand.closed_form and not demand.reweighs and demand.needs <= cls.offers
+    def supports(cls, requirements):
+        return (
+            requirements.closed_form
+            and not requirements.reweighs
+            and requirements.needs <= cls.supported_quantities
+        )
 
     @classmethod
-    def build(cls, problem, demand):
+    def build(cls, problem, requirements):
         cls.built += 1
         return cls(problem)
 
@@ -77,9 +81,9 @@ class CountedEngine(ImplicitEngine):
     built = 0
 
     @classmethod
-    def build(cls, problem, demand):
+    def build(cls, problem, requirements):
         cls.built += 1
-        return cls(problem, demand.capacity, demand.solvers)
+        return cls(problem, requirements.capacity, requirements.solvers)
 
 
 @pytest.mark.parametrize("weights", ["learned", "final"])
@@ -101,10 +105,10 @@ def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
 def test_an_engine_refuses_what_it_does_not_offer():
     problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), blobs(30))
     lean = RidgeEngine(problem, 5)
-    assert Quantity.GAIN not in lean.offers
+    assert Quantity.GAIN not in lean.supported_quantities
     fails(LookupError, "without GAIN", lean.quantity, Quantity.GAIN)
     needs = frozenset({Quantity.GRADIENT})
-    general = ImplicitEngine.build(problem, Demand(5, needs, closed_form=False))
+    general = ImplicitEngine.build(problem, Requirements(5, needs, closed_form=False))
     fails(LookupError, "without GAIN", general.quantity, Quantity.GAIN)
 
 
@@ -121,7 +125,7 @@ def test_an_engine_refuses_what_it_does_not_offer():
 def test_who_serves_when(options, engine):
     selector = greedy_selector(**{"kernel": "rbf", "inner_reg": 0.1, **options})
     problem = prepared_of(selector, blobs(40)).problem
-    assert type(engines.choose(problem, selector.demand(5))) is engine
+    assert type(engines.choose(problem, selector.requirements(5))) is engine
 
 
 @pytest.mark.parametrize("kind", [RidgeEngine, ImplicitEngine])
@@ -132,8 +136,8 @@ def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separ
     outer = blobs(20, seed=3) if separate else None
     problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), data, outer)
     needs = frozenset({Quantity.GRADIENT, more})
-    demand = Demand(10, needs, closed_form=kind is not ImplicitEngine)
-    once, never = (kind.build(problem, demand) for _ in range(2))
+    requirements = Requirements(10, needs, closed_form=kind is not ImplicitEngine)
+    once, never = (kind.build(problem, requirements) for _ in range(2))
     once.extend([3, 8, 21, 30])
     once.drop([1, 3])
     never.extend([3])
@@ -153,7 +157,7 @@ def test_the_best_of_a_sample_is_taken_and_nothing_beside_it():
     engine = RidgeEngine(problem, 5)
     open_points = np.zeros(40, dtype=bool)
     open_points[[4, 11, 29]] = True
-    turn = Turn(open_points, np.arange(40), sampled=True)
+    options = StepOptions(open_points, np.arange(40), sampled=True)
     scores = engine.scores(RULES["gradient"]()).numpy()
-    engine.take_best(RULES["gradient"](), turn)
+    engine.take_best(RULES["gradient"](), options)
     assert engine.chosen == [min((4, 11, 29), key=lambda k: scores[k])]

@@ -114,8 +114,8 @@ def recorded(monkeypatch):
     built = []
     plain = RecordedSoftmaxEngine.build.__func__
 
-    def build(cls, problem, demand):
-        built.append(plain(cls, problem, demand))
+    def build(cls, problem, requirements):
+        built.append(plain(cls, problem, requirements))
         return built[-1]
 
     monkeypatch.setattr(RecordedSoftmaxEngine, "build", classmethod(build))
@@ -141,7 +141,7 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
     assert not recorded  # solvers asked for by name are for the general engine
     found = selector.select(data, 16, outer=outer)
     assert len(recorded) == 1
-    assert not recorded[0].effort  # no other engine took over
+    assert not recorded[0].operation_counts  # no other engine took over
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-6)
     drawn = replace(selector, first="random")
@@ -159,7 +159,7 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, m
     selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
     expected = replace(selector, linear=Adaptive()).select(data, 25)
     found = selector.select(data, 25)
-    assert recorded[0].effort["fits"] > 1
+    assert recorded[0].operation_counts["fits"] > 1
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-6)
     assert found.status is Status.COMPLETE

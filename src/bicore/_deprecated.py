@@ -97,6 +97,7 @@ OLD_FIELDS = {
     "anchors": "rows",
     "depth": "layers",
     "entry": "scale",
+    "fallback_reason": "untried",
     "multiplier": "scale",
     "random_state": "seed",
     "sample_weight": "weight",

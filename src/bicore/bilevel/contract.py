@@ -1,7 +1,7 @@
-"""What an engine offers, and what a rule, a strategy and the greedy loop may ask of it.
+"""The interface between engines, rules, strategies and the greedy loop.
 
 An engine is the state of a growing and shrinking coreset of one problem. Other modules do not know
-which engine serves: ``bicore.bilevel.engines.ENGINES`` is the table that decides.
+which engine is used: the table ``bicore.bilevel.engines.ENGINES`` decides.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bicore.picking import TIE, lowest, non_finite_score_error, ranks_of
 
 #: Points chosen on a device before their numbers are read back, and a time limit or an interrupt
 #: is noticed.
-UNREAD = 16
+MOST_UNREAD_STEPS = 16
 
 
 @dataclass(frozen=True)
-class Effort:
-    """Memory and arithmetic of refining, in addition to those of growing."""
+class RefinementCost:
+    """Memory and operations of refining, in addition to those of greedy selection."""
 
     held: int = 0
     listed: int = 0
@@ -51,8 +51,8 @@ class Quantity(Enum):
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What a selection asks of an engine, before there is one."""
+class Requirements:
+    """The requirements of a selection, by which its engine is chosen."""
 
     capacity: int
     needs: frozenset[Quantity]
@@ -69,8 +69,8 @@ class Demand:
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
-    """Which points may be taken now, and how many."""
+class StepOptions:
+    """The points that may be taken in a step, and their number."""
 
     #: A mask over all points.
     open: Array
@@ -80,7 +80,7 @@ class Turn:
     count: int = 1
     #: … among this many of the best scores; 1 for the best one only.
     shortlist: int = 1
-    #: Looks at the scores that the engine may take before it answers.
+    #: Steps that the engine may take before it returns.
     steps: int = 1
     #: The open points are a small sample: no others need a score.
     sampled: bool = False
@@ -90,13 +90,13 @@ class Turn:
         """Whether the best of all open points are taken one by one."""
         return self.shortlist == 1 and self.count == 1 and not self.sampled
 
-    def steps_unread(self, taken: int) -> int:
+    def count_unread_steps(self, taken: int) -> int:
         """Return how many points may be chosen before numbers are read; the first is read alone."""
-        return 1 if taken == 0 else min(UNREAD, self.steps)
+        return 1 if taken == 0 else min(MOST_UNREAD_STEPS, self.steps)
 
 
 class Scoring(Protocol):
-    """What an engine must know of a rule (:mod:`bicore.bilevel.rules`)."""
+    """The part of a rule that engines use (:mod:`bicore.bilevel.rules`)."""
 
     @property
     def quantity(self) -> Quantity: ...
@@ -107,8 +107,8 @@ class Scoring(Protocol):
 class Engine(ABC):
     """The state of a coreset of one problem: its points, its fit, the outer objective."""
 
-    #: What it can compute.
-    offers: frozenset[Quantity] = frozenset()
+    #: The quantities it can compute.
+    supported_quantities: frozenset[Quantity] = frozenset()
     #: Whether points taken one by one cost no more than points taken together.
     cheap_steps = True
 
@@ -119,7 +119,7 @@ class Engine(ABC):
     objective: float
 
     @property
-    def effort(self) -> Mapping[str, int]:
+    def operation_counts(self) -> Mapping[str, int]:
         """Counts of fits and products, for display."""
         return {}
 
@@ -133,15 +133,15 @@ class Engine(ABC):
 
     @abstractmethod
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        """Compute one of ``offers`` for every training point, or for ``columns`` only."""
+        """Compute a supported quantity for every training point, or for ``columns`` only."""
 
-    def check_offer(self, what: Quantity) -> None:
+    def check_supported(self, what: Quantity) -> None:
         """Refuse a quantity that the engine does not offer."""
-        if what not in self.offers:
+        if what not in self.supported_quantities:
             kind = type(self).__name__
-            raise LookupError(f"{kind} was built without {what.name}; name it in the demand.")
+            raise LookupError(f"{kind} was built without {what.name}; name it in the requirements.")
 
-    def places_without(self, places: Sequence[int]) -> list[int]:
+    def places_except(self, places: Sequence[int]) -> list[int]:
         """Return all places of the order but these."""
         gone = set(places)
         return [place for place in range(len(self.chosen)) if place not in gone]
@@ -150,31 +150,31 @@ class Engine(ABC):
         """Score every point by the rule; the lowest is the one to take."""
         return rule.scores(self, columns)
 
-    def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
+    def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Take the best open points and return the objective after each of them.
 
         Points taken together have the objective of all of them.
         """
-        points = self.best(rule, turn)
+        points = self.best(rule, options)
         self.extend(points)
         return [self.objective] * len(points)
 
-    def best(self, rule: Scoring, turn: Turn) -> list[int]:
+    def best(self, rule: Scoring, options: StepOptions) -> list[int]:
         """Return the points that the rule would take now."""
-        places = np.flatnonzero(turn.open)
-        columns = torch.from_numpy(places) if turn.sampled else None
+        places = np.flatnonzero(options.open)
+        columns = torch.from_numpy(places) if options.sampled else None
         scores = self.scores(rule, columns).double().cpu().numpy()
-        scores = scores if turn.sampled else scores[places]
-        if turn.shortlist == 1:
-            return [int(places[lowest(scores, turn.ids[places])])]
+        scores = scores if options.sampled else scores[places]
+        if options.shortlist == 1:
+            return [int(places[lowest(scores, options.ids[places])])]
         if not np.isfinite(scores).all():
             raise non_finite_score_error()
-        order = places[np.lexsort((turn.ids[places], scores))]
-        return self.pick_from(order[: turn.shortlist], rule, turn)
+        order = places[np.lexsort((options.ids[places], scores))]
+        return self.pick_from(order[: options.shortlist], rule, options)
 
-    def pick_from(self, shortlist: Array, rule: Scoring, turn: Turn) -> list[int]:
+    def pick_from(self, shortlist: Array, rule: Scoring, options: StepOptions) -> list[int]:
         """Return the points of a shortlist, best first, to take at once."""
-        return [int(place) for place in shortlist[: turn.count]]
+        return [int(place) for place in shortlist[: options.count]]
 
 
 class ListedEngine(Engine):
@@ -182,7 +182,7 @@ class ListedEngine(Engine):
 
     @classmethod
     @abstractmethod
-    def supports(cls, demand: Demand) -> bool:
+    def supports(cls, requirements: Requirements) -> bool:
         """Whether it can do what is asked, for a problem of that kind."""
 
     @classmethod
@@ -192,7 +192,7 @@ class ListedEngine(Engine):
 
     @classmethod
     @abstractmethod
-    def build(cls, problem: Problem, demand: Demand) -> Self:
+    def build(cls, problem: Problem, requirements: Requirements) -> Self:
         """An empty coreset of the problem."""
 
 
@@ -224,15 +224,15 @@ class ReweighableEngine(ListedEngine):
 class DeviceChooser:
     """The open points of an engine as a mask on its device, and the choice of the best of them."""
 
-    def __init__(self, turn: Turn, device: torch.device) -> None:
-        self.open = turn.open.copy()
-        self.closed = torch.from_numpy(~turn.open).to(device)
-        self.ranks = torch.from_numpy(ranks_of(turn.ids)).to(device)
+    def __init__(self, options: StepOptions, device: torch.device) -> None:
+        self.open = options.open.copy()
+        self.closed = torch.from_numpy(~options.open).to(device)
+        self.ranks = torch.from_numpy(ranks_of(options.ids)).to(device)
         self.fine = torch.ones((), dtype=torch.bool, device=device)
 
-    def serves(self, turn: Turn) -> bool:
+    def serves(self, options: StepOptions) -> bool:
         """Whether it still agrees with what may be taken."""
-        return bool(np.array_equal(self.open, turn.open))
+        return bool(np.array_equal(self.open, options.open))
 
     def step(self, scores: Tensor, take: Callable[[Tensor], None]) -> None:
         """Take the open point of the lowest score; nothing is read back."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Engine, Scoring, Turn
-from bicore.bilevel.solvers.weights import Weighing
+from bicore.bilevel.contract import Engine, Scoring, StepOptions
+from bicore.bilevel.solvers.weights import WeightUpdater
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array, Targets
 from bicore.errors import InputError, check_integer
@@ -129,20 +129,20 @@ class Outcome:
     message: str = ""
 
 
-def not_refined(when: str, interrupted: bool = False) -> Outcome:
+def unrefined_outcome(when: str, interrupted: bool = False) -> Outcome:
     """Return the outcome of a search that has all points and was ended while it refined them."""
     if interrupted:
         return Outcome(Status.INTERRUPTED, f"interrupted {when}")
     return Outcome(Status.NOT_REFINED, f"stopped by max_seconds {when}")
 
 
-def fewer_by_weight(left: int, size: int) -> Outcome:
+def zero_weight_outcome(left: int, size: int) -> Outcome:
     """Return the outcome of a search some of whose points lost their weight."""
     why = "the learned weights of the others are zero"
     return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
 
 
-WEIGHTS_NOT_REFINED = not_refined("while the weights were optimised: all rows, not refined")
+WEIGHTS_NOT_REFINED = unrefined_outcome("while the weights were optimised: all rows, not refined")
 
 
 @dataclass(eq=False)
@@ -157,18 +157,18 @@ class Plan:
     first_random: bool = False
     #: None for all points, or how many are drawn at each step.
     candidates: int | None = None
-    together: int = 1
+    points_per_step: int = 1
     quotas: Quotas | None = None
     by_id: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_id = in_id_order(np.arange(len(self.ids)), self.ids)
 
-    def turn(self, chosen: list[int]) -> Turn:
+    def step_options(self, chosen: list[int]) -> StepOptions:
         """Return the candidates and the number of points of the next step."""
         step = len(chosen)
         free = self.open if self.quotas is None else self.quotas.allowed(chosen, self.open)
-        batch = min(self.together, max(1, step // GROWTH))
+        batch = min(self.points_per_step, max(1, step // GROWTH))
         shortlist = SHORTLIST * batch if batch > 1 else 1
         count = min(batch, self.size - step)
         first = step == 0 and self.first_random
@@ -178,9 +178,9 @@ class Plan:
             places = self.by_id[free[self.by_id]]
             mask = np.zeros(len(self.open), dtype=bool)
             mask[step_rng(self.seed, step).choice(places, drawn, replace=first)] = True
-            return Turn(mask, self.ids, count, shortlist, sampled=True)
-        alone = self.candidates is None and self.together == 1 and self.quotas is None
-        return Turn(free, self.ids, count, shortlist, self.size - step if alone else 1)
+            return StepOptions(mask, self.ids, count, shortlist, sampled=True)
+        alone = self.candidates is None and self.points_per_step == 1 and self.quotas is None
+        return StepOptions(free, self.ids, count, shortlist, self.size - step if alone else 1)
 
 
 class Run:
@@ -193,14 +193,14 @@ class Run:
         plan: Plan,
         clock: Clock,
         line: ProgressLine,
-        weighing: Weighing | None = None,
+        weight_updater: WeightUpdater | None = None,
     ) -> None:
         self.engine = engine
         self.rule = rule
         self.plan = plan
         self.clock = clock
         self.line = line
-        self.weighing = weighing
+        self.weight_updater = weight_updater
         self.empty_objective = engine.objective
         self.indices: Array = np.empty(0, dtype=np.int64)
         self.weights: Array = np.empty(0)
@@ -214,7 +214,11 @@ class Run:
         try:
             self._begin(start, same_problem)
             outcome = self._grow()
-            return outcome if self.weighing is None else self._polish(outcome, self.weighing)
+            return (
+                outcome
+                if self.weight_updater is None
+                else self._polish(outcome, self.weight_updater)
+            )
         except KeyboardInterrupt:
             if not self.objectives:
                 raise
@@ -240,10 +244,10 @@ class Run:
             self._save([])
 
     def _extend(self, points: list[int], weights: list[float]) -> None:
-        if self.weighing is None:
+        if self.weight_updater is None:
             self.engine.extend(points)
         else:
-            self.weighing.engine.extend(points, weights)
+            self.weight_updater.engine.extend(points, weights)
 
     def _grow(self) -> Outcome:
         engine, plan = self.engine, self.plan
@@ -253,32 +257,32 @@ class Run:
                 if self.clock.over:
                     return self._stop()
             checkpoint()
-            turn = plan.turn(engine.chosen)
-            if not turn.open.any():
+            options = plan.step_options(engine.chosen)
+            if not options.open.any():
                 if not plan.open.any():
-                    return fewer_by_weight(len(self.objectives), plan.size)
+                    return zero_weight_outcome(len(self.objectives), plan.size)
                 words = f"{len(self.objectives)} of {plan.size} rows: the quotas allow no more"
                 return Outcome(Status.FEWER, words)
             taken = len(engine.chosen)
-            objectives = engine.take_best(self.rule, turn)
+            objectives = engine.take_best(self.rule, options)
             if not objectives:
                 continue  # the engine undid its steps and retries in another way
             plan.open[engine.chosen[taken:]] = False
-            if self.weighing is not None:
-                self.weighing.correct(self.clock)
+            if self.weight_updater is not None:
+                self.weight_updater.update(self.clock)
             before = len(self.objectives)
             self._save(objectives)
             for done in range(min(before, len(self.objectives) - 1), len(self.objectives)):
                 self.line.update(done + 1, self.objectives[done])
         return Outcome()
 
-    def _polish(self, outcome: Outcome, weighing: Weighing) -> Outcome:
+    def _polish(self, outcome: Outcome, weight_updater: WeightUpdater) -> Outcome:
         """Optimise the weights once more at the end, so that growth does not depend on the size."""
         before = len(self.indices)
-        weighing.correct(self.clock, final=True)
+        weight_updater.update(self.clock, final=True)
         self._save([])
         if len(self.indices) < before:
-            return fewer_by_weight(len(self.indices), self.plan.size)
+            return zero_weight_outcome(len(self.indices), self.plan.size)
         late = outcome.status is Status.COMPLETE and self.clock.over
         return self._stop() if late else outcome
 
@@ -290,12 +294,12 @@ class Run:
         chosen = self.engine.chosen
         before = self.objectives[: len(chosen) - 1]
         fresh = len(chosen) - len(before)
-        if len(objectives) != fresh or self.weighing is not None:
+        if len(objectives) != fresh or self.weight_updater is not None:
             objectives = [self.engine.objective] * fresh
         self.indices = np.array(chosen, dtype=np.int64)
         self.weights = np.ones(len(chosen))
-        if self.weighing is not None:
-            self.weights = self.weighing.engine.weights.double().cpu().numpy()
+        if self.weight_updater is not None:
+            self.weights = self.weight_updater.engine.weights.double().cpu().numpy()
         self.objectives = before + objectives
 
     def _stop(self) -> Outcome:

@@ -100,13 +100,14 @@ class Choice:
     size: int = 0
     held_out: int = 0
     trials: tuple[Trial, ...] = ()
-    untried: str = TOO_FEW
+    #: Why no kernels were compared, if ``trials`` is empty.
+    fallback_reason: str = TOO_FEW
 
     @property
     def note(self) -> str:
         """The choice in one line."""
         if not self.trials:
-            return f"kernel: {self.name}; {self.untried}"
+            return f"kernel: {self.name}; {self.fallback_reason}"
         best, *others = self.trials
         next_best = f" (next: {others[0].name}, {others[0].error:.3g})" if others else ""
         return (
@@ -118,8 +119,9 @@ class Choice:
         """The choice as numbers and words."""
         found = asdict(self)
         found["trials"] = list(found["trials"])
-        if self.trials:
-            del found["untried"]
+        reason = found.pop("fallback_reason")
+        if not self.trials:
+            found["untried"] = reason  # the key in saved files
         return found
 
 
@@ -249,38 +251,38 @@ def trials_of(kernel: Kernel) -> dict[str, Any]:
 
 
 def choose_kernel(
-    kernel: Kernel, data: Dataset, targets: Targets, size: int, begun: Coreset | None = None
+    kernel: Kernel, data: Dataset, targets: Targets, size: int, previous: Coreset | None = None
 ) -> Kernel:
     """Choose every automatic part of a kernel for subsets of ``size`` points.
 
-    A coreset that was ``begun`` keeps the kernel chosen for it.
+    The kernel chosen for a ``previous`` coreset is kept.
     """
     if _is_automatic(kernel):
-        choice = _read_choice(begun)
+        choice = _read_choice(previous)
         if is_sparse(data.x):
-            choice = Choice(COSINE, untried=SPARSE)
+            choice = Choice(COSINE, fallback_reason=SPARSE)
         elif kernel.in_part:
-            choice = choice or Choice(FOR_PART, untried=IN_PART)
+            choice = choice or Choice(FOR_PART, fallback_reason=IN_PART)
         elif choice is None:
             drawn = draw_rows(data, targets, size)
             names = kernel.candidates(targets.classes is not None, drawn.rows.shape[1])
             choice = _compare(drawn, names, COSINE if kernel.large else None)
         return Chosen(KERNELS[choice.name](), choice)
     inside = {
-        name: choose_kernel(getattr(kernel, name), data, targets, size, begun)
+        name: choose_kernel(getattr(kernel, name), data, targets, size, previous)
         for name in _kernel_fields(kernel)
     }
     return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
 
 
-def _read_choice(begun: Coreset | None) -> Choice | None:
+def _read_choice(previous: Coreset | None) -> Choice | None:
     """Read the choice that a coreset was selected with."""
-    record = None if begun is None else begun.details.get("kernel_trials")
+    record = None if previous is None else previous.details.get("kernel_trials")
     if not isinstance(record, dict) or record.get("name") not in KERNELS:
         return None
     trials = tuple(Trial(**trial) for trial in record["trials"])
-    untried = record.get("untried", TOO_FEW)
-    return Choice(record["name"], record["size"], record["held_out"], trials, untried)
+    reason = record.get("untried", TOO_FEW)
+    return Choice(record["name"], record["size"], record["held_out"], trials, reason)
 
 
 @dataclass(frozen=True, eq=False)

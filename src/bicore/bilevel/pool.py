@@ -30,12 +30,12 @@ PAIRS = 1 << 14
 DEVICE_PAIRS = 1 << 22
 
 
-def plain(values: Tensor) -> Any:
+def as_host_array(values: Tensor) -> Any:
     """Return an array that shares the memory of a CPU tensor; a GPU tensor stays as it is."""
     return values if values.is_cuda else values.numpy()
 
 
-def where(mask: Any) -> Any:
+def nonzero_places(mask: Any) -> Any:
     """Return the places of a mask, an array or tensor for each dimension."""
     if isinstance(mask, Tensor):
         return torch.nonzero(mask, as_tuple=True)

@@ -25,19 +25,18 @@ from bicore.numerics.linear_algebra import weighted_gram
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import wide
 
-#: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding …
+#: Tolerated rounding errors of the largest variance, multiplied by its ratio to ρ …
 ROUNDING = 1e4
-#: … and the share of the largest variance beyond which nothing does: scores and divisors are sums
-#: with such variances, and say nothing where one is wrong by more.
+#: … and the most tolerated, as a share of the largest variance: beyond it, scores are meaningless.
 MOST_ROUNDING = 1e-3
 #: The least ρ of a step, in roundings of the largest variance.
 LEAST_REGULARISER = 4
-#: Columns of one pass ahead: a tile's products with them then cost about as much as the tile.
-TOGETHER = 64
-#: Passes that a point then takes: points looked ahead are mostly taken soon (41 passes for 400 of
+#: Columns prefetched in one pass: a tile's products with them then cost about as much as the tile.
+PREFETCH_WIDTH = 64
+#: Passes per point with prefetching: prefetched points are mostly taken soon (41 passes for 400 of
 #: 4000 images, and more a point for the first ones).
 PASSES_A_POINT = 0.2
-#: Columns that are held, as a multiple of that; those with the worst scores are forgotten first.
+#: Columns kept, as a multiple of that; those with the worst scores are dropped first.
 HELD = 4
 
 
@@ -132,7 +131,7 @@ class FactorPosterior(Posterior):
         cross: KernelOperator,
         weights: Tensor,
         capacity: int,
-        foresight: Foresight | None = None,
+        prefetcher: ColumnPrefetcher | None = None,
     ) -> None:
         super().__init__(weights)
         self.train = train
@@ -142,28 +141,32 @@ class FactorPosterior(Posterior):
         self._outer = self._train
         if cross is not train:
             self._outer = train.like.new_empty(capacity, cross.shape[0])
-        self.foresight = foresight
+        self.prefetcher = prefetcher
         # KᵀD times every row of the factor, from which those of other columns follow.
-        self._products = None if foresight is None else torch.empty_like(self._train)
+        self._products = None if prefetcher is None else torch.empty_like(self._train)
         self._product = self.weights  # of the columns asked for last
 
-    def rows(self, index: Tensor, seen: Seen | None = None) -> tuple[Tensor, Tensor]:
+    def rows(
+        self, index: Tensor, prefetched: PrefetchedColumns | None = None
+    ) -> tuple[Tensor, Tensor]:
         own = self._train[: self.size, index].T
-        train = self.train.columns(index).T if seen is None else seen.train[None]
+        train = self.train.columns(index).T if prefetched is None else prefetched.train[None]
         train = train - _product(own, self._train[: self.size])
         if self._outer is self._train:
             return train, train
-        outer = self.cross.columns(index).T if seen is None else seen.outer[None]
+        outer = self.cross.columns(index).T if prefetched is None else prefetched.outer[None]
         return train, outer - _product(own, self._outer[: self.size])
 
     def columns(self, index: Tensor) -> Columns:
         alone = len(index) == 1
-        seen = self.foresight.column(int(index)) if self.foresight is not None and alone else None
-        train, outer = self.rows(index, seen)
+        prefetched = (
+            self.prefetcher.column(int(index)) if self.prefetcher is not None and alone else None
+        )
+        train, outer = self.rows(index, prefetched)
         weighted = self.weights * outer
-        if seen is not None and self._products is not None:
+        if prefetched is not None and self._products is not None:
             own = self._train[: self.size, index].T
-            self._product = seen.product - _product(own, self._products[: self.size])
+            self._product = prefetched.product - _product(own, self._products[: self.size])
         elif alone:  # products with a vector have their own, faster way
             self._product = self.cross.transposed_matmul(weighted[0])[None]
         else:
@@ -240,7 +243,7 @@ def posterior_of(
     cross: KernelOperator,
     weights: Tensor,
     capacity: int,
-    foresight: Foresight | None = None,
+    prefetcher: ColumnPrefetcher | None = None,
 ) -> Posterior:
     """K' before any point is chosen; ``cross`` has the rows of the outer set, whose weights these
     are."""
@@ -248,7 +251,7 @@ def posterior_of(
     other = cross.feature_rows
     if own is not None and other is not None:
         return FeaturePosterior(own[1], other[0], weights)
-    return FactorPosterior(train, cross, weights, capacity, foresight)
+    return FactorPosterior(train, cross, weights, capacity, prefetcher)
 
 
 def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
@@ -283,7 +286,7 @@ def check_variance(lowest: float, allowed: float) -> None:
         )
 
 
-class Seen(NamedTuple):
+class PrefetchedColumns(NamedTuple):
     """K[:, k] at the training points and at the outer set, and KᵀD times the latter."""
 
     train: Tensor
@@ -291,13 +294,13 @@ class Seen(NamedTuple):
     product: Tensor
 
 
-class Foresight:
+class ColumnPrefetcher:
     """Columns of K and of KᵀDK for the points that are likely to be chosen next.
 
-    Where a kernel is evaluated again for every product, a pass over all pairs costs almost the same
-    for one column as for dozens. ``likely`` names the points with the best scores now. Most of them
-    are taken within the next steps, so that a pass serves several. What is computed does not depend
-    on the coreset, and nothing of it is approximate.
+    If the kernel is evaluated again for every product, a pass over all pairs costs almost the same
+    for one column as for dozens. ``likely`` returns the points with the best scores now. Most of
+    them are taken within the next steps, so that one pass serves several steps. The columns do not
+    depend on the coreset, and none is approximate.
     """
 
     def __init__(
@@ -312,12 +315,12 @@ class Foresight:
         self.cross = cross
         self.weights = weights
         self.likely = likely
-        self.together = max(1, min(TOGETHER, room // HELD))
-        self.seen: dict[int, Seen] = {}
+        self.width_of_pass = max(1, min(PREFETCH_WIDTH, room // HELD))
+        self.prefetched: dict[int, PrefetchedColumns] = {}
 
     @staticmethod
     def width(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:
-        """How many columns the spare memory of the operators holds, next to the products of
+        """Return how many columns fit in the spare memory, next to the products of
         ``capacity`` chosen points."""
         if train.stored:
             return 0
@@ -325,19 +328,21 @@ class Foresight:
         spare = train.spare - capacity * train.shape[0] * itemsize
         column = train.shape[0] * 2 + (0 if cross is train else cross.shape[0])
         # one more set of columns is alive while a pass is made
-        return max(0, min(HELD * TOGETHER, spare // (2 * column * itemsize)))
+        return max(0, min(HELD * PREFETCH_WIDTH, spare // (2 * column * itemsize)))
 
-    def column(self, k: int) -> Seen:
-        """The columns of a point; a pass if it was not looked ahead."""
-        if k not in self.seen:
-            self._look(k)
-        return self.seen[k]
+    def column(self, k: int) -> PrefetchedColumns:
+        """Return the columns of a point; this takes a pass if they were not prefetched."""
+        if k not in self.prefetched:
+            self._prefetch(k)
+        return self.prefetched[k]
 
-    def _look(self, k: int) -> None:
-        best = self.likely(HELD * self.together)
-        self.seen = {point: self.seen[point] for point in best if point in self.seen}
-        fresh = [k, *(point for point in best if point not in self.seen and point != k)]
-        fresh = fresh[: self.together]
+    def _prefetch(self, k: int) -> None:
+        best = self.likely(HELD * self.width_of_pass)
+        self.prefetched = {
+            point: self.prefetched[point] for point in best if point in self.prefetched
+        }
+        fresh = [k, *(point for point in best if point not in self.prefetched and point != k)]
+        fresh = fresh[: self.width_of_pass]
         index = torch.tensor(fresh, device=self.train.like.device)
         train = self.train.columns(index)
         outer = train if self.cross is self.train else self.cross.columns(index)
@@ -345,4 +350,4 @@ class Foresight:
         # a row a point: columns of a matrix are slow to read
         rows = (one.T.contiguous() for one in (train, outer, product))
         for point, *parts in zip(fresh, *rows, strict=True):
-            self.seen[point] = Seen(*parts)
+            self.prefetched[point] = PrefetchedColumns(*parts)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel import kernel_choice
-from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
+from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
@@ -117,15 +117,15 @@ class Proxy:
         """Whether rank-one updates hold: the squared error, a constant ρ, no solver by name."""
         return self.squared and self.inner_reg.constant and self.inner is None
 
-    def choose_kernel(self, data: Dataset, size: int, begun: Coreset | None = None) -> Kernel:
+    def choose_kernel(self, data: Dataset, size: int, previous: Coreset | None = None) -> Kernel:
         """Return the kernel for coresets of ``size`` points, chosen by the data if it is unset.
 
-        A coreset that was ``begun`` keeps the kernel chosen for it.
+        The kernel chosen for a ``previous`` coreset is kept.
         """
         if not kernel_choice.needs_choice(self.kernel):
             return self.kernel
         targets, _ = read_labels(self, data, None)
-        return kernel_choice.choose_kernel(self.kernel, data, targets, size, begun)
+        return kernel_choice.choose_kernel(self.kernel, data, targets, size, previous)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class EngineMemory:
     #: Whether refining needs none either for more points than the kernel has features.
     in_features: bool = False
     #: What a strategy needs in addition.
-    refining: Effort = field(default_factory=Effort)
+    refining: RefinementCost = field(default_factory=RefinementCost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +204,10 @@ class Prepared:
         needed: Quantity = Quantity.GRADIENT,
     ) -> ReweighableEngine:
         """Fit the model on points with weights."""
-        demand = Demand(len(points), frozenset({needed}), closed_form=False, solvers=self.solvers)
-        engine = choose_reweighable(self.problem, demand)
+        requirements = Requirements(
+            len(points), frozenset({needed}), closed_form=False, solvers=self.solvers
+        )
+        engine = choose_reweighable(self.problem, requirements)
         if points:
             engine.extend(points, weights)
         return engine

@@ -212,13 +212,13 @@ class Problem:
         """∇ℓ_j(h_j), a row for each point of the outer set."""
         return self.outer_loss.gradient(predictions, self.outer_targets)
 
-    def weighed(self, slopes: Tensor) -> Tensor:
+    def weigh_slopes(self, slopes: Tensor) -> Tensor:
         """R from the slopes: row j is v_j ∇ℓ_j(h_j)."""
         return slopes * self.outer_weights[:, None]
 
     def outer_gradient(self, predictions: Tensor) -> Tensor:
         """R at these predictions."""
-        return self.weighed(self.outer_slopes(predictions))
+        return self.weigh_slopes(self.outer_slopes(predictions))
 
 
 def finite_objective(value: float) -> float:

@@ -109,7 +109,9 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         """
         return self
 
-    def resolve_defaults(self, data: Dataset, size: int, begun: Coreset | None = None) -> Selector:
+    def resolve_defaults(
+        self, data: Dataset, size: int, previous: Coreset | None = None
+    ) -> Selector:
         """Return the selector with unset choices, such as the kernel, resolved by the data.
 
         Parameters
@@ -118,7 +120,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
             The points to select from.
         size : int
             Number of points to select.
-        begun : Coreset, optional
+        previous : Coreset, optional
             A coreset that is continued: its kernel is kept.
 
         Returns

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
-from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
 from bicore.bilevel.kernel_choice import mark_automatic, needs_choice, notes_of, trials_of
@@ -37,9 +37,9 @@ from bicore.bilevel.solvers.inner import InnerSolver, Solvers
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import (
     ProjectedGradient,
-    Weighing,
     WeightMode,
     WeightOptimiser,
+    WeightUpdater,
     as_reweighable,
 )
 from bicore.bilevel.strategies import STRATEGIES
@@ -66,7 +66,7 @@ from bicore.methods.base import Request, Selector
 from bicore.methods.outcome import (
     build_coreset,
     choose_path,
-    only_final,
+    final_weights_outcome,
     optimise_weights,
     positive_weights,
     verify,
@@ -302,7 +302,7 @@ class BilevelSelector(Selector, Proxy):
         asked = f"strategy={strategy.name!r}"
         if strategy.refines and not self.inner_reg.constant:
             raise InputError(f"{asked} needs a constant inner_reg, not PerPoint.")
-        if not is_supported(self.demand(1)):
+        if not is_supported(self.requirements(1)):
             gain = self.rule.quantity is Quantity.GAIN
             asked = f"rule={self.rule.name!r}" if gain else asked
             fix = "rule='gradient'" if gain else "strategy='batches' or 'greedy'"
@@ -356,7 +356,7 @@ class BilevelSelector(Selector, Proxy):
         return chooser, part, sample
 
     def resolve_defaults(
-        self, data: Dataset, size: int, begun: Coreset | None = None
+        self, data: Dataset, size: int, previous: Coreset | None = None
     ) -> BilevelSelector:
         found = self
         if any(getattr(self, name).open for name in PAPER):
@@ -376,7 +376,7 @@ class BilevelSelector(Selector, Proxy):
             and needs_choice(found.kernel)
         ):
             found = replace(found, kernel=mark_automatic(found.kernel, large=True))
-        kernel = found.choose_kernel(data, size, begun)
+        kernel = found.choose_kernel(data, size, previous)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
 
     def _fill_unset(self, wanted: Mapping[str, Any]) -> BilevelSelector:
@@ -461,17 +461,19 @@ class BilevelSelector(Selector, Proxy):
 
     def _prepare(self, request: Request) -> Prepared:
         data = request.data
-        memory = self.memory(self._grown(request), len(data))
+        memory = self.memory(self._greedy_size(request), len(data))
         return prepare(self, data, request.outer, memory, request.seed, request.runtime)
 
-    def _grown(self, request: Request) -> int:
+    def _greedy_size(self, request: Request) -> int:
         """Return how many points the search takes at first."""
-        return self.strategy.grown(request.size, int((request.data.weights > 0).sum()))
+        return self.strategy.greedy_size(request.size, int((request.data.weights > 0).sum()))
 
     def _search(self, request: Request, prepared: Prepared | None = None) -> Coreset:
         """Select from the rows of a request, all of which are candidates."""
         start, clock = request.start, request.clock
-        line = ProgressLine(request.runtime.progress, clock, self._grown(request), "selecting")
+        line = ProgressLine(
+            request.runtime.progress, clock, self._greedy_size(request), "selecting"
+        )
         with request.runtime.applied(), clock.running(), line:
             prepared = prepared or self._prepare(request)
             known = self._provenance(prepared, request.seed, clock)
@@ -576,9 +578,9 @@ class BilevelSelector(Selector, Proxy):
             learned = self._run_strategy(prepared, rule, request, line, same)
             return choose_path(final, learned)
         except KeyboardInterrupt:
-            final.outcome = only_final(Status.INTERRUPTED)
+            final.outcome = final_weights_outcome(Status.INTERRUPTED)
         except TimeOver:
-            final.outcome = only_final(Status.OUT_OF_TIME)
+            final.outcome = final_weights_outcome(Status.OUT_OF_TIME)
         return final
 
     def _run_strategy(
@@ -586,13 +588,15 @@ class BilevelSelector(Selector, Proxy):
     ) -> Assembly:
         problem, start, clock = prepared.problem, request.start, request.clock
         plan = self.plan(prepared, line.total, request.seed)
-        demand = self.demand(plan.size, not start.points, prepared.solvers)
-        weighing = None
-        if demand.reweighs:
-            weighing = Weighing(choose_reweighable(problem, demand), self.optimiser)
-        engine = choose(problem, demand) if weighing is None else weighing.engine
-        run = Run(engine, rule, plan, clock, line, weighing)
-        assembly = Assembly(problem, demand, run, start, same, request.size, clock)
+        requirements = self.requirements(plan.size, not start.points, prepared.solvers)
+        weight_updater = None
+        if requirements.reweighs:
+            weight_updater = WeightUpdater(
+                choose_reweighable(problem, requirements), self.optimiser
+            )
+        engine = choose(problem, requirements) if weight_updater is None else weight_updater.engine
+        run = Run(engine, rule, plan, clock, line, weight_updater)
+        assembly = Assembly(problem, requirements, run, start, same, request.size, clock)
         assembly.outcome = self.strategy.assemble(assembly)
         assembly.problem = engine.problem  # with the ρ that was learned
         interrupted = assembly.outcome.status is Status.INTERRUPTED
@@ -625,9 +629,9 @@ class BilevelSelector(Selector, Proxy):
         note = f"classes: all rows were {labels[0]!r}, so one was replaced"
         return found.annotated({"notes": (*found.provenance.notes, note)})
 
-    def demand(
+    def requirements(
         self, capacity: int, repeats: bool = False, solvers: Solvers | None = None
-    ) -> Demand:
+    ) -> Requirements:
         """Return the requirements on an engine.
 
         Parameters
@@ -645,8 +649,8 @@ class BilevelSelector(Selector, Proxy):
             For the table of engines.
         """
         own_solvers = self.inner is not None or self.linear is not None
-        one_by_one = self.strategy.together == 1 and self.quotas is None
-        return Demand(
+        one_by_one = self.strategy.points_per_step == 1 and self.quotas is None
+        return Requirements(
             capacity,
             frozenset({self.rule.quantity}),
             self.closed_form,
@@ -685,7 +689,7 @@ class BilevelSelector(Selector, Proxy):
             reference=self.rule.compares,
             lean=rank_one_only,
             in_features=self.closed_form and binary and self.strategy.exact,
-            refining=self.strategy.effort(capacity, points, points),
+            refining=self.strategy.refinement_cost(capacity, points, points),
         )
 
     def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
@@ -712,7 +716,7 @@ class BilevelSelector(Selector, Proxy):
             seed,
             self.first is First.RANDOM,
             self.candidates,
-            self.strategy.together,
+            self.strategy.points_per_step,
             None if self.quotas is None else self.quotas.of(prepared.targets),
         )
 

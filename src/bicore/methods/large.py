@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Quantity
-from bicore.bilevel.posterior import PASSES_A_POINT, TOGETHER
+from bicore.bilevel.posterior import PASSES_A_POINT, PREFETCH_WIDTH
 from bicore.bilevel.prepare import plan_memory
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Dataset, as_tensor
@@ -125,15 +125,15 @@ def _bilevel_cost(
         words = sample.note(len(data))
         outer = sample.objective_data(data) if outer is None else outer
         data = data[sample.candidates]
-    grown = chooser.strategy.grown(size, int((data.weights > 0).sum()))
-    plan = plan_memory(chooser, data, outer, chooser.memory(grown, len(data)), runtime)
+    greedy_size = chooser.strategy.greedy_size(size, int((data.weights > 0).sum()))
+    plan = plan_memory(chooser, data, outer, chooser.memory(greedy_size, len(data)), runtime)
     rows = len(data) if outer is None else len(outer)
     depth = plan.width if plan.held is Held.FEATURES else rows
-    work = chooser.strategy.effort(grown, len(data), len(data), depth)
+    work = chooser.strategy.refinement_cost(greedy_size, len(data), len(data), depth)
     numbers = float(len(data) * depth)
-    passes = grown + work.passes
+    passes = greedy_size + work.passes
     multiplication = _time_multiplication(runtime)
-    steps = 2 * grown if work.passes else grown  # refined points are put into order
+    steps = 2 * greedy_size if work.passes else greedy_size  # refined points are put into order
     seconds = START + STEP * steps + work.multiplications * multiplication
     seconds += (work.reads + checks) * READ
     if plan.held is Held.FEATURES:
@@ -146,18 +146,18 @@ def _bilevel_cost(
     if plan.held is Held.GRAM:
         seconds += pairs * pair + passes * numbers * READ
     else:
-        blocks = _passes_in_blocks(chooser, grown, len(data)) + work.passes
-        seconds += blocks * pairs * (pair + 2 * TOGETHER * multiplication)
+        blocks = _passes_in_blocks(chooser, greedy_size, len(data)) + work.passes
+        seconds += blocks * pairs * (pair + 2 * PREFETCH_WIDTH * multiplication)
     return Estimate(seconds, plan.needed, plan.held.value, words)
 
 
-def _passes_in_blocks(selector: BilevelSelector, grown: int, n: int) -> float:
+def _passes_in_blocks(selector: BilevelSelector, greedy_size: int, n: int) -> float:
     """Count passes over all pairs while points are taken, if products are made in blocks."""
     if not selector.closed_form:  # one product for every evaluation of the scores
         share = 1.0 if selector.candidates is None else min(selector.candidates / n, 1.0)
-        return grown * share
+        return greedy_size * share
     begin = 2.0 if selector.rule.quantity is Quantity.GAIN else 1.0
-    return begin + PASSES_A_POINT * grown
+    return begin + PASSES_A_POINT * greedy_size
 
 
 def _time_multiplication(runtime: Runtime) -> float:

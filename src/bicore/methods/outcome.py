@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from bicore.bilevel.contract import ReweighableEngine
-from bicore.bilevel.greedy import WEIGHTS_NOT_REFINED, Outcome, fewer_by_weight, not_refined
+from bicore.bilevel.greedy import (
+    WEIGHTS_NOT_REFINED,
+    Outcome,
+    unrefined_outcome,
+    zero_weight_outcome,
+)
 from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.bilevel.strategies.base import Assembly
@@ -23,10 +28,10 @@ from bicore.runtime.clock import Clock, TimeOver
 EQUAL = 1e-7
 
 
-def only_final(status: Status) -> Outcome:
+def final_weights_outcome(status: Status) -> Outcome:
     """Return the outcome if only the path of unit weights was completed."""
     when = "while weights were learned after every row: those of the end alone, all rows"
-    return not_refined(when, status is Status.INTERRUPTED)
+    return unrefined_outcome(when, status is Status.INTERRUPTED)
 
 
 def optimise_weights(assembly: Assembly, optimiser: WeightOptimiser) -> None:
@@ -39,10 +44,10 @@ def optimise_weights(assembly: Assembly, optimiser: WeightOptimiser) -> None:
         optimiser.optimise(as_reweighable(engine), final=True, clock=assembly.clock)
         assembly.problem = engine.problem
     except KeyboardInterrupt:
-        assembly.outcome = not_refined(when, interrupted=True)
+        assembly.outcome = unrefined_outcome(when, interrupted=True)
         return
     except TimeOver:
-        assembly.outcome = not_refined(when) if complete else before
+        assembly.outcome = unrefined_outcome(when) if complete else before
         return
     taken = len(run.indices)
     run.indices, run.weights = positive_weights(engine)
@@ -61,7 +66,7 @@ def positive_weights(engine: ReweighableEngine) -> tuple[Array, Array]:
 def weights_outcome(left: int, size: int, clock: Clock) -> Outcome:
     """Return how an optimisation of weights ended."""
     if left < size:
-        return fewer_by_weight(left, size)
+        return zero_weight_outcome(left, size)
     return WEIGHTS_NOT_REFINED if clock.over else Outcome()
 
 
@@ -78,7 +83,7 @@ def choose_path(final: Assembly, learned: Assembly) -> Assembly:
             f"{lower:.6g}"
         )
     if not status.whole:
-        final.outcome = only_final(status)
+        final.outcome = final_weights_outcome(status)
     return final
 
 

@@ -137,8 +137,8 @@ def quality_curve(
         )
         curve = _measure(nested, part, judge, coreset, seed, runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
-        grown = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
-        if size >= limit or not grown or (found is not None and 2 * found <= size):
+        complete = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
+        if size >= limit or not complete or (found is not None and 2 * found <= size):
             return curve
         size = min(2 * size, limit)
 
@@ -239,8 +239,8 @@ def _measure(
     with runtime.applied():
         memory = fixed.memory(len(part), len(part))
         prepared = prepare(fixed, part, judge, memory, seed, runtime)
-        demand = fixed.demand(len(part), solvers=prepared.solvers)
-        engine = choose(prepared.problem, demand)
+        requirements = fixed.requirements(len(part), solvers=prepared.solvers)
+        engine = choose(prepared.problem, requirements)
         empty = engine.objective
         order = coreset.indices.tolist()
         sizes = list(range(1, len(order) + 1)) if engine.cheap_steps else _sizes(len(order))
@@ -248,7 +248,7 @@ def _measure(
         for before, size in zip([0, *sizes], sizes, strict=False):
             engine.extend(order[before:size])
             losses.append(engine.objective)
-        full = choose(prepared.problem, demand)
+        full = choose(prepared.problem, requirements)
         full.extend(np.flatnonzero(prepared.counted).tolist())
         return QualityCurve(
             np.array(sizes), np.array(losses), empty, full.objective, len(judge), coreset

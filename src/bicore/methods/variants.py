@@ -80,7 +80,7 @@ class JointSelector(Selector):
             raise InputError(f"shares must be {len(given)} numbers, not all 0; got {self.shares}.")
         for number, one in enumerate(given):
             plain = one.weighting is WeightMode.UNIFORM and one.rule == Gradient()
-            if not plain or one.strategy.refines or one.strategy.together > 1:
+            if not plain or one.strategy.refines or one.strategy.points_per_step > 1:
                 raise InputError(
                     f"selectors[{number}] must have weighting='uniform', rule='gradient' and "
                     f"strategy='greedy'; got {one.weighting.value!r}, {one.rule.name!r} and "
@@ -95,7 +95,7 @@ class JointSelector(Selector):
         return replace(self, selectors=[one.for_classes(classes) for one in self.selectors])
 
     def resolve_defaults(
-        self, data: Dataset, size: int, begun: Coreset | None = None
+        self, data: Dataset, size: int, previous: Coreset | None = None
     ) -> JointSelector:
         resolved = [one.resolve_defaults(data, size) for one in self.selectors]
         return replace(self, selectors=resolved)
@@ -110,7 +110,7 @@ class JointSelector(Selector):
             for one, share in zip(selectors, self._shares, strict=True):
                 memory = one.memory(count, len(data))
                 part = prepare(one, data, request.outer, memory, seed, runtime)
-                engine = choose(part.problem, one.demand(count, solvers=part.solvers))
+                engine = choose(part.problem, one.requirements(count, solvers=part.solvers))
                 models.append(_Model(part, engine, share / sum(self._shares), engine.objective))
             joint = JointEngine([m.engine for m in models], [m.scale for m in models])
             first, part, preparation = self.selectors[0], models[0].part, clock.seconds
@@ -234,14 +234,14 @@ class Reconstruction(Selector):
         return self.chooser.ordered
 
     def resolve_defaults(
-        self, data: Dataset, size: int, begun: Coreset | None = None
+        self, data: Dataset, size: int, previous: Coreset | None = None
     ) -> Reconstruction:
         if not needs_choice(self.chooser.kernel):
             return self
         # The components of some rows suffice to compare kernels.
         by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
         chooser, predicted, _ = self.as_bilevel(data[by_id[:: -(-len(by_id) // SOME_ROWS)]])
-        return replace(self, kernel=chooser.resolve_defaults(predicted, size, begun).kernel)
+        return replace(self, kernel=chooser.resolve_defaults(predicted, size, previous).kernel)
 
     def as_bilevel(
         self, data: Dataset, outer: Dataset | None = None
@@ -256,12 +256,14 @@ class Reconstruction(Selector):
             known = self.resolve_defaults(data, request.size, before)
             chooser, predicted, judge = known.as_bilevel(data, request.outer)
         # A coreset's fingerprint is that of the data without the targets made here.
-        begun = request.start.points if before is None else before.annotated({"fingerprint": None})
+        previous = (
+            request.start.points if before is None else before.annotated({"fingerprint": None})
+        )
         coreset = chooser.select(
             predicted,
             request.size,
             outer=judge,
-            initial=begun,
+            initial=previous,
             random_state=request.seed,
             runtime=request.runtime.within(request.clock),
         )

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
-from bicore.bilevel.greedy import AtMost, Outcome, QuotaRule, not_refined
+from bicore.bilevel.greedy import AtMost, Outcome, QuotaRule, unrefined_outcome
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
@@ -262,7 +262,7 @@ class Selection:
         self.state: FeatureState = self.state.refit(*self._points())
         self.objectives = [*self.objectives[: count - 1], self.state.objective]
         if count == self.request.size:
-            return not_refined("after the last row", status is Status.INTERRUPTED)
+            return unrefined_outcome("after the last row", status is Status.INTERRUPTED)
         return Outcome(status, describe_early_end(status, count, self.request.size))
 
     @property

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Demand, Engine, ListedEngine, Quantity, ReweighableEngine
+from bicore.bilevel.contract import Engine, ListedEngine, Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.recorded_softmax import RecordedSoftmaxEngine
 from bicore.bilevel.engines.ridge import RidgeEngine
@@ -27,7 +27,9 @@ class JointEngine(Engine):
         self.engines = list(engines)
         self.shares = list(shares)
         self.problem = engines[0].problem
-        self.offers = frozenset.intersection(*(engine.offers for engine in engines))
+        self.supported_quantities = frozenset.intersection(
+            *(engine.supported_quantities for engine in engines)
+        )
         self.cheap_steps = all(engine.cheap_steps for engine in engines)
 
     @property
@@ -62,19 +64,21 @@ ENGINES: list[type[ListedEngine]] = [
 ]
 
 
-def is_supported(demand: Demand) -> bool:
-    """Whether some engine meets the demand, whatever the data."""
-    return any(engine.supports(demand) for engine in ENGINES)
+def is_supported(requirements: Requirements) -> bool:
+    """Whether some engine meets the requirements, for any data."""
+    return any(engine.supports(requirements) for engine in ENGINES)
 
 
-def choose(problem: Problem, demand: Demand) -> Engine:
+def choose(problem: Problem, requirements: Requirements) -> Engine:
     """Return an empty engine for the problem."""
     for engine in ENGINES:
-        if engine.supports(demand) and engine.fits(problem):
-            return engine.build(problem, demand)
-    raise LookupError(f"no engine supports {demand}")
+        if engine.supports(requirements) and engine.fits(problem):
+            return engine.build(problem, requirements)
+    raise LookupError(f"no engine supports {requirements}")
 
 
-def choose_reweighable(problem: Problem, demand: Demand) -> ReweighableEngine:
+def choose_reweighable(problem: Problem, requirements: Requirements) -> ReweighableEngine:
     """Return an empty engine whose weights may change, from the same table."""
-    return cast(ReweighableEngine, choose(problem, replace(demand, reweighs=True, exact=False)))
+    return cast(
+        ReweighableEngine, choose(problem, replace(requirements, reweighs=True, exact=False))
+    )

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import InnerProblem, Solvers
 from bicore.bilevel.solvers.newton import Fit
@@ -91,7 +91,7 @@ class Support:
 
 
 @dataclass
-class Work:
+class OperationCounts:
     """Counts of fits, iterations of the inner solver and products by K_SS."""
 
     fits: int = 0
@@ -103,21 +103,21 @@ class Work:
 class ImplicitEngine(ReweighableEngine):
     """The general engine, for everything that the others do not support."""
 
-    offers = frozenset({Quantity.GRADIENT, Quantity.FIRST_ORDER, Quantity.LOSS})
+    supported_quantities = frozenset({Quantity.GRADIENT, Quantity.FIRST_ORDER, Quantity.LOSS})
     cheap_steps = False
 
     @classmethod
-    def supports(cls, demand: Demand) -> bool:
-        return demand.needs <= cls.offers and not demand.exact
+    def supports(cls, requirements: Requirements) -> bool:
+        return requirements.needs <= cls.supported_quantities and not requirements.exact
 
     @classmethod
-    def build(cls, problem: Problem, demand: Demand) -> ImplicitEngine:
-        return cls(problem, demand.capacity, demand.solvers)
+    def build(cls, problem: Problem, requirements: Requirements) -> ImplicitEngine:
+        return cls(problem, requirements.capacity, requirements.solvers)
 
     def __init__(self, problem: Problem, capacity: int, solvers: Solvers) -> None:
         self.problem = problem
         self.solvers = solvers
-        self.work = Work()
+        self.work = OperationCounts()
         self.support = Support(problem, max(capacity, 1))
         like = problem.train.like
         self.weights = like.new_empty(0)
@@ -133,7 +133,7 @@ class ImplicitEngine(ReweighableEngine):
         return self.support.indices
 
     @property
-    def effort(self) -> Mapping[str, int]:
+    def operation_counts(self) -> Mapping[str, int]:
         return asdict(self.work)
 
     @property
@@ -152,7 +152,7 @@ class ImplicitEngine(ReweighableEngine):
         self.fit()
 
     def drop(self, places: Sequence[int]) -> None:
-        kept = self.places_without(places)
+        kept = self.places_except(places)
         self.support.keep(kept)
         self.weights = self.weights[kept]
         self.alpha = self.alpha[kept]
@@ -183,13 +183,13 @@ class ImplicitEngine(ReweighableEngine):
         self.objective = self.problem.outer_value(self.predictions)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        self.check_offer(what)
+        self.check_supported(what)
         if what is Quantity.LOSS:
             return self.problem.inner_loss.value(
                 self._predict_train(columns), _rows(self.problem.inner_targets, columns)
             )
         slopes = self.problem.outer_slopes(self.predictions)
-        right = self.problem.weighed(slopes)
+        right = self.problem.weigh_slopes(slopes)
         values = self.problem.cross.transposed_matmul(right, columns)
         if what is Quantity.GRADIENT:
             values = self._apply_inverse_hessian(values, right, columns)

@@ -16,7 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Demand, DeviceChooser, ListedEngine, Quantity, Scoring, Turn
+from bicore.bilevel.contract import (
+    DeviceChooser,
+    ListedEngine,
+    Quantity,
+    Requirements,
+    Scoring,
+    StepOptions,
+)
 from bicore.bilevel.engines.implicit import GRADIENT_TOLERANCE, ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
@@ -148,13 +155,13 @@ WARM_UP = 3
 class RecordedSoftmaxEngine(ListedEngine):
     """The state under the cross-entropy, binary weights, the gradient rule."""
 
-    offers = frozenset({Quantity.GRADIENT})
+    supported_quantities = frozenset({Quantity.GRADIENT})
     cheap_steps = False
 
     @classmethod
-    def supports(cls, demand: Demand) -> bool:
-        same_list = demand.repeats and demand.needs <= cls.offers
-        plain = not (demand.closed_form or demand.reweighs or demand.exact)
+    def supports(cls, requirements: Requirements) -> bool:
+        same_list = requirements.repeats and requirements.needs <= cls.supported_quantities
+        plain = not (requirements.closed_form or requirements.reweighs or requirements.exact)
         return same_list and plain
 
     @classmethod
@@ -165,8 +172,10 @@ class RecordedSoftmaxEngine(ListedEngine):
         return stored and softmax and problem.train.like.is_cuda
 
     @classmethod
-    def build(cls, problem: Problem, demand: Demand) -> RecordedSoftmaxEngine:
-        return cls(problem, demand.capacity, lambda: ImplicitEngine.build(problem, demand))
+    def build(cls, problem: Problem, requirements: Requirements) -> RecordedSoftmaxEngine:
+        return cls(
+            problem, requirements.capacity, lambda: ImplicitEngine.build(problem, requirements)
+        )
 
     def __init__(
         self, problem: Problem, capacity: int, general: Callable[[], ImplicitEngine]
@@ -215,8 +224,8 @@ class RecordedSoftmaxEngine(ListedEngine):
         return self._objective if self._successor is None else self._successor.objective
 
     @property
-    def effort(self) -> Mapping[str, int]:
-        return {} if self._successor is None else self._successor.effort
+    def operation_counts(self) -> Mapping[str, int]:
+        return {} if self._successor is None else self._successor.operation_counts
 
     def extend(self, points: Sequence[int]) -> None:
         """Add points one after the other."""
@@ -233,25 +242,25 @@ class RecordedSoftmaxEngine(ListedEngine):
         self._hand_over().drop(places)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        if self._successor is not None or what not in self.offers:
+        if self._successor is not None or what not in self.supported_quantities:
             return self._hand_over().quantity(what, columns)
         scores = self._gradient()
         return scores if columns is None else scores[columns]
 
-    def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
+    def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Several points between two looks; a step that is always the same is replayed."""
         if self._successor is not None:
-            return self._successor.take_best(rule, turn)
-        if not turn.alone:
-            return super().take_best(rule, turn)
+            return self._successor.take_best(rule, options)
+        if not options.alone:
+            return super().take_best(rule, options)
         chooser = self._chooser
-        if chooser is None or not chooser.serves(turn):
-            chooser = self._chooser = DeviceChooser(turn, self.log.device)
+        if chooser is None or not chooser.serves(options):
+            chooser = self._chooser = DeviceChooser(options, self.log.device)
             self._step = None
         if self._step is None:
             self._step = _RecordedStep(lambda: chooser.step(self.scores(rule), self.advance))
         before = len(self._chosen)
-        for _ in range(turn.steps_unread(before)):
+        for _ in range(options.count_unread_steps(before)):
             self._step(record=self.log.is_cuda and not self.patient)
         return self._confirm()
 

@@ -16,10 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Demand, DeviceChooser, ListedEngine, Quantity, Scoring, Turn
+from bicore.bilevel.contract import (
+    DeviceChooser,
+    ListedEngine,
+    Quantity,
+    Requirements,
+    Scoring,
+    StepOptions,
+)
 from bicore.bilevel.posterior import (
+    ColumnPrefetcher,
     Downdate,
-    Foresight,
     check_variance,
     posterior_of,
     rounding_allowed,
@@ -37,30 +44,32 @@ class RidgeEngine(ListedEngine):
     """Scores of all points from r, K'Dr, (K'DK')_kk and K'_kk, in float64 whatever K is in."""
 
     @classmethod
-    def supports(cls, demand: Demand) -> bool:
-        return demand.closed_form and not demand.reweighs
+    def supports(cls, requirements: Requirements) -> bool:
+        return requirements.closed_form and not requirements.reweighs
 
     @classmethod
-    def build(cls, problem: Problem, demand: Demand) -> RidgeEngine:
+    def build(cls, problem: Problem, requirements: Requirements) -> RidgeEngine:
         # With one target the outer set needs no products of its own; few rows are in float64.
         if not problem.one_target and problem.train.like.dtype == torch.float64:
             problem = problem.with_few_outer_rows()
-        return cls(problem, demand.capacity, Quantity.GAIN in demand.needs)
+        return cls(problem, requirements.capacity, Quantity.GAIN in requirements.needs)
 
     def __init__(self, problem: Problem, capacity: int, gains: bool = False) -> None:
         self.problem = problem
         self.capacity = capacity
         # (K'DK')_kk must be kept from the first point on.
-        self.offers = frozenset(Quantity) if gains else frozenset(Quantity) - {Quantity.GAIN}
+        self.supported_quantities = (
+            frozenset(Quantity) if gains else frozenset(Quantity) - {Quantity.GAIN}
+        )
         largest = float(problem.train.diagonal().abs().max())
         dtype = problem.train.like.dtype
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
         self.allowed = rounding_allowed(dtype, largest, self.rho)
         self.outer_weights = problem.outer_weights.double()
         self._last_scores: Tensor | None = None
-        self.foresight: Foresight | None = None
-        if room := Foresight.width(problem.train, problem.cross, capacity):
-            self.foresight = Foresight(
+        self.prefetcher: ColumnPrefetcher | None = None
+        if room := ColumnPrefetcher.width(problem.train, problem.cross, capacity):
+            self.prefetcher = ColumnPrefetcher(
                 problem.train, problem.cross, problem.outer_weights, self._likely, room
             )
         self._reset()
@@ -76,7 +85,7 @@ class RidgeEngine(ListedEngine):
             self.residual = problem.inner_targets.double().clone()
         self._taken: list[tuple[Tensor, Tensor]] = []
         self._chooser: DeviceChooser | None = None
-        self.posterior = posterior_of(train, cross, weights, self.capacity, self.foresight)
+        self.posterior = posterior_of(train, cross, weights, self.capacity, self.prefetcher)
         self.pull = cross.transposed_matmul(weights[:, None] * problem.outer_targets).double()
         self.variance = train.diagonal().double().clone().clamp_min_(0)
         self.lowest = self.variance.new_zeros(())
@@ -84,16 +93,16 @@ class RidgeEngine(ListedEngine):
         # use on.
         self.prior_pull: Tensor | None = None
         self.energy: Tensor | None = None
-        if Quantity.GAIN in self.offers:
+        if Quantity.GAIN in self.supported_quantities:
             self.energy = cross.weighted_column_norms(weights)
 
     def drop(self, places: Sequence[int]) -> None:
-        points = [self.chosen[place] for place in self.places_without(places)]
+        points = [self.chosen[place] for place in self.places_except(places)]
         self._reset()
         self.extend(points)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        self.check_offer(what)
+        self.check_supported(what)
 
         def some(values: Tensor) -> Tensor:
             return values if columns is None else values[columns]
@@ -180,35 +189,35 @@ class RidgeEngine(ListedEngine):
         best: list[int] = scores.topk(min(count, len(scores)), largest=False).indices.tolist()
         return best
 
-    def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
+    def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Take the best open points; a GPU is read every few points, not after each."""
-        if not (self.on_device and turn.alone):
-            return super().take_best(rule, turn)
-        if self._chooser is None or not self._chooser.serves(turn):
-            self._chooser = DeviceChooser(turn, self.residual.device)
+        if not (self.on_device and options.alone):
+            return super().take_best(rule, options)
+        if self._chooser is None or not self._chooser.serves(options):
+            self._chooser = DeviceChooser(options, self.residual.device)
         before = len(self.chosen)
-        for _ in range(turn.steps_unread(before)):
+        for _ in range(options.count_unread_steps(before)):
             self._chooser.step(self.scores(rule), self.advance)
         objectives = self.read_back()
         self._chooser.check(self.chosen[before:])
         return objectives
 
-    def pick_from(self, shortlist: Array, rule: Scoring, turn: Turn) -> list[int]:
+    def pick_from(self, shortlist: Array, rule: Scoring, options: StepOptions) -> list[int]:
         """Return the points that greedy selection takes if only the shortlist may be taken.
 
         (K'DK') between its points needs their columns alone, so that no pass over K is made.
         """
         exact = rule.quantity is Quantity.GAIN
-        if not (exact or rule.quantity is Quantity.GRADIENT) or len(shortlist) <= turn.count:
-            return super().pick_from(shortlist, rule, turn)
+        if not (exact or rule.quantity is Quantity.GRADIENT) or len(shortlist) <= options.count:
+            return super().pick_from(shortlist, rule, options)
         index = torch.from_numpy(shortlist).to(self.residual.device)
         kernel, moment = (one.cpu().numpy() for one in self.posterior.pairs(index))
         residual, pull = (one[index].cpu().numpy() for one in (self.residual, self.pull))
         both = np.hstack([residual, (2 / self.rho) * pull])
         rows = PairRows(residual, None, kernel / self.rho, moment / self.rho**2, both)
-        ranks = ranks_of(turn.ids[shortlist])
+        ranks = ranks_of(options.ids[shortlist])
         picked: list[int] = []
-        for _ in range(turn.count):
+        for _ in range(options.count):
             worth = rows.gains() if exact else np.where(rows.inside, -np.inf, rows.gradients())
             tied = np.flatnonzero(worth >= worth.max() - TIE * abs(worth.max()))
             picked.append(int(tied[ranks[tied].argmin()]))

@@ -216,13 +216,13 @@ class Adam(WeightOptimiser):
 
 
 @dataclass(frozen=True, eq=False)
-class Weighing:
-    """An optimiser on an engine's weights; a point whose weight reaches zero leaves for good."""
+class WeightUpdater:
+    """Optimises the weights of an engine, and removes points whose weight reaches zero."""
 
     engine: ReweighableEngine
     optimiser: WeightOptimiser
 
-    def correct(self, clock: Clock, final: bool = False) -> None:
+    def update(self, clock: Clock, final: bool = False) -> None:
         """Lower the objective by the weights; ``final`` allows the longer search at the end."""
         self.optimiser.optimise(as_reweighable(self.engine), final=final, clock=clock)
         gone = torch.nonzero(self.engine.weights <= 0).flatten().tolist()

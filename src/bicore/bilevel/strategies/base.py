@@ -1,4 +1,4 @@
-"""How a coreset is assembled: the base of all strategies, and those that only grow."""
+"""The base of all strategies, and the strategies that only add points."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
+from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable
-from bicore.bilevel.greedy import Outcome, Plan, Run, not_refined
+from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gain, Gradient, Rule
@@ -27,10 +27,10 @@ from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
 @dataclass(eq=False)
 class Assembly:
-    """The points so far and what a strategy did with them; complete at every moment."""
+    """The state of a strategy: the points so far and its notes; valid at any time."""
 
     problem: Problem
-    demand: Demand
+    requirements: Requirements
     #: The greedy run that takes the first points.
     run: Run
     start: Start
@@ -40,7 +40,7 @@ class Assembly:
     size: int
     clock: Clock
     outcome: Outcome = field(default_factory=Outcome)
-    #: What a strategy has to say, for display, and in sentences.
+    #: Details of the strategy for display, and notes in sentences.
     details: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -69,15 +69,15 @@ class Assembly:
     def grow(self) -> Outcome:
         """Take points as the plan of the run says."""
         outcome = self.run.complete(self.start, self.same_problem)
-        if self.run.engine.effort:
-            self.details["effort"] = dict(self.run.engine.effort)
+        if self.run.engine.operation_counts:
+            self.details["effort"] = dict(self.run.engine.operation_counts)
         return outcome
 
     def reweighable(self, points: Sequence[int]) -> ReweighableEngine:
         """Return an engine of the same problem with these points, whose weights may change."""
         needs = frozenset({Quantity.GRADIENT})
-        demand = replace(self.demand, capacity=len(points), needs=needs)
-        engine = choose_reweighable(self.problem, demand)
+        requirements = replace(self.requirements, capacity=len(points), needs=needs)
+        engine = choose_reweighable(self.problem, requirements)
         engine.extend(points)
         return engine
 
@@ -94,11 +94,13 @@ class Assembly:
             quotas = replace(quotas, codes=quotas.codes[every])
         plan = Plan(count, self.run.plan.ids[every], np.ones(count, dtype=bool), quotas=quotas)
         needs = frozenset({rule.quantity})
-        demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
+        requirements = replace(
+            self.requirements, capacity=count, needs=needs, exact=False, repeats=False
+        )
         fixed = list(range(self.fixed))
         try:
             with clock.running():
-                engine = choose(restrict_problem(self.problem, every), demand)
+                engine = choose(restrict_problem(self.problem, every), requirements)
                 again = Run(engine, rule, plan, clock, quiet)
                 status = again.complete(Start(fixed, [1.0] * len(fixed))).status
         except TimeLimitError:
@@ -111,8 +113,8 @@ class Assembly:
             self.run = again
         return status
 
-    def cut(self, status: Status) -> Outcome:
-        """Keep at most the points asked for, as they were taken, after a run that ended early."""
+    def truncate(self, status: Status) -> Outcome:
+        """Keep the first points, at most ``size``, after a run that ended early."""
         run, size = self.run, self.size
         run.indices, run.weights = run.indices[:size], run.weights[:size]
         run.objectives = run.objectives[:size]
@@ -120,29 +122,29 @@ class Assembly:
         if taken < size:
             return Outcome(status, describe_early_end(status, taken, size))
         when = "before the rows were refined: all rows, not refined"
-        return not_refined(when, status is Status.INTERRUPTED)
+        return unrefined_outcome(when, status is Status.INTERRUPTED)
 
 
 class Strategy:
-    """How points are put together into a coreset."""
+    """An order of adding, removing and exchanging points."""
 
     name: str
     #: Whether it needs the exact objective of every exchange and removal.
     exact = False
-    #: Whether it has something to do when the points are taken; it then needs weights of 1 while it
-    #: works, and a constant regulariser.
+    #: Whether it changes the greedy points; this needs weights of 1 meanwhile, and a constant
+    #: regulariser.
     refines = False
     #: Whether a prefix of its answer is its answer for a smaller size.
     ordered = True
-    #: Points taken between two looks at the scores.
-    together = 1
+    #: Points added after each evaluation of the scores.
+    points_per_step = 1
     #: Whether its answer has as many points of each class as quotas say.
     keeps_quotas = False
-    #: Whether it is chosen when the data are known.
+    #: Whether the data decide on the strategy (``strategy="auto"``).
     open = False
 
-    def grown(self, size: int, available: int) -> int:
-        """Return how many points are taken at first.
+    def greedy_size(self, size: int, available: int) -> int:
+        """Return the number of points that the greedy run takes.
 
         Parameters
         ----------
@@ -158,8 +160,10 @@ class Strategy:
         """
         return size
 
-    def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
-        """Return the cost of refining in addition to growing.
+    def refinement_cost(
+        self, taken: int, points: int, outer: int, depth: int = 0
+    ) -> RefinementCost:
+        """Return the cost of refining in addition to that of the greedy run.
 
         Parameters
         ----------
@@ -172,10 +176,10 @@ class Strategy:
 
         Returns
         -------
-        Effort
+        RefinementCost
             Zero if nothing is refined.
         """
-        return Effort()
+        return RefinementCost()
 
     def assemble(self, assembly: Assembly) -> Outcome:
         """Bring an assembly to its size.
@@ -194,20 +198,22 @@ class Strategy:
 
 
 class Refining(Strategy, ABC):
-    """Grow, improve the points by what is known only when they are all there, put them in order."""
+    """Select greedily, improve the whole set, and sort it into greedy order."""
 
     refines = True
     ordered = False
 
-    def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
+    def refinement_cost(
+        self, taken: int, points: int, outer: int, depth: int = 0
+    ) -> RefinementCost:
         # The columns of all points taken, twice, and their products.
-        return Effort(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
+        return RefinementCost(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
 
     def assemble(self, assembly: Assembly) -> Outcome:
         outcome = assembly.grow()
         assembly.details["strategy"] = repr(self)
         if not outcome.status.whole:
-            return assembly.cut(outcome.status)
+            return assembly.truncate(outcome.status)
         points = assembly.run.indices.tolist()
         known = dict(assembly.details)
         when = "while the rows were refined: all rows, not refined"
@@ -216,9 +222,9 @@ class Refining(Strategy, ABC):
             if refined.status is not Status.COMPLETE:
                 outcome = refined  # otherwise the outcome of growing stands
         except KeyboardInterrupt:
-            outcome = not_refined(when, interrupted=True)
+            outcome = unrefined_outcome(when, interrupted=True)
         except TimeOver:
-            outcome = not_refined(when)
+            outcome = unrefined_outcome(when)
         rule = Gain() if self.exact else Gradient()
         status = assembly.sort_by_rule(points[: assembly.size], rule)
         if status is Status.COMPLETE:
@@ -226,7 +232,7 @@ class Refining(Strategy, ABC):
         # Better points without an order are no coreset: those stand that growing took.
         assembly.details = known
         assembly.notes.clear()
-        return assembly.cut(status)
+        return assembly.truncate(status)
 
     @abstractmethod
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
@@ -313,7 +319,7 @@ class Batches(Strategy):
 
     Examples
     --------
-    >>> Batches(20).together
+    >>> Batches(20).points_per_step
     20
     """
 
@@ -325,6 +331,6 @@ class Batches(Strategy):
         check_integer("count", self.count)
 
     @property
-    def together(self) -> int:  # type: ignore[override]
+    def points_per_step(self) -> int:  # type: ignore[override]
         """Points taken between two looks at the scores."""
         return self.count

@@ -24,7 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.pool import Others, Removals, others_of, plain, removals_of, where
+from bicore.bilevel.pool import (
+    Others,
+    Removals,
+    as_host_array,
+    nonzero_places,
+    others_of,
+    removals_of,
+)
 from bicore.bilevel.problem import Problem
 from bicore.data import Array
 from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, slices
@@ -42,9 +49,9 @@ from bicore.runtime.clock import checkpoint
 COPIED = 1 << 22
 #: Numbers of one block of the matrix of all exchanges.
 BLOCK = 1 << 20
-#: Steps go on while (K_SS + ρI) α = Y_S holds to this share of Y_S …
+#: The set is fitted again when (K_SS + ρI) α differs from Y_S by more than this share of Y_S …
 DRIFT = 1e-9
-#: … or to this multiple of the share it held to when the set was fitted.
+#: … or by more than this multiple of the share right after the last fit.
 WORSE = 100
 #: Fewest rows of a pool whose exchanges are computed together.
 SCORED = 64
@@ -157,8 +164,8 @@ class ExchangeSet(ABC):
     allowed: float
 
     @abstractmethod
-    def moved_to(self, points: Sequence[int]) -> Self:
-        """The fit of other points in the same places; this set must not be used again."""
+    def with_points(self, points: Sequence[int]) -> Self:
+        """Fit other points in the same places; this set must not be used again."""
 
     @abstractmethod
     def removals(self) -> Removals:
@@ -172,17 +179,17 @@ class ExchangeSet(ABC):
     def pool(self, shortlist: Tensor | None = None) -> ExchangePool:
         """The set, and a shortlist of others that may take the places of its points."""
 
-    def promises(
+    def best_gains(
         self,
         open_points: Tensor,
         fixed: int = 0,
         barred: Collection[tuple[int, int]] = (),
         some: Tensor | None = None,
     ) -> Tensor:
-        """By how much the best exchange for each point, or for ``some``, lowers the objective.
+        """Compute the gain of the best exchange for each point, or for ``some``.
 
-        It is a pass over their pairs with the chosen. The first ``fixed`` places stay, and pairs of
-        a leaving and a joining point that are ``barred`` do not count.
+        This takes a pass over their pairs with the chosen points. The first ``fixed`` places stay,
+        and ``barred`` pairs of a leaving and a joining point are excluded.
         """
         best = torch.full_like(open_points, -torch.inf, dtype=torch.float64)
         if fixed >= len(self.points):
@@ -232,9 +239,11 @@ class MatrixSet(ExchangeSet):
         self.sandwich = summed_over_rows(functions, functions, weights)
         self.pulled = summed_over_rows(functions, self.residual, weights)
         self.objective = float(weights @ self.residual.square().sum(1))
-        self.allowed = allowed_drift(misfit(shifted @ self.alpha - self.targets, self.targets))
+        self.allowed = allowed_drift(
+            relative_residual(shifted @ self.alpha - self.targets, self.targets)
+        )
 
-    def moved_to(self, points: Sequence[int]) -> MatrixSet:
+    def with_points(self, points: Sequence[int]) -> MatrixSet:
         """The fit of other points in the same places. Columns and products of those that stayed
         are kept and the others computed together, in place: this set must not be used again."""
         places = [place for place, k in enumerate(points) if k != self.points[place]]
@@ -264,7 +273,7 @@ class MatrixSet(ExchangeSet):
     def removals(self) -> Removals:
         """The effect of removing each of the points."""
         diagonals = self.inverse.diagonal(), self.sandwich.diagonal()
-        own, spread, alpha, pulled = map(plain, (*diagonals, self.alpha, self.pulled))
+        own, spread, alpha, pulled = map(as_host_array, (*diagonals, self.alpha, self.pulled))
         return Removals(own, spread, alpha, pulled, self.rho)
 
     def others(self, rows: Tensor | slice) -> Others:
@@ -281,20 +290,20 @@ class MatrixSet(ExchangeSet):
         energy = terms.norms[rows] - row_products(half, products) - row_products(half, moved)
         image = row_by_row(moved, self.inverse)
         tables = (residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
-        return Others(*map(plain, tables))
+        return Others(*map(as_host_array, tables))
 
     def pool(self, shortlist: Tensor | None = None) -> MatrixPool:
         return MatrixPool(self, shortlist)
 
 
-def misfit(missing: Any, targets: Any) -> float:
-    """The size of what is missing relative to the targets."""
+def relative_residual(missing: Any, targets: Any) -> float:
+    """Return the norm of the residual relative to that of the targets."""
     scale = math.sqrt(float((targets * targets).sum()))
     return math.sqrt(float((missing * missing).sum())) / scale if scale > 0 else 0.0
 
 
 def allowed_drift(share: float) -> float:
-    """How far steps may take the coefficients, where the fit itself misses this share."""
+    """Return the largest drift of the coefficients, for a fit with this relative residual."""
     return max(DRIFT, WORSE * share)
 
 
@@ -394,7 +403,7 @@ class ExchangePool(ABC):
         leaving point has the highest.
         """
         gains, others = self.score(fixed, barred)
-        found, places = where(gains >= gains.max() - TIE * self.objective)
+        found, places = nonzero_places(gains >= gains.max() - TIE * self.objective)
         pairs = zip(found.tolist(), places.tolist(), strict=True)
         one, place = min(
             pairs,
@@ -426,7 +435,7 @@ class ExchangePool(ABC):
         first ``fixed`` stay."""
         costs = self.removals().costs
         costs[:fixed] = torch.inf
-        (tied,) = where(costs <= costs.min() + TIE * self.objective)
+        (tied,) = nonzero_places(costs <= costs.min() + TIE * self.objective)
         place = max(tied.tolist(), key=lambda one: ranks[self.points[one]])
         self.objective += float(costs[place])
         self.remove(place)
@@ -483,7 +492,9 @@ class MatrixPool(ExchangePool):
     def drift(self) -> float:
         own, alpha = self.order[: self.size], self._alpha
         targets = self.rows.targets[own]
-        return misfit(self.kernel[np.ix_(own, own)] @ alpha + self.rho * alpha - targets, targets)
+        return relative_residual(
+            self.kernel[np.ix_(own, own)] @ alpha + self.rho * alpha - targets, targets
+        )
 
     def _evaluate(self, place: int) -> float:
         terms = self.terms

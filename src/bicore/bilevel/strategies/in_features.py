@@ -30,7 +30,7 @@ from bicore.bilevel.strategies.exact import (
     MatrixSet,
     SharedTerms,
     allowed_drift,
-    misfit,
+    relative_residual,
 )
 from bicore.data import Array
 from bicore.moments.moments import Outer
@@ -64,11 +64,11 @@ class FeatureTerms(ExchangeTerms):
         missing = goals + outer @ state.both[:, : goals.shape[1]]
         return float((missing * missing).sum())
 
-    def misfit(self, state: FeatureState, features: Array, targets: Array) -> float:
+    def relative_residual(self, state: FeatureState, features: Array, targets: Array) -> float:
         """Compute how far W is from the fit of some points, relative to Φ_SᵀY_S."""
         rows, goals = (to_device(part, self.device) for part in (features, targets))
         model = -state.both[:, : goals.shape[1]]
-        return misfit(rows.T @ (goals - rows @ model) - self.rho * model, rows.T @ goals)
+        return relative_residual(rows.T @ (goals - rows @ model) - self.rho * model, rows.T @ goals)
 
 
 class FeatureSet(ExchangeSet):
@@ -87,9 +87,9 @@ class FeatureSet(ExchangeSet):
         self.state = self.terms.state.refit(own, targets)
         self.rows = FeatureRows(self.state, own, targets, np.ones(len(own), dtype=bool))
         self.objective = self.terms.objective(self.state)
-        self.allowed = allowed_drift(self.terms.misfit(self.state, own, targets))
+        self.allowed = allowed_drift(self.terms.relative_residual(self.state, own, targets))
 
-    def moved_to(self, points: Sequence[int]) -> FeatureSet:
+    def with_points(self, points: Sequence[int]) -> FeatureSet:
         return FeatureSet(self.problem, points, self.terms)
 
     def removals(self) -> Removals:
@@ -128,7 +128,7 @@ class FeaturePool(ExchangePool):
     @property
     def drift(self) -> float:
         rows, own = self.rows, self.order[: self.size]
-        return self.terms.misfit(rows.state, rows.features[own], rows.targets[own])
+        return self.terms.relative_residual(rows.state, rows.features[own], rows.targets[own])
 
     def _evaluate(self, place: int) -> float:
         return self.terms.objective(self.rows.state)

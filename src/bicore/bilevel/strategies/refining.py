@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bicore._deprecated import renamed_fields
-from bicore.bilevel.contract import Effort, ReweighableEngine
-from bicore.bilevel.greedy import Outcome, not_refined
+from bicore.bilevel.contract import RefinementCost, ReweighableEngine
+from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.strategies.base import Assembly, Refining
 from bicore.bilevel.strategies.exact import PAIRS, ExchangePool
 from bicore.bilevel.strategies.in_features import fit_set
@@ -29,14 +29,14 @@ DOUBLINGS = 30
 ATTEMPTS, FACTOR = 12, 4.0
 #: A step that promises less than this share of the penalised objective is none.
 FLAT = 1e-9
-STOPPED = not_refined("during the exchanges: all rows, not refined")
+STOPPED = unrefined_outcome("during the exchanges: all rows, not refined")
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
 BROKEN_PROMISES = 5
 #: At least this many other points are exchanged with, after every pass over all pairs.
 SHORTLIST = 64
 #: … as many as there are chosen, and one of so many points.
 SHARE = 50
-#: Passes go over one of so many points, those of the best promises, until they are exhausted.
+#: Passes go over one of so many points, those with the best gains, until they are exhausted.
 WIDER = 4
 #: Passes that exchanges usually make, and swaps for each point: for 20 to 200 points of digits and
 #: of made data these were 5 to 15 and 0.3 to 1.6.
@@ -48,7 +48,7 @@ FEATURE_PASSES, FEATURE_SWAPS = 5, 0.3
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
 READS_A_PAIR = 72
-SPARSE = not_refined("while weights were made sparse: the rows with the largest weights")
+SPARSE = unrefined_outcome("while weights were made sparse: the rows with the largest weights")
 IMPRECISE = (
     "exchanges: stopped by rounding errors, because exchanges did not lower the objective as "
     "computed; use a larger inner_reg, or dtype='float64'"
@@ -136,7 +136,7 @@ class SparseWeights:
             self.departed += [self.engine.chosen[place] for place in gone]
             self.engine.drop(gone)
 
-    def ranked(self) -> list[int]:
+    def rank_points(self) -> list[int]:
         """All points, those of the largest weight first, then those that lost theirs last."""
         free = self.weights[self.fixed :]
         order = torch.argsort(free, descending=True, stable=True).tolist()
@@ -155,7 +155,7 @@ class Shrinking(Refining):
         if not self.excess >= 1:
             raise InputError(f"excess must be a number >= 1; got {self.excess!r}.")
 
-    def grown(self, size: int, available: int) -> int:
+    def greedy_size(self, size: int, available: int) -> int:
         if math.isinf(self.excess):
             return available
         return min(available, math.ceil(self.excess * size))
@@ -236,14 +236,14 @@ class Simplex(Shrinking):
         if len(points) <= size or assembly.fixed >= size:
             return points, Outcome()
         engine = assembly.reweighable(points)
-        weighing = SparseWeights(engine, size, assembly.fixed, self.largest)
-        weighing.run(self.steps, assembly.clock)
-        greedy, found = points[:size], weighing.ranked()[:size]
+        sparse = SparseWeights(engine, size, assembly.fixed, self.largest)
+        sparse.run(self.steps, assembly.clock)
+        greedy, found = points[:size], sparse.rank_points()[:size]
         before, after = (self._objective(assembly, some) for some in (greedy, found))
         assembly.details |= {
             "relaxed_objective": engine.objective,
-            "relaxed_support": weighing.left,
-            "penalty": weighing.beta,
+            "relaxed_support": sparse.left,
+            "penalty": sparse.beta,
             "simplex_gain": max(before - after, 0.0),
         }
         return found if after < before else greedy, SPARSE if assembly.clock.over else Outcome()
@@ -251,7 +251,7 @@ class Simplex(Shrinking):
     @staticmethod
     def _objective(assembly: Assembly, points: list[int]) -> float:
         """Compute G of these points with weight 1; in float64 where it has a closed form."""
-        if assembly.demand.closed_form:
+        if assembly.requirements.closed_form:
             return fit_set(assembly.problem, points).objective
         return assembly.reweighable(points).objective
 
@@ -305,9 +305,11 @@ class Exchange(Refining):
                 check_integer(name, getattr(self, name), least=0, fix="or None")
         check_number("tolerance", self.tolerance, least=0, below=1)
 
-    def effort(self, taken: int, points: int, outer: int, depth: int = 0) -> Effort:
+    def refinement_cost(
+        self, taken: int, points: int, outer: int, depth: int = 0
+    ) -> RefinementCost:
         if self._takes_long(taken, points):
-            return Effort()
+            return RefinementCost()
         width = min(shortlist(taken, points), points)
         in_features = 0 < depth < taken
         passes: float = FEATURE_PASSES if in_features else USUAL_PASSES
@@ -319,11 +321,11 @@ class Exchange(Refining):
             pairs += swaps * min(PAIRS, width * taken)
             multiplications = 2 * depth * (pairs + 2 * swaps * (taken + width))
             multiplications += 4 * depth**2 * passes * points  # of each row with Σ and A, twice
-            return Effort(
+            return RefinementCost(
                 passes=FIRST_PASSES, multiplications=multiplications, reads=pairs * READS_A_PAIR
             )
         of_a_pass = (3 * points + 2 * outer) * taken**2 + width**2 * depth
-        return Effort(
+        return RefinementCost(
             held=3 * taken,  # the set's columns, their products and the pool's copy
             listed=width,
             # After each pass the columns of those that joined are new, before it the shortlist's.
@@ -386,24 +388,24 @@ class _Exchanges:
         self.barred: set[tuple[int, int]] = set()
 
     def run(self) -> Outcome:
-        some: Tensor | None = None  # the points of the best promises; None for all of them
+        some: Tensor | None = None  # the points with the best gains; None for all of them
         while self.swaps < self.most and self.passes > 0:
             if self.assembly.clock.over:
                 return STOPPED
             self.passes -= 1
-            promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred, some)
+            best_gains = self.chosen.best_gains(self.free, self.assembly.fixed, self.barred, some)
             made = False
-            if bool(promises.max() > self.tolerance * self.objective):
-                made = self._exhaust(self.chosen.pool(self._best(promises, self._width)))
+            if bool(best_gains.max() > self.tolerance * self.objective):
+                made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
             if len(self.barred) == BROKEN_PROMISES or not (made or some is not None):
                 break
             if not made:
                 some = None
             elif some is None and len(self.free) > WIDER**2 * self._width:
                 own = torch.tensor(self.points, device=self.free.device)
-                some = torch.cat([self._best(promises, len(self.free) // WIDER), own])
+                some = torch.cat([self._best(best_gains, len(self.free) // WIDER), own])
             if self.chosen.points != self.points:
-                self.chosen = self.chosen.moved_to(self.points)
+                self.chosen = self.chosen.with_points(self.points)
         return Outcome()
 
     @property
@@ -411,13 +413,13 @@ class _Exchanges:
         """Of a shortlist."""
         return shortlist(len(self.points), len(self.free))
 
-    def _best(self, promises: Tensor, count: int) -> Tensor:
-        """The points of the best promises; of equal ones those of the lowest ranks."""
-        count = min(count, int((promises > -torch.inf).sum()))
-        least = promises.topk(count).values[-1]
+    def _best(self, best_gains: Tensor, count: int) -> Tensor:
+        """The points with the best gains; of equal ones those of the lowest ranks."""
+        count = min(count, int((best_gains > -torch.inf).sum()))
+        least = best_gains.topk(count).values[-1]
         tie = TIE * self.objective
-        better = promises > least + tie
-        equal = ((promises >= least - tie) & ~better).nonzero()[:, 0]
+        better = best_gains > least + tie
+        equal = ((best_gains >= least - tie) & ~better).nonzero()[:, 0]
         lowest = sorted(equal.tolist(), key=lambda k: self.ranks[k])[: count - int(better.sum())]
         return torch.cat([better.nonzero()[:, 0], equal.new_tensor(lowest)])
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bicore.bilevel.greedy import Outcome, not_refined
+from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
@@ -137,7 +137,7 @@ class Growth:
     def end(self, status: Status) -> None:
         """Record an early end, or that the work after the last point was ended."""
         if status is Status.OUT_OF_TIME and len(self.order) == self.size:
-            self.outcome = not_refined("after the last row")
+            self.outcome = unrefined_outcome("after the last row")
         else:
             message = describe_early_end(status, len(self.order), self.size)
             self.outcome = Outcome(status, message)

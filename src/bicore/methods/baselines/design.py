@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.greedy import Outcome, not_refined
+from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.coreset import Status
@@ -617,7 +617,7 @@ class InducingPoints(OverSpace):
                 made += count
         except TimeOver:
             when = f"after {made} of {self.proposals} proposals: all rows, not refined"
-            growth.outcome = not_refined(when)
+            growth.outcome = unrefined_outcome(when)
         finally:
             growth.details["proposals"] = made
 

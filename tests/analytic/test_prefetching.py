@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bicore import Dataset, Runtime
-from bicore.bilevel import posterior as foresight
+from bicore.bilevel import posterior
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
 from tests.marks import diagonal
@@ -42,7 +42,7 @@ def chosen(memory=None, **options):
 @pytest.mark.parametrize("outer", [None, data(120, seed=5)], ids=["own", "outer"])
 def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, outer, monkeypatch):
     stored = chosen(rule=rule, strategy=strategy, outer=outer)
-    monkeypatch.setattr(foresight, "TOGETHER", 8)
+    monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)
     blocked = chosen(600_000, rule=rule, strategy=strategy, outer=outer)
     assert (stored.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
     assert blocked.indices.tolist() == stored.indices.tolist()
@@ -50,10 +50,10 @@ def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, 
 
 
 def test_a_pass_serves_several_points_and_half_of_the_pairs_all(monkeypatch):
-    monkeypatch.setattr(foresight, "TOGETHER", 8)
+    monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)
     chosen(600_000)
     ahead = Counted.pairs
-    monkeypatch.setattr(foresight.Foresight, "width", lambda *_: 0)
+    monkeypatch.setattr(posterior.ColumnPrefetcher, "width", lambda *_: 0)
     chosen(600_000)
     alone = Counted.pairs
     # one by one: a pass over half of the pairs for every point, and one to begin with
@@ -63,14 +63,14 @@ def test_a_pass_serves_several_points_and_half_of_the_pairs_all(monkeypatch):
 
 def test_what_is_held_stays_within_its_room(monkeypatch):
     held = []
-    look = foresight.Foresight._look
+    look = posterior.ColumnPrefetcher._prefetch
 
     def noted(self, k):
         look(self, k)
-        held.append((len(self.seen), self.together))
+        held.append((len(self.prefetched), self.width_of_pass))
 
-    monkeypatch.setattr(foresight, "TOGETHER", 3)
-    monkeypatch.setattr(foresight.Foresight, "_look", noted)
+    monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 3)
+    monkeypatch.setattr(posterior.ColumnPrefetcher, "_prefetch", noted)
     chosen(600_000)
-    assert all(count <= foresight.HELD * 3 + 3 for count, _ in held)
-    assert {together for _, together in held} == {3}
+    assert all(count <= posterior.HELD * 3 + 3 for count, _ in held)
+    assert {width for _, width in held} == {3}
