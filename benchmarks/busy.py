@@ -25,7 +25,7 @@ import torch
 from benchmarks.common import call_alone, make_embedding, mnist_vectors, time_call
 from bicore import Dataset, Runtime, influence, reweight, select
 from bicore.bilevel import PerPoint
-from bicore.runtime.threads import narrow
+from bicore.runtime.threads import single_thread
 
 #: How much longer than on one thread a call may take next to a busy core.
 ALLOWED = 1.3
@@ -148,7 +148,7 @@ def measure_rates() -> dict[str, float]:
     vector = torch.ones(1 << 26, dtype=torch.float64)
     matrix = torch.randn(1000, 1000, dtype=torch.float64)
     columns = torch.randn(1000, 10, dtype=torch.float64)
-    with narrow(1):
+    with single_thread(1):
         reading, _ = time_call(vector.sum, 5, process_time)
         multiplying, _ = time_call(lambda: matrix @ columns, 20, process_time)
     return {"bytes": vector.nbytes / reading, "operations": 2 * 1000**2 * 10 / multiplying}

@@ -30,7 +30,7 @@ from benchmarks.common import (
 from bicore import Runtime
 from bicore.moments.heads import make_head
 from bicore.moments.moments import Moments
-from bicore.runtime.threads import narrow
+from bicore.runtime.threads import single_thread
 from bicore.sources.standard_sets import cifar10_pixels, mnist
 from bicore.streaming import MomentMemory
 
@@ -224,7 +224,7 @@ def _time_sums(device: str, repeats: int) -> dict[str, Any]:
     if kind == "cpu":
         x, y = make_overlapping(2 * TIMED_HEAD, TIMED_HEAD)
         found |= {"head_width": TIMED_HEAD, "head_seconds": solve(x, y)}
-        with narrow(1):
+        with single_thread(1):
             found["often"] = [_time_heads(batch, repeats) for batch in BATCHES]
         found["threads"] = torch.get_num_threads()
     return found

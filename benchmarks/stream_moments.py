@@ -21,7 +21,7 @@ from benchmarks.common import make_overlapping, report, time_call
 from bicore.moments.choosing import WAYS
 from bicore.moments.features import RandomReLU
 from bicore.moments.ridge import Candidates
-from bicore.runtime.threads import narrow
+from bicore.runtime.threads import single_thread
 from bicore.streaming import MomentMemory
 
 BATCH = 125
@@ -117,7 +117,7 @@ def multiplications(features: int, width: int) -> dict[str, float]:
 def multiplications_a_second(precision: str) -> float:
     """Of one thread in a product, the best of some."""
     matrix = np.random.default_rng(0).normal(size=(PRODUCT, PRODUCT)).astype(precision)
-    with narrow(1):
+    with single_thread(1):
         return PRODUCT**3 / time_call(lambda: matrix @ matrix, 7, time.process_time)[0]
 
 

@@ -66,10 +66,11 @@ def test_packages_of_version_0_2_are_the_renamed_ones(name):
 @pytest.mark.parametrize("package", NAMES)
 def test_names_that_moved_are_found_with_a_warning(package):
     old = importlib.import_module(package)
-    for name, home in NAMES[package].items():
-        with pytest.warns(DeprecationWarning, match=f"use {home}"):
+    for name, new in NAMES[package].items():
+        with pytest.warns(DeprecationWarning, match=f"use {new}"):
             found = getattr(old, name)
-        assert found is getattr(importlib.import_module(home), name)
+        module, _, attribute = new.rpartition(".")
+        assert found is getattr(importlib.import_module(module), attribute)
         assert name not in getattr(old, "__all__", ())
 
 

@@ -19,7 +19,7 @@ from bicore import (
     select,
 )
 from bicore.bilevel import PerPoint, Relative
-from bicore.data import joined
+from bicore.data import join_datasets
 from bicore.errors import check_integer, check_number
 from bicore.files import fingerprint
 from bicore.integrations.sklearn import CoresetSampler
@@ -373,7 +373,7 @@ def test_extra_columns_name_no_data_and_no_configuration():
 def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
     left = Dataset([0.0], extra={"word": ["a"], "depth": np.array([1], dtype=np.int8)})
     right = Dataset([1.0], ids=[1], extra={"depth": [300], "word": ["much longer"]})
-    both = joined(left, right)
+    both = join_datasets(left, right)
     assert both.extra["word"].tolist() == ["a", "much longer"]
     assert both.extra["depth"].tolist() == [1, 300]
 

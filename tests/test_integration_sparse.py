@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bicore import Dataset, Runtime, estimate, select
-from bicore.data import joined
+from bicore.data import join_datasets
 from bicore.kernels import RBF, Linear, Normalised, Nystrom
 from bicore.methods.registry import greedy_selector
 from tests.helpers import refuses
@@ -118,7 +118,7 @@ def test_every_form_of_a_sparse_matrix_is_one_data_set():
     assert len(prints) == 1
     data = Dataset(x, y)
     assert Dataset(x[:50], y[:50]).fingerprint() not in prints
-    both = joined(data[:50], data[50:])
+    both = join_datasets(data[:50], data[50:])
     np.testing.assert_array_equal(both.x.matrix.toarray(), x.toarray())
     assert pickle.loads(pickle.dumps(data)).fingerprint() in prints
     assert Dataset(x.astype(np.int64), y).x.dtype == np.float64

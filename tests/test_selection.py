@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bicore import Coreset, Dataset, InputError, Runtime, influence, select
+from bicore.arguments import lowest
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.engines.ridge import RidgeEngine
@@ -17,7 +18,6 @@ from bicore.coreset import Status
 from bicore.losses import CustomLoss, Logistic, SquaredError
 from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.methods.registry import greedy_selector
-from bicore.picking import lowest
 from bicore.sources import digits
 from bicore.streaming import Reservoir
 from tests.helpers import HUBER, ON_CPU, blobs, line, refuses, softmax_loss, state_of

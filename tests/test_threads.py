@@ -11,7 +11,7 @@ import bicore
 from bicore import Runtime
 from bicore.kernels import RBF
 from bicore.runtime import threads
-from bicore.runtime.threads import narrow, wide
+from bicore.runtime.threads import all_threads, single_thread
 from tests.marks import diagonal
 
 
@@ -35,27 +35,27 @@ def libraries():
 
 def test_what_is_small_has_one_thread_and_what_is_large_has_all(several):
     before = libraries()
-    with narrow(2):
+    with single_thread(2):
         assert libraries()[0] == 1
         assert set(libraries()[1]) == {1}
-        with wide(threads.WIDE / 2):
+        with all_threads(threads.WIDE / 2):
             assert libraries()[0] == 1
-        with wide(threads.WIDE):
+        with all_threads(threads.WIDE):
             assert libraries()[0] == 2
             assert set(libraries()[1]) == {2}
-        with narrow():  # a call inside a call knows what the outer one was given
-            with wide(threads.WIDE):
+        with single_thread():  # a call inside a call knows what the outer one was given
+            with all_threads(threads.WIDE):
                 assert libraries()[0] == 2
             assert libraries()[0] == 1
         assert set(libraries()[1]) == {1}
     assert libraries() == before
-    with wide(threads.WIDE):  # outside of a call it is the caller's own number
+    with all_threads(threads.WIDE):  # outside of a call it is the caller's own number
         assert libraries() == before
 
 
 def test_an_error_puts_the_old_numbers_back(several):
     before = libraries()
-    with pytest.raises(ValueError, match="on purpose"), narrow(2), wide(threads.WIDE):
+    with pytest.raises(ValueError, match="on purpose"), single_thread(2), all_threads(threads.WIDE):
         raise ValueError("on purpose")
     assert libraries() == before
 
@@ -99,8 +99,8 @@ def test_calls_run_on_one_thread_and_large_products_on_those_asked_for(
 
 
 def test_something_large_inside_something_large_leaves_its_threads(several):
-    with narrow(2), wide(threads.WIDE):
-        with wide(threads.WIDE):
+    with single_thread(2), all_threads(threads.WIDE):
+        with all_threads(threads.WIDE):
             pass
         assert libraries()[0] == 2
 
@@ -117,8 +117,8 @@ def test_parts_are_handed_out_no_faster_than_they_are_done_and_end_with_the_firs
         if part == 3:
             raise ValueError("on purpose")
 
-    with narrow(2), pytest.raises(ValueError, match="on purpose"):
-        threads.handed_out(work, parts(), threads.WIDE)
+    with single_thread(2), pytest.raises(ValueError, match="on purpose"):
+        threads.run_in_threads(work, parts(), threads.WIDE)
     assert len(begun) < 10
 
 
@@ -127,7 +127,7 @@ def test_a_matrix_is_the_same_on_one_thread_and_on_several(monkeypatch):
     for kernel in (RBF(0.5), bicore.kernels.tangent.fully_connected()):
         plain = kernel.gram(x)
         monkeypatch.setattr(threads, "WIDE", 1)
-        with narrow(2):
+        with single_thread(2):
             assert torch.equal(kernel.gram(x), plain)
             assert torch.allclose(kernel.evaluate(x, x[:9]), plain[:, :9], rtol=1e-10)
         monkeypatch.undo()

@@ -29,7 +29,7 @@ MODULES = {
     "bicore.shards.sources": "bicore.sources",
 }
 #: Names that packages of version 0.2 exported: a package, the module that has them now, and the
-#: names. A dot is bicore itself.
+#: names, with the new name after "=". A dot is bicore itself.
 _MOVED = """
 . bilevel PerPoint Relative
 . evaluate Worth
@@ -67,10 +67,10 @@ networks networks.problem FlatModule InverseHessian NetworkProblem NeumannSeries
 report . compare
 report report.figures draw_curves draw_worth new_figure
 report report.page_of_comparison comparison_page
-runtime runtime.clock checkpoint Clock ProgressLine Step TimeOver unhurried
+runtime runtime.clock checkpoint Clock ProgressLine Step TimeOver unhurried=without_time_limit
 runtime . Runtime
 runtime runtime.context Context free_bytes human_bytes parse_bytes versions
-runtime runtime.threads handed_out narrow wide
+runtime runtime.threads handed_out=run_in_threads narrow=single_thread wide=all_threads
 shards shards.request estimate ShardEstimate
 shards shards.executors Executor Threads
 shards sources embedded open_shards ShardSource
@@ -85,8 +85,9 @@ streaming streaming.vcl VariationalFit
 """
 NAMES: dict[str, dict[str, str]] = {}
 for where, home, *names in map(str.split, _MOVED.strip().split("\n")):
-    moved = dict.fromkeys(names, f"bicore.{home}".rstrip("."))
-    NAMES.setdefault(f"bicore.{where}".rstrip("."), {}).update(moved)
+    moved = NAMES.setdefault(f"bicore.{where}".rstrip("."), {})
+    for old, _, new in (name.partition("=") for name in names):
+        moved[old] = ".".join(part for part in ("bicore", home, new or old) if part != ".")
 #: Names of version 0.2 that nothing replaces one to one, and what to use instead.
 REMOVED = {
     "bicore.shards.Processes": "; use threads (the default), or DaskExecutor with a LocalCluster",
@@ -173,14 +174,15 @@ class RenamedModules(MetaPathFinder, Loader):
 
 def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package for the names that it had in version 0.2."""
-    homes = NAMES[package]
+    new_names = NAMES[package]
 
     def find(name: str) -> Any:
-        if name not in homes:
+        if name not in new_names:
             fix = REMOVED.get(f"{package}.{name}", "")
             raise AttributeError(f"module {package!r} has no attribute {name!r}{fix}")
-        warn(f"{package}.{name}", f"{homes[name]}.{name}", level)
-        return getattr(import_module(homes[name]), name)
+        warn(f"{package}.{name}", new_names[name], level)
+        module, _, new = new_names[name].rpartition(".")
+        return getattr(import_module(module), new)
 
     return find
 

@@ -17,13 +17,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from bicore._deprecated import renamed_keywords
+from bicore.arguments import as_seed
 from bicore.coreset import Coreset, describe_early_end
-from bicore.data import Array, Dataset, as_features, as_labels, joined
+from bicore.data import Array, Dataset, as_features, as_labels, join_datasets
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_type
 from bicore.kernels.classical import Exponential
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
-from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
 from bicore.types import Labels, Numbers
 
@@ -167,7 +167,7 @@ def join_pool(x: Array, y: Array | None, pool: Array, guesses: Array | None) -> 
     """The labelled points, then the pool with the labels predicted for it."""
     numbers = np.arange(len(x), len(x) + len(pool))
     second = Dataset(pool, guesses, ids=numbers)
-    return joined(Dataset(x, y), second) if len(x) else second
+    return join_datasets(Dataset(x, y), second) if len(x) else second
 
 
 def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Coreset:

@@ -15,6 +15,7 @@ import torch
 
 from bicore import frames
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore.arguments import Relative, as_size
 from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
 from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Regulariser
@@ -37,7 +38,6 @@ from bicore.methods.registry import build_selector, parameters_of
 from bicore.networks.loading import is_torch_data
 from bicore.networks.observe import Observed
 from bicore.params import is_same
-from bicore.picking import Relative, as_size
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
 from bicore.types import Label, Labels, Matrix, Numbers, Outer, Path, Rows, Weights

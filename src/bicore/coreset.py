@@ -14,9 +14,9 @@ import numpy as np
 
 from bicore import frames, notebook
 from bicore._deprecated import renamed_fields
-from bicore.data import Array, Dataset, summable
+from bicore.data import Array, Dataset, scale_below_one
 from bicore.errors import InputError, NumericalWarning, check_integer
-from bicore.files import damaged, read_state, write_state
+from bicore.files import damaged_file_error, read_state, write_state
 from bicore.types import Table
 
 FORMAT = 2
@@ -313,7 +313,7 @@ class Coreset:
         """
         if not self.weights.any():
             raise InputError("all weights are 0; normalising them is impossible.")
-        scaled = summable(self.weights)
+        scaled = scale_below_one(self.weights)
         return replace(self, weights=scaled * (len(self) / scaled.sum()))
 
     def of(self, data: Dataset) -> Dataset:
@@ -370,7 +370,7 @@ class Coreset:
         [['c', 1.0], ['a', 1.0]]
         """
         self.check_rows(len(table), "table")
-        rows = frames.taken(table, self.indices)
+        rows = frames.take_rows(table, self.indices)
         return rows if weight is None else frames.with_column(rows, weight, self.weights)
 
     def mask(self, n: int | None = None) -> Array:
@@ -580,7 +580,7 @@ class Coreset:
                 details=_check_type("details", head["details"], dict),
             )
         except Exception as error:  # bytes that anybody changed make it raise anything
-            raise damaged(path, writer, error) from error
+            raise damaged_file_error(path, writer, error) from error
 
 
 def _written(column: Array) -> list[str]:

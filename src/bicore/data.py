@@ -168,8 +168,8 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
-def joined(first: Dataset, second: Dataset) -> Dataset:
-    """The rows of both data sets."""
+def join_datasets(first: Dataset, second: Dataset) -> Dataset:
+    """Join the rows of two data sets."""
     if first.x.shape[1:] != second.x.shape[1:]:
         shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
         raise InputError(f"x has rows of shape {shapes}; all rows must have one shape.")
@@ -194,7 +194,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
 
 def _join_rows(first: Array, second: Array) -> Array:
     if is_sparse(first) and is_sparse(second):
-        return cast(Array, _rows_of(first).joined(_rows_of(second)))
+        return cast(Array, _rows_of(first).join(_rows_of(second)))
     return np.concatenate([first, second])
 
 
@@ -296,7 +296,7 @@ def as_features(x: Any, name: str) -> Array:
 def _as_floats(array: Array, name: str) -> Array:
     """float32 or float64 in the machine's byte order, without a copy where it is that already."""
     if array.dtype.kind == "O":
-        rows = frames.stacked(array, name)
+        rows = frames.stack_column(array, name)
         array = _objects_to_floats(array, name) if rows is None else rows
     if array.dtype.kind in "biu":
         return array.astype(np.float64)
@@ -366,17 +366,17 @@ def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool 
     return array
 
 
-def summable(weights: Array) -> Array:
-    """The weights in units in which the largest is below 1 and at least ½: their sum is finite, and
-    float32 holds them. The unit is a power of two, so that no digit changes."""
+def scale_below_one(weights: Array) -> Array:
+    """Scale weights so that the largest is in [½, 1): their sum is finite, and float32 holds them.
+    The unit is a power of two, so that no digit changes."""
     exponent = np.frexp(np.max(weights))[1]
     scaled: Array = np.ldexp(weights, -exponent)
     return scaled
 
 
-def of_mean_one(weights: Array) -> Array:
-    """The weights over their mean."""
-    scaled = summable(weights)
+def scale_to_mean_one(weights: Array) -> Array:
+    """Divide weights by their mean."""
+    scaled = scale_below_one(weights)
     relative: Array = scaled / scaled.mean()
     return relative
 

@@ -187,7 +187,7 @@ def read_state(
     except MemoryError:
         raise
     except Exception as error:  # a flipped bit makes the reader of the archive raise anything
-        raise damaged(path, writer, error) from error
+        raise damaged_file_error(path, writer, error) from error
     if head.get("format") != version:
         found = f"format {head.get('format')!r}, and this version reads format {version}"
         raise InputError(f"{path} has {found}; use the version that wrote it.")
@@ -221,8 +221,8 @@ def strip_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): arrays[name] for name in found}
 
 
-def damaged(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
-    """The error for a file that cannot be read back."""
+def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
+    """Return the error for a file that cannot be read back."""
     reason = str(why).partition("\n")[0] or type(why).__name__
     kind = "coreset" if writer.startswith("Coreset") else "state"
     return DamagedFileError(

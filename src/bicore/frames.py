@@ -50,20 +50,20 @@ def is_dask(value: Any) -> bool:
     return hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None
 
 
-def plain(kind: Any) -> Any:
-    """The type that an extension type (a matrix of fixed size) is stored as."""
+def storage_type(kind: Any) -> Any:
+    """Return the storage type of an extension type such as a matrix of fixed size."""
     return getattr(kind, "storage_type", kind)
 
 
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is one of lists."""
     types = arrow().types
-    kind = plain(kind)
+    kind = storage_type(kind)
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def dense(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
-    """Lists (of lists) of an Arrow array as an array; NaN where a list or a value is missing.
+def list_to_array(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
+    """Convert lists (of lists) of an Arrow array to an array; a missing list or value is NaN.
 
     ``shape`` is that of a row where it is known; ``first`` is the row of the first list, and
     ``place`` where it lies, for errors.
@@ -79,7 +79,7 @@ def dense(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> 
     wrong = np.flatnonzero(lengths != length)
     if len(wrong):
         raise _unequal(place, first + wrong[0], f"a list of {lengths[wrong[0]]} values", length)
-    inner = dense(there.flatten(), shape[1:] if shape else None, first, place)
+    inner = list_to_array(there.flatten(), shape[1:] if shape else None, first, place)
     rows = inner.reshape(len(there), length, *inner.shape[1:])
     if not chunk.null_count:
         return rows
@@ -106,15 +106,15 @@ def row_shape(column: Any, place: str) -> tuple[int, ...] | None:
     for chunk in column.chunks:
         there = chunk.drop_null()
         if len(there):
-            return tuple(dense(there.slice(0, 1), None, 0, place).shape[1:])
+            return tuple(list_to_array(there.slice(0, 1), None, 0, place).shape[1:])
     return None
 
 
 def dense_column(column: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
-    """All chunks of an Arrow column of numbers or lists as one array; see :func:`dense`."""
+    """All chunks of an Arrow column of numbers or lists as one array; see :func:`list_to_array`."""
     starts = accumulate(map(len, column.chunks), initial=first)
     pairs = zip(column.chunks, starts, strict=False)
-    pieces = [dense(chunk, shape, start, place) for chunk, start in pairs]
+    pieces = [list_to_array(chunk, shape, start, place) for chunk, start in pairs]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
@@ -141,8 +141,8 @@ def arrow_lists(value: Any, name: str) -> Array | None:
     return dense_column(found, row_shape(found, name), 0, name)
 
 
-def stacked(column: Array, name: str) -> Array | None:
-    """A column of objects that are lists or arrays as a matrix; None where they are not."""
+def stack_column(column: Array, name: str) -> Array | None:
+    """Stack a column of lists or arrays into a matrix; return None for other objects."""
     values = column.ravel()
     if column.ndim > 2 or column.size != len(column) or not len(values) or not _has_rows(values[0]):
         return None
@@ -158,8 +158,8 @@ def _has_rows(value: Any) -> bool:
     return hasattr(value, "__len__") and not hasattr(value, "encode") and not hasattr(value, "keys")
 
 
-def taken(table: Any, rows: Any) -> Any:
-    """Some rows of an array, a frame or a data set, in this order, as the same kind of thing."""
+def take_rows(table: Any, rows: Any) -> Any:
+    """Take rows of an array, a frame or a data set, in this order; the type stays the same."""
     match _library(table):
         case "datasets":
             return table.select(rows)
@@ -173,7 +173,7 @@ def taken(table: Any, rows: Any) -> Any:
 
 
 def with_column(table: Any, name: str, values: Array) -> Any:
-    """The table with another column."""
+    """Return the table with another column."""
     names = getattr(table, "column_names", getattr(table, "columns", None))
     library = _library(table)
     if library not in ("datasets", "pandas", "polars", "pyarrow") or names is None:

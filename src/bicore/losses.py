@@ -178,7 +178,7 @@ class Loss(ABC):
             One row for each point.
         """
         self.outputs(targets)  # refuses targets that do not fit
-        return encoded(targets, like)
+        return encode_targets(targets, like)
 
     @abstractmethod
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
@@ -270,8 +270,8 @@ def _count_classes(name: str, targets: Targets) -> int:
     return len(targets.classes)
 
 
-def encoded(targets: Targets, like: Tensor) -> Tensor:
-    """One-hot rows for labels, the numbers themselves for regression."""
+def encode_targets(targets: Targets, like: Tensor) -> Tensor:
+    """Return one-hot rows for labels, the numbers themselves for regression."""
     values = torch.from_numpy(targets.values)
     if targets.classes is not None:
         values = F.one_hot(values, len(targets.classes))
@@ -336,10 +336,10 @@ class SquaredError(Loss):
     def prepare(
         self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
     ) -> Tensor:
-        rows = encoded(targets, like)
+        rows = encode_targets(targets, like)
         if not self.centre:
             return rows
-        base = rows if targets is reference else encoded(reference, like)
+        base = rows if targets is reference else encode_targets(reference, like)
         return rows - (weights / weights.sum()) @ base
 
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
@@ -356,7 +356,7 @@ class SquaredError(Loss):
 
     def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
         # Every row lost the same mean; the first one shows it.
-        return predictions + (encoded(targets, prepared) - prepared)[:1]
+        return predictions + (encode_targets(targets, prepared) - prepared)[:1]
 
 
 @dataclass(frozen=True)

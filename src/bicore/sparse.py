@@ -100,7 +100,7 @@ class SparseRows(_Sparse):
         found: np.dtype[Any] = self.matrix.dtype
         return found
 
-    def joined(self, other: SparseRows) -> SparseRows:
+    def join(self, other: SparseRows) -> SparseRows:
         """The rows of both."""
         from scipy.sparse import vstack
 

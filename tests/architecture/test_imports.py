@@ -14,7 +14,7 @@ LAYERS = [
     ["files", "frames", "params", "sparse", "types"],
     ["runtime", "data"],
     ["coreset", "losses", "sources"],
-    ["picking", "numerics"],
+    ["arguments", "numerics"],
     ["kernels", "networks"],
     ["moments"],
     ["bilevel"],

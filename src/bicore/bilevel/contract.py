@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import TIE, lowest, non_finite_score_error, ranks_of
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
-from bicore.picking import TIE, lowest, non_finite_score_error, ranks_of
 
 #: Points chosen on a device before their numbers are read back, and a time limit or an interrupt
 #: is noticed.

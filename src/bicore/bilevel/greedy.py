@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from bicore.arguments import Start, in_id_order, step_rng
 from bicore.bilevel.contract import Engine, Scoring, StepOptions
 from bicore.bilevel.solvers.weights import WeightUpdater
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array, Targets
 from bicore.errors import InputError, check_integer
-from bicore.picking import Start, in_id_order, step_rng
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver, checkpoint
 
 #: A batch is chosen from this many times as many of the best scores …

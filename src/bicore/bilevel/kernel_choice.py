@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import in_id_order
 from bicore.bilevel.regularisation import EXPONENTS, predict_from_subsets
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, Targets, summable
+from bicore.data import Array, Dataset, Targets, scale_below_one
 from bicore.errors import InputError, check_name
 from bicore.kernels.base import Kernel, Wrapper
 from bicore.kernels.classical import Exponential, Linear
 from bicore.kernels.scaling import Normalised, Standardised
 from bicore.kernels.tangent import fully_connected
-from bicore.picking import in_id_order
 from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
@@ -323,7 +323,7 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     rng = np.random.default_rng(n)
     drawn = by_id[np.sort(rng.choice(n, min(n, points + HELD_OUT), replace=False))]
     rows = np.array(data.x[drawn], dtype=np.float64).reshape(len(drawn), -1)
-    weights = summable(data.weights[drawn])
+    weights = scale_below_one(data.weights[drawn])
     weights = weights / weights.sum()
     values = targets.values[drawn]
     goals = values if targets.classes is None else np.eye(classes)[values]

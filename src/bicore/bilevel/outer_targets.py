@@ -28,7 +28,7 @@ from bicore.bilevel.regularisation import EXPONENTS, predict_from_subsets
 from bicore.data import Array, Targets
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator, multiply_columns, square_among
-from bicore.losses import encoded
+from bicore.losses import encode_targets
 
 #: Points that the others are predicted from; the decomposition grows with the third power.
 REFERENCE = 600
@@ -140,7 +140,7 @@ class Smoothed(OuterTargets):
         if not self.doubt or targets.classes is None:
             return Retargeted(changed, none)
         labels = problem.inner_targets.double()
-        mean = (encoded(targets, problem.inner_targets) - problem.inner_targets)[:1].double()
+        mean = (encode_targets(targets, problem.inner_targets) - problem.inner_targets)[:1].double()
         contradicted = none.copy()
         contradicted[eligible] = find_contradicted(
             (predictions + mean)[eligible], targets.values[eligible]

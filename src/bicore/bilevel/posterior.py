@@ -23,7 +23,7 @@ from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.numerics.linear_algebra import weighted_gram
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 #: Tolerated rounding errors of the largest variance, multiplied by its ratio to ρ …
 ROUNDING = 1e4
@@ -232,7 +232,7 @@ def _products(rows: Tensor, *directions: Tensor) -> list[Tensor]:
         every = torch.cat(directions).to(rows) @ rows.T
         return list(every.split(len(directions[0])))  # type: ignore[no-untyped-call]
     checkpoint()
-    with wide(sum(one.shape[0] for one in directions) * rows.numel()):
+    with all_threads(sum(one.shape[0] for one in directions) * rows.numel()):
         if len(directions[0]) == 1:
             return [(rows @ one[0].to(rows))[None] for one in directions]
         return [one.to(rows) @ rows.T for one in directions]

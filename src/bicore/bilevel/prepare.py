@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import in_id_order
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
@@ -29,9 +30,9 @@ from bicore.data import (
     Targets,
     Task,
     as_tensor,
-    of_mean_one,
     read_targets,
-    summable,
+    scale_below_one,
+    scale_to_mean_one,
 )
 from bicore.errors import InputError
 from bicore.kernels.base import Intercept, Kernel
@@ -40,7 +41,6 @@ from bicore.kernels.operators import BLOCK_BYTES, SomeRows
 from bicore.kernels.scaling import check_scale
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
-from bicore.picking import in_id_order
 from bicore.runtime.context import Runtime
 
 #: The model of all data that a rule may compare with is fitted on at most this many points, drawn
@@ -219,7 +219,7 @@ class Prepared:
             rng = np.random.default_rng(seed)
             eligible = in_id_order(points, self.data.ids)
             points = rng.choice(eligible, REFERENCE_POINTS, replace=False)
-        weights = of_mean_one(self.data.weights[points])
+        weights = scale_to_mean_one(self.data.weights[points])
         return self.fit(points.tolist(), weights.tolist(), Quantity.LOSS).quantity(Quantity.LOSS)
 
 
@@ -243,8 +243,8 @@ def prepare(
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
     check_scale(float(train.diagonal().double().mean()), data.x, like.dtype != torch.float64)
-    own_weights = as_tensor(summable(weights)).to(like)
-    measuring = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
+    own_weights = as_tensor(scale_below_one(weights)).to(like)
+    measuring = own_weights if outer is None else as_tensor(scale_below_one(outer.weights)).to(like)
     counted = own_weights
     if proxy.prior is Prior.EQUAL:
         measuring = _equalise_classes(measuring, outer_targets)

@@ -23,7 +23,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError, check_number
 from bicore.kernels.operators import BLOCK_BYTES, Features, KernelOperator, slices
 from bicore.losses import Loss
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 
 class Regulariser(ABC):
@@ -194,7 +194,7 @@ class Problem:
         for part in slices(len(rows), max(len(factor.T), BLOCK_BYTES // (8 * len(factor.T)))):
             block = torch.cat([rows[part].double(), self.outer_targets[part].double()], 1)
             block *= self.outer_weights[part, None].double().sqrt()
-            with wide(block.numel() * width):
+            with all_threads(block.numel() * width):
                 factor = torch.linalg.qr(torch.cat([factor, block]), mode="r").R
         return replace(
             self,

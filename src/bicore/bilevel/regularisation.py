@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import Relative
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.problem import Constant, Known, Learned, Problem, Regulariser
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
-from bicore.picking import Relative
 from bicore.runtime.clock import checkpoint
 
 SUBSETS = 3

@@ -278,7 +278,7 @@ def _open(
     rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output
 ) -> tuple[Source | None, dict[str, Any]]:
     """The source, or None for rows in parts; and the arguments of :func:`bicore.select`."""
-    from bicore.picking import as_size
+    from bicore.arguments import as_size
 
     out: Path | None = getattr(output, "out", None)
     other = out if out is not None and out.suffix.lower() != ".npz" else None

@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore.data import Array, of_mean_one
+from bicore.data import Array, scale_to_mean_one
 from bicore.errors import InputError, NumericalError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, squared_distances
-from bicore.runtime.threads import narrow
+from bicore.runtime.threads import single_thread
 
 Setting = TypeVar("Setting")
 
@@ -61,7 +61,7 @@ def as_sample(
     x: Array, y: Array, weight: Array, device: torch.device, classification: bool
 ) -> Sample:
     """Convert arrays to tensors: float32 features, weights scaled to mean 1."""
-    arrays = (x, y, of_mean_one(weight))
+    arrays = (x, y, scale_to_mean_one(weight))
     types = (torch.float32, torch.int64 if classification else torch.float32, torch.float32)
     pairs = zip(arrays, types, strict=True)
     return Sample(*(torch.from_numpy(np.ascontiguousarray(a)).to(device, t) for a, t in pairs))
@@ -795,7 +795,7 @@ class TableJudge(TunedJudge):
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
-        with narrow(1), warnings.catch_warnings():
+        with single_thread(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that stops early is scored as it is
             return super().predictions(selections, test, outputs, seed)
 

@@ -28,6 +28,7 @@ import numpy as np
 from bicore import notebook
 from bicore._deprecated import renamed_keywords
 from bicore.api import SelectorOptions, called_like, given_options, list_options
+from bicore.arguments import as_size, read_initial
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
@@ -39,7 +40,6 @@ from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
 from bicore.methods.registry import as_selector, build_selector
-from bicore.picking import as_size, read_initial
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source

@@ -111,7 +111,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
         rows = self.sample_indices_
-        return frames.taken(X, rows), frames.taken(y, rows)
+        return frames.take_rows(X, rows), frames.take_rows(y, rows)
 
     def _check_X_y(self, X: Any, y: Any, accept_sparse: Any = None) -> Any:
         if has_text(X):

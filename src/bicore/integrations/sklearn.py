@@ -14,10 +14,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
 
-from bicore import frames, picking
+from bicore import arguments, frames
 from bicore._deprecated import renamed_keywords
 from bicore.api import select
-from bicore.data import Array, Dataset, Task, of_mean_one
+from bicore.data import Array, Dataset, Task, scale_to_mean_one
 from bicore.errors import InputError, check_integer
 from bicore.integrations import accept_old_options
 from bicore.methods.base import Selector
@@ -178,7 +178,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
             The selected rows, in order of selection.
         """
         rows = self.fit(X, y, sample_weight).sample_indices_
-        return frames.taken(X, rows), None if y is None else frames.taken(y, rows)
+        return frames.take_rows(X, rows), None if y is None else frames.take_rows(y, rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -212,7 +212,7 @@ def as_seed(state: Any) -> int:
     """One seed from any random state of scikit-learn."""
     if state is None or isinstance(state, np.random.RandomState):
         return int(check_random_state(state).randint(2**31 - 1))
-    return picking.as_seed(state)
+    return arguments.as_seed(state)
 
 
 def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
@@ -360,7 +360,7 @@ def _pass_weights(estimator: Any, weights: Array | None) -> dict[str, Any]:
             f"estimator={type(last).__name__} takes no sample_weight, but the sampler learned "
             "weights; use another model, or a selector with weights of 1."
         )
-    scaled = of_mean_one(weights)
+    scaled = scale_to_mean_one(weights)
     if not get_config()["enable_metadata_routing"]:
         return {"__".join(path): scaled}
     for step in [last, *others]:

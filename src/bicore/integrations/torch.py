@@ -16,6 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.api import SelectorOptions, list_options, select
+from bicore.arguments import as_seed
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, MemoryLimitError, TimeLimitError
@@ -23,7 +24,6 @@ from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
-from bicore.picking import as_seed
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
 from bicore.sources.embedding import embedded, embedded_batch

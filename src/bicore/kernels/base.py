@@ -16,7 +16,7 @@ from torch import Tensor
 from bicore.data import Array, as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_number
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import handed_out
+from bicore.runtime.threads import run_in_threads
 from bicore.sparse import SparsePoints, is_sparse
 
 T = TypeVar("T")
@@ -234,7 +234,7 @@ class Kernel(ABC):
             rows, columns = (slice(start, start + block) for start in corner)
             result[rows, columns] = self.evaluate(a[rows], a[columns])
 
-        handed_out(tile, corners(), 0 if a.is_cuda else n * a.numel() / 2)
+        run_in_threads(tile, corners(), 0 if a.is_cuda else n * a.numel() / 2)
         mirror(result)
         result.diagonal().copy_(self.diag(a))
         return result

@@ -18,7 +18,7 @@ from torch import Tensor
 from bicore.kernels.base import Kernel
 from bicore.numerics.linear_algebra import row_by_row, summed_over_rows
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
@@ -119,7 +119,7 @@ class Gram(KernelOperator):
 
         checkpoint()
         multiply = blas.dsymv if right.dtype == torch.float64 else blas.ssymv
-        with wide(self.matrix.numel()):
+        with all_threads(self.matrix.numel()):
             return torch.from_numpy(multiply(1.0, self.matrix.numpy().T, right.numpy()))
 
     def columns(self, index: Tensor) -> Tensor:
@@ -234,7 +234,7 @@ class Blocked(KernelOperator):
         height = len(self.row_points)
         done = 0
         total = height * len(columns) / (2 if half else 1)
-        with wide(self.row_points.numel() * len(columns)):
+        with all_threads(self.row_points.numel() * len(columns)):
             for top in range(0, height, self.block):
                 rows = slice(top, top + self.block)
                 above = self.row_points[rows].to(self.device)

@@ -26,7 +26,7 @@ from bicore.kernels.architecture import (
 )
 from bicore.kernels.base import Kernel, mirror
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import handed_out
+from bicore.runtime.threads import run_in_threads
 
 #: Pairs × positions of a tile on a CPU: it and its few temporaries then stay in the cache.
 _CACHED_ELEMENTS = 800_000
@@ -166,7 +166,7 @@ class TangentKernel(Kernel):
             tiles = (tile for tile in tiles if tile[1].stop > tile[0].start)
         each = _LAYER_WORK * len(self.layers) * positions + left.inputs[..., 0, :].numel()
         work = 0.0 if large else float(result.numel()) * each / (2 if symmetric else 1)
-        handed_out(fill, tiles, work)
+        run_in_threads(fill, tiles, work)
         return result
 
     def _trace(self, a: Tensor) -> _Traced:

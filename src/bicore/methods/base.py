@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
+from bicore.arguments import Start, as_seed, as_size, auto_size_error, read_initial
 from bicore.coreset import Coreset, Status
 from bicore.data import Dataset, Task
 from bicore.errors import InputError
 from bicore.networks.observe import Observed
 from bicore.params import Parameters
-from bicore.picking import Start, as_seed, as_size, auto_size_error, read_initial
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
 from bicore.types import Label

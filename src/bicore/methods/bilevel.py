@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
 from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
@@ -54,9 +55,9 @@ from bicore.data import (
     Task,
     as_features,
     as_tensor,
-    of_mean_one,
     read_targets,
-    summable,
+    scale_below_one,
+    scale_to_mean_one,
 )
 from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
 from bicore.kernels.base import Kernel
@@ -74,7 +75,6 @@ from bicore.methods.outcome import (
     weights_outcome,
 )
 from bicore.methods.sampling import EXACT_ROWS, Sample, draw_sample, holds_features
-from bicore.picking import First, Start, as_seed, in_id_order, read_initial
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
@@ -123,7 +123,7 @@ def needs_every_class(targets: Targets, weights: Array, size: int) -> bool:
     count = len(targets.classes)
     if not (count >= MANY_CLASSES and count <= size <= FEW_PER_CLASS * count):
         return False
-    sums = np.bincount(targets.values, weights=summable(weights), minlength=count)
+    sums = np.bincount(targets.values, weights=scale_below_one(weights), minlength=count)
     return bool(sums.sum() ** 2 >= LEAST_EVEN * count * (sums**2).sum())
 
 
@@ -920,7 +920,7 @@ class BilevelSelector(Selector, Proxy):
         if coreset is None:
             points = np.flatnonzero(data.weights > 0)
             # Weights of mean 1, as in the outer objective.
-            start = Start(points.tolist(), of_mean_one(data.weights[points]).tolist())
+            start = Start(points.tolist(), scale_to_mean_one(data.weights[points]).tolist())
         else:
             start = read_initial(coreset, data, len(data), "coreset", continues=False)
         # The rows are an outer set with arbitrary labels, which predictions do not use.

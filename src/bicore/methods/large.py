@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import as_size
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.posterior import PASSES_A_POINT, PREFETCH_WIDTH
 from bicore.bilevel.prepare import plan_memory
@@ -28,10 +29,9 @@ from bicore.methods.baselines.spaces import KernelSpace, OverSpace
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
 from bicore.methods.variants import Reconstruction
-from bicore.picking import as_size
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 #: With more rows than this, landmarks replace a kernel matrix of all pairs, and facility location
 #: sums over a sample.
@@ -187,7 +187,7 @@ def time_pair(
 
 
 def _time(evaluate: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> float:
-    with wide(math.inf):  # as the tiles of a long product are evaluated
+    with all_threads(math.inf):  # as the tiles of a long product are evaluated
         clock = Clock()
         float(evaluate(a, b).sum())  # reading the number waits for a device
         return clock.seconds

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
+from bicore.arguments import Relative, as_relative
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.outer_targets import Given, Open, OuterTargets, Smoothed
 from bicore.bilevel.problem import Constant, Regulariser
@@ -15,7 +16,6 @@ from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Polynomial
 from bicore.kernels.tangent import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
-from bicore.picking import Relative, as_relative
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bicore.arguments import First, lowest, step_rng
 from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_tensor
@@ -42,9 +43,8 @@ from bicore.networks.problem import (
     Training,
     no_term,
 )
-from bicore.picking import First, lowest, step_rng
 from bicore.runtime.context import Context, Runtime
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 from bicore.types import Label
 
 CRITERIA: dict[str, Criterion] = {
@@ -192,7 +192,7 @@ class NetworkSelector(PlainSelector):
 
     def _grow(self, job: Job, growth: Growth, reading: Reading | None = None) -> None:
         fitted = _Fitted(self, job, reading)
-        with wide(fitted.theta.numel() * len(fitted.pool)):
+        with all_threads(fitted.theta.numel() * len(fitted.pool)):
             for place in growth.order:
                 self._add(fitted, place, growth)
                 growth.objectives.append(fitted.objective)

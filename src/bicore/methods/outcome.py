@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore.arguments import Start, read_initial
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.bilevel.greedy import (
     WEIGHTS_NOT_REFINED,
@@ -21,7 +22,6 @@ from bicore.bilevel.verification import verify_objective
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset, as_weights
 from bicore.errors import InputError
-from bicore.picking import Start, read_initial
 from bicore.runtime.clock import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from bicore.arguments import as_seed
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.coreset import Coreset
 from bicore.data import Dataset
@@ -23,7 +24,6 @@ from bicore.methods.large import Estimate
 from bicore.methods.names import as_kernel
 from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomReLU
 from bicore.moments.features.maps import Embedded, Rows
-from bicore.picking import as_seed
 from bicore.runtime.context import Runtime
 from bicore.shards.request import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards

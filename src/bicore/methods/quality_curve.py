@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bicore._deprecated import renamed_keywords
+from bicore.arguments import as_seed, as_size, coreset_or_none, in_id_order
 from bicore.bilevel.engines import choose
 from bicore.bilevel.prepare import prepare
 from bicore.bilevel.problem import Constant, PerPoint
@@ -19,7 +20,6 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_number
 from bicore.methods.base import Selector, need_labels
 from bicore.methods.bilevel import BilevelSelector
-from bicore.picking import as_seed, as_size, coreset_or_none, in_id_order
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bicore.arguments import in_id_order
 from bicore.data import Array, Dataset, Targets
-from bicore.picking import in_id_order
 
 #: Up to this many rows all of them are candidates.
 EXACT_ROWS = 5000

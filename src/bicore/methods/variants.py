@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bicore.arguments import in_id_order
 from bicore.bilevel.contract import Engine
 from bicore.bilevel.engines import JointEngine, choose
 from bicore.bilevel.greedy import Run
@@ -20,14 +21,13 @@ from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies.base import Strategy
 from bicore.bilevel.verification import Verification, verify_objective
 from bicore.coreset import Coreset, Provenance, labels_in
-from bicore.data import Array, Dataset, summable
+from bicore.data import Array, Dataset, scale_below_one
 from bicore.errors import InputError, check_integer, check_number
 from bicore.kernels.base import Kernel
 from bicore.methods.base import Request, Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.outcome import build_coreset
 from bicore.numerics.linear_algebra import summed_over_rows
-from bicore.picking import in_id_order
 from bicore.runtime.clock import ProgressLine
 from bicore.runtime.context import Runtime, parse_bytes
 from bicore.types import Label
@@ -284,7 +284,7 @@ def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
     The smaller of the two moment matrices is decomposed.
     """
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
-    units = summable(weights)
+    units = scale_below_one(weights)
     share = units / units.sum()
     centre = share @ rows
     scaled = np.sqrt(share)[:, None] * (rows - centre)

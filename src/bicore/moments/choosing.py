@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
+from bicore.arguments import TIE
 from bicore.data import Array
 from bicore.errors import NumericalWarning, check_name
 from bicore.moments.moments import Outer
 from bicore.moments.ridge import Candidates, RidgeRows
-from bicore.picking import TIE
 
 #: Exchanges that lower the objective by less than this share of it are not made.
 WORTHWHILE = 1e-6

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Task, as_features, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_number
-from bicore.files import FORMAT, damaged, read_state, strip_prefix, write_state
+from bicore.files import FORMAT, damaged_file_error, read_state, strip_prefix, write_state
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
@@ -34,7 +34,7 @@ from bicore.moments.features.registry import AutomaticFeatures, as_feature_map
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
 from bicore.numerics.linear_algebra import symmetric_product
-from bicore.runtime.threads import narrow, wide
+from bicore.runtime.threads import all_threads, single_thread
 from bicore.types import Matrix, Numbers
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
@@ -76,7 +76,7 @@ class Centred:
     target: Tensor
     weight: float
 
-    def narrow(self) -> Centred:
+    def to_single(self) -> Centred:
         """Return the same in float32."""
         second, cross = self.second.float(), self.cross.float()
         mean, target = self.mean.float(), self.target.float()
@@ -377,7 +377,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         intercept = features.intercept
         if factor is not None:
             self.alpha_ = factor.alpha
-            with narrow(), wide(float(moments.cross.size) * moments.width):
+            with single_thread(), all_threads(float(moments.cross.size) * moments.width):
                 model, shift = factor.solve(moments, intercept)
         else:
             whole = centre(moments, self.prior, intercept)
@@ -509,7 +509,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             if isinstance(found, HeadClassifier):
                 found.classes_ = arrays["classes"]
         except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(path, "Head.save", repr(error)) from error
+            raise damaged_file_error(path, "Head.save", repr(error)) from error
         return found
 
 
@@ -664,7 +664,7 @@ def _split(
     if held.classes != moments.classes:
         held = moments.scaled(0.0) + held  # with the same classes in the same order
     parts = centre(moments - held, prior, intercept), centre(held, prior, intercept)
-    return parts if moments.width < SINGLE else (parts[0].narrow(), parts[1].narrow())
+    return parts if moments.width < SINGLE else (parts[0].to_single(), parts[1].to_single())
 
 
 def _choose_features(

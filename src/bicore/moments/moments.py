@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore.arguments import Relative, as_relative
 from bicore.data import Array, as_weights
 from bicore.errors import (
     InputError,
@@ -27,10 +28,9 @@ from bicore.errors import (
     check_number,
     check_type,
 )
-from bicore.files import FORMAT, damaged, read_state, write_state
+from bicore.files import FORMAT, damaged_file_error, read_state, write_state
 from bicore.numerics.linear_algebra import symmetric_product
-from bicore.picking import Relative, as_relative
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 #: A class prior: of the rows that were counted, equal shares, or shares by label.
 Prior = str | Mapping[Any, float]
@@ -444,7 +444,7 @@ class Moments:
         try:
             return cls.restored(head["moments"], arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(path, "Moments.save", repr(error)) from error
+            raise damaged_file_error(path, "Moments.save", repr(error)) from error
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the content of a state file."""
@@ -634,7 +634,7 @@ def _add_squares(second: Any, rows: Any, weights: Array) -> Any:
     from scipy.linalg import blas  # imported late: it takes time
 
     scaled = rows if (weights == 1).all() else np.sqrt(weights)[:, None] * rows
-    with wide(float(len(rows)) * second.size / 2):
+    with all_threads(float(len(rows)) * second.size / 2):
         result: Array = blas.dsyrk(
             1.0, scaled.T, beta=1.0, c=second.copy(order="F"), lower=1, overwrite_c=1
         )

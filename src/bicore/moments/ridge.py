@@ -33,7 +33,7 @@ from bicore.errors import NumericalError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.moments import Outer
 from bicore.numerics.linear_algebra import exact_gain, row_products
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 #: Changes that are held back before the matrices of candidates are updated.
 LATE = 64
@@ -267,7 +267,7 @@ class FeatureRows(RidgeRows):
 
     def _begin(self) -> None:
         state, rows = self.state, self._features
-        with wide(float(self.features.size) * len(state.second)):
+        with all_threads(float(self.features.size) * len(state.second)):
             reach = rows @ state.inverse
             turned = reach @ state.second
         self.sides = to_device(np.where(self.inside, -1.0, 1.0), state.device)
@@ -290,7 +290,7 @@ class FeatureRows(RidgeRows):
         state = self.state
         reach = self._features[rows] @ state.inverse
         turned = (reach @ state.second) @ state.inverse
-        with wide(2.0 * len(reach) * own.shape[0] * own.shape[1]):
+        with all_threads(2.0 * len(reach) * own.shape[0] * own.shape[1]):
             return reach @ own.T, turned @ own.T
 
 
@@ -434,7 +434,7 @@ def _pair_products(
     first = 0 if known is None else len(known[0])
     fresh = features[first:]
     moved = outer.times(fresh)
-    with wide(2.0 * len(fresh) * features.size):
+    with all_threads(2.0 * len(fresh) * features.size):
         if known is None:
             return features @ features.T, moved @ features.T
         found = []

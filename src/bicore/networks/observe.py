@@ -17,7 +17,7 @@ from bicore.errors import InputError, NumericalError, check_type, unknown_name
 from bicore.networks.loading import is_loader, is_torch_data, open_data
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.context import frozen
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 from bicore.types import Items, Numbers
 
 #: Points that pass through the module together.
@@ -276,7 +276,7 @@ def batches(module: nn.Module, x: Any, size: int) -> Iterator[Tensor]:
     rows = len(x.dataset) if is_loader(x) else len(x)
     done = 0
     # a layer that is applied at many positions does more than this
-    with wide(sum(value.numel() for value in module.parameters()) * rows):
+    with all_threads(sum(value.numel() for value in module.parameters()) * rows):
         for part in _parts(x, size):
             checkpoint(done / rows)
             yield part.to(like.device, like.dtype)

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from bicore.runtime.clock import Clock, TimeOver, unhurried
+from bicore.runtime.clock import Clock, TimeOver, without_time_limit
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class ProjectedDescent:
         for weights in until_time_limit(self._path(state, best, first, steps), clock):
             best = weights
         if state.weights is not best:
-            with unhurried():
+            with without_time_limit():
                 state.reweigh(best)
 
     def _path(

@@ -20,7 +20,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 #: Multiplications of one part: about a tenth of a second on one core.
 PART = 1 << 30
@@ -44,7 +44,7 @@ def summed_over_rows(left: Tensor, right: Tensor, weights: Tensor | None = None)
     width = right.shape[1] if right.dim() > 1 else 1
     step = height(left.shape[1] * width)
     total: Tensor | None = None
-    with wide(left.numel() * width):
+    with all_threads(left.numel() * width):
         for top in range(0, max(len(left), 1), step):
             checkpoint()
             part = right[top : top + step]
@@ -65,7 +65,7 @@ def weighted_gram(rows: Tensor, weights: Tensor) -> Tensor:
     width = rows.shape[1]
     total = np.zeros((width, width), order="F")
     double = rows.dtype == torch.float64
-    with wide(rows.numel() * width / 2):
+    with all_threads(rows.numel() * width / 2):
         step = height(width * width // 2)
         for top in range(0, len(rows), step):
             checkpoint()
@@ -81,7 +81,7 @@ def weighted_gram(rows: Tensor, weights: Tensor) -> Tensor:
 def row_by_row(left: Tensor, right: Tensor) -> Tensor:
     """left @ right of a left matrix with many rows."""
     step = height(right.numel())
-    with wide(len(left) * right.numel()):
+    with all_threads(len(left) * right.numel()):
         if step >= len(left):
             checkpoint()
             return left @ right
@@ -107,7 +107,7 @@ def symmetric_product(lower: Any, right: Any, scale: float = 1.0) -> Any:
     from scipy.linalg import blas  # not before it is needed: importing it takes time
 
     multiply = blas.ssymm if lower.dtype == np.float32 else blas.dsymm
-    with wide(float(lower.size) * right.shape[1]):
+    with all_threads(float(lower.size) * right.shape[1]):
         return multiply(scale, lower, right, lower=1)
 
 

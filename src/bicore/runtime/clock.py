@@ -139,7 +139,7 @@ def checkpoint(share: float | None = None, needs: float = 0.0) -> None:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def without_time_limit() -> Iterator[None]:
     """Disable time checks inside, for short work that must not be interrupted."""
     before = _RUNNING.set(None)
     try:

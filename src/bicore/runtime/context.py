@@ -17,7 +17,7 @@ from bicore._deprecated import renamed_fields
 from bicore._version import __version__
 from bicore.errors import InputError, check_integer, check_name, check_number, unknown_name
 from bicore.runtime.clock import Clock, Progress
-from bicore.runtime.threads import narrow
+from bicore.runtime.threads import single_thread
 
 #: Memory limit if none is given: a fixed number, so that the answer does not depend on the machine.
 DEFAULT_MEMORY = 4_000_000_000
@@ -149,7 +149,7 @@ class Runtime:
         None
             Without gradients.
         """
-        with narrow(self.threads), torch.no_grad():
+        with single_thread(self.threads), torch.no_grad():
             yield
 
 

@@ -1,10 +1,9 @@
-"""How many threads arithmetic has: one for small algebra, all that are asked for in large products.
+"""Threads of arithmetic: one for small algebra, all requested ones for large products.
 
 A selection is thousands of operations on matrices of the coreset's size. Splitting one of these
 costs more than it saves, and on a machine where a core is busy every one of them waits for that
-core. So a call runs on one thread, and what is large says so: one large product has all threads
-(:func:`wide`), many tiles are handed out to threads that never wait for one another
-(:func:`handed_out`).
+core. So a call runs on one thread. A large product uses all threads (:func:`all_threads`); many
+tiles are distributed to threads that never wait for one another (:func:`run_in_threads`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _THREADS: ContextVar[int] = ContextVar("threads", default=0)
 
 
 @contextmanager
-def narrow(threads: int | None = None) -> Iterator[None]:
+def single_thread(threads: int | None = None) -> Iterator[None]:
     """Use one thread during a call, in torch and in the libraries behind NumPy and SciPy."""
     before = torch.get_num_threads()
     libraries = [(library, library.num_threads) for library in _libraries()]
@@ -45,8 +44,8 @@ def narrow(threads: int | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def wide(multiplications: float) -> Iterator[None]:
-    """All threads of the running call for something large."""
+def all_threads(multiplications: float) -> Iterator[None]:
+    """Use all threads of the running call, if there are many multiplications."""
     threads = _THREADS.get()
     before = torch.get_num_threads()
     if threads == before or threads <= 1 or multiplications < WIDE:
@@ -59,8 +58,8 @@ def wide(multiplications: float) -> Iterator[None]:
         _set(before)
 
 
-def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: float) -> None:
-    """Do the parts of something large, each on one thread, as many at a time as the call has.
+def run_in_threads(work: Callable[[T], None], parts: Iterable[T], multiplications: float) -> None:
+    """Run ``work`` on every part, each on one thread, with all threads of the call.
 
     Threads that split every operation wait at the end of each for the slowest of them; a part is a
     matter of one thread, and a free thread takes the next.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bicore.errors import InputError, WorkerLostError
 from bicore.runtime.context import Runtime, free_bytes
-from bicore.runtime.threads import narrow
+from bicore.runtime.threads import single_thread
 from bicore.shards.counting import PartRows, PartWork
 from bicore.sources.parts import DaskShards, Part, Shard, ShardSource, check_chunk
 
@@ -76,7 +76,7 @@ class Threads(Executor):
         if self.count <= 1:
             yield from (work(source, part) for part in source.parts)
             return
-        with narrow(1), ThreadPoolExecutor(self.count) as pool:
+        with single_thread(1), ThreadPoolExecutor(self.count) as pool:
             yield from _in_order(pool.submit, work, source, 2 * self.count)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore.arguments import Relative, as_size
 from bicore.bilevel.greedy import QuotaRule, open_classes
 from bicore.bilevel.prepare import as_quotas
 from bicore.data import Array, Targets, Task
@@ -20,7 +21,6 @@ from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.features.registry import as_feature_map
 from bicore.moments.moments import DEFAULT_REG, Moments, as_inner_reg, check_room
-from bicore.picking import Relative, as_size
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import BLOCK
 from bicore.sources.parts import Chunk, ShardSource

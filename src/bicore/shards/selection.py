@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
+from bicore.arguments import TIE, Relative, as_size, read_initial
 from bicore.bilevel.greedy import AtMost, Outcome, QuotaRule, unrefined_outcome
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Dataset
@@ -27,7 +28,6 @@ from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
-from bicore.picking import TIE, Relative, as_size, read_initial
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode

@@ -13,7 +13,14 @@ import numpy as np
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.files import FORMAT, OwnFolder, damaged, read_state, strip_prefix, write_state
+from bicore.files import (
+    FORMAT,
+    OwnFolder,
+    damaged_file_error,
+    read_state,
+    strip_prefix,
+    write_state,
+)
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
@@ -78,7 +85,7 @@ def load_head(
         fitted = map_from_state(head["map"], strip_prefix("map.", arrays), feature_map)
         moments, shift = Moments.restored(head["moments"], arrays), head["shift"]
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, "this version", repr(error)) from error
+        raise damaged_file_error(path, "this version", repr(error)) from error
     origin = 0.0 if shift is None else np.array(shift)
     return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.frames import arrow, dense_column, is_list, plain, row_shape
+from bicore.frames import arrow, dense_column, is_list, row_shape, storage_type
 
 #: Words for a missing value, in lower case.
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
@@ -112,7 +112,7 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
 def _simplify(column: Any) -> Any:
     """The column without an extension, dictionary, view or null type."""
     pyarrow = arrow()
-    kind = plain(column.type)
+    kind = storage_type(column.type)
     if kind != column.type:
         column = pyarrow.chunked_array([chunk.storage for chunk in column.chunks], kind)
     if pyarrow.types.is_dictionary(kind):

@@ -32,7 +32,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.files import replacing
-from bicore.frames import arrow, dense_column, is_list, plain, row_shape
+from bicore.frames import arrow, dense_column, is_list, row_shape, storage_type
 from bicore.sources import cells
 from bicore.sources.base import Source
 from bicore.sources.columns import Columns, Target, TargetKind, fit_columns, fit_target
@@ -220,7 +220,7 @@ class Embedding:
         column = first.column(self.name)
         inner, types = column.type, arrow().types
         while is_list(inner):
-            inner = plain(inner).value_type
+            inner = storage_type(inner).value_type
         number = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
         if inner == column.type or not number:
             held = f"{place}: columns={self.name!r} is a column of {column.type}"

@@ -18,9 +18,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from bicore._deprecated import rename_fields, renamed_keywords
-from bicore.data import Array, Dataset, as_tensor, of_mean_one
+from bicore.data import Array, Dataset, as_tensor, scale_to_mean_one
 from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
-from bicore.files import FORMAT, damaged, fingerprint, read_state, strip_prefix, write_state
+from bicore.files import (
+    FORMAT,
+    damaged_file_error,
+    fingerprint,
+    read_state,
+    strip_prefix,
+    write_state,
+)
 from bicore.methods.base import Selector, require_complete
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.networks.observe import Observed
@@ -132,7 +139,9 @@ class Memory(Parameters, ABC):
         """Weights of rows whose weighted mean loss is the sum over parts of mean losses."""
         parts = self._parts()
         total = sum(map(len, parts))
-        return np.concatenate([of_mean_one(rows.weights) * (total / len(rows)) for rows in parts])
+        return np.concatenate(
+            [scale_to_mean_one(rows.weights) * (total / len(rows)) for rows in parts]
+        )
 
     def loss(
         self,
@@ -452,7 +461,7 @@ class Memory(Parameters, ABC):
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(path, f"{cls.__name__}.save", repr(error)) from error
+            raise damaged_file_error(path, f"{cls.__name__}.save", repr(error)) from error
         return memory
 
     @classmethod

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
-from bicore.data import Array, Dataset, as_weights, joined, read_targets
+from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
 from bicore.files import OwnFolder, sync_folder
 from bicore.networks.observe import Observed
@@ -196,7 +196,7 @@ class Buffer(Memory):
 
     def _join_kept(self, batch: Dataset) -> Dataset:
         """The rows kept, then those of the batch."""
-        return batch if self.kept is None else joined(self.kept, batch)
+        return batch if self.kept is None else join_datasets(self.kept, batch)
 
     def _check_total(self, weights: Array) -> None:
         with np.errstate(over="ignore"):
@@ -222,7 +222,7 @@ class Buffer(Memory):
     def _check_columns(self, rows: Dataset) -> None:
         """Refuse columns of another kind than those kept."""
         if self.kept is not None:
-            joined(self.kept[:0], rows[:0])
+            join_datasets(self.kept[:0], rows[:0])
 
     # State.
 

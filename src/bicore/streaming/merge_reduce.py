@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from bicore._deprecated import renamed_fields
-from bicore.data import Array, Dataset, joined
+from bicore.data import Array, Dataset, join_datasets
 from bicore.errors import check_integer
 from bicore.methods.base import Selector, list_classes
 from bicore.runtime.context import Context
@@ -112,7 +112,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
 
     def _take(self, batch: Dataset, context: Context) -> None:
         self._add_classes(list_classes(batch, self._chooser))
-        rows = batch if self.pending is None else joined(self.pending, batch)
+        rows = batch if self.pending is None else join_datasets(self.pending, batch)
         if len(rows) >= self.slot_size:
             self.pending = None
             self._append(rows, context)
@@ -138,7 +138,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         if sum(len(slot.data) for slot in self.slots_) + len(self.pending) <= self.capacity:
             return
         if len(self.slots_) == 1:
-            rows = joined(self.slots_[0].data, self.pending)
+            rows = join_datasets(self.slots_[0].data, self.pending)
             self.pending = None
             self.chunks += 1
             self.slots_ = [Slot(self._reduce(rows, context), self.slots_[0].level + 1, self.chunks)]
@@ -148,7 +148,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     def _merge(self, k: int, context: Context) -> None:
         """Make one slot of slot k and the next."""
         first, second = self.slots_[k : k + 2]
-        rows = self._reduce(joined(first.data, second.data), context)
+        rows = self._reduce(join_datasets(first.data, second.data), context)
         merged = Slot(rows, first.level + second.level, self.chunks)
         self.slots_ = [*self.slots_[:k], merged, *self.slots_[k + 2 :]]
 
@@ -183,7 +183,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     def _gather(self) -> None:
         """Keep the rows of the slots, then those that wait."""
         parts = [*(slot.data for slot in self.slots_), self.pending]
-        self.kept = reduce(joined, [rows for rows in parts if rows is not None])
+        self.kept = reduce(join_datasets, [rows for rows in parts if rows is not None])
 
     def _weights(self) -> Array:
         assert self.kept is not None

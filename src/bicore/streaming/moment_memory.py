@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_fields, renamed_keywords
-from bicore.data import Array, Dataset, as_weights, joined, read_targets
+from bicore.arguments import Relative
+from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
 from bicore.errors import InputError, as_option, check_number, check_type
 from bicore.files import strip_prefix
 from bicore.moments.choosing import WAYS, as_way
@@ -36,7 +37,6 @@ from bicore.moments.moments import (
     hold_out,
     plain,
 )
-from bicore.picking import Relative
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
@@ -263,7 +263,7 @@ class MomentMemory(MergingBuffer):
 
     def _sample(self, batch: Dataset) -> None:
         """Add new rows to those that wait; too many are reduced at random."""
-        pool = batch if self._pool is None else joined(self._pool, batch)
+        pool = batch if self._pool is None else join_datasets(self._pool, batch)
         fresh = self.rng.random(len(batch)) ** (1.0 / batch.weights)
         priorities = np.concatenate([self._priorities, fresh])
         most = POOL * max(LEAST_PART, self.capacity)
@@ -293,7 +293,7 @@ class MomentMemory(MergingBuffer):
     def _check_columns(self, rows: Dataset) -> None:
         super()._check_columns(rows)
         if self._pool is not None:
-            joined(self._pool[:0], rows[:0])
+            join_datasets(self._pool[:0], rows[:0])
 
     def _fit(self, batch: Dataset, context: Context) -> None:
         """Fit the features, and determine the kind of targets, by the first rows."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_fields, renamed_keywords
-from bicore.data import Array, Dataset, joined
+from bicore.arguments import Relative
+from bicore.data import Array, Dataset, join_datasets
 from bicore.errors import InputError
 from bicore.files import strip_prefix
 from bicore.methods.base import Selector, list_classes
@@ -19,7 +20,6 @@ from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state
 from bicore.moments.moments import OLD_PRIORS, Prior
 from bicore.networks.observe import Observed
-from bicore.picking import Relative
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     OLD_WEIGHTING,
@@ -203,7 +203,9 @@ class ReplayMemory(SelectingMemory, TaskMemory):
                 "it, or use a buffer of a stream."
             )
         if self.tasks:
-            joined(self.tasks[0][:0], data[:0])  # refuses columns of another kind than those kept
+            join_datasets(
+                self.tasks[0][:0], data[:0]
+            )  # refuses columns of another kind than those kept
         sums = nullcontext() if self.memory is None else self.memory._all_or_nothing()
         with self._all_or_nothing(), sums:
             fresh = self._summarise(data, share, count, context)

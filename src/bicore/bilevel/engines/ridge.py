@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import TIE, ranks_of
 from bicore.bilevel.contract import (
     DeviceChooser,
     ListedEngine,
@@ -37,7 +38,6 @@ from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
 from bicore.moments.ridge import PairRows
 from bicore.numerics.linear_algebra import cholesky_factor, exact_gain, row_products
-from bicore.picking import TIE, ranks_of
 
 
 class RidgeEngine(ListedEngine):

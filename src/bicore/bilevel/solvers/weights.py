@@ -13,7 +13,7 @@ from torch import Tensor
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.errors import check_number
 from bicore.numerics.descent import ProjectedDescent, Reweighable, largest_slope, until_time_limit
-from bicore.runtime.clock import Clock, unhurried
+from bicore.runtime.clock import Clock, without_time_limit
 
 #: Lengths of a step that are tried before the search ends where it stands.
 ATTEMPTS = 25
@@ -191,7 +191,7 @@ class Adam(WeightOptimiser):
                 best = weights
                 best_value = state.objective
         if state.weights is not best:
-            with unhurried():
+            with without_time_limit():
                 state.reweigh(best)
 
     def _path(self, state: Reweighable, steps: int) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import Start, ranks_of
 from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable
 from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome
@@ -21,7 +22,6 @@ from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
 from bicore.kernels.operators import Features, Gram, KernelOperator, square_among
-from bicore.picking import Start, ranks_of
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
 

@@ -22,12 +22,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from bicore.arguments import step_rng
 from bicore.bilevel.greedy import Outcome
 from bicore.bilevel.strategies.base import Assembly
 from bicore.bilevel.strategies.refining import STOPPED, Exchange
 from bicore.data import Array
 from bicore.kernels.operators import square_among
-from bicore.picking import step_rng
 from bicore.runtime.clock import checkpoint
 
 #: Sweeps end when one lowers the log-loss by less than this share of it.

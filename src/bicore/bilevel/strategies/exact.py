@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import TIE
 from bicore.bilevel.pool import (
     Others,
     Removals,
@@ -42,7 +43,6 @@ from bicore.numerics.linear_algebra import (
     row_products,
     summed_over_rows,
 )
-from bicore.picking import TIE
 from bicore.runtime.clock import checkpoint
 
 #: Numbers of a stored matrix that are copied to float64 at a time.

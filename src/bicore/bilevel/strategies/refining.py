@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bicore._deprecated import renamed_fields
+from bicore.arguments import TIE
 from bicore.bilevel.contract import RefinementCost, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.strategies.base import Assembly, Refining
@@ -16,7 +17,6 @@ from bicore.bilevel.strategies.exact import PAIRS, ExchangePool
 from bicore.bilevel.strategies.in_features import fit_set
 from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, cap_weights, largest_slope
-from bicore.picking import TIE
 from bicore.runtime.clock import Clock, checkpoint
 
 #: The first β makes the penalty this share of the objective.

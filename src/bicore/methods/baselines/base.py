@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from bicore.arguments import in_id_order, lowest
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
-from bicore.data import Array, Targets, of_mean_one, read_targets
+from bicore.data import Array, Targets, read_targets, scale_to_mean_one
 from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
 from bicore.methods.outcome import build_coreset
 from bicore.networks.observe import Observed, as_module, observe
-from bicore.picking import in_id_order, lowest
 from bicore.runtime.clock import ProgressLine, TimeOver
 from bicore.runtime.context import versions
 
@@ -57,7 +57,7 @@ class Job(Request):
     @property
     def weights(self) -> torch.Tensor:
         """Weights of the rows, with mean 1."""
-        return torch.from_numpy(of_mean_one(self.data.weights)).to(self.like.device)
+        return torch.from_numpy(scale_to_mean_one(self.data.weights)).to(self.like.device)
 
     def classes(self) -> Targets:
         """Encode the labels as codes 0 … C−1."""

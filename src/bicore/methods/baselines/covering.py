@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
-from bicore.picking import step_rng
 from bicore.runtime.clock import checkpoint
 
 #: Distinguishes the draw of the summed rows from other draws of the same seed.

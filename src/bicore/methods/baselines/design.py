@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import lowest
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
@@ -65,7 +66,6 @@ from bicore.numerics.linear_algebra import (
     row_by_row,
     summed_over_rows,
 )
-from bicore.picking import lowest
 from bicore.runtime.clock import TimeOver, checkpoint
 
 #: Default σ², as a share of the mean prior variance of a point.

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import lowest
 from bicore.data import Array
 from bicore.errors import NumericalError, check_name
 from bicore.kernels.base import Kernel
@@ -21,7 +22,6 @@ from bicore.kernels.operators import KernelOperator
 from bicore.methods.baselines.base import Growth, Job
 from bicore.methods.baselines.spaces import OverSpace, PerClassRule, Space
 from bicore.numerics.linear_algebra import jittered_cholesky
-from bicore.picking import lowest
 
 #: Correlations below this share of ‖L‖·‖g_i‖ (for a step, of ‖L‖²) are rounding.
 NEGLIGIBLE = 1e-10

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import check_integer, check_number
 from bicore.kernels.operators import BLOCK_BYTES
 from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
 from bicore.methods.sampling import order_by_rounds
 from bicore.networks.observe import dropout_probabilities
-from bicore.picking import step_rng
 from bicore.runtime.clock import checkpoint
 
 #: Scores are compared to this many digits of the largest.

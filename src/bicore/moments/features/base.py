@@ -20,7 +20,7 @@ from bicore.errors import InputError, NumericalError, check_integer, check_numbe
 from bicore.files import fingerprint
 from bicore.kernels.scaling import check_scale, unit_rows
 from bicore.runtime.clock import checkpoint
-from bicore.runtime.threads import wide
+from bicore.runtime.threads import all_threads
 
 T = TypeVar("T")
 
@@ -343,7 +343,7 @@ class ShapedMap(FeatureMap):
             return rows.new_zeros(0, self.width)
         step = max(1, self._rows_at_once())
         work = len(rows) * math.prod(rows.shape[1:]) * self.width
-        with torch.no_grad(), in_full_precision(rows), wide(0 if rows.is_cuda else work):
+        with torch.no_grad(), in_full_precision(rows), all_threads(0 if rows.is_cuda else work):
             parts = []
             for top in range(0, len(rows), step):
                 checkpoint()
@@ -372,8 +372,8 @@ def as_rows(x: Tensor) -> Tensor:
     if not torch.is_tensor(x) or x.is_complex() or x.dim() == 0:
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
         raise InputError(f"x must be a tensor of real numbers, one row per example; got {got}.")
-    narrow = x.is_floating_point() and x.dtype != torch.float64
-    rows = x.detach().to(torch.float32 if narrow else torch.float64)
+    single_thread = x.is_floating_point() and x.dtype != torch.float64
+    rows = x.detach().to(torch.float32 if single_thread else torch.float64)
     return rows[:, None] if rows.dim() == 1 else rows
 
 

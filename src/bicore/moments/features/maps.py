@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bicore._deprecated import renamed_fields
+from bicore.arguments import step_rng
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, check_integer, check_name, check_number, check_type
 from bicore.files import fingerprint
 from bicore.kernels import RBF, Kernel, Laplace
 from bicore.kernels.scaling import Columns
 from bicore.moments.features.base import AT_ONCE, FeatureMap, ShapedMap, as_rows, to_tensor
-from bicore.picking import step_rng
 
 #: A relu halves the mean square of its input; this factor makes up for it (He's scaling).
 RELU_GAIN = math.sqrt(2)

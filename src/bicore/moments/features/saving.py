@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from bicore._deprecated import rename_fields
+from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels import activations, architecture, base, classical, scaling, tangent
@@ -24,7 +25,6 @@ from bicore.moments.features import maps
 from bicore.moments.features.base import FeatureMap, UnitRows, WithConstant
 from bicore.moments.features.maps import Embedded
 from bicore.moments.features.registry import AutomaticFeatures
-from bicore.picking import step_rng
 
 _MAPS: list[type] = [
     one for one in vars(maps).values() if inspect.isclass(one) and issubclass(one, FeatureMap)
