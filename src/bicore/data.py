@@ -368,7 +368,9 @@ def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool 
 
 def scale_below_one(weights: Array) -> Array:
     """Scale weights so that the largest is in [½, 1): their sum is finite, and float32 holds them.
-    The unit is a power of two, so that no digit changes."""
+
+    The factor is a power of two, so that no digit changes.
+    """
     exponent = np.frexp(np.max(weights))[1]
     scaled: Array = np.ldexp(weights, -exponent)
     return scaled
