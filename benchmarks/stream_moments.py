@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from benchmarks.common import make_overlapping, report, time_call
-from bicore.moments.choosing import WAYS
 from bicore.moments.features import RandomReLU
 from bicore.moments.ridge import Candidates
+from bicore.moments.search import SEARCHES
 from bicore.runtime.threads import single_thread
 from bicore.streaming import MomentMemory
 
@@ -143,6 +143,6 @@ def _watch(spent: dict[str, float]) -> Iterator[None]:
         for owner, name, part in places:
             work = timed(part, getattr(owner, name))
             patched.enter_context(mock.patch.object(owner, name, work))
-        way = {"elimination": timed("elimination", WAYS["elimination"])}
-        patched.enter_context(mock.patch.dict(WAYS, way))
+        way = {"elimination": timed("elimination", SEARCHES["elimination"])}
+        patched.enter_context(mock.patch.dict(SEARCHES, way))
         yield

@@ -12,9 +12,9 @@ from bicore.bilevel.strategies.refining import Elimination
 from bicore.errors import DamagedFileError, MemoryLimitError, NumericalError
 from bicore.kernels import Linear
 from bicore.methods.registry import greedy_selector
-from bicore.moments.choosing import WAYS
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.ridge import Candidates
+from bicore.moments.search import SEARCHES
 from tests.helpers import fails
 
 
@@ -47,7 +47,7 @@ def fitted(x, targets, ridge):
 
 
 def picks(way, *given):
-    return np.flatnonzero(WAYS[way](*given).inside)
+    return np.flatnonzero(SEARCHES[way](*given).inside)
 
 
 class TestSums:
@@ -122,10 +122,10 @@ class TestSums:
         found = Moments.load(moments.save(tmp_path / "moments.npz"))
         same(moments, found, 0)
         assert (found.map, found.half_life, found.apart) == ("m", 50.0, True)
-        values, arrays = moments.stored()
+        values, arrays = moments.to_state()
         assert arrays["second0"].shape == (28,)  # one triangle; version 0.2 stored both
         squares = {f"second{k}": one for k, one in enumerate(moments.second)}
-        same(moments, Moments.restored(values, arrays | squares), 0)
+        same(moments, Moments.from_state(values, arrays | squares), 0)
         content = bytearray((tmp_path / "moments.npz").read_bytes())
         content[content.index(b"second0") + 200] ^= 1
         (tmp_path / "moments.npz").write_bytes(content)
@@ -218,7 +218,7 @@ class TestCandidates:
                 assert candidates.objective == pytest.approx(loss(own), abs=1e-10)
                 turned = own.copy()
                 turned[row] ^= True
-                change = candidates.losses()[row] if own[row] else -candidates.gains()[row]
+                change = candidates.removal_costs()[row] if own[row] else -candidates.gains()[row]
                 assert loss(turned) - loss(own) == pytest.approx(change, abs=1e-10)
             candidates.change(row)
         assert candidates.refit() == pytest.approx(candidates.objective, abs=1e-10)
@@ -287,7 +287,7 @@ class TestCandidates:
         x = np.ones((5, 2)) * 1e9
         outer = Moments.empty(2, classes=None, targets=1).with_rows(x, np.ones(5)).outer()
         with pytest.raises(NumericalError, match="inner_reg"):
-            WAYS["elimination"](outer, x, np.ones((5, 1)), 1e-9, 2)
+            SEARCHES["elimination"](outer, x, np.ones((5, 1)), 1e-9, 2)
 
     def test_products_that_are_known_are_not_needed_again(self):
         x, y = rows(n=40)

@@ -9,11 +9,11 @@ from bicore.bilevel import Relative
 from bicore.coreset import Status
 from bicore.kernels import Linear
 from bicore.methods.registry import greedy_selector
-from bicore.moments.choosing import improve
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
+from bicore.moments.search import exchange_rows
 from bicore.shards.executors import Threads
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection, select_from_shards
@@ -54,7 +54,7 @@ class TestEngine:
         state = FeatureState(outer, 0.4)
         shortlist = FeatureRows(state, x, targets)
         for place, sign in ((3, 1), (17, 1), (41, 1), (8, 1), (17, -1), (50, 1)):
-            gain = shortlist.gains()[place] if sign > 0 else -shortlist.losses()[place]
+            gain = shortlist.gains()[place] if sign > 0 else -shortlist.removal_costs()[place]
             before = state.objective
             shortlist.change(place)
             assert before - state.objective == pytest.approx(gain, rel=1e-9)
@@ -65,7 +65,7 @@ class TestEngine:
         np.testing.assert_allclose(again.both, state.both, atol=1e-9)
         fresh = FeatureRows(again, x, targets, shortlist.inside)
         np.testing.assert_allclose(shortlist.gains(), fresh.gains(), atol=1e-10)
-        np.testing.assert_allclose(shortlist.losses(), fresh.losses(), atol=1e-10)
+        np.testing.assert_allclose(shortlist.removal_costs(), fresh.removal_costs(), atol=1e-10)
         np.testing.assert_allclose(shortlist.gradients(), fresh.gradients(), atol=1e-10)
 
     def test_exchanges_in_features_are_those_among_candidates(self):
@@ -76,7 +76,7 @@ class TestEngine:
         primal = FeatureRows(state, x, targets, inside)
         dual = Candidates(outer, x, targets, 0.4, inside)
         stay = np.arange(80) < 4
-        assert improve(primal, lambda _: ~stay) == improve(dual, lambda _: ~stay) > 0
+        assert exchange_rows(primal, lambda _: ~stay) == exchange_rows(dual, lambda _: ~stay) > 0
         assert primal.inside.tolist() == dual.inside.tolist()
         assert primal.inside[:4].all()
         assert primal.objective == pytest.approx(dual.objective, rel=1e-9)

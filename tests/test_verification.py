@@ -30,9 +30,9 @@ from bicore.methods import ADesign, Batches, JointSelector, VDesign
 from bicore.methods.baselines import design as design_module
 from bicore.methods.baselines.design import Variances, _gap
 from bicore.methods.registry import greedy_selector
-from bicore.moments.choosing import WAYS as MEMORY_RULES
 from bicore.moments.moments import Moments
 from bicore.moments.ridge import Candidates, FeatureState
+from bicore.moments.search import SEARCHES as MEMORY_RULES
 from bicore.runtime.context import Context
 from bicore.shards import select_from_shards, selection
 from bicore.sources.parts import ArrayShards
@@ -399,7 +399,7 @@ TWINS = replace(
 )
 #: Where k(x, x)/ρ is small nearly every digit is right, whatever has chosen the points.
 EASY = replace(PLAIN, kernel="rbf", scale=1.0, rows=12, size=5)
-WAYS = (
+SEARCHES = (
     EASY,
     replace(EASY, kernel="linear"),
     replace(EASY, outer_loss="cross-entropy"),
@@ -413,7 +413,7 @@ WAYS = (
 
 def in_every_way(test):
     """The test with these as examples."""
-    for case in WAYS:
+    for case in SEARCHES:
         test = example(case)(test)
     return test
 
@@ -602,7 +602,7 @@ def test_exchanges_that_fail_keep_the_points(monkeypatch):
     def fail(rows, may_leave):
         raise NumericalError("no inverse")
 
-    monkeypatch.setattr(selection, "improve", fail)
+    monkeypatch.setattr(selection, "exchange_rows", fail)
     coreset = select_from_shards(parts_of(), 5)
     assert (len(coreset), coreset.status) == (5, Status.COMPLETE)
     assert any("no inverse" in note for note in coreset.provenance.notes)

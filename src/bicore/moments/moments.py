@@ -144,7 +144,7 @@ class Moments:
         columns = check_integer("targets", targets, 0)
         if apart and classes is None:
             raise InputError("apart=True needs class labels, and y holds targets; leave it out.")
-        known = None if classes is None else tuple(plain(label) for label in classes)
+        known = None if classes is None else tuple(as_python_value(label) for label in classes)
         if known is not None:
             columns = len(known)
         groups = columns if apart else 1
@@ -183,7 +183,7 @@ class Moments:
         weights = np.ones(len(rows))
         if sample_weight is not None:
             weights = as_weights(sample_weight, len(rows))
-        return self.with_weighted(rows, y, *aged(weights, self.half_life))
+        return self.with_weighted(rows, y, *decay_weights(weights, self.half_life))
 
     def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
         """Multiply every sum by a factor, then add rows with weights that have faded already."""
@@ -341,14 +341,14 @@ class Moments:
     def without_class(self, label: Any) -> Moments:
         """Remove a class and all its rows."""
         classes = self.classes or ()
-        if plain(label) not in classes:
+        if as_python_value(label) not in classes:
             raise InputError(f"label={label!r} was never counted; the labels are {list(classes)}.")
         if not self.apart:
             raise InputError(
                 "a class can only be removed from second moments for each class (apart=True, or "
                 "per_class=True of a memory); give its rows to forget instead."
             )
-        left = self._ordered([one for one in classes if one != plain(label)])
+        left = self._ordered([one for one in classes if one != as_python_value(label)])
         return replace(left, constant=float(left.counts.sum()))
 
     def restricted(self, features: Array) -> Moments:
@@ -434,7 +434,7 @@ class Moments:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the moments to an ``.npz`` without pickle; a reader never sees half a file."""
-        values, arrays = self.on_host().stored()
+        values, arrays = self.on_host().to_state()
         return write_state(path, {"format": FORMAT, "moments": values}, arrays)
 
     @classmethod
@@ -442,11 +442,11 @@ class Moments:
         """Read a file written by :meth:`save`; never unpickles."""
         head, arrays = read_state(path, "Moments.save")
         try:
-            return cls.restored(head["moments"], arrays)
+            return cls.from_state(head["moments"], arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged_file_error(path, "Moments.save", repr(error)) from error
 
-    def stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the content of a state file."""
         values = {name: getattr(self, name) for name in _VALUES}
         values["classes"] = None if self.classes is None else list(self.classes)
@@ -455,11 +455,11 @@ class Moments:
         return values, {**arrays, "cross": self.cross, "counts": self.counts}
 
     @classmethod
-    def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Moments:
+    def from_state(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Moments:
         """Rebuild moments from the content of a state file."""
         width = int(values["width"])
-        stored = [arrays[f"second{place}"] for place in range(values["groups"])]
-        second = tuple(_unpack(one, width) for one in stored)
+        packed = [arrays[f"second{place}"] for place in range(values["groups"])]
+        second = tuple(_unpack(one, width) for one in packed)
         classes = None if values["classes"] is None else tuple(values["classes"])
         own = {name: values[name] for name in _VALUES}
         own["constant"] = float(own["constant"])
@@ -520,7 +520,7 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
         )
 
 
-def aged(weights: Array, half_life: float | None) -> tuple[float, Array]:
+def decay_weights(weights: Array, half_life: float | None) -> tuple[float, Array]:
     """Return the factor of earlier rows after these rows, and the weights of these rows."""
     if half_life is None:
         return 1.0, weights
@@ -533,7 +533,7 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     if str(prior) == "equal":
         return np.ones(len(classes))
     try:
-        given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
+        given = {as_python_value(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError):
         raise InputError(
             f"prior={prior!r} must be 'data', 'equal' or shares by label, such as "
@@ -559,7 +559,7 @@ def as_half_life(value: Any) -> float | None:
     return None if value is None else check_number("half_life", value, above=0)
 
 
-def plain(value: Any) -> Any:
+def as_python_value(value: Any) -> Any:
     """Return a label as a Python value, which a state file can hold."""
     return value.item() if hasattr(value, "item") else value
 
@@ -605,15 +605,15 @@ def _pack(second: Array) -> Array:
     return packed
 
 
-def _unpack(stored: Array, width: int) -> Array:
+def _unpack(packed: Array, width: int) -> Array:
     """Invert :func:`_pack`; version 0.2 stored both triangles."""
     from scipy.linalg import lapack
 
-    if stored.shape == (width, width):
-        return np.asfortranarray(stored)
-    if stored.shape != (width * (width + 1) // 2,):
+    if packed.shape == (width, width):
+        return np.asfortranarray(packed)
+    if packed.shape != (width * (width + 1) // 2,):
         raise ValueError("second moments of another width")
-    return np.asfortranarray(np.tril(lapack.dtpttr(width, stored, uplo="L")[0]))
+    return np.asfortranarray(np.tril(lapack.dtpttr(width, packed, uplo="L")[0]))
 
 
 def _multiply(rows: Any, outputs: Array) -> Array:

@@ -35,8 +35,8 @@ from bicore.moments.moments import Outer
 from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.runtime.threads import all_threads
 
-#: Changes that are held back before the matrices of candidates are updated.
-LATE = 64
+#: Most changes that are pending before the matrices of candidates are updated.
+MOST_PENDING = 64
 #: If 1 − t of a row that leaves is below this, rounding decides: the fit is made again.
 LEAST = 1e-9
 
@@ -62,15 +62,15 @@ def _join(*arrays: Any) -> Any:
 
 
 class Step(NamedTuple):
-    """The change of one row: its rate, its q, and its r and h side by side, before the change."""
+    """The addition or removal of a row: its rate and q, and its r and h before the change."""
 
     rate: float
     q: float
     both: Any
 
     @property
-    def fall(self) -> float:
-        """By how much the objective falls."""
+    def decrease(self) -> float:
+        """The decrease of the objective."""
         count = len(self.both) // 2
         residual, slope = self.both[:count], self.both[count:]
         return self.rate * float(slope @ residual - self.rate * self.q * (residual @ residual))
@@ -97,8 +97,8 @@ class RidgeRows(ABC):
     #: Residuals and h side by side.
     both: Any
     #: 1 for rows that are out, −1 for those that are in.
-    sides: Any
-    #: If the divisor of a row that changes is below this, the fit is made again.
+    signs: Any
+    #: If the divisor of a changed row is below this, the rows are fitted again.
     least: ClassVar[float] = LEAST
 
     def __init__(self, targets: Array, inside: Array | None = None) -> None:
@@ -106,7 +106,7 @@ class RidgeRows(ABC):
         self.inside = np.zeros(len(targets), dtype=bool) if inside is None else inside.copy()
 
     def _renew(self) -> None:
-        """Fit the rows that are in now, if rounding would decide about a change."""
+        """Fit the rows that are in again, because rounding would dominate the next change."""
         raise NotImplementedError
 
     @abstractmethod
@@ -118,7 +118,7 @@ class RidgeRows(ABC):
         """Return T and V between some rows and others, which a subclass names in its own way."""
 
     def change(self, row: int) -> None:
-        """Let a row join, or leave if it is in."""
+        """Add a row, or remove it if it is in."""
         sign = -1.0 if self.inside[row] else 1.0
         self.inside[row] = sign > 0
         divisor = float(self.divisor[row])
@@ -127,12 +127,12 @@ class RidgeRows(ABC):
             return
         step, t, v = self._step(row, sign)
         scaled, u = step.rate * t, v - (0.5 * step.rate * step.q) * t
-        self.divisor -= self.sides * scaled * t
+        self.divisor -= self.signs * scaled * t
         self.q -= 2.0 * scaled * u
         step.apply(self.both, scaled, v)
         # The row itself without the rounding of a difference.
         count = self.targets.shape[1]
-        self.sides[row] = -sign
+        self.signs[row] = -sign
         self.divisor[row] = 1.0 / divisor
         self.q[row] = step.q / divisor**2
         self.both[row] = step.both / divisor
@@ -140,23 +140,23 @@ class RidgeRows(ABC):
         self._note(step.rate, scaled, t, u)
 
     def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:  # noqa: B027
-        """Take in what a change does to products between rows."""
+        """Update the products between rows after a change."""
 
     def gradients(self) -> Array:
-        """Compute the slope of the objective in the weight of every row, downwards."""
+        """Compute the negative derivative of the objective in the weight of every row."""
         outputs = self.targets.shape[1]
         found: Array = to_host(row_products(self.both[:, outputs:], self.both[:, :outputs]))
         return found
 
     def gains(self) -> Array:
-        """Compute by how much the objective falls if a row joins."""
-        return np.where(self.inside, -np.inf, self._falls(1.0))
+        """Compute the decrease of the objective by adding each row."""
+        return np.where(self.inside, -np.inf, self._decreases(1.0))
 
-    def losses(self) -> Array:
-        """Compute by how much the objective rises if a row leaves."""
-        return np.where(self.inside, -self._falls(-1.0), np.inf)
+    def removal_costs(self) -> Array:
+        """Compute the increase of the objective by removing each row."""
+        return np.where(self.inside, -self._decreases(-1.0), np.inf)
 
-    def _falls(self, sign: float) -> Array:
+    def _decreases(self, sign: float) -> Array:
         outputs = self.targets.shape[1]
         residuals, slopes = self.both[:, :outputs], self.both[:, outputs:]
         squares = row_products(residuals, residuals)
@@ -182,7 +182,7 @@ class FeatureState:
         self.objective = outer.constant
 
     def refit(self, features: Array, targets: Array) -> FeatureState:
-        """Fit another state on some points."""
+        """Return the state of other rows, fitted from scratch."""
         found = self.copy()
         system = features.T @ features
         system[np.diag_indices(len(system))] += self.ridge
@@ -196,13 +196,13 @@ class FeatureState:
         return found
 
     def copy(self) -> FeatureState:
-        """Copy the state; changes of the copy leave this one as it is."""
+        """Return an independent copy."""
         found = copy.copy(self)
         found.inverse, found.both = 1.0 * self.inverse, 1.0 * self.both
         return found
 
     def change(self, row: Any, target: Any, sign: float = 1.0) -> tuple[Step, Any, Any]:
-        """Let a point join, or leave with ``sign=-1``."""
+        """Add a row, or remove it with ``sign=-1``."""
         row, target = to_device(row, self.device), to_device(target, self.device)
         reach = self.inverse @ row
         turned = self.inverse @ (self.second @ reach)
@@ -210,7 +210,7 @@ class FeatureState:
         own = row @ self.both
         own[: len(target)] += target
         step = Step(rate, float(row @ turned), own)
-        lower = step.fall
+        lower = step.decrease
         if not np.isfinite(lower):
             raise NumericalError(
                 f"a row changes the objective by {lower}; raise inner_reg "
@@ -223,7 +223,7 @@ class FeatureState:
         return step, reach, turned
 
     def growth_since(self, before: Any, longest: float, shares: Array | None) -> float:
-        """Bound by how much the slope of any row has grown, by norms alone.
+        """Bound the growth of the slope of any row, by norms alone.
 
         A slope is ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. It grows by at most
         ‖φ‖·max_c‖ΔM(e_c − π)‖ + ‖φ‖²·‖Δ(MWᵀ)‖ in the Frobenius norm.
@@ -270,8 +270,8 @@ class FeatureRows(RidgeRows):
         with all_threads(float(self.features.size) * len(state.second)):
             reach = rows @ state.inverse
             turned = reach @ state.second
-        self.sides = to_device(np.where(self.inside, -1.0, 1.0), state.device)
-        self.divisor = 1.0 + self.sides * row_products(reach, rows)
+        self.signs = to_device(np.where(self.inside, -1.0, 1.0), state.device)
+        self.divisor = 1.0 + self.signs * row_products(reach, rows)
         self.q = row_products(turned, reach)
         self.both = rows @ state.both
         self.both[:, : self.targets.shape[1]] += to_device(self.targets, state.device)
@@ -297,8 +297,8 @@ class FeatureRows(RidgeRows):
 class PairRows(RidgeRows):
     """Rows whose costs follow the N×N matrices T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ.
 
-    A change is a term of rank one in T and of rank two in V. These terms are held back and applied
-    to a column when it is needed: a change costs some N·t numbers after t changes, never N².
+    A change is a term of rank one in T and of rank two in V. They are pending until a
+    column is read: a change costs some N·t numbers after t changes, never N².
     """
 
     least = -np.inf
@@ -307,55 +307,57 @@ class PairRows(RidgeRows):
         self, targets: Array, inside: Array | None, t: Array, v: Array, both: Array
     ) -> None:
         super().__init__(targets, inside)
-        self._hold(t, v, both)
+        self._set_tables(t, v, both)
 
-    def _hold(self, t: Array, v: Array, both: Array, objective: float = 0.0) -> None:
-        """Take T, V, r and h side by side, and the objective from which falls are subtracted."""
+    def _set_tables(self, t: Array, v: Array, both: Array, objective: float = 0.0) -> None:
+        """Set T, V, r and h side by side, and the objective before any change."""
         self.objective = objective
         #: T and V side by side.
         self._matrices = np.hstack([t, v])
         self.both = np.asfortranarray(both)  # sums over outputs run along rows
-        self.sides = np.where(self.inside, -1.0, 1.0)
-        self.divisor, self.q = 1.0 + self.sides * t.diagonal(), v.diagonal().copy()
-        self._late = 0
-        #: t and u of changes that T and V lack, and both times their rates.
-        self._held = tuple(np.empty((LATE, width)) for width in (len(t), len(t), 2 * len(t)))
+        self.signs = np.where(self.inside, -1.0, 1.0)
+        self.divisor, self.q = 1.0 + self.signs * t.diagonal(), v.diagonal().copy()
+        self._pending = 0
+        #: t and u of changes not yet applied to T and V, and both multiplied by their rates.
+        self._pending_terms = tuple(
+            np.empty((MOST_PENDING, width)) for width in (len(t), len(t), 2 * len(t))
+        )
 
     def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
         """Return T and V between some rows and others."""
-        self._add_late()
+        self._apply_pending()
         count = len(self.inside)
         return self._matrices[np.ix_(rows, own)], self._matrices[np.ix_(rows, count + own)]
 
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         # A memory spends most of its time here, on few numbers: every call counts.
-        late, count, (ts, us, rates) = self._late, len(self.inside), self._held
+        late, count, (ts, us, rates) = self._pending, len(self.inside), self._pending_terms
         columns = self._matrices[row]
         if late:  # terms that the matrices lack
             columns = columns - ts[:late, row] @ rates[:late]
             columns[count:] -= us[:late, row] @ rates[:late, :count]
         t, v = columns[:count], columns[count:]
         step = Step(sign / float(self.divisor[row]), float(self.q[row]), self.both[row].copy())
-        self.objective -= step.fall
+        self.objective -= step.decrease
         return step, t, v
 
     def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:
-        late, (ts, us, rates) = self._late, self._held
+        late, (ts, us, rates) = self._pending, self._pending_terms
         ts[late], us[late], rates[late, : len(t)] = t, u, scaled
         np.multiply(u, rate, out=rates[late, len(t) :])
-        self._late += 1
-        if self._late == LATE:
-            self._add_late()
+        self._pending += 1
+        if self._pending == MOST_PENDING:
+            self._apply_pending()
 
-    def _add_late(self) -> None:
-        """Apply the terms that were held back to the matrices."""
+    def _apply_pending(self) -> None:
+        """Apply the pending terms to the matrices."""
         count = len(self.inside)
-        ts, us, rates = (one[: self._late] for one in self._held)
+        ts, us, rates = (one[: self._pending] for one in self._pending_terms)
         scaled = rates[:, :count].T
         self._matrices[:, :count] -= scaled @ ts
         turned = scaled @ us
         self._matrices[:, count:] -= turned + turned.T
-        self._late = 0
+        self._pending = 0
 
 
 class Candidates(PairRows):
@@ -374,7 +376,7 @@ class Candidates(PairRows):
     ) -> None:
         check_scale(outer.energy, features)
         self.outer, self.ridge = outer, ridge
-        #: ΦΦᵀ, ΦAΦᵀ and ΦB: all that is ever needed of the features.
+        #: ΦΦᵀ, ΦAΦᵀ and ΦB: the features are not needed any more.
         self.gram, self.quadratic = _pair_products(outer, features, known)
         self.linear = features @ outer.cross
         RidgeRows.__init__(self, targets, inside)
@@ -389,7 +391,7 @@ class Candidates(PairRows):
                 f"a fit of {len(own)} rows with ridge={self.ridge:.3g} is not finite; raise "
                 "inner_reg, or scale the features."
             )
-        self._hold(*tables)
+        self._set_tables(*tables)
 
     def _with_all(self) -> tuple[Array, Array, Array, float]:
         """With all rows in and P = (K + ρI)⁻¹: T = I − ρP and V = PQP, where nothing cancels."""

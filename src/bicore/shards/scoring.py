@@ -153,7 +153,7 @@ class _Scorer:
         if isinstance(scoring.map, WithConstant):
             self.whole, constant = scoring.map.map, scoring.map.value
         self.constant = constant
-        self.map = self.whole.plain
+        self.map = self.whole.unscaled
         self.unit = self.map is not self.whole
         self.classes = scoring.classes is not None
         self.centre = single(scoring.centre)

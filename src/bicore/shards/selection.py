@@ -24,10 +24,10 @@ from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
-from bicore.moments.choosing import DRIFT, improve
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
+from bicore.moments.search import DRIFT, exchange_rows
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
@@ -597,7 +597,7 @@ class Selection:
         numbers = np.arange(len(features))
         inside = numbers < len(own_features)
         candidates = FeatureRows(self.state.copy(), features, targets, inside)
-        made = improve(candidates, self._may_leave(targets, numbers < self.kept))
+        made = exchange_rows(candidates, self._may_leave(targets, numbers < self.kept))
         if made:
             positions = np.concatenate([self._positions, best.positions[others]])
             own = np.flatnonzero(candidates.inside)  # those that stayed, then those that came

@@ -83,7 +83,7 @@ def load_head(
     head, arrays = read_state(path, "select(…, passes=True, state=…)")
     try:
         fitted = map_from_state(head["map"], strip_prefix("map.", arrays), feature_map)
-        moments, shift = Moments.restored(head["moments"], arrays), head["shift"]
+        moments, shift = Moments.from_state(head["moments"], arrays), head["shift"]
     except (KeyError, TypeError, ValueError) as error:
         raise damaged_file_error(path, "this version", repr(error)) from error
     origin = 0.0 if shift is None else np.array(shift)
@@ -108,13 +108,13 @@ class Progress(OwnFolder):
         if held is None:
             return None
         head, arrays = held
-        moments = Moments.restored(head["moments"], arrays)
+        moments = Moments.from_state(head["moments"], arrays)
         available: Counter[Any] = Counter(dict(head["available"]))
         return Counted(moments, head["bad"], head["longest"], available)
 
     def keep_moments(self, found: Counted, features: FeatureMap, shift: Array | None) -> None:
         assert found.moments is not None
-        values, arrays = found.moments.stored()
+        values, arrays = found.moments.to_state()
         counts = list(found.available.items())
         head = {"bad": found.bad, "longest": found.longest, "available": counts}
         map_values, map_arrays = map_to_state(features)

@@ -16,7 +16,6 @@ from bicore.arguments import Relative
 from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
 from bicore.errors import InputError, as_option, check_number, check_type
 from bicore.files import strip_prefix
-from bicore.moments.choosing import WAYS, as_way
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows, Standardised
@@ -29,14 +28,15 @@ from bicore.moments.moments import (
     Outer,
     Prior,
     RunningMoments,
-    aged,
     as_half_life,
     as_inner_reg,
+    as_python_value,
     as_shares,
     check_room,
+    decay_weights,
     hold_out,
-    plain,
 )
+from bicore.moments.search import SEARCHES, check_search
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
@@ -178,7 +178,7 @@ class MomentMemory(MergingBuffer):
             check_type(name, value, bool, "True or False")
         self.per_class, self.holdout = per_class, holdout
         self.keep = as_option("keep", keep, Keep)
-        self.strategy = strategy if strategy == AUTO else as_way(strategy)
+        self.strategy = strategy if strategy == AUTO else check_search(strategy)
         self.inner_reg, self._reg = inner_reg, as_inner_reg(inner_reg)
         self.prior, self._prior = prior, _as_prior(prior)
         self.needs_labels = self.needs_classes = self._prior != "data"
@@ -354,7 +354,7 @@ class MomentMemory(MergingBuffer):
             classes = {*(sums.classes or ()), *y.reshape(-1).tolist()}
             if len(classes) > len(sums.classes or ()):
                 self._check_room(sums.width, len(classes), True, context)
-        faded, weights = aged(batch.weights, self.half_life)
+        faded, weights = decay_weights(batch.weights, self.half_life)
         self._sums = self._sums.add(features, y, faded, weights)
         if self._factor is not None:
             self._factor = self._factor.with_rows(features, weights) if faded == 1 else None
@@ -371,7 +371,7 @@ class MomentMemory(MergingBuffer):
             return None
         assert self._features is not None
         gram, quadratic = self._products
-        faded, counted = aged(weights, self.half_life)
+        faded, counted = decay_weights(weights, self.half_life)
         reach = self._features @ features.T
         return gram, faded * quadratic + (reach * counted) @ reach.T
 
@@ -418,7 +418,9 @@ class MomentMemory(MergingBuffer):
         known = None
         if self._products is not None:
             known = self._products[0], outer.share * self._products[1]
-        found = WAYS[strategy](outer, features, targets, self.ridge(outer), self.capacity, known)
+        found = SEARCHES[strategy](
+            outer, features, targets, self.ridge(outer), self.capacity, known
+        )
         chosen = np.flatnonzero(found.inside)
         self.kept, self._features = rows[chosen], features[chosen]
         own = np.ix_(chosen, chosen)
@@ -699,7 +701,7 @@ class MomentMemory(MergingBuffer):
                 self.seen -= float(len(places))
             else:
                 left, held = self.moments.without_class(label), self.held_out
-                if held is not None and plain(label) in (held.classes or ()):
+                if held is not None and as_python_value(label) in (held.classes or ()):
                     held = held.without_class(label)
                 self.seen -= self.moments.weight - left.weight
                 self._set_moments(left, held)
@@ -748,9 +750,9 @@ class MomentMemory(MergingBuffer):
     def _own(self) -> State:
         if self.feature_map_ is None or self.moments is None:
             return {"settled": None}, {}
-        values, moments = self.moments.on_host().stored()
+        values, moments = self.moments.on_host().to_state()
         held = self.held_out
-        held_values, held_arrays = (None, {}) if held is None else held.on_host().stored()
+        held_values, held_arrays = (None, {}) if held is None else held.on_host().to_state()
         pool = {} if self._pool is None else store_columns(self._pool)
         pool["priorities"] = self._priorities
         map_values, map_arrays = map_to_state(self.feature_map_)
@@ -781,8 +783,8 @@ class MomentMemory(MergingBuffer):
         )
         held = None
         if values.get("held") is not None:  # earlier versions held nothing out
-            held = Moments.restored(values["held"], strip_prefix("held.", arrays))
-        moments = Moments.restored(values["moments"], strip_prefix("moments.", arrays))
+            held = Moments.from_state(values["held"], strip_prefix("held.", arrays))
+        moments = Moments.from_state(values["moments"], strip_prefix("moments.", arrays))
         self._set_moments(moments, held)
         pool = strip_prefix("pool.", arrays)
         self._pool = read_columns(pool) if "x" in pool else None
@@ -851,7 +853,7 @@ def _as_prior(prior: Any) -> Prior:
     if str(prior) in ("data", "equal"):
         return str(prior)
     as_shares(prior, ())  # refuses what are no shares
-    return {plain(label): float(share) for label, share in prior.items()}
+    return {as_python_value(label): float(share) for label, share in prior.items()}
 
 
 def _find_rows(kept: Dataset, rows: Dataset) -> list[int]:

@@ -151,7 +151,7 @@ class FeatureMap(ABC):
         return self.features(x).double()
 
     @property
-    def plain(self) -> FeatureMap:
+    def unscaled(self) -> FeatureMap:
         """The map before its rows are scaled to length 1; the map itself if they are not."""
         return self
 
@@ -233,7 +233,7 @@ class UnitRows(FeatureMap):
         return self if inner is self.map else inner.unit()
 
     @property
-    def plain(self) -> FeatureMap:
+    def unscaled(self) -> FeatureMap:
         return self.map
 
     @property
@@ -272,7 +272,7 @@ class WithConstant(FeatureMap):
         if self.value is not None:
             return self if inner is self.map else replace(self, map=inner)
         mean = 1.0
-        if inner.plain is inner:  # rows of length 1 have a mean of 1
+        if inner.unscaled is inner:  # rows of length 1 have a mean of 1
             rows = inner.exact(as_tensor(x))
             mean = float(rows.square().sum(1).mean())
             check_scale(mean, rows.numpy())

@@ -1,4 +1,4 @@
-"""Ways to choose a coreset of some size among candidates: elimination, addition, exchange."""
+"""Searches for a coreset of some size among candidates: elimination, addition, exchange."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bicore.errors import NumericalWarning, check_name
 from bicore.moments.moments import Outer
 from bicore.moments.ridge import Candidates, RidgeRows
 
-#: Exchanges that lower the objective by less than this share of it are not made.
+#: Least relative decrease of the objective for an exchange.
 WORTHWHILE = 1e-6
 #: Largest difference between the sum of all changes and a refit, as a share of the loss of no rows.
 DRIFT = 1e-6
@@ -24,11 +24,11 @@ Known = tuple[Array, Array] | None
 
 
 def _eliminate(rows: Candidates, size: int) -> None:
-    """Drop the row with the smallest loss, one at a time; of equal ones the last."""
+    """Drop the row with the smallest removal cost, one at a time; of equal ones the last."""
     for _ in range(len(rows.inside) - size):
-        losses = rows.losses()
-        least = float(losses.min())
-        equal = losses <= least + TIE * max(abs(least), rows.outer.constant)
+        removal_costs = rows.removal_costs()
+        least = float(removal_costs.min())
+        equal = removal_costs <= least + TIE * max(abs(least), rows.outer.constant)
         rows.change(int(equal.nonzero()[0][-1]))
 
 
@@ -44,7 +44,7 @@ def _add(worth: Callable[[Candidates], Array], rows: Candidates, size: int) -> N
 def _exchange(rows: Candidates, size: int) -> None:
     """Eliminate, then exchange while that helps."""
     _eliminate(rows, size)
-    improve(rows)
+    exchange_rows(rows)
 
 
 def _choose(
@@ -64,8 +64,8 @@ def _choose(
     return _verify(rows)
 
 
-#: How the rows of a memory may be chosen: by loss, by slope as the paper does, or by exact gain.
-WAYS: dict[str, Callable[..., Candidates]] = {
+#: The searches for the rows of a memory: by removal cost, by gradient as in the paper, or by gain.
+SEARCHES: dict[str, Callable[..., Candidates]] = {
     "elimination": partial(_choose, _eliminate, True),
     "gradient": partial(_choose, partial(_add, Candidates.gradients), False),
     "gain": partial(_choose, partial(_add, Candidates.gains), False),
@@ -73,33 +73,33 @@ WAYS: dict[str, Callable[..., Candidates]] = {
 }
 
 
-def as_way(strategy: str) -> str:
-    """Check a name of WAYS."""
-    check_name("strategy", strategy, WAYS)
+def check_search(strategy: str) -> str:
+    """Check the name of a search."""
+    check_name("strategy", strategy, SEARCHES)
     return strategy
 
 
-def improve(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:
-    """Exchange the best row outside for the one with the smallest loss, while that helps."""
-    for made in range(len(rows.inside)):
+def exchange_rows(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:
+    """Exchange the best row outside for the one with the smallest removal cost, repeatedly."""
+    for exchanges in range(len(rows.inside)):
         before = rows.objective
-        comes = _first_largest(rows.gains())
-        rows.change(comes)
-        losses = rows.losses()
+        joining = _first_largest(rows.gains())
+        rows.change(joining)
+        removal_costs = rows.removal_costs()
         if may_leave is not None:
-            losses[~may_leave(rows.inside)] = np.inf
-        leaves = _first_largest(-losses)
-        rows.change(leaves)
+            removal_costs[~may_leave(rows.inside)] = np.inf
+        leaving = _first_largest(-removal_costs)
+        rows.change(leaving)
         if rows.objective > before - WORTHWHILE * abs(before):
-            if leaves != comes:  # take it back
-                rows.change(comes)
-                rows.change(leaves)
-            return made
+            if leaving != joining:  # take it back
+                rows.change(joining)
+                rows.change(leaving)
+            return exchanges
     return len(rows.inside)
 
 
 def _first_largest(values: Array) -> int:
-    """Return the first of the values that are the largest up to rounding."""
+    """Return the place of the first value that is the largest up to rounding."""
     most = float(values.max())
     return int((values >= most - TIE * abs(most)).argmax())
 
