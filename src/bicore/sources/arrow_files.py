@@ -16,7 +16,7 @@ from bicore.errors import InputError, check_integer
 from bicore.frames import arrow, is_list
 from bicore.sources import parts, tables
 from bicore.sources.base import check_scale
-from bicore.sources.cells import listed
+from bicore.sources.cells import to_list
 from bicore.sources.parts import Chunk, Part, Shard, ShardSource
 from bicore.sources.reading import (
     TABLE_OPTIONS,
@@ -25,8 +25,8 @@ from bicore.sources.reading import (
     are_paths,
     common_name,
     find_files,
-    foreign,
     refuse_unused,
+    report_unreadable,
     roles_of,
 )
 from bicore.sources.tables import Embedding, Encoder, Table
@@ -51,7 +51,7 @@ def open_parquet(path: Path, metadata: Any = None) -> Iterator[Any]:
 
     options = {"memory_map": True, "pre_buffer": False, "page_checksum_verification": True}
     with (
-        foreign(path, "Parquet file"),
+        report_unreadable(path, "Parquet file"),
         files.ParquetFile(path, metadata=metadata, **options) as file,
     ):
         yield file
@@ -170,7 +170,7 @@ class ArrowShards(ShardSource):
             yield self.encoder.chunk(batch, self.shape, place)
         if done != part.count:
             found = f"{done} rows" if done < part.count else "longer"
-            raise parts.changed(part.place, f"{part.count} rows", found)
+            raise parts.changed_error(part.place, f"{part.count} rows", found)
 
 
 class ParquetShards(ArrowShards):
@@ -265,11 +265,11 @@ class HuggingFaceShards(ArrowShards):
 
     def fingerprint(self) -> str:
         names, rows = self.encoder.names, len(self.dataset)
-        table = self._select(names)[parts.spread(rows).tolist()]
+        table = self._select(names)[parts.spread_positions(rows).tolist()]
         words = f"dataset {rows} {names} {self.encoder.identity}"
         digest = hashlib.sha256(words.encode())
         for column in table.columns:
-            digest.update(f"{column.type} {listed(column)}".encode())
+            digest.update(f"{column.type} {to_list(column)}".encode())
         return digest.hexdigest()[:16]
 
 

@@ -40,7 +40,7 @@ class Source:
     @property
     def keep(self) -> Array | None:
         """Mark the features that scaling leaves as they are."""
-        return None if self.columns is None else self.columns.kept
+        return None if self.columns is None else self.columns.unscaled
 
     @property
     def cells(self) -> dict[str, Cells] | None:

@@ -38,11 +38,11 @@ class Cells(Sequence[Any]):
 
     def __getitem__(self, row: Any) -> Any:
         # A slice copies nothing, where an index may join all chunks of text.
-        return listed(self.column[row : row + 1])[0]
+        return to_list(self.column[row : row + 1])[0]
 
 
-def listed(column: Any) -> list[Any]:
-    """Python values of a column; a date beyond Python's years is text."""
+def to_list(column: Any) -> list[Any]:
+    """Convert a column to Python values; a date beyond Python's years becomes text."""
     try:
         return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
     except (ValueError, OverflowError):
@@ -56,8 +56,8 @@ def take(column: Any, rows: Array) -> Any:
     return [column[row] for row in rows.tolist()]
 
 
-def typed(cells: Sequence[Any]) -> Any:
-    """Python values as an array of one type; as text if they have several."""
+def as_array(cells: Sequence[Any]) -> Any:
+    """Convert Python values to an Arrow array; values of several types become text."""
     pyarrow = arrow("a table")
     if hasattr(cells, "null_count"):  # pyarrow's already
         return cells
@@ -73,14 +73,14 @@ def as_text(cells: Sequence[Any]) -> Any:
 
 
 def join(pieces: Sequence[Any]) -> Any:
-    """Arrays below each other: of one type if possible, else text."""
+    """Concatenate arrays; arrays of incompatible types become text."""
     pyarrow = arrow()
     flat = [chunk for one in pieces for chunk in getattr(one, "chunks", [one])]
     kinds = {one.type for one in flat if not pyarrow.types.is_null(one.type)}
     if kinds == {pyarrow.int64(), pyarrow.float64()}:
         kinds = {pyarrow.float64()}
     if len(kinds) > 1:
-        return pyarrow.chunked_array([as_text(listed(one)) for one in flat], "string")
+        return pyarrow.chunked_array([as_text(to_list(one)) for one in flat], "string")
     kind = next(iter(kinds), pyarrow.string())
     cast = [one if one.type == kind else one.cast(kind) for one in flat]
     return pyarrow.chunked_array(cast, kind)
@@ -95,7 +95,7 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
     pyarrow = arrow("a table")
     compute = pyarrow.compute
     if not hasattr(column, "chunks"):
-        column = pyarrow.chunked_array([typed(column)])
+        column = pyarrow.chunked_array([as_array(column)])
     column = _simplify(column)
     gone = column.is_null()
     if pyarrow.types.is_floating(column.type):
@@ -137,8 +137,8 @@ def cells_of(column: Any) -> str:
     return next((word for word, true in kinds.items() if true), "values of a kind that is not read")
 
 
-def missing(column: Any) -> Array:
-    """Mark the cells that are null."""
+def is_missing(column: Any) -> Array:
+    """Return a mask of the null cells."""
     return as_numpy(column.is_null())
 
 
@@ -195,7 +195,7 @@ def _as_words(column: Any) -> Any:
         return column
     if cells_of(column) == "booleans":
         return arrow().compute.if_else(column, "True", "False")
-    return arrow().chunked_array([as_text(listed(column))])
+    return arrow().chunked_array([as_text(to_list(column))])
 
 
 class Numerals(StrEnum):
@@ -336,7 +336,7 @@ def read_times(column: Any, form: str | None) -> Array | None:
 
 def _moments(column: Any) -> Array:
     found = as_numpy(column.cast("int64").fill_null(0)).astype("datetime64[us]")
-    found[missing(column)] = np.datetime64("NaT")
+    found[is_missing(column)] = np.datetime64("NaT")
     return found
 
 

@@ -1,4 +1,4 @@
-"""How the columns of a table become features and targets: fitted on all rows, applied to any."""
+"""Encode the columns of a table as features and targets: fit on all rows, apply to any."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROW_NAMES = re.compile(
     r"index|(?:.*_)?id|#|level_0|row|rows|row[ ._]?(?:index|names?|num|number|no)|row[ .]?id",
     re.IGNORECASE,
 )
-#: Fewer numbers than these rise by chance.
+#: Fewer numbers than this may be monotonic by chance.
 FEWEST_NUMBERED = 3
 #: Microseconds of a day, and days of a mean year.
 _DAY = 86_400_000_000
@@ -54,13 +54,13 @@ class Column(ABC):
     heading: ClassVar[str]
 
     @property
-    def kept(self) -> tuple[bool, ...]:
-        """For each feature, whether scaling leaves it as it is."""
+    def unscaled(self) -> tuple[bool, ...]:
+        """For each feature, whether scaling skips it."""
         return (False,)
 
     @abstractmethod
     def encode(self, column: Any) -> Array:
-        """Features of some rows."""
+        """Encode some rows as features."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Indicators(Column):
     heading: ClassVar[str] = "categorical"
 
     @property
-    def kept(self) -> tuple[bool, ...]:
+    def unscaled(self) -> tuple[bool, ...]:
         return (True,) * len(self.values)
 
     def encode(self, column: Any) -> Array:
@@ -122,7 +122,7 @@ class Times(Column):
     heading: ClassVar[str] = "time"
 
     @property
-    def kept(self) -> tuple[bool, ...]:
+    def unscaled(self) -> tuple[bool, ...]:
         return (False, *(True, True) * len(CYCLES[self.sort]))
 
     def encode(self, column: Any) -> Array:
@@ -156,7 +156,7 @@ class Vectors(Column):
     heading: ClassVar[str] = "list"
 
     @property
-    def kept(self) -> tuple[bool, ...]:
+    def unscaled(self) -> tuple[bool, ...]:
         return (True,) * len(self.medians)
 
     def encode(self, column: Any) -> Array:
@@ -174,7 +174,7 @@ class Vectors(Column):
 class Columns:
     """The fitted columns of a table, with notes on all columns.
 
-    ``words`` stand for a missing value. ``scaling`` is there if it was asked for.
+    ``words`` mark a missing value; ``scaling`` is None unless requested.
     """
 
     features: tuple[Column, ...]
@@ -188,9 +188,11 @@ class Columns:
         return [one.name for one in self.features]
 
     @property
-    def kept(self) -> Array:
-        """Mark features that scaling leaves as they are: indicators and places in cycles."""
-        return np.array([kept for column in self.features for kept in column.kept], dtype=bool)
+    def unscaled(self) -> Array:
+        """Mark features that scaling skips: indicators and places in cycles."""
+        return np.array(
+            [unscaled for column in self.features for unscaled in column.unscaled], dtype=bool
+        )
 
     def encode(
         self, table: Mapping[str, Any], allowance: Allowance | None = None, finite: bool = True
@@ -200,7 +202,7 @@ class Columns:
         if lost is not None:
             columns = f"the columns are {name_list(list(table))}"
             raise InputError(f"a table has no column {lost!r}, and the rows have one; {columns}.")
-        widths = [len(column.kept) for column in self.features]
+        widths = [len(column.unscaled) for column in self.features]
         rows = len(next(iter(table.values())))
         if allowance is not None:
             size = rows * sum(widths) * NUMBER * COPIES
@@ -216,11 +218,11 @@ class Columns:
         return x if self.scaling is None else self.scaling(x)
 
     def shape(self, first: Any, place: str) -> tuple[tuple[int, ...], str]:
-        """The shape of a row, and a word for its numbers."""
-        return (len(self.kept),), "floats"
+        """Return the shape of a row, and the kind of its numbers."""
+        return (len(self.unscaled),), "floats"
 
     def encode_part(self, table: Mapping[str, Any], shape: tuple[int, ...], part: Part) -> Array:
-        """Encode the rows of a part; infinite numbers are left for a check of all rows."""
+        """Encode the rows of a part; infinite numbers are checked for all rows later."""
         return self.encode(table, finite=False)
 
 
@@ -233,43 +235,45 @@ _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thou
 def fit_columns(
     table: Iterable[tuple[str, Any]], reading: Reading, named: bool, scaled: bool
 ) -> Columns:
-    """Fit each of some named columns, which may be read one after the other.
+    """Fit each column of a table; the columns may be read one after the other.
 
-    ``named`` columns were asked for one by one, and are features even if they number rows.
+    With ``named`` the user listed the columns: they are features even if they are row numbers.
     ``scaled`` fits the scaling too.
     """
     moments: list[tuple[Array, Array]] = []
     features: list[Column] = []
-    told: dict[str, list[str]] = {heading: [] for heading in _HEADINGS}
-    strays: list[str] = []
+    by_heading: dict[str, list[str]] = {heading: [] for heading in _HEADINGS}
+    unparsed: list[str] = []
     for name, given in table:
         column = cells.clean(given, reading.missing_words)
         ways = cells.find_numerals(column, reading.decimal, tolerant=True)
-        fitted, remark = _fit(name, column, ways, named, strays)
+        fitted, remark = _fit(name, column, ways, named, unparsed)
         if fitted is not None:
             features.append(fitted)
             moments += [_moments(fitted, column)] if scaled else []
         remark = f" ({remark})" if remark else ""
         heading = "left out" if fitted is None else fitted.heading
-        told[heading].append(f"{name or '(unnamed)'}{remark}")
+        by_heading[heading].append(f"{name or '(unnamed)'}{remark}")
     if not features:
-        left_out = ", ".join(told["left out"]) or "there is none"
+        left_out = ", ".join(by_heading["left out"]) or "there is none"
         fix = (
             "; give an embedding of the text (--embeddings FILE.npy)" if "(text" in left_out else ""
         )
         raise InputError(f"no column can serve as a feature: {left_out}{fix}.")
-    notes = [f"{heading} columns: {', '.join(names)}" for heading, names in told.items() if names]
-    found = Columns(tuple(features), [*notes, *strays], reading.missing_words)
+    notes = [
+        f"{heading} columns: {', '.join(names)}" for heading, names in by_heading.items() if names
+    ]
+    found = Columns(tuple(features), [*notes, *unparsed], reading.missing_words)
     if not scaled:
         return found
     mean, spread = (np.concatenate(parts)[None] for parts in zip(*moments, strict=True))
-    return replace(found, scaling=Scaling(mean, spread, found.kept))
+    return replace(found, scaling=Scaling(mean, spread, found.unscaled))
 
 
 def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
-    """Mean and spread of the features of a column; 0 and 1 if scaling leaves all as they are."""
-    if all(fitted.kept):
-        return np.zeros(len(fitted.kept)), np.ones(len(fitted.kept))
+    """Return mean and spread of the features of a column; 0 and 1 if scaling skips all."""
+    if all(fitted.unscaled):
+        return np.zeros(len(fitted.unscaled)), np.ones(len(fitted.unscaled))
     x = fitted.encode(column)
     finite = np.isfinite(x).all(axis=1)
     found = fit_scaling(x if finite.all() else x[finite])
@@ -281,9 +285,9 @@ _Fitted = tuple[Column | None, str]
 
 
 def _fit(
-    name: str, column: Any, ways: Sequence[Numerals], named: bool, strays: list[str]
+    name: str, column: Any, ways: Sequence[Numerals], named: bool, unparsed: list[str]
 ) -> _Fitted:
-    """Fit the first kind that suits a column."""
+    """Fit the first kind of column that accepts the cells."""
     kind = cells_of(column)
     if column.null_count == len(column):
         return None, "empty"
@@ -296,7 +300,7 @@ def _fit(
     if len(ways) > 1:
         return None, ambiguous_comma(column)
     if ways:
-        return _fit_numbers(name, column, ways[0], named, strays)
+        return _fit_numbers(name, column, ways[0], named, unparsed)
     read = cells.find_times(column)
     if read is not None:
         return _fit_times(name, column, *read)
@@ -305,16 +309,19 @@ def _fit(
     return _fit_categories(name, column, named)
 
 
-def _fit_numbers(name: str, column: Any, way: Numerals, named: bool, strays: list[str]) -> _Fitted:
+def _fit_numbers(
+    name: str, column: Any, way: Numerals, named: bool, unparsed: list[str]
+) -> _Fitted:
     found = cells.read_numbers(column, way)
-    if not named and _numbers_rows(name, found):
+    if not named and _is_row_number(name, found):
         return None, "row numbers"
-    stray = np.flatnonzero(np.isnan(found) & ~cells.missing(column))
-    if len(stray):
+    bad_cells = np.flatnonzero(np.isnan(found) & ~cells.is_missing(column))
+    if len(bad_cells):
         there = len(column) - column.null_count
-        strays.append(
-            f"{name}: {there - len(stray):,} of {there:,} cells are numbers; row {stray[0]:,} is "
-            f"{_cell(column, stray[0])!r} (treated as missing)"
+        first = bad_cells[0]
+        unparsed.append(
+            f"{name}: {there - len(bad_cells):,} of {there:,} cells are numbers; row {first:,} is "
+            f"{_cell(column, first)!r} (treated as missing)"
         )
     remark = _remark(_COMMAS.get(way, ""), np.isnan(found))
     return Numbers(name, _median(found), way), remark
@@ -356,8 +363,8 @@ def _remark(words: str, gone: Array) -> str:
     return ", ".join(one for one in (words, filled) if one)
 
 
-def _numbers_rows(name: str, found: Array) -> bool:
-    """Whether a column numbers the rows: by its name, and by integers that rise or fall."""
+def _is_row_number(name: str, found: Array) -> bool:
+    """Whether a column holds row numbers: by its name, and by monotonic integers."""
     if not (_UNNAMED.fullmatch(name) or _ROW_NAMES.fullmatch(name.strip())):
         return False
     if len(found) < FEWEST_NUMBERED or not np.isfinite(found).all() or (found % 1).any():
@@ -367,8 +374,8 @@ def _numbers_rows(name: str, found: Array) -> bool:
 
 
 def ambiguous_comma(column: Any) -> str:
-    """Advice for numbers whose commas may be read in two ways."""
-    example = next(text for text in cells.listed(column.drop_null()) if "," in text)
+    """Return the advice for numbers whose commas are ambiguous."""
+    example = next(text for text in cells.to_list(column.drop_null()) if "," in text)
     return (
         f"numbers such as {example}, whose comma may stand at thousands or before a fraction; say "
         "--decimal point or --decimal comma"
@@ -384,7 +391,7 @@ def _median(values: Array) -> float:
 
 def _cell(column: Any, row: int) -> Any:
     """One cell as a Python value."""
-    return cells.listed(column[row : row + 1])[0]
+    return cells.to_list(column[row : row + 1])[0]
 
 
 def _refuse_infinite(name: str, found: Array) -> None:
@@ -400,7 +407,7 @@ _WHOLE = r"^[+-]?\d[\d_]*$"
 
 
 class TargetKind(StrEnum):
-    """How the cells of a target are read: integers and text are classes."""
+    """The kind of a target: integers and text are classes."""
 
     WHOLE = auto()
     NUMBERS = auto()
@@ -420,12 +427,12 @@ class Target:
     def encode(
         self, column: Any, start: int = 0, allowance: Allowance | None = None, masked: bool = False
     ) -> Array:
-        """Labels or targets of some rows; ``start`` is the number of rows before them.
+        """Read labels or targets of some rows; ``start`` is the number of rows before them.
 
-        A missing one is refused, or ``masked``.
+        A missing value is an error, or masked with ``masked``.
         """
         column = cells.clean(column, self.words)
-        gone = cells.missing(column)
+        gone = cells.is_missing(column)
         if masked and gone.any() and self.kind is not TargetKind.LISTS:
             zero = arrow().scalar("0").cast(column.type)
             return np.ma.MaskedArray(self.encode(column.fill_null(zero), start, masked=True), gone)
@@ -470,7 +477,7 @@ class Target:
 
 
 def fit_target(name: str, column: Any, reading: Reading) -> Target:
-    """Choose how to read a target by some of its rows."""
+    """Determine the kind of a target from some of its rows."""
     words = reading.missing_words
     there = cells.clean(column, words).drop_null()
     if len(there) and _is_whole(there).all():

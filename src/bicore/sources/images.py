@@ -16,7 +16,7 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
-from bicore.sources.reading import COPIES, NUMBER, Reading, unreadable
+from bicore.sources.reading import COPIES, NUMBER, Reading, unreadable_error
 
 #: Pillow's modes without colour; those that begin with I have more than eight bits.
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
@@ -139,7 +139,7 @@ def _find(folder: Path) -> tuple[list[Path], list[str]]:
         deeper = sum(_is_image(path) for place in below for path in place.rglob("*"))
         outside = [path for path in _inside(folder) if _has_image_name(path)]
     except PermissionError as error:
-        raise unreadable(Path(error.filename), "folder", error) from error
+        raise unreadable_error(Path(error.filename), "folder", error) from error
     if not files and not deeper:  # a flat folder: no labels
         named, outside = outside, []
         files = [path for path in named if path.is_file()]

@@ -21,7 +21,14 @@ from bicore.errors import DamagedFileError, InputError, check_integer
 from bicore.sources import parts
 from bicore.sources.base import Source
 from bicore.sources.parts import PART_ROWS, Chunk, Part, Shard, ShardSource
-from bicore.sources.reading import NUMBER, Files, Reading, common_name, find_files, foreign
+from bicore.sources.reading import (
+    NUMBER,
+    Files,
+    Reading,
+    common_name,
+    find_files,
+    report_unreadable,
+)
 
 #: Words for the roles of arrays.
 _ROLES = {"x": "features", "y": "labels", "weight": "weights"}
@@ -97,7 +104,11 @@ def _read_header(stream: IO[bytes], path: Path, name: str | None, size: int) -> 
 @contextmanager
 def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
     """Open an .npz file, with its arrays by name; errors inside name the file."""
-    with foreign(path, ".npz file"), open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+    with (
+        report_unreadable(path, ".npz file"),
+        open(path, "rb") as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
 
 
@@ -105,7 +116,7 @@ def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.Zi
 def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes], StoredArray]]:
     """Open an array: a stream that stands at its first value, and its header."""
     if name is None:
-        with foreign(path, ".npy file"), open(path, "rb") as file:
+        with report_unreadable(path, ".npy file"), open(path, "rb") as file:
             yield file, _read_header(file, path, None, os.fstat(file.fileno()).st_size)
         return
     with open_npz(path) as (archive, members):
@@ -171,7 +182,7 @@ def _read_rows(known: StoredArray, part: Part) -> Array:
     with open_array(known.path, known.name) as (stream, now):
         if (now.shape, now.dtype) != (known.shape, known.dtype):
             was, found = (f"{one.shape} {one.dtype}" for one in (known, now))
-            raise parts.changed(known.place, was, found)
+            raise parts.changed_error(known.place, was, found)
         if now.name is not None:
             values = now.read(stream)
         else:  # mapped: they are read when they are touched

@@ -33,8 +33,8 @@ from bicore.sources.reading import (
     are_paths,
     common_name,
     find_files,
-    foreign,
     refuse_unused,
+    report_unreadable,
 )
 from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import Table
@@ -125,7 +125,7 @@ def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
         where = "standard input" if piped else str(path)
         kind, read, options = TABLES[".csv" if piped else _ending(path)]
         refuse_unused(vars(reading), path.name, options)
-        with foreign(Path(where), f"{kind} file"):
+        with report_unreadable(Path(where), f"{kind} file"):
             found = tables.load_columns(read(None if piped else path, reading, notes), reading)
         if whole and found:
             tables.refuse_other_columns(where, found, whole)
@@ -134,7 +134,7 @@ def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
         what = f"the cells of {where} and the files before it"
         reading.allowance.need(CELL_COPIES * tables.count_bytes(whole), what)
     if not whole:
-        raise text_files.no_rows(str(paths[0]))
+        raise text_files.no_rows_error(str(paths[0]))
     name = "standard input" if str(paths[0]) == "-" else common_name(paths)
     return tables.table_source(name, whole, reading, list(dict.fromkeys(notes)))
 

@@ -213,8 +213,8 @@ class ShardSource(ABC):
         return self.rows
 
 
-def changed(place: str, known: object, found: object) -> InputError:
-    """The error for a shard that is not what it was when the source was opened."""
+def changed_error(place: str, known: object, found: object) -> InputError:
+    """Return the error for a shard that changed since the source was opened."""
     was = f"{place} changed since it was opened: it was {known} and is {found}"
     return InputError(f"{was}; put it back, or open the source again.")
 
@@ -255,8 +255,8 @@ def as_floats(stored: Array) -> Array:
     return np.asarray(stored, dtype=np.dtype(f"=f{size}"))
 
 
-def spread(rows: int, samples: int = SAMPLES) -> Array:
-    """Evenly spaced positions from the first to the last row."""
+def spread_positions(rows: int, samples: int = SAMPLES) -> Array:
+    """Return evenly spaced positions from the first to the last row."""
     return np.unique(np.linspace(0, max(rows - 1, 0), min(samples, rows)).astype(np.int64))
 
 
@@ -290,7 +290,7 @@ def digest_columns(words: str, columns: Iterable[Array | None] = ()) -> str:
             digest.update(b"none")
         else:
             digest.update(f"{column.dtype.str}{column.shape}".encode())
-            digest.update(np.ascontiguousarray(column[spread(len(column))]).tobytes())
+            digest.update(np.ascontiguousarray(column[spread_positions(len(column))]).tobytes())
     return digest.hexdigest()[:_LENGTH]
 
 
@@ -551,12 +551,12 @@ class IterableShards(ShardSource):
         self._next = shard.number + 1
         try:
             if given is _END:
-                raise changed(part.place, f"{part.count} rows", "not there")
+                raise changed_error(part.place, f"{part.count} rows", "not there")
             chunk = check_chunk(given, shard)
             if self._next == len(self._all_shards):
                 self._running = None
                 if next(running, _END) is not _END:
-                    raise changed(self.name, f"{self._next} chunks long", "longer")
+                    raise changed_error(self.name, f"{self._next} chunks long", "longer")
         except InputError as error:
             self._running = None
             fix = "do not shuffle, and let a function make a new iterator when called"
@@ -617,7 +617,7 @@ def check_chunk(given: Any, shard: Shard) -> Chunk:
     chunk = as_chunk(given)
     if _digest(chunk) != shard.digest:
         found = f"{len(chunk)} rows, some of other values"
-        raise changed(shard.place, f"{shard.rows} rows", found)
+        raise changed_error(shard.place, f"{shard.rows} rows", found)
     return chunk
 
 

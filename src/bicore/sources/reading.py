@@ -46,7 +46,7 @@ class Allowance:
         return cls(parse_bytes(memory) or DEFAULT_MEMORY)
 
     def need(self, size: int, what: str) -> None:
-        """Refuse what does not fit."""
+        """Raise an error if ``size`` bytes exceed the limit."""
         if size + self.held > self.limit:
             held = f" on top of the {human_bytes(self.held)} of its cells" if self.held else ""
             raise MemoryLimitError(
@@ -219,8 +219,8 @@ def common_name(files: Sequence[Path]) -> str:
     return f"{common_folder(files).name} ({len(files)} files)"
 
 
-def unreadable(path: Path, kind: str, error: BaseException) -> InputError:
-    """The error for a file that is damaged, of another format or may not be read."""
+def unreadable_error(path: Path, kind: str, error: BaseException) -> InputError:
+    """Return the error for a file that is damaged, of another format or not readable."""
     if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
         return InputError(f"{path} cannot be read ({error.strerror}); check its name and its mode.")
     first = (str(error).splitlines() or [""])[0][:_LONGEST] or type(error).__name__
@@ -229,8 +229,8 @@ def unreadable(path: Path, kind: str, error: BaseException) -> InputError:
 
 
 @contextmanager
-def foreign(path: Path, kind: str) -> Iterator[None]:
-    """Report any failure inside as a file that cannot be read.
+def report_unreadable(path: Path, kind: str) -> Iterator[None]:
+    """Convert any failure inside to the error of an unreadable file.
 
     A damaged file fails in many ways, and each library has its own; running out of memory is one
     of them, for a damaged size asks for anything.
@@ -240,7 +240,7 @@ def foreign(path: Path, kind: str) -> Iterator[None]:
     except BicoreError:
         raise
     except Exception as error:
-        raise unreadable(path, kind, error) from error
+        raise unreadable_error(path, kind, error) from error
 
 
 def common_folder(files: Iterable[Path]) -> Path:

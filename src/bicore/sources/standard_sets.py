@@ -25,7 +25,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_name
 from bicore.sources.base import Source
-from bicore.sources.reading import Allowance, Reading, foreign
+from bicore.sources.reading import Allowance, Reading, report_unreadable
 
 STANDARD_SETS = ("digits", "mnist", "cifar10")
 #: The constants by which the paper standardises the pixels of MNIST …
@@ -136,7 +136,7 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
         lacks = f"{raw} does not hold {name}(.gz)"
         raise InputError(f"{lacks}; put MNIST's four files there, as torchvision lays them out.")
     opener = gzip.open if path.suffix == ".gz" else open
-    with foreign(path, "IDX file"), opener(path, "rb") as file:
+    with report_unreadable(path, "IDX file"), opener(path, "rb") as file:
         magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
         if magic != 0x800 + dimensions:
             raise ValueError(f"it has not {dimensions} dimensions: it starts with {magic:#010x}")
@@ -226,7 +226,7 @@ def _read_batch(path: Path) -> tuple[Array, Array]:
     if not path.is_file():  # a FIFO would never end
         files = "CIFAR-10's data_batch_1 … data_batch_5 and test_batch there"
         raise InputError(f"{path} is no regular file; put {files}, as torchvision lays them out.")
-    with foreign(path, "CIFAR-10 file"):
+    with report_unreadable(path, "CIFAR-10 file"):
         return scan_batch(path.read_bytes())
 
 

@@ -171,7 +171,9 @@ def encode_table(
     names = [str(name) for name in getattr(given, "column_names", None) or given.columns]
     roles_of(kind, names, reading)  # no two columns have one name
     found = given.columns if hasattr(given, "column_names") else [given[one] for one in given]
-    table = {name: cells.join([cells.typed(one)]) for name, one in zip(names, found, strict=True)}
+    table = {
+        name: cells.join([cells.as_array(one)]) for name, one in zip(names, found, strict=True)
+    }
     return labelled(table_source(kind, table, reading), y, sample_weight)
 
 
@@ -370,7 +372,7 @@ def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Ar
 def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
     """The rows that have all targets, by their numbers in the file."""
     targets = [cells.clean(table[name], reading.missing_words) for name in roles.targets]
-    lost = np.any([cells.missing(column) for column in targets], axis=0)
+    lost = np.any([cells.is_missing(column) for column in targets], axis=0)
     if lost.all():
         raise InputError(f"no row has a value of --target {roles.targets[0]}; name another column.")
     return np.flatnonzero(~lost)
@@ -399,7 +401,7 @@ def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None
     """Write the chosen rows with a weight column as .csv or .parquet, all or nothing."""
     numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
     free = next(name for name in itertools.chain(["weight"], numbered) if name not in table)
-    chosen = {name: cells.listed(column) for name, column in take_rows(table, indices).items()}
+    chosen = {name: cells.to_list(column) for name, column in take_rows(table, indices).items()}
     chosen[free] = weights.tolist()
     with replacing(path) as beside:
         if path.suffix.lower() == ".parquet":

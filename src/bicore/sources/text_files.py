@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from bicore.errors import InputError
 from bicore.frames import arrow
-from bicore.sources.cells import typed
+from bicore.sources.cells import as_array
 from bicore.sources.reading import CELL_COPIES, Reading, roles_of
 
 #: Endings of packed files, and pyarrow's names for them.
@@ -58,11 +58,11 @@ def open_text(path: Path | None, encoding: str | None, notes: list[str]) -> Iter
         raw: Any = sys.stdin.buffer if path is None else _unpack(path, stack)
         head = raw.read(LONGEST)
         found = _find_encoding(head, where) if encoding is None else check_encoding(encoding)
-        stream: Any = Unread(head, raw)
+        stream: Any = PrependedStream(head, raw)
         if found != "utf-8":
             pyarrow = arrow("a table")
             file = pyarrow.PythonFile(stream, mode="r")
-            stream = Unread(b"", pyarrow.transcoding_input_stream(file, found, "utf-8"))
+            stream = PrependedStream(b"", pyarrow.transcoding_input_stream(file, found, "utf-8"))
         if encoding is None and not found.startswith("utf-8"):
             notes.append(f"{where} is read as {found} text")
         yield io.BufferedReader(stream)
@@ -114,7 +114,7 @@ def _decodes(head: bytes, name: str) -> bool:
     return True
 
 
-class Unread(io.RawIOBase):
+class PrependedStream(io.RawIOBase):
     """A stream with some bytes put back in front of it."""
 
     def __init__(self, before: bytes, rest: IO[bytes]) -> None:
@@ -149,7 +149,7 @@ def read_csv(
         names, reader, before = _header((line.decode() for line in lines), where, delimiter)
         roles_of(where, names, reading)  # before all of it is read
         taken = before + reader.line_num
-        body = Unread(head[sum(map(len, lines[:taken])) :], stream)
+        body = PrependedStream(head[sum(map(len, lines[:taken])) :], stream)
         try:
             yield from parsing.open_csv(
                 pyarrow.PythonFile(body, mode="r"),
@@ -179,7 +179,7 @@ def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[li
                 what = f"{where} has {len(names)} columns, more than {MOST_COLUMNS}"
                 raise InputError(f"{what}; store such wide rows of numbers in an .npz file.")
             return names, reader, before
-    raise no_rows(where)
+    raise no_rows_error(where)
 
 
 def _csv_error(where: str, lines: int, words: str) -> Exception:
@@ -191,11 +191,11 @@ def _csv_error(where: str, lines: int, words: str) -> Exception:
         return InputError(f"{where}: {counts}; it may be truncated.")
     if "straddling" in words:
         return InputError(f"{where} has a row of {BLOCK >> 20} MB; a quote may not be closed.")
-    return no_rows(where) if "Empty CSV" in words else ValueError(words)
+    return no_rows_error(where) if "Empty CSV" in words else ValueError(words)
 
 
-def no_rows(where: str) -> InputError:
-    """The error for a table without rows."""
+def no_rows_error(where: str) -> InputError:
+    """Return the error for a table without rows."""
     return InputError(f"{where} has no rows; give CSV with a header, or JSON lines.")
 
 
@@ -208,7 +208,7 @@ def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
         rows = itertools.islice(rows, reading.limit)
         while part := list(itertools.islice(rows, _ROWS)):
             names = list(dict.fromkeys(name for row in part for name in row))
-            cells = [typed([row.get(name) for row in part]) for name in names]
+            cells = [as_array([row.get(name) for row in part]) for name in names]
             yield pyarrow.RecordBatch.from_arrays(cells, names)
 
 
