@@ -39,7 +39,7 @@ def _compare_models(seeds: range) -> list[Row]:
     kernels = {"RBF": RBF(0.02), "network": fully_connected(), "Laplace": Laplace(0.02)}
     kernels["polynomial"] = Polynomial(2)
     models = {name: greedy_selector(kernel=kernel) for name, kernel in kernels.items()}
-    both = {"all at once": JointSelector(list(models.values())), "nobody": Uniform()}
+    both = {"all at once": JointSelector(list(models.values())), "uniform": Uniform()}
     rows = []
     for name, selector in {**models, **both}.items():
         scores: dict[str, list[float]] = {model: [] for model in models}

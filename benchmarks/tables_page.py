@@ -1,4 +1,4 @@
-"""docs/speed.md, docs/tables/benchmarks.md, and the figures of docs/search.md, docs/labels.md and
+"""docs/speed.md, docs/tables/benchmarks.md, and the figures of docs/strategies.md, docs/labels.md and
 docs/noisy-labels.md."""
 
 from collections.abc import Sequence

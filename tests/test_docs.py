@@ -34,7 +34,15 @@ NAMED = {page.name: page for page in PAGES}
 
 
 #: Pages whose blocks take long and are of things that have tests of their own.
-LONG = {"command.md", "labels.md", "objective.md", "paper.md", "report.md", "search.md", *ALL_ROWS}
+LONG = {
+    "command.md",
+    "labels.md",
+    "objective.md",
+    "paper.md",
+    "report.md",
+    "strategies.md",
+    *ALL_ROWS,
+}
 #: Pages that a reader follows on a command line, and how many commands each must have.
 COMMANDS = {"README.md": 2, "command.md": 7, "embeddings.md": 2, "texts.md": 3}
 
