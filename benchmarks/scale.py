@@ -31,7 +31,7 @@ from benchmarks.common import (
 from bicore import Coreset
 from bicore.moments.features import RandomReLU
 from bicore.runtime.context import Runtime
-from bicore.shards.executors import Card, Executor, Threads
+from bicore.shards.executors import Executor, GPUExecutor, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards
@@ -206,7 +206,7 @@ def _measure_card() -> dict[str, Any]:
     for count, width, classes, size, goal in CARD_CASES:
         x, y = _make_on_card(count, width, classes)
         source = ArrayShards(x, y, part_rows=CARD_PART_ROWS)
-        timed = Timed(Card("cuda"))
+        timed = Timed(GPUExecutor("cuda"))
         torch.cuda.reset_peak_memory_stats()
         with timed.executor:
             seconds, found = time_call(partial(select_from_shards, source, size, executor=timed))
@@ -225,10 +225,11 @@ def _measure_card() -> dict[str, Any]:
 
 def _same_picks() -> bool:
     source = ArrayShards(*_make_on_card(50_000, 128, CLASSES))
-    card, host = (
-        select_from_shards(source, 200, executor=one).indices for one in (Card("cuda"), Threads())
+    gpu, host = (
+        select_from_shards(source, 200, executor=one).indices
+        for one in (GPUExecutor("cuda"), Threads())
     )
-    return bool(np.array_equal(card, host))
+    return bool(np.array_equal(gpu, host))
 
 
 def _make_on_card(count: int, width: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

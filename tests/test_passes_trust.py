@@ -13,7 +13,7 @@ from bicore.methods.registry import greedy_selector
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.features.saving import map_from_state, map_to_state
-from bicore.shards.executors import Card, Threads
+from bicore.shards.executors import GPUExecutor, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources.parts import ArrayShards, Part
 from bicore.streaming import MomentMemory, Reservoir
@@ -34,7 +34,7 @@ class TestIntercept:
     def test_d1_points_of_several_classes_are_selected(self, share, size):
         for seed in range(2):
             x, y = gaussians(seed, share)
-            for executor in (Threads(1), Card("cpu")):
+            for executor in (Threads(1), GPUExecutor("cpu")):
                 picks = select_from_shards(ArrayShards(x, y), size, executor=executor).indices
                 assert len(set(y[picks])) == 2
         if size == 10:
@@ -130,7 +130,7 @@ class TestParts:
         whole, *others = (
             select_from_shards(Cut(x, targets, cut), 10, shortlist=30, executor=executor)
             for cut in self.CUTS
-            for executor in (Threads(1), Card("cpu"))
+            for executor in (Threads(1), GPUExecutor("cpu"))
         )
         for other in others:
             assert other.indices.tolist() == whole.indices.tolist()

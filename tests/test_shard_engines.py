@@ -15,7 +15,7 @@ from bicore.moments.features import RandomReLU
 from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
 from bicore.shards.counting import Counting, PartRows
-from bicore.shards.executors import Card, DaskExecutor, Executor, Threads
+from bicore.shards.executors import DaskExecutor, Executor, GPUExecutor, Threads
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
@@ -32,9 +32,9 @@ def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
     return (rng.normal(size=(n, width)) + 0.8 * np.eye(classes, width)[y]).astype(dtype), y
 
 
-def both(source, size, card=None, **options):
+def both(source, size, gpu=None, **options):
     host = select_from_shards(source, size, executor=Threads(), **options)
-    there = select_from_shards(source, size, executor=card or Card("cpu"), **options)
+    there = select_from_shards(source, size, executor=gpu or GPUExecutor("cpu"), **options)
     assert there.indices.tolist() == host.indices.tolist()
     assert there.objective == pytest.approx(host.objective, rel=1e-9)
     assert there.details == host.details
@@ -65,7 +65,9 @@ class TestCard:
         x[300, 2] = np.nan
         source = ArrayShards(x, y, part_rows=250)
         assert both(source, 15, skip_bad=True).details["bad_rows"] == 1
-        refuses("row 300 of the source", select_from_shards, source, 15, executor=Card("cpu"))
+        refuses(
+            "row 300 of the source", select_from_shards, source, 15, executor=GPUExecutor("cpu")
+        )
 
     def test_rows_stay_as_far_as_there_is_room(self):
         x, y = rows()
@@ -76,36 +78,36 @@ class TestCard:
             (2 * part, 2 * part, [2, 3]),
             (10**9, x.nbytes, []),
         ):
-            card, reads = Card("cpu", memory=memory), []
+            gpu, reads = GPUExecutor("cpu", memory=memory), []
             original = source.read
             source.read = lambda part, reads=reads, original=original: (
                 reads.append(part.number) or original(part)
             )
-            with card:
+            with gpu:
                 counting = Counting(Rows().fit(x), Moments.empty(12))
-                first = list(card.map(counting, source))
-                assert card.resident == stay
-                second = list(card.map(counting, source))
+                first = list(gpu.map(counting, source))
+                assert gpu.resident == stay
+                second = list(gpu.map(counting, source))
             source.read = original
             assert sorted(reads) == sorted([0, 1, 2, 3, *again])
             assert first[3].moments.counts.tolist() == second[3].moments.counts.tolist()
-            assert card.resident == 0  # let go at the end
+            assert gpu.resident == 0  # let go at the end
 
     def test_other_work_is_done_here(self):
         source = ArrayShards(np.zeros((10, 2)), part_rows=4)
-        assert list(Card("cpu").map(lambda source, part: part.count, source)) == [4, 4, 2]
+        assert list(GPUExecutor("cpu").map(lambda source, part: part.count, source)) == [4, 4, 2]
 
     @pytest.mark.gpu
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
     @pytest.mark.parametrize("memory", [None, 10_000])
     def test_a_real_one_too(self, memory):
         for classes in (3, 10):
             x, y = rows(classes=classes)
-            both(ArrayShards(x, y, part_rows=250), 30, Card(memory=memory))
+            both(ArrayShards(x, y, part_rows=250), 30, GPUExecutor(memory=memory))
 
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
     def test_no_card_is_said(self):
-        refuses("torch sees no GPU", Card)
+        refuses("torch sees no GPU", GPUExecutor)
 
 
 class TestWork:
@@ -258,14 +260,14 @@ def test_the_runtime_says_who_works(monkeypatch):
     x, y = rows(100)
     source = ArrayShards(x, y)
     request = Request(5, Rows().fit(x))
-    card = torch.device("cuda")
-    monkeypatch.setattr(Runtime, "torch_device", property(lambda self: card))
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(Runtime, "torch_device", property(lambda self: gpu))
     hires = []
-    monkeypatch.setattr("bicore.shards.selection.Card", hires.append)
+    monkeypatch.setattr("bicore.shards.selection.GPUExecutor", hires.append)
     as_executor(None, source, request, Runtime())
     assert hires == ["cuda"]
     assert as_executor(Threads(2), source, request, Runtime()) == Threads(2)
-    card = torch.device("cpu")
+    gpu = torch.device("cpu")
     assert as_executor(None, source, request, Runtime(threads=1)) == Threads(1)
 
 
@@ -342,13 +344,13 @@ class TestDaskSources:
 
 def test_what_is_kept_of_a_pass_is_its_points_only(monkeypatch):
     """A row that is a view keeps the whole shortlist of its pass: memory would grow with passes."""
-    kept, real = [], Selection._keep
+    kept, real = [], Selection._add_point
 
     def watched(self, *one):
         real(self, *one)
         kept.append(tuple(column.base for column in self.points[-1][1:]))
 
-    monkeypatch.setattr(Selection, "_keep", watched)
+    monkeypatch.setattr(Selection, "_add_point", watched)
     x, y = rows()
     select_from_shards(ArrayShards(x, y), 5)
     assert kept == [(None, None)] * 5

@@ -156,14 +156,14 @@ class TestSelection:
 
     def test_an_interrupt_inside_a_pass_leaves_what_was_whole(self, monkeypatch):
         plain = library.select(ArrayShards(*rows()), size=12, strategy="greedy", passes=True)
-        real = Selection._keep
+        real = Selection._add_point
 
         def interrupted(self, position, row, target):
             if len(self.points) == 7:  # the model has the point, the list has not
                 raise KeyboardInterrupt
             real(self, position, row, target)
 
-        monkeypatch.setattr(Selection, "_keep", interrupted)
+        monkeypatch.setattr(Selection, "_add_point", interrupted)
         found = library.select(ArrayShards(*rows()), size=12, strategy="greedy", passes=True)
         assert found.status is Status.INTERRUPTED
         assert found.indices.tolist() == plain.indices[:7].tolist()

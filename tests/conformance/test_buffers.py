@@ -400,13 +400,13 @@ def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
     name, make = named
     x, y, weight = stream(17)
     buffer, other = (fed(make, x, y, weight, extra=extras(name, x)) for _ in range(2))
-    take = type(buffer)._take
+    take = type(buffer)._process_batch
 
     def broken(self, batch, context):
         take(self, batch, context)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(buffer), "_take", broken)
+    monkeypatch.setattr(type(buffer), "_process_batch", broken)
     with pytest.raises(KeyboardInterrupt):
         buffer.update(x + 1, y, extra=extras(name, x + 1), model=MODEL)
     monkeypatch.undo()

@@ -236,7 +236,7 @@ class Run:
         for note in self.store.notes:
             tell(f"bicore: {note}; the previous state is used.")
         if self.store.notes:
-            self.store.set_aside(self.buffer.position)
+            self.store.rename_damaged(self.buffer.position)
 
     def consume(self, every: int, quiet: bool) -> bool:
         """Feed the rest of the source; whether it was interrupted.

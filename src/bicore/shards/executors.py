@@ -1,6 +1,7 @@
 """Executors map work over the parts of a source: threads, a GPU, or a Dask cluster.
 
-An executor gives the results in the order of the parts. Which one works does not change the answer.
+An executor returns the results in the order of the parts. The answer does not depend on the
+executor.
 """
 
 from __future__ import annotations
@@ -81,11 +82,11 @@ class Threads(Executor):
 
 
 @dataclass
-class Card(Executor):
+class GPUExecutor(Executor):
     """A GPU.
 
-    Rows stay on it in the precision of the source while they fit into ``memory``; other rows are
-    read again in every pass, ahead of the work, into pinned memory.
+    Rows stay on the GPU in the precision of the source while they fit into ``memory``; other rows
+    are read again in every pass, in advance, into pinned memory.
     """
 
     name: str = "cuda"
@@ -94,12 +95,12 @@ class Card(Executor):
 
     def __post_init__(self) -> None:
         self.device = self._device = Runtime(self.name).torch_device
-        #: Bytes of the rows on the card.
+        #: Bytes of the rows on the GPU.
         self.resident = 0
         self.close()
 
     def close(self) -> None:
-        """Let the rows go."""
+        """Free the rows on the GPU."""
         self.resident = 0
         # Each value holds its source, so that no other source gets the same id.
         self._kept: dict[tuple[int, int], tuple[ShardSource, PartRows]] = {}
@@ -116,7 +117,7 @@ class Card(Executor):
                 yield work.on(self._place(source, rows))
 
     def _read(self, work: PartWork[Any], source: ShardSource, part: Part) -> PartRows:
-        """Return rows that are on the card, or read them into pinned memory."""
+        """Return rows that are on the GPU, or read them into pinned memory."""
         if (id(source), part.number) in self._kept:
             return self._kept[id(source), part.number][1]
         rows = work.read(source, part)

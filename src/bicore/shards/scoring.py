@@ -35,7 +35,7 @@ SPARE = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class PartShortlist:
     """The best rows of a part, in order of their positions."""
 
     positions: Array
@@ -43,7 +43,7 @@ class Found:
     y: Array | None
     #: An upper bound of the values of all other rows.
     below: float
-    #: Places of the rows whose features came along, and these.
+    #: Places of the rows whose features are included, and these features.
     listed: Array
     features: Array
 
@@ -60,7 +60,7 @@ class GainTerms:
 
 
 @dataclass(frozen=True, eq=False)
-class Scoring(PartWork[Found]):
+class Scoring(PartWork[PartShortlist]):
     """Find the best rows of a part.
 
     ``both`` holds −W and M side by side. ``centre`` is subtracted from targets or one-hot labels,
@@ -95,7 +95,7 @@ class Scoring(PartWork[Found]):
         chunk = source.read(part)
         return checked(chunk, part, skip_bad=True) if self.some_bad else (chunk, 0)
 
-    def on(self, rows: PartRows) -> Found:
+    def on(self, rows: PartRows) -> PartShortlist:
         scorers: dict[torch.device, _Scorer] = vars(self)["_scorers"]
         if rows.device not in scorers:  # once for all parts: for many classes it takes p²C products
             scorers[rows.device] = _Scorer(self, rows.device)
@@ -110,7 +110,7 @@ class Scoring(PartWork[Found]):
         features = rows.features(self.map, wanted)
         y = None if rows.y is None else rows.y[places]
         features = features.cpu().numpy() if torch.is_tensor(features) else features
-        return Found(places + rows.part.start, values, y, below, listed, features)
+        return PartShortlist(places + rows.part.start, values, y, below, listed, features)
 
     def _best(self, rows: PartRows, scorer: _Scorer) -> tuple[Array, Array, float]:
         """Return places and values of the best rows, and a bound of the others."""
@@ -240,8 +240,8 @@ class _Scorer:
             rows = block.whole()
             return row_products(_multiply(rows, self.inverse), rows).clamp_(min=0)
         inside = self._products(block, *self.reach)
-        known = block.scale is not None  # scaled rows have the length 1
-        squares = 1.0 if known else row_products(block.features, block.features)
+        unit_length = block.scale is not None  # scaled rows have the length 1
+        squares = 1.0 if unit_length else row_products(block.features, block.features)
         lengths = squares + (block.constant or 0.0) ** 2
         return ((lengths - row_products(inside, inside)) / self.ridge).clamp_(min=0)
 
@@ -326,8 +326,8 @@ def largest_of_each(
     return torch.cat(found).sort().values, below
 
 
-class Best:
-    """The best rows of all parts so far: how rows are divided into parts changes nothing."""
+class Shortlist:
+    """The best rows of all parts so far, independent of the division into parts."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.scoring = scoring
@@ -337,7 +337,7 @@ class Best:
         self.y: Array | None = None
         self._known: list[tuple[Array, Array]] = []
 
-    def add(self, found: Found) -> None:
+    def add(self, found: PartShortlist) -> None:
         """Add the best rows of the next part; of equal ones those at the smallest positions win."""
         assert found.y is not None
         scoring = self.scoring
@@ -355,10 +355,10 @@ class Best:
         self.positions, self.values, self.y = positions[best], values[best], y[best]
         self._known.append((found.positions[found.listed], found.features))
         if sum(len(one) for one, _ in self._known) > SPARE * scoring.count:
-            self._known = [self.known()]
+            self._known = [self.listed_features()]
 
-    def known(self) -> tuple[Array, Array]:
-        """Return the sorted positions of best rows whose features came along, and these."""
+    def listed_features(self) -> tuple[Array, Array]:
+        """Return the sorted positions of best rows with known features, and these features."""
         positions = np.concatenate([one for one, _ in self._known])
         places = np.flatnonzero(np.isin(positions, self.positions))
         places = places[np.argsort(positions[places])]

@@ -1,9 +1,9 @@
-"""A coreset of rows that are never loaded at once.
+"""Select a coreset from rows that are never loaded at once.
 
-The first pass adds all rows up into moments: from then on the objective is p² numbers. Every
-further pass scores all rows by their slopes, and each part gives its steepest ones; among these,
-points are taken by their exact gains, which are updated after each point. One point a pass is
-exact: the steepest row, or the one with the largest gain, of all rows.
+The first pass sums all rows into moments, after which the objective is p² numbers. Every further
+pass scores all rows by their gradients, and each part returns a shortlist; from the shortlist,
+points are taken by their exact gains, which are updated after each point. With one point per pass
+the selection is exact: it takes the row of the steepest gradient, or the largest gain, of all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bicore.moments.search import DRIFT, exchange_rows
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
-from bicore.shards.executors import Card, DaskExecutor, Executor, Threads, Work
+from bicore.shards.executors import DaskExecutor, Executor, GPUExecutor, Threads, Work
 from bicore.shards.request import (
     MOST_EXCHANGED,
     ROUNDS,
@@ -42,7 +42,7 @@ from bicore.shards.request import (
     first_rows,
     make_request,
 )
-from bicore.shards.scoring import Best, GainTerms, Scoring
+from bicore.shards.scoring import GainTerms, Scoring, Shortlist
 from bicore.shards.state import Progress
 from bicore.sources.parts import ShardSource
 
@@ -170,7 +170,7 @@ def as_executor(
         return executor if isinstance(executor, Executor) else DaskExecutor(executor)
     device = runtime.torch_device
     if device.type != "cpu":
-        return Card(str(device))
+        return GPUExecutor(str(device))
     most = runtime.threads or torch.get_num_threads()
     if most > 1:
         most = Shape.of(source, request).workers_within(runtime.memory_bytes(), most)
@@ -178,7 +178,7 @@ def as_executor(
 
 
 class Selection:
-    """One selection: its objective, its points so far, its passes."""
+    """The state of a selection: its objective, its points and its passes."""
 
     def __init__(
         self,
@@ -198,20 +198,20 @@ class Selection:
         self.points: list[tuple[int, Array, Array]] = []
         self.objectives: list[float] = []
         self.passes = 0
-        self.certain = 0
-        #: Points that were in from the start, which exchanges leave alone.
-        self.kept = 0
-        #: A gain that some free row is known to have.
+        self.certain_picks = 0
+        #: Number of initial points, which are never exchanged.
+        self.initial_count = 0
+        #: A lower bound of the largest gain of an open row.
         self.floor = -np.inf
         self.limits: ClassLimits | None = None
         self.notes = [*getattr(source, "notes", ()), *self._memory_notes()]
         #: Why the objective could not be verified; empty if it was.
         self.unverified = ""
-        #: When the passes of this run began, and how many there were before it.
-        self.began = (0.0, 0)
+        #: Seconds and passes when this run began, from which the time left is estimated.
+        self.pace_start = (0.0, 0)
 
     def run(self, initial: Sequence[int], state: str | os.PathLike[str] | None) -> Coreset:
-        self.kept = len(initial)
+        self.initial_count = len(initial)
         if state is not None:
             self.progress = Progress(state, self._identity(initial))
         line = ProgressLine(self.runtime.progress, self.clock, self.request.size, "selecting")
@@ -219,7 +219,7 @@ class Selection:
             try:
                 self._prepare()
                 self._restore(initial)
-                self.began = self.clock.seconds, self.passes
+                self.pace_start = self.clock.seconds, self.passes
                 complete = True
                 while complete and len(self.points) < self.request.size:
                     self._check_time()
@@ -232,7 +232,7 @@ class Selection:
             return self._coreset(Outcome() if complete else self._too_few())
 
     def _identity(self, initial: Sequence[int]) -> dict[str, Any]:
-        """Return what a state must be of to be continued."""
+        """Return the facts that must match for a saved state to be continued."""
         request, outer = self.request, self.outer_source
         named = {
             "version": 2,
@@ -248,7 +248,7 @@ class Selection:
         return named
 
     def _stop(self, stop: BaseException) -> Outcome:
-        """Make the points so far consistent, and fit them again."""
+        """Fit the points so far again, and return the outcome."""
         status = Status.OUT_OF_TIME if isinstance(stop, TimeOver) else Status.INTERRUPTED
         count = len(self.points)
         if not count:
@@ -277,8 +277,8 @@ class Selection:
 
     # Passes in general.
 
-    def _each(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        """Yield the results of a pass; report progress and check the time after each part."""
+    def _iterate_pass(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        """Yield the results of a pass over all parts; report progress and check the time."""
         parts = len(source.parts)
         for done, one in enumerate(self.executor.map(work, source), 1):
             yield one
@@ -295,7 +295,7 @@ class Selection:
         if not self.points:
             self.line.prepare(share)
             return
-        seconds, passes = self.began
+        seconds, passes = self.pace_start
         left = self.request.passes_left(len(self.points)) - share
         pace = (self.clock.seconds - seconds) / (self.passes - passes + share)
         self.line.update(len(self.points), self.state.objective, max(left, 0.0) * pace)
@@ -304,7 +304,7 @@ class Selection:
 
     def _prepare(self) -> None:
         """Count all rows; set up the objective, the quotas and an empty coreset."""
-        empty, self.shift = self._first_look(self.outer_source or self.source)
+        empty, self.shift = self._make_empty_moments(self.outer_source or self.source)
         held = None if self.progress is None else self.progress.moments()
         if held is None:
             held = self._count_all(empty)
@@ -345,7 +345,7 @@ class Selection:
         places: Counter[str] = Counter()
         shift = None if empty is None else self.shift
         work = Counting(self.request.features, empty, self.request.skip_bad, shift)
-        for part, one in zip(source.parts, self._each(work, source), strict=True):
+        for part, one in zip(source.parts, self._iterate_pass(work, source), strict=True):
             if total is not None and one.moments is not None:
                 total = total + one.moments
             bad, longest = bad + one.bad, max(longest, one.longest)
@@ -361,11 +361,11 @@ class Selection:
             total = total._ordered(sorted(total.classes))
         return Counted(total, bad, longest, available)
 
-    def _first_look(self, source: ShardSource) -> tuple[Moments, Array | None]:
-        """Make moments of no rows, for labels or targets, and what is subtracted from the targets.
+    def _make_empty_moments(self, source: ShardSource) -> tuple[Moments, Array | None]:
+        """Return empty moments for labels or targets, and the shift of the targets.
 
-        That is a value near their mean, so that sums of differences keep their digits; it is 0
-        without a constant feature, because the mean itself is then not known.
+        The shift is near their mean, so that sums of differences keep their precision; it is 0
+        without a constant feature, because the mean is unknown then.
         """
         y = first_rows(source).y
         if y is None:
@@ -414,17 +414,17 @@ class Selection:
         before = 1.0 * self.state.both
         for _ in range(self.request.points_of_pass(len(self.points))):
             self._require_second_class()
-            place, value = self._peak(best, rows)
+            place, value = self._find_best(best, rows)
             if not np.isfinite(value):
                 break  # all rows of the shortlist that may be taken are
-            self.certain += self._is_certain(value, best.below, before)
+            self.certain_picks += self._is_certain(value, best.below, before)
             rows.change(place)
-            self._keep(int(best.positions[place]), rows.features[place], rows.targets[place])
+            self._add_point(int(best.positions[place]), rows.features[place], rows.targets[place])
         if self._exact_gains:
-            self.floor = self._peak(best, rows)[1]
+            self.floor = self._find_best(best, rows)[1]
         return True
 
-    def _peak(self, best: Best, rows: FeatureRows) -> tuple[int, float]:
+    def _find_best(self, best: Shortlist, rows: FeatureRows) -> tuple[int, float]:
         """Return the best row that may be taken and its value; ties go to the first position."""
         values = rows.gains() if self.request.rule == "gain" else rows.gradients()
         closed = rows.inside
@@ -436,7 +436,7 @@ class Selection:
         return int(equal[np.argmin(best.positions[equal])]), most
 
     def _is_certain(self, value: float, below: float, before: Any) -> bool:
-        """Return whether no row that the pass left out can be better by now."""
+        """Return whether no row outside the shortlist can be better now."""
         if value < below:
             return False
         shares = None if self.classes is None else self.centre
@@ -451,7 +451,7 @@ class Selection:
 
     def _shortlist(
         self, open_classes: Array | None, gains: bool = False
-    ) -> tuple[Best, FeatureRows] | None:
+    ) -> tuple[Shortlist, FeatureRows] | None:
         """Find the best rows in a pass; None if there are none."""
         request, state = self.request, self.state
         scoring = Scoring(
@@ -467,8 +467,8 @@ class Selection:
             floor=self.floor if gains else -np.inf,
             open=open_classes,
         )
-        best = Best(scoring)
-        for one in self._each(scoring, self.source):
+        best = Shortlist(scoring)
+        for one in self._iterate_pass(scoring, self.source):
             best.add(one)
         self.passes += 1
         if not len(best.positions):
@@ -490,9 +490,9 @@ class Selection:
             return GainTerms(inverse, turned)
         return GainTerms(inverse, turned, reach, state.ridge)
 
-    def _features(self, best: Best) -> Array:
+    def _features(self, best: Shortlist) -> Array:
         """Return the features of the best rows; those that did not come along are read again."""
-        positions, known = best.known()
+        positions, known = best.listed_features()
         there = np.isin(best.positions, positions)
         found: Array = np.empty((len(there), known.shape[1]))
         found[there] = known
@@ -524,7 +524,7 @@ class Selection:
     def _needs_two_classes(self) -> bool:
         """Whether points of a single class are refused: they train no classifier."""
         several = self.classes is not None and len(self.classes) > 1 and self.request.size > 1
-        return several and self._intercept is not None and not self.kept
+        return several and self._intercept is not None and not self.initial_count
 
     def _require_second_class(self) -> None:
         """Keep the last point for another class if all others are of one."""
@@ -590,14 +590,14 @@ class Selection:
         if shortlist is None:
             return 0
         best, rows = shortlist
-        others = _leaders(best.positions, rows.gains(), MOST_EXCHANGED - len(self.points))
+        others = _largest_places(best.positions, rows.gains(), MOST_EXCHANGED - len(self.points))
         own_features, own_targets = self._points()
         features = np.vstack([own_features, rows.features[others]])
         targets = np.vstack([own_targets, rows.targets[others]])
         numbers = np.arange(len(features))
         inside = numbers < len(own_features)
         candidates = FeatureRows(self.state.copy(), features, targets, inside)
-        made = exchange_rows(candidates, self._may_leave(targets, numbers < self.kept))
+        made = exchange_rows(candidates, self._may_leave(targets, numbers < self.initial_count))
         if made:
             positions = np.concatenate([self._positions, best.positions[others]])
             own = np.flatnonzero(candidates.inside)  # those that stayed, then those that came
@@ -605,7 +605,7 @@ class Selection:
             self.state = self.state.refit(features[own], targets[own])
         return made
 
-    def _may_leave(self, targets: Array, kept: Array) -> Any:
+    def _may_leave(self, targets: Array, initial: Array) -> Any:
         """Return which rows may leave: initial points stay, and no class may get too many."""
         most = None
         if self.limits is not None:
@@ -613,12 +613,12 @@ class Selection:
         elif self._needs_two_classes and self.classes is not None:
             most = np.full(len(self.classes), len(self.points) - 1)
         if most is None:
-            return lambda inside: ~kept
+            return lambda inside: ~initial
         codes, limit = self._codes(targets), most
 
         def may_leave(inside: Array) -> Array:
             over = np.bincount(codes[inside], minlength=len(limit)) > limit
-            return ~kept & over[codes] if over.any() else ~kept
+            return ~initial & over[codes] if over.any() else ~initial
 
         return may_leave
 
@@ -657,7 +657,7 @@ class Selection:
             status=outcome.status,
             message=outcome.message,
             provenance=provenance,
-            details={"passes": self.passes, "certain": self.certain, "bad_rows": self.bad},
+            details={"passes": self.passes, "certain": self.certain_picks, "bad_rows": self.bad},
         )
         return mark_unverified(coreset, self.unverified) if self.unverified else coreset
 
@@ -667,12 +667,12 @@ class Selection:
         """Let the points of a state join, or those that are in from the start."""
         held = None if self.progress is None else self.progress.points()
         if held is not None:
-            points, self.passes, self.certain = held
+            points, self.passes, self.certain_picks = held
         else:
             points = [self._read_point(position) for position in initial]
         for position, row, target in points:
             self.state.change(row, target)
-            self._keep(position, row, target)
+            self._add_point(position, row, target)
 
     def _read_point(self, position: int) -> tuple[int, Array, Array]:
         part = next(one for one in self.source.parts if one.start <= position < one.stop)
@@ -682,7 +682,7 @@ class Selection:
         row = PartRows(part, chunk.x).features(self.request.features, place)[0]
         return position, row, self._targets(chunk.y[place])[0]
 
-    def _keep(self, position: int, row: Array, target: Array) -> None:
+    def _add_point(self, position: int, row: Array, target: Array) -> None:
         # Copies: a view keeps its whole shortlist.
         self.points.append((position, np.array(row), np.array(target)))
         self.objectives.append(self.state.objective)
@@ -690,10 +690,10 @@ class Selection:
     def _save(self) -> None:
         if self.progress is not None:
             columns = (self._positions, *self._points())
-            self.progress.keep_points(columns, self.passes, self.certain)
+            self.progress.keep_points(columns, self.passes, self.certain_picks)
 
 
-def _leaders(positions: Array, gains: Array, count: int) -> Array:
+def _largest_places(positions: Array, gains: Array, count: int) -> Array:
     """Return the sorted places of the largest gains; ties go to the smallest positions."""
     largest = float(np.abs(gains[np.isfinite(gains)]).max(initial=0.0)) or 1.0
     order = np.lexsort((positions, -np.round(gains / largest, TIE_DIGITS)))

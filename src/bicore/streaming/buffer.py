@@ -131,7 +131,7 @@ class Buffer(Memory):
         with self._all_or_nothing():
             with context.runtime.applied():
                 if len(counted):
-                    self._take(counted, context)
+                    self._process_batch(counted, context)
             self.position += size
             self.counted += len(rows)
             self.seen += float(weights.sum())
@@ -184,7 +184,7 @@ class Buffer(Memory):
         return [name for name in own if name in others and own[name] != others[name]]
 
     @abstractmethod
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         """Change the rows kept.
 
         ``batch`` holds at least one row, all of positive weight, with stream positions as ids.
@@ -232,7 +232,7 @@ class Buffer(Memory):
                 f"mark={self.mark!r} is no JSON object; use text as keys, and numbers, text, lists "
                 "and dicts of them as values."
             )
-        values, arrays = self._own()
+        values, arrays = self._subclass_state()
         head = {
             "position": self.position,
             "counted": self.counted,
@@ -251,16 +251,16 @@ class Buffer(Memory):
         self.rng.bit_generator.state = head["rng"]
         # Early files have no mark.
         self.mark = dict(head["values"].get("mark", {}))
-        self._load_own(head["values"], arrays)
+        self._load_subclass_state(head["values"], arrays)
 
-    def _own(self) -> State:
+    def _subclass_state(self) -> State:
         """The state that a subclass adds: JSON values, and arrays."""
         own = {name: getattr(self, name) for name in self._own_state}
         arrays = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
         return {name: value for name, value in own.items() if name not in arrays}, arrays
 
-    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        """Invert :meth:`_own`."""
+    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        """Invert :meth:`_subclass_state`."""
         for name in self._own_state:
             array = isinstance(getattr(self, name), np.ndarray)
             setattr(self, name, arrays[name] if array else values[name])
@@ -317,7 +317,7 @@ class MergingBuffer(Buffer):
         context = as_context(model, runtime)
         with self._all_or_nothing():
             with context.runtime.applied():
-                self._absorb(other, moved, context)
+                self._merge_state(other, moved, context)
             self.position = moved + other.position
             self.counted += other.counted
             self.seen += other.seen
@@ -328,7 +328,7 @@ class MergingBuffer(Buffer):
         return [name for name in self.list_differences(other) if name != "random_state"]
 
     @abstractmethod
-    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+    def _merge_state(self, other: Self, moved: int, context: Context) -> None:
         """Change the rows kept; ``moved`` is added to the other's ids."""
 
 
@@ -382,7 +382,7 @@ class StateFolder(OwnFolder):
             )
         return None
 
-    def set_aside(self, used: int) -> None:
+    def rename_damaged(self, used: int) -> None:
         """Rename damaged files, so that they do not get in the way of new ones."""
         for path in self.files():
             if path.name > f"state-{used:015d}.npz":

@@ -110,7 +110,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         """The number of chunks that each slot represents, oldest first."""
         return [slot.level for slot in self.slots_]
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         self._add_classes(list_classes(batch, self._chooser))
         rows = batch if self.pending is None else join_datasets(self.pending, batch)
         if len(rows) >= self.slot_size:
@@ -163,7 +163,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         shares = picked.weights if self.weighting is Weighting.LEARNED else np.ones(len(picked))
         return picked.with_columns(sample_weight=shares * (total / shares.sum()))
 
-    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+    def _merge_state(self, other: Self, moved: int, context: Context) -> None:
         self._add_classes(other.classes)
         for slot in other.slots_:
             self.chunks += slot.level
@@ -176,7 +176,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         while len(self.slots_) > self.slots:
             self._merge(nearest_pair(self.levels), context)
         for rows in waiting:
-            self._take(rows, context)
+            self._process_batch(rows, context)
         if self.slots_:
             self._gather()
 
@@ -194,13 +194,13 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     def _configuration(self) -> dict[str, Any]:
         return {**super()._configuration(), "slots": self.slots}
 
-    def _own(self) -> State:
-        values, arrays = super()._own()
+    def _subclass_state(self) -> State:
+        values, arrays = super()._subclass_state()
         slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots_]
         return {**values, "slots": slots}, arrays
 
-    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        super()._load_own(values, arrays)
+    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._load_subclass_state(values, arrays)
         self.slots_, self.pending = [], self.kept
         for level, built, size in values["slots"]:
             assert self.pending is not None

@@ -229,7 +229,7 @@ class MomentMemory(MergingBuffer):
         """
         return outer.rho(self._reg)
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         if self.feature_map_ is not None:
             self._count_and_choose(batch, context)
             return
@@ -268,11 +268,11 @@ class MomentMemory(MergingBuffer):
         priorities = np.concatenate([self._priorities, fresh])
         most = POOL * max(LEAST_PART, self.capacity)
         if len(pool) > most:
-            left = np.sort(np.argpartition(-priorities, most)[:most])
-            pool, priorities = pool[left], priorities[left]
+            remaining = np.sort(np.argpartition(-priorities, most)[:most])
+            pool, priorities = pool[remaining], priorities[remaining]
         self._pool, self._priorities = pool, priorities
 
-    def _choose_waiting(self, context: Context | None = None) -> None:
+    def _choose_from_pool(self, context: Context | None = None) -> None:
         """Choose from the rows that wait."""
         if self._pool is None:
             return
@@ -287,7 +287,7 @@ class MomentMemory(MergingBuffer):
         return min(self.capacity, super().__len__() + waiting)
 
     def snapshot(self) -> Dataset:
-        self._choose_waiting()
+        self._choose_from_pool()
         return super().snapshot()
 
     def _check_columns(self, rows: Dataset) -> None:
@@ -354,13 +354,15 @@ class MomentMemory(MergingBuffer):
             classes = {*(sums.classes or ()), *y.reshape(-1).tolist()}
             if len(classes) > len(sums.classes or ()):
                 self._check_room(sums.width, len(classes), True, context)
-        faded, weights = decay_weights(batch.weights, self.half_life)
-        self._sums = self._sums.add(features, y, faded, weights)
+        decay, weights = decay_weights(batch.weights, self.half_life)
+        self._sums = self._sums.add(features, y, decay, weights)
         if self._factor is not None:
-            self._factor = self._factor.with_rows(features, weights) if faded == 1 else None
+            self._factor = self._factor.with_rows(features, weights) if decay == 1 else None
         if self._held is not None and y is not None:
-            aside = np.flatnonzero(hold_out(batch.x))
-            self._held = self._held.add(features[aside], y[aside], faded, weights[aside])
+            held_rows = np.flatnonzero(hold_out(batch.x))
+            self._held = self._held.add(
+                features[held_rows], y[held_rows], decay, weights[held_rows]
+            )
 
     def _add_to_products(self, features: Array, weights: Array) -> tuple[Array, Array] | None:
         """Update the products of the rows kept for new rows in the moments.
@@ -371,9 +373,9 @@ class MomentMemory(MergingBuffer):
             return None
         assert self._features is not None
         gram, quadratic = self._products
-        faded, counted = decay_weights(weights, self.half_life)
+        decay, counted = decay_weights(weights, self.half_life)
         reach = self._features @ features.T
-        return gram, faded * quadratic + (reach * counted) @ reach.T
+        return gram, decay * quadratic + (reach * counted) @ reach.T
 
     def _outer(self, moments: Moments) -> Outer:
         """Return the objective; without labels, to predict the leading feature directions."""
@@ -466,26 +468,28 @@ class MomentMemory(MergingBuffer):
         MomentMemory(20 of 20 rows kept, 300 seen)
         """
         context = as_context(None, runtime)
-        self._choose_waiting(context)
+        self._choose_from_pool(context)
         changed = {"feature_map": feature_map, "half_life": None}
-        made = MomentMemory(**{**self.get_params(deep=False), **changed})
-        made.position, made.counted, made.seen = self.position, self.counted, self.seen
-        made.mark = dict(self.mark)
+        memory = MomentMemory(**{**self.get_params(deep=False), **changed})
+        memory.position, memory.counted, memory.seen = self.position, self.counted, self.seen
+        memory.mark = dict(self.mark)
         if self.moments is None:
-            made.kept = self.kept  # rows that wait
+            memory.kept = self.kept  # rows that wait
         elif self.kept is not None:
             # Weights that have faded must not fade once more as they are counted again.
             weight = np.full(len(self), self.moments.weight / len(self))
             with context.runtime.applied():
-                made._count_and_choose(self.snapshot().with_columns(sample_weight=weight), context)
-            assert made.moments is not None
-            held = made.held_out
-            made._set_moments(
-                replace(made.moments, half_life=self.half_life),
+                memory._count_and_choose(
+                    self.snapshot().with_columns(sample_weight=weight), context
+                )
+            assert memory.moments is not None
+            held = memory.held_out
+            memory._set_moments(
+                replace(memory.moments, half_life=self.half_life),
                 None if held is None else replace(held, half_life=self.half_life),
             )
-        made.half_life = self.half_life
-        return made
+        memory.half_life = self.half_life
+        return memory
 
     def _differences(self, other: Self) -> list[str]:
         changed = self.list_differences(other)
@@ -498,14 +502,14 @@ class MomentMemory(MergingBuffer):
             )
         return [name for name in changed if name != "feature_map"]
 
-    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+    def _merge_state(self, other: Self, moved: int, context: Context) -> None:
         if other.kept is None and other._pool is None:
             return  # its rows count for nothing, but have their places
-        self._choose_waiting(context)
-        theirs = other.snapshot()
-        rows = theirs.with_columns(ids=theirs.ids + moved)
+        self._choose_from_pool(context)
+        other_rows = other.snapshot()
+        rows = other_rows.with_columns(ids=other_rows.ids + moved)
         if other.moments is None:
-            self._take(rows, context)  # they wait there
+            self._process_batch(rows, context)  # they wait there
             return
         assert other._features is not None
         if self.moments is None:
@@ -517,11 +521,11 @@ class MomentMemory(MergingBuffer):
                 "load both from one memory that has seen some rows."
             )
         # With a half-life, its stream comes after this one.
-        faded = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
+        decay = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
         assert self.moments is not None
         held, more = self.held_out, other.held_out
-        both = None if held is None or more is None else held.scaled(faded) + more
-        self._set_moments(self.moments.scaled(faded) + other.moments, both)
+        both = None if held is None or more is None else held.scaled(decay) + more
+        self._set_moments(self.moments.scaled(decay) + other.moments, both)
         self._products = None
         self._choose_from(rows, other._features)
 
@@ -586,11 +590,11 @@ class MomentMemory(MergingBuffer):
         from bicore.moments.heads import UpdatedFactor, centre, make_head
 
         if self.moments is None and self.kept is not None:
-            waiting = copy.copy(self)  # fewer rows than features are fitted to
-            waiting.rng = copy.deepcopy(self.rng)
-            rows, waiting.kept = self.kept, None
-            waiting._count_and_choose(rows, Context())
-            return waiting.head(alpha, prior, choose_width)
+            fitted = copy.copy(self)  # fewer rows than features are fitted to
+            fitted.rng = copy.deepcopy(self.rng)
+            rows, fitted.kept = self.kept, None
+            fitted._count_and_choose(rows, Context())
+            return fitted.head(alpha, prior, choose_width)
         if self.moments is None:
             raise InputError("the memory has seen no rows; call update before head.")
         shape = self.kept if self.kept is not None else self._pool
@@ -663,7 +667,7 @@ class MomentMemory(MergingBuffer):
         if sample_weight is not None:
             weights = as_weights(sample_weight, len(rows))
         with self._all_or_nothing(), context.runtime.applied():
-            self._choose_waiting(context)
+            self._choose_from_pool(context)
             places = [] if self.kept is None else _find_rows(self.kept, rows)
             if self._sums is not None:
                 self._subtract(rows.with_columns(sample_weight=weights), context)
@@ -692,7 +696,7 @@ class MomentMemory(MergingBuffer):
             If the label is unknown, or ``per_class`` is False; nothing has changed then.
         """
         with self._all_or_nothing():
-            self._choose_waiting()
+            self._choose_from_pool()
             labels = np.empty(0) if self.kept is None or self.kept.y is None else self.kept.y
             places = np.flatnonzero(labels == label)
             if self.moments is None:
@@ -700,11 +704,11 @@ class MomentMemory(MergingBuffer):
                     raise InputError(f"label={label!r} was never counted.")
                 self.seen -= float(len(places))
             else:
-                left, held = self.moments.without_class(label), self.held_out
+                remaining, held = self.moments.without_class(label), self.held_out
                 if held is not None and as_python_value(label) in (held.classes or ()):
                     held = held.without_class(label)
-                self.seen -= self.moments.weight - left.weight
-                self._set_moments(left, held)
+                self.seen -= self.moments.weight - remaining.weight
+                self._set_moments(remaining, held)
             self._drop(places.tolist())
         return self
 
@@ -712,21 +716,21 @@ class MomentMemory(MergingBuffer):
         assert self.moments is not None
         features = self._compute_features(rows.x, context)
         y = rows.y if self._origin is None else self._targets(rows)
-        held, aside = self.held_out, np.flatnonzero(hold_out(rows.x))
-        left = self.moments.without_rows(features, y, rows.weights)
-        if held is not None and y is not None and len(aside):
-            held = held.without_rows(features[aside], y[aside], rows.weights[aside])
-        self._set_moments(left, held)
+        held, held_rows = self.held_out, np.flatnonzero(hold_out(rows.x))
+        remaining = self.moments.without_rows(features, y, rows.weights)
+        if held is not None and y is not None and len(held_rows):
+            held = held.without_rows(features[held_rows], y[held_rows], rows.weights[held_rows])
+        self._set_moments(remaining, held)
 
     def _drop(self, places: list[int]) -> None:
         """Drop rows from those kept."""
         if self.kept is None or not places:
             return
-        left = np.delete(np.arange(len(self.kept)), places)
-        self.kept = self.kept[left] if len(left) else None
+        remaining = np.delete(np.arange(len(self.kept)), places)
+        self.kept = self.kept[remaining] if len(remaining) else None
         self._products = None
         if self._features is not None:
-            self._features = self._features[left] if len(left) else None
+            self._features = self._features[remaining] if len(remaining) else None
 
     # State.
 
@@ -747,7 +751,7 @@ class MomentMemory(MergingBuffer):
             **({} if self.keep is Keep.ALWAYS else {"keep": self.keep.value}),
         }
 
-    def _own(self) -> State:
+    def _subclass_state(self) -> State:
         if self.feature_map_ is None or self.moments is None:
             return {"settled": None}, {}
         values, moments = self.moments.on_host().to_state()
@@ -774,7 +778,7 @@ class MomentMemory(MergingBuffer):
         }
         return {"settled": map_values, "moments": values, "held": held_values}, arrays
 
-    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
         self._clear_fit()
         if values["settled"] is None:
             return

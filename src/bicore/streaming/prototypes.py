@@ -61,7 +61,7 @@ class Prototypes(Buffer):
                     f"{column.dtype}."
                 )
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         labels = _labels(batch)
         self.order = list(dict.fromkeys([*self.order, *labels]))
         if len(self.order) > self.capacity:
@@ -85,8 +85,8 @@ class Prototypes(Buffer):
         assert self.kept is not None
         return self.kept.weights.copy()
 
-    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        super()._load_own(values, arrays)
+    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._load_subclass_state(values, arrays)
         self._distances = []
 
 

@@ -54,7 +54,7 @@ class Reservoir(Buffer):
         self.priorities = np.empty(0)
         self.threshold = 0.0
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         fresh = batch.weights / (1.0 - self.rng.random(len(batch)))
         priorities = np.concatenate([self.priorities, fresh])
         both = self._join_kept(batch)
@@ -107,7 +107,7 @@ class ClassBalancedReservoir(Buffer):
         self.class_rows: dict[Any, int] = {}
         self.full: set[Any] = set()
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         both = self._join_kept(batch)
         assert both.y is not None
         labels = both.y.reshape(-1).tolist()
@@ -166,14 +166,14 @@ class ClassBalancedReservoir(Buffer):
         # the weight of classes that found no room is shared out among the others
         return np.asarray(weights * (self.seen / weights.sum()))
 
-    def _own(self) -> State:
+    def _subclass_state(self) -> State:
         counts = {
             "class_seen": list(self.class_seen.items()),
             "class_rows": list(self.class_rows.items()),
         }
         return {**counts, "full": sorted(self.full)}, {}
 
-    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
         self.class_seen = dict(values["class_seen"])
         self.class_rows = dict(values["class_rows"])
         self.full = set(values["full"])
@@ -229,7 +229,7 @@ class GradientSampling(Buffer):
     def name(self) -> str:
         return f"GradientSampling ({self.strategy})"
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         if self.strategy == "greedy":
             # a long batch also meets its own earlier rows
             for start in range(0, len(batch), self.compared):
