@@ -389,7 +389,7 @@ def test_an_automatic_kernel_is_named_in_one_line(bicore, folder, tmp_path):
     lines = [line for line in result.stdout.splitlines() if line.startswith("kernel: ")]
     record = Coreset.load(first).details["kernel_trials"]
     assert len(lines) == 1
-    assert lines[0].startswith(f"kernel: {record['name']}, ")
+    assert lines[0].startswith(f"kernel: {record['name']}; ")
     again = bicore(*words, "--size", "9", "--initial", first, "--json", "--quiet", cwd=folder)
     assert json.loads(again.stdout)["indices"][:5] == Coreset.load(first).indices.tolist()
 

@@ -311,7 +311,7 @@ def test_a_table_is_encoded_alike_whether_it_fits_or_not(scale, tmp_path, monkey
         found = bicore.select(x, **options, passes=True)
         assert found.indices.tolist() == passes.indices.tolist()
         with pytest.raises(bicore.InputError, match="scale='unit'"):
-            bicore.select(x, size=8, scale="unit", passes=True)
+            bicore.select(x, **(options | {"scale": "unit"}), passes=True)
         np.testing.assert_allclose(found.objectives, passes.objectives, rtol=1e-6)
 
 

@@ -58,11 +58,11 @@ def test_digits():
     assert sorted(set(y)) == list(range(10))
 
 
-def test_arrays_under_each_others_ending_are_told_apart(tmp_path):
+def test_arrays_under_each_others_ending_are_refused(tmp_path):
     np.savez(tmp_path / "several.npz", x=np.ones((2, 1)), y=np.arange(2))
     np.save(tmp_path / "one.npy", np.ones((2, 1)))
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    refuses(r"single array under the name \.npz", open_source, str(tmp_path / "one.npz"))
+    refuses(r"one\.npz is not a readable", open_source, str(tmp_path / "one.npz"))
     several = str(tmp_path / "several.npy")
-    refuses(r"archive of several arrays", open_source, several, labels=several)
+    refuses(r"several\.npy is not a readable", open_source, several, labels=several)
