@@ -259,7 +259,7 @@ REFUSED = {
     "digits --size 5 --limit -3": "limit",
     "digits --size 5 --target label": "target=",
     "digits --size 5 --out data.npz": "data.npz exists",
-    "digits --size 5 --out x.txt": "must end in .npz, .csv, .parquet",
+    "digits --size 5 --out x.txt": "must end in .npz, .csv or .parquet",
     "digits --size 5 --out none/x.npz": "none does not exist",
     "digits --size 5 --out x.csv": "--out x.csv",
     "table.csv --size 5 --target lable": "Did you mean 'label'",

@@ -53,10 +53,10 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
         bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table)
     )
     lines = result.stdout.splitlines()
-    assert lines[0] == "accuracy of the ridge, mean ± standard error over seeds"
+    assert lines[0] == "accuracy of the ridge model, mean ± standard error over seeds"
     assert sum(line.count("★") for line in lines[2:5]) == 2
     assert [line[:14] for line in lines[5:7]] == ["all data (68) ", "majority class"]
-    assert "smallest difference these seeds would find" in result.stdout
+    assert "smallest difference these seeds can detect" in result.stdout
     assert lines[1].endswith("  worth")
     # uniform rows have no worth in others
     assert sum(line.count(" / ") for line in lines[2:5]) == 2

@@ -372,7 +372,7 @@ def test_a_state_that_cannot_come_back_is_refused():
     with pytest.raises(InputError, match="kind 'Columnar'"):
         map_from_state({**values, "map": {"kind": "Columnar", "fields": {}}}, arrays)
     refuses("not those made here", map_from_state, {**values, "identity": "Rows:0"}, arrays)
-    refuses("draws other random numbers", map_from_state, {**values, "draws": [0.0]}, arrays)
+    refuses("draws different random numbers", map_from_state, {**values, "draws": [0.0]}, arrays)
     own = Nystrom(CallableKernel(lambda a, b: a @ b.T))
     refuses(r"features\.kernel\.function is a function", map_to_state, own)
 

@@ -132,8 +132,8 @@ def test_half_precision_whole_numbers_and_shapes_that_are_no_images():
             assert half.dtype == dtype
             torch.testing.assert_close(half.double().cpu(), exact, rtol=0.02, atol=0.02)
         for wrong in (x.double().flatten(1), x.double()[None]):
-            refuses("this network takes images", kernel, wrong)
-            refuses("this network takes images", kernel, wrong, wrong)
+            refuses("needs images", kernel, wrong)
+            refuses("needs images", kernel, wrong, wrong)
         refuses("they must match", kernel, x.double(), x[:, :2].double())
     zero = TangentKernel([Conv(3), ReLU(), Conv(3, sigma_w=0.0), ReLU(), GlobalAverage(), Dense()])
     with pytest.warns(UserWarning, match="sigma_w=0"):

@@ -104,7 +104,7 @@ REFUSED = [
     *bad("optimiser", object(), "adam"),
     *bad("y", LazyFrame(), says="y is a LazyFrame"),
     *bad("y", pd.array([None, *Y[1:]], dtype="Int64"), says="y has masked values"),
-    *bad("y", pd.Series(["a", pd.NA] * 20), says="cannot be a label next to 'a"),
+    *bad("y", pd.Series(["a", pd.NA] * 20), says="cannot be a label next to y"),
     *bad("x", pd.DataFrame(spoilt(pd.NA, x=X.astype(object))).to_numpy(), says="x holds NA"),
 ]
 
@@ -152,7 +152,7 @@ def test_other_calls_name_their_arguments_too():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_an_absent_gpu_is_named():
-    refuses("torch sees no GPU", select, X, Y, 3, runtime=Runtime(device="cuda"), **OK)
+    refuses("torch finds no GPU", select, X, Y, 3, runtime=Runtime(device="cuda"), **OK)
 
 
 def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
@@ -379,7 +379,7 @@ def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
 
 
 def test_an_extra_column_of_objects_is_refused_by_its_place():
-    with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value next to 'b'"):
+    with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value next to"):
         Dataset([0.0, 1.0], extra={"a": np.array(["b", None], dtype=object)})
 
 

@@ -196,7 +196,7 @@ class Endless(IterableDataset):
 def test_what_has_no_places_is_refused():
     rows = TensorDataset(*images())
     for data, words in (
-        (Endless(), "no places"),
+        (Endless(), "no row positions"),
         (DataLoader(rows, sampler=torch.utils.data.SubsetRandomSampler([1, 2])), "Subset"),
         (
             DataLoader(rows, sampler=torch.utils.data.RandomSampler(rows, replacement=True)),

@@ -163,7 +163,7 @@ def test_a_merge_that_fails_leaves_everything_as_it_was():
         fed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
     )
     before = first.state_dict()
-    refuses("other began with other targets", first.merge, second)
+    refuses("other centres its targets", first.merge, second)
     after = first.state_dict()
     assert after.keys() == before.keys()
     for name, value in before.items():

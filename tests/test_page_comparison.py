@@ -295,7 +295,7 @@ def test_the_slider_and_the_method_move_everything(browser, page_of_images):
     other = seen(browser)
     assert other["indices"] == chosen(facts, "uniform", 8)
     assert other["marks"] != after["marks"]
-    assert other["classes"].startswith("These are the random rows themselves")
+    assert other["classes"].startswith("These are the random rows")
     assert other["headline"] == after["headline"]
     assert "from the pool of seed 3 (60 of 90 rows)" in browser.run(
         "byId('indices-words').textContent"

@@ -78,7 +78,7 @@ def test_the_rehearsal_loss_is_the_criterions_own_mean():
     )
     labelled = ReplayMemory(Uniform(), 20)
     labelled.add_task(*task(0))
-    refuses("weighs classes", labelled.loss, model, nn.CrossEntropyLoss(weight=torch.ones(5)))
+    refuses("weights the classes", labelled.loss, model, nn.CrossEntropyLoss(weight=torch.ones(5)))
 
 
 def test_a_model_of_another_precision_leaves_the_memory_alone():

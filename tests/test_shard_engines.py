@@ -107,7 +107,7 @@ class TestCard:
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
     def test_no_card_is_said(self):
-        refuses("torch sees no GPU", GPUExecutor)
+        refuses("torch finds no GPU", GPUExecutor)
 
 
 class TestWork:

@@ -122,7 +122,7 @@ class TestLibrary:
         found = library.select(ArrayShards(x, y), size=5, outer=judge, skip_bad=True)
         assert 11 not in found.indices
         assert "1 rows" in found.provenance.notes[0]
-        with pytest.raises(InputError, match="outer has no row of"):
+        with pytest.raises(InputError, match="which outer does not contain"):
             library.select(
                 ArrayShards(*rows()),
                 size=5,
@@ -186,9 +186,9 @@ class TestSelection:
     def test_a_state_belongs_to_its_outer_set_and_its_first_points(self, tmp_path):
         source, judge = ArrayShards(*rows()), rows(seed=7)
         library.select(source, size=5, outer=judge, state=tmp_path, initial=[3])
-        with pytest.raises(InputError, match="another outer"):
+        with pytest.raises(InputError, match="different outer"):
             library.select(source, size=5, outer=rows(seed=8), state=tmp_path, initial=[3])
-        refuses("another initial", library.select, source, size=5, outer=judge, state=tmp_path)
+        refuses("different initial", library.select, source, size=5, outer=judge, state=tmp_path)
 
 
 class TestEstimate:
@@ -387,7 +387,7 @@ class TestCommand:
         x, y = rows(seed=2)
         np.save(folder / "npy" / "x-2.npy", x[:150])
         np.save(folder / "npy" / "y-2.npy", y[:150])
-        refused(select(bicore, folder, "npy", "--state", "state"), "another fingerprint")
+        refused(select(bicore, folder, "npy", "--state", "state"), "different fingerprint")
         assert {path.name: path.read_bytes() for path in (folder / "state").glob("*.npz")} == before
 
 
@@ -455,7 +455,7 @@ states.write_state = full
     _, words = process.communicate()
     assert process.returncode == 1
     assert "No space left on device: the state could not be written" in words
-    assert "make room" in words
+    assert "free disk space" in words
     assert "Traceback" not in words
     plain, again = (
         json.loads(bicore("select", "npy", "--size", "30", "--json", *more, cwd=folder).stdout)

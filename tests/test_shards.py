@@ -202,8 +202,8 @@ class TestSelection:
         again = chosen(x, y, 25, state=tmp_path)
         assert again.indices.tolist() == plain.indices.tolist()
         assert again.objective == plain.objective
-        refuses("another size", chosen, x, y, 26, state=tmp_path)
-        refuses("another fingerprint", chosen, x + 1, y, 25, state=tmp_path)
+        refuses("different size", chosen, x, y, 26, state=tmp_path)
+        refuses("different fingerprint", chosen, x + 1, y, 25, state=tmp_path)
 
     def test_the_regulariser_is_absolute_or_relative(self):
         x, y = rows()

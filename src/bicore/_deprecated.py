@@ -143,7 +143,7 @@ def describe_field(kind: str, name: str, text: str) -> str:
 
 def warn(old: str, new: str, level: int = 3) -> None:
     """Warn that a name of version 0.2 is used."""
-    message = f"{old} is deprecated and goes in version 1.1; use {new}."
+    message = f"{old} is deprecated and will be removed in version 1.1; use {new}."
     warnings.warn(message, DeprecationWarning, stacklevel=level)
 
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 #: for requests that only a bilevel problem can meet.
 LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "k-medoids", "facility-location", "reconstruction"
 NO_LABELS = (
-    "labels: none given, so the method without labels is used: {!r}; give y (or --target) to "
-    "select rows that predict it"
+    "labels: none given, so method={!r} is used, which needs none; give y (or --target) to select "
+    "rows that predict it"
 )
 #: Arguments that are no options of the method or of its source.
 OWN = {
@@ -711,9 +711,10 @@ def _load(
     x = as_dataset(x, y, sample_weight)
     if outer is not None and not isinstance(outer, Dataset):
         if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
+            values = f" of length {len(outer)}" if isinstance(outer, (tuple, list)) else ""
             raise InputError(
                 "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset; got "
-                f"{type(outer).__name__}."
+                f"{type(outer).__name__}{values}."
             )
         outer = Dataset(*outer)
     return x, outer, options, notes

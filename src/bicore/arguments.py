@@ -37,7 +37,8 @@ def as_size(size: Any, n: int) -> int:
         raise auto_size_error()
     if isinstance(size, bool) or not isinstance(size, Real):
         raise InputError(
-            f"size must be a number from 1 to {n} or a fraction up to 1.0; got {size!r}."
+            f"size must be an integer between 1 and {n}, a fraction such as 0.05, or 'auto'; got "
+            f"{size!r}."
         )
     value = float(size)
     if not isinstance(size, Integral):  # 1.0 means all rows; 20.0 means 20 rows
@@ -45,7 +46,8 @@ def as_size(size: Any, n: int) -> int:
             return max(1, round(value * n))
         if not value.is_integer():
             raise InputError(
-                f"size must be an integer from 1 to {n} or a fraction up to 1.0; got {size}."
+                f"size must be an integer between 1 and {n}, a fraction such as 0.05, or 'auto'; "
+                f"got {size}."
             )
     count = int(value)
     if not 1 <= count <= n:
@@ -152,8 +154,8 @@ def read_initial(
     else:
         points = np.asarray(initial).reshape(-1)
         if len(points) and points.dtype.kind not in "iu":
-            rows = "give whole row numbers (for a mask: np.flatnonzero(mask))"
-            raise InputError(f"{name} holds {points[0]!r}; {rows}.")
+            rows = "give integer row numbers (for a mask: np.flatnonzero(mask))"
+            raise InputError(f"{name} holds {points[:1].tolist()[0]!r}; {rows}.")
     if len(points) and (points.min() < 0 or points.max() >= n):
         wrong = int(points[(points < 0) | (points >= n)][0])
         raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")

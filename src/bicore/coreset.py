@@ -571,7 +571,7 @@ class Coreset:
         try:
             for name, kinds in _ARRAYS.items():
                 if arrays[name].ndim != 1 or arrays[name].dtype.kind not in kinds:
-                    raise ValueError(f"its {name} are no list of numbers")
+                    raise ValueError(f"its {name} are not a list of numbers")
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},
                 status=Status(head["status"]),

@@ -174,7 +174,9 @@ def join_datasets(first: Dataset, second: Dataset) -> Dataset:
         shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
         raise InputError(f"x has rows of shape {shapes}; all rows must have one shape.")
     if (first.y is None) != (second.y is None):
-        raise InputError("some rows have labels and others have none; give y always or never.")
+        raise InputError(
+            "some rows have labels and others have none; give y for all rows or for none."
+        )
     y = None
     if first.y is not None and second.y is not None:
         y = _concatenate("y", first.y, second.y)
@@ -210,7 +212,7 @@ def _concatenate(name: str, first: Array, second: Array) -> Array:
     """
     if first.dtype.kind != second.dtype.kind or first.shape[1:] != second.shape[1:]:
         before = f"before it held {first.dtype} of shape {first.shape[1:]}"
-        now = f"{name} holds {second.dtype} of shape {second.shape[1:]} a row"
+        now = f"{name} holds {second.dtype} of shape {second.shape[1:]} per row"
         raise InputError(f"{now}, and {before}; use one kind of label or value throughout.")
     return np.concatenate([first, second])
 
@@ -251,7 +253,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise InputError(f"y has shape {y.shape}; give one label a row, or task='regression'.")
+        raise InputError(f"y has shape {y.shape}; give one label per row, or task='regression'.")
     if y.dtype.kind == "f":
         _refuse_non_finite(y[:, None], "y")
         wrong = np.flatnonzero(y != np.round(y))
@@ -267,7 +269,8 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     extra = np.setdiff1d(known, fixed)
     if len(extra):
         known_classes = f"the {len(fixed)} known classes; drop those rows or add the class"
-        raise InputError(f"y holds the class {extra[0]!r}, which is not among {known_classes}.")
+        label = extra.tolist()[0]
+        raise InputError(f"y holds the class {label!r}, which is not among {known_classes}.")
     return Targets(Task.CLASSIFICATION, np.searchsorted(fixed, y).astype(np.int64), fixed)
 
 
@@ -362,7 +365,9 @@ def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool 
         row = int(array.argmin())
         raise InputError(f"{name}[{row}] = {array[row]} is negative; drop the row or set it to 0.")
     if array.max() == 0 and not all_zero:
-        raise InputError(f"{name} is zero for all {n} rows; at least one row must count.")
+        raise InputError(
+            f"{name} is zero for all {n} rows; give at least one row a positive weight."
+        )
     return array
 
 
@@ -457,8 +462,8 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
     for position, value in enumerate(array.ravel()):
         if first is None or _label_type(value) is not first:
             raise InputError(
-                f"{name}[{position}] = {value!r} cannot be a {role} next to {array.flat[0]!r}; "
-                "give values of one kind, without missing ones."
+                f"{name}[{position}] = {value!r} cannot be a {role} next to {name}[0] = "
+                f"{array.flat[0]!r}; give values of one kind, and drop missing ones."
             )
     return array.astype(first)
 

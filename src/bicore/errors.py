@@ -180,9 +180,17 @@ def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputErro
     """The error for a keyword that a function does not have."""
     if name in RUNTIME_FIELDS:
         return InputError(f"{function}() has no argument {name!r}; use runtime=Runtime({name}=…).")
+    return InputError(f"{function}() has no argument {name!r}. {_hint(name, known, 'arguments')}")
+
+
+def unknown_option(owner: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for an option that a method or a buffer does not have."""
+    return InputError(f"{owner} has no option {name!r}. {_hint(name, known, 'options')}")
+
+
+def _hint(name: str, known: Iterable[str], kind: str) -> str:
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Its arguments: {', '.join(sorted(known))}."
-    return InputError(f"{function}() has no argument {name!r}. {hint}")
+    return f"Did you mean {close[0]!r}?" if close else f"Its {kind}: {', '.join(sorted(known))}."
 
 
 def as_option(argument: str, value: Any, options: type[Option]) -> Option:

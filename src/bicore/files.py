@@ -190,7 +190,10 @@ def read_state(
         raise damaged_file_error(path, writer, error) from error
     if head.get("format") != version:
         found = f"format {head.get('format')!r}, and this version reads format {version}"
-        raise InputError(f"{path} has {found}; use the version that wrote it.")
+        raise InputError(
+            f"{path} has {found}; give a file written by {writer}, or use the version that wrote "
+            "it."
+        )
     return head, arrays
 
 
@@ -206,7 +209,7 @@ def _unpack(content: bytes, version: int) -> tuple[dict[str, Any], dict[str, Arr
     text = str(arrays.pop("head"))
     head = json.loads(text)
     if not isinstance(head, dict):
-        raise ValueError("its head is no object")
+        raise ValueError("its head is not an object")
     # Coresets of earlier versions have no checksum, states always had one.
     checksum = arrays.pop("checksum") if version == FORMAT else arrays.pop("checksum", None)
     known = checksum is not None and head.get("format") == version

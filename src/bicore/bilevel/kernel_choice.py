@@ -109,10 +109,10 @@ class Choice:
         if not self.trials:
             return f"kernel: {self.name}; {self.fallback_reason}"
         best, *others = self.trials
-        next_best = f" (next: {others[0].name}, {others[0].error:.3g})" if others else ""
+        next_best = f" (next best: {others[0].name}, {others[0].error:.3g})" if others else ""
         return (
-            f"kernel: {self.name}; fitted to {self.size} random rows, its squared error on "
-            f"held-out rows is {best.error:.3g} of their variance{next_best}"
+            f"kernel: {self.name}; a model fitted to {self.size} random rows has a squared error "
+            f"of {best.error:.3g} times the variance of held-out rows{next_best}"
         )
 
     def record(self) -> dict[str, Any]:

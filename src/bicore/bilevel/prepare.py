@@ -388,16 +388,16 @@ def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Tar
     if outer is None:
         return targets, targets
     if outer.y is None:
-        raise InputError("the outer set has no labels; the outer objective needs them.")
+        raise InputError("outer has no labels, which the objective needs; give outer=(x, y).")
     if outer.x.shape[1:] != data.x.shape[1:]:
         raise InputError(
-            f"the outer set has rows of shape {outer.x.shape[1:]} and data of {data.x.shape[1:]}; "
-            "they must match."
+            f"outer has rows of shape {outer.x.shape[1:]} and x has rows of shape "
+            f"{data.x.shape[1:]}; give outer rows with the features of x."
         )
     other = read_targets(outer.y, targets.task, targets.classes)
     if other.task is Task.REGRESSION and other.values.shape[1] != targets.values.shape[1]:
         raise InputError(
-            f"the outer set has {other.values.shape[1]} targets and data "
-            f"{targets.values.shape[1]}; they must match."
+            f"outer has {other.values.shape[1]} target columns and y has "
+            f"{targets.values.shape[1]}; give the same number."
         )
     return targets, other

@@ -66,7 +66,7 @@ def describe(coreset: Coreset, notes: bool = True) -> list[str]:
     task = "" if known.task is None else f", {known.task}"
     line = f"{len(coreset)} of {known.rows} rows ({known.method}{task})"
     if known.loss is not None and known.inner_reg is not None:
-        line += f" by {known.loss}, {known.kernel}, inner_reg {known.regulariser}"
+        line += f": {known.loss} loss, kernel {known.kernel}, inner_reg {known.regulariser}"
     if coreset.objective is not None:
         line += f", objective {coreset.objective:.5g}"
     ending = [] if coreset.status is Status.COMPLETE else [f"status: {coreset.message}"]

@@ -57,7 +57,7 @@ def _run() -> tuple[int, object]:
         return (1, "not enough memory; read fewer rows with --limit, or set --memory.")
 
 
-#: Options of version 0.2, which go in version 1.1: of all verbs, with their values, and of stream.
+#: Options of version 0.2, until version 1.1: of all verbs, with their values, and of stream.
 OLD_OPTIONS = {
     "--large exact": "--exact",
     "--large approximate": "",
@@ -70,6 +70,8 @@ OLD_OPTIONS = {
     "--weights equal": "--weighting uniform",
     "--weights learnt": "--weighting learned",
 }
+#: What an option needs, by the type of a validation error.
+KINDS_OF_NUMBER = {"int_parsing": "an integer", "float_parsing": "a number"}
 OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weights": "--weighting"}
 
 
@@ -82,14 +84,17 @@ def rename_options(words: list[str]) -> list[str]:
         if new is None and words[0] == "stream":
             old, new = one, OLD_OF_STREAM.get(one)
         if new is not None:
-            tell(f"bicore: {old} is deprecated and goes in version 1.1; use {new or 'nothing'}.")
+            tell(
+                f"bicore: {old} is deprecated and will be removed in version 1.1; use "
+                f"{new or 'nothing'}."
+            )
             words = [*words[:place], *new.split(), *words[place + len(old.split()) :]]
         place += 1 if new is None else len(new.split())
     return words
 
 
 def _explain_usage(error: Any) -> tuple[int, str | None]:
-    words = error.format_message()
+    words = _explain_value(error) or error.format_message()
     if "\n" in words:  # the help of a command without arguments
         tell(*words.splitlines())
         return error.exit_code, None
@@ -98,6 +103,15 @@ def _explain_usage(error: Any) -> tuple[int, str | None]:
         error.exit_code,
         words if where is None else f"{words.rstrip('.')}. See {where.command_path} --help.",
     )
+
+
+def _explain_value(error: Any) -> str | None:
+    """Return the option, its kind and the value, if Typer refused a value; otherwise None."""
+    refused: list[Any] = getattr(error.__cause__, "errors", list)()
+    kind = KINDS_OF_NUMBER.get(refused[0]["type"]) if refused else None
+    if kind is None:
+        return None
+    return f"{error.param.opts[0]} must be {kind}; got {refused[0]['input']!r}."
 
 
 def _make_app() -> Any:

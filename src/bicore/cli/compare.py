@@ -163,7 +163,7 @@ def _read_request(compared: Compared, streams: Streams) -> dict[str, Any]:
     if streams.stream:
         own = {"sizes": compared.sizes, "methods": compared.methods}
         refused = {name: value for name, value in own.items() if value is not None}
-        kind, fix = "selections", "omit it"
+        kind, fix = "selections", "omit it or --stream"
     else:
         refused = given
     for name, value in refused.items():

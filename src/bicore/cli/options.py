@@ -55,6 +55,16 @@ def switch(words: str, name: str, advanced: bool = False) -> Any:
     return option(words, default=False, name=name, advanced=advanced)
 
 
+def source_argument(more: str = "") -> Any:
+    """A field of a group: the source; ``more`` names further kinds."""
+    words = (
+        "digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.json|.jsonl|.parquet|.feather|"
+        f".arrow (text also .gz|.bz2|.zst|.zip), a folder of images{more}, or - (CSV on standard "
+        "input)."
+    )
+    return field(metadata={"info": typer.Argument(metavar="SOURCE", help=words)})
+
+
 def action(name: str, run: Callable[..., None], words: str) -> Any:
     """An option that runs a function instead of the verb."""
     return typer.Option(name, callback=run, is_eager=True, help=words)
@@ -65,17 +75,7 @@ class Table:
     """A source, and how it is read."""
 
     panel: ClassVar[str] = "Data"
-    source: str = field(
-        metadata={
-            "info": typer.Argument(
-                metavar="SOURCE",
-                help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.json|.jsonl|"
-                ".parquet|.feather|.arrow (text also .gz|.bz2|.zst|.zip), a folder of images, or - "
-                "(CSV on standard input); select and estimate also read a folder or 'pattern' of "
-                ".npy|.npz|.parquet files.",
-            )
-        }
-    )
+    source: str = source_argument()
     target: str | None = option(
         "Target column of a table, or several numeric columns, comma-separated.", "COLUMN"
     )
@@ -365,7 +365,8 @@ def check_output(path: Path | None, force: bool, endings: tuple[str, ...], name:
     if path is None:
         return
     if path.suffix.lower() not in endings:
-        raise InputError(f"{name} {path} must end in {', '.join(endings)}.")
+        allowed = " or ".join(", ".join(endings).rsplit(", ", 1))
+        raise InputError(f"{name} {path} must end in {allowed}.")
     if not path.parent.is_dir():
         raise InputError(f"{name} {path}: the folder {path.parent} does not exist; create it.")
     if path.is_dir():

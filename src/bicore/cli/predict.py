@@ -26,12 +26,17 @@ class Predictions(Files):
 
 def predict(
     head: Annotated[
-        Path, typer.Argument(metavar="HEAD", help="Head file written by bicore stream --head.")
+        Path,
+        typer.Argument(
+            metavar="HEAD",
+            help="Head file written by bicore stream --head.",
+            rich_help_panel="Data",
+        ),
     ],
     data: Table,
     output: Predictions,
 ) -> None:
-    """Predict labels or targets with a head that bicore stream --head wrote.
+    """Predict with a head written by bicore stream --head.
 
     The source must have the columns of the stream; its features are not scaled again.
 
@@ -80,8 +85,8 @@ def check_head(head: Path | None, merge: str | None, buffer: str, scale: str) ->
         raise InputError(f"--head needs --buffer moments; got {buffer}.")
     if head is not None and scale == "standard":
         raise InputError(
-            "--head: rows would be scaled by this source's own numbers, which others do not share; "
-            "use --scale none (the features standardise a table)."
+            "--head needs --scale none: a head must not depend on the mean and variance of this "
+            "source (the feature map standardises the columns of a table)."
         )
 
 

@@ -33,7 +33,9 @@ class NextRows(Files):
 
 
 def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
-    """Select the rows of a table to label next, given the rows that have a target.
+    """Select the rows of a table to label next.
+
+    Rows with an empty target are the candidates; the other rows are the labelled data.
 
     Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
     """
@@ -53,7 +55,7 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     free = np.setdiff1d(np.arange(len(source.data)), known.ids)
     if not len(free):
         raise InputError(f"--target {rows.target} has no empty cell; no row is left to label.")
-    check_integer("--size", batch.size, most=len(free), fix="the rows without a label")
+    check_integer("--size", batch.size, most=len(free), fix="the number of rows without a label")
     y = np.asarray(known.y)
     wrong = ~np.isin(y, _labels(batch.classes, y) if batch.classes is not None else y)
     if wrong.any():

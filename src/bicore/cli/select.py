@@ -21,6 +21,7 @@ from bicore.cli.options import (
     read_regulariser,
     read_shares,
     read_size,
+    source_argument,
     switch,
 )
 from bicore.cli.options import Limits as CommonLimits
@@ -45,6 +46,7 @@ OF_SELECT = ("size", "method", "model", "random_state", "exact", "initial", "tol
 class Rows(Data):
     """A source to select from."""
 
+    source: str = source_argument(", a folder or 'pattern' of .npy|.npz|.parquet files")
     resize: int | None = option(
         "Resize images to N×N (default: 32 if their sizes differ).", "N", advanced=True
     )
@@ -106,8 +108,8 @@ class Method:
         f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
     )
     kernel: str | None = option(
-        "Kernel: auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, "
-        "polynomial.",
+        "Kernel: auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, exponential, "
+        "laplace, linear or polynomial.",
         "NAME",
     )
     loss: str | None = option("Loss: squared (default), cross-entropy or logistic.")
@@ -122,9 +124,9 @@ class Method:
         advanced=True,
     )
     task: str | None = option("Task: auto (default), classification or regression.", advanced=True)
-    prior: str | None = option("Importance of classes: data (default) or equal.", advanced=True)
+    prior: str | None = option("Weight of classes: data (default) or equal.", advanced=True)
     quotas: str | None = option(
-        "Maximum number of rows of each class, LABEL=COUNT,…; or balanced, one of each in turn.",
+        "Maximum number of rows per class, LABEL=COUNT,…; or balanced (the classes take turns).",
         "QUOTAS",
     )
     random_state: int = option(
@@ -147,13 +149,18 @@ class Advanced:
     smooth_labels: str | None = option("Smooth labels: auto (default), yes or no.")
     candidates: int | None = option("Score N random rows at each step instead of all rows.", "N")
     tolerance: float | None = option(
-        "With --size auto: accepted share of loss above that of all rows (default: 0.02).", "SHARE"
+        "With --size auto: accepted excess of the loss over that of all rows (default: 0.02, 2%).",
+        "SHARE",
     )
     initial: Path | None = option("Continue a coreset of the same data.", "FILE.npz")
     outer: str | None = option(
-        "Files only: rows on which the objective is measured; X.npy,Y.npy for two files.", "FILE"
+        "With a folder or pattern of files: rows on which the objective is measured (X.npy,Y.npy "
+        "for features and labels).",
+        "FILE",
     )
-    passes: bool = switch("Files only: read all rows instead of a sample.", "--passes")
+    passes: bool = switch(
+        "With a folder or pattern of files: read all rows instead of a sample.", "--passes"
+    )
     state: Path | None = option("With --passes: folder to continue from if stopped.", "DIR")
     executor: str | None = option(
         "With --passes: address of a Dask scheduler, tcp://…", "ADDRESS", name="--executor --dask"
@@ -229,7 +236,9 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
 def estimate(
     rows: Rows, method: Method, limits: Limits, output: Output, advanced: Advanced
 ) -> None:
-    """Estimate the time and memory of a selection with the same options.
+    """Estimate the time and memory of a selection.
+
+    It takes the options of bicore select.
 
     Example: bicore estimate 'part-*.parquet' --columns embedding --target label --size 10000
     """
@@ -354,7 +363,7 @@ def _describe(found: Estimate) -> list[str]:
     plan = found.passes
     if plan is None:
         memory = f", {human_bytes(found.bytes)} in addition to the data" if found.bytes else ""
-        held = "" if found.operator is None else f" ({found.operator})"
+        held = "" if found.operator is None else f" (operator: {found.operator})"
         return [f"about {human_seconds(found.seconds)}{memory}{held}"]
     return [
         f"{plan.size} of {plan.rows} rows of {plan.width} features, {plan.parts} parts",

@@ -31,19 +31,24 @@ OPTIONAL = {
     "pillow": ("images", "image folders"),
     "matplotlib": ("pictures", "pictures"),
     "dask": ("dask", "large data on a cluster"),
-    "imbalanced-learn": ("imblearn", "the under-sampler"),
+    "imbalanced-learn": ("imblearn", "resampling with imbalanced-learn"),
     "datasets": ("huggingface", "Hugging Face data sets"),
-    "scikit-activeml": ("skactiveml", "the query strategy"),
-    "avalanche-lib": ("avalanche", "the storage policies"),
+    "scikit-activeml": ("skactiveml", "active learning with scikit-activeml"),
+    "avalanche-lib": ("avalanche", "replay with Avalanche"),
 }
 
 
 def show(
     file: Annotated[
-        Path, typer.Argument(metavar="CORESET.npz", help="File written by bicore select --out.")
+        Path,
+        typer.Argument(
+            metavar="CORESET.npz",
+            help="File written by bicore select --out.",
+            rich_help_panel="Data",
+        ),
     ],
 ) -> None:
-    """Show a coreset file: its rows, its settings, and the command that reproduces it.
+    """Show the rows, settings and command of a coreset file.
 
     Example: bicore show picks.npz
     """
@@ -115,10 +120,10 @@ def doctor() -> None:
         free = human_bytes(free_bytes(place))
         say(f"  GPU {index}            {torch.cuda.get_device_name(place)}, {free} free")
     if not torch.cuda.is_available():
-        say("  GPU              none available to torch; bicore runs on the CPU")
+        say("  GPU              torch finds none; bicore runs on the CPU")
     unset = {
         "BICORE_DATA": "not set (only mnist and cifar10 need it)",
-        "BICORE_CACHE": "not set (records of compare go to the user cache)",
+        "BICORE_CACHE": "not set (bicore compare stores its records in the user cache)",
     }
     for name, words in unset.items():
         say(f"  {name:16s} {os.environ.get(name) or words}")

@@ -61,28 +61,28 @@ class BufferOptions:
 
     panel: ClassVar[str] = "Options of a memory"
     feature_map: str | None = option(
-        "moments: feature map, or the --state folder of a stream to use its fitted one; relu:512 "
-        "has 512 features: auto (default), rows, relu, convolutions, "
-        "deep-convolutions, patches, pooled, fourier, laplace, nystrom.",
+        "moments: feature map: auto (default), rows, relu, convolutions, deep-convolutions, "
+        "patches, pooled, fourier, laplace or nystrom, with a width as in relu:512; or the "
+        "--state folder of another stream, to use its fitted map.",
         "NAME",
         name="--feature-map",
     )
     strategy: str | None = option(
-        "moments: auto (default), elimination, gradient, gain or exchange."
+        "moments: search, auto (default), elimination, gradient, gain or exchange."
     )
     prior: str | None = option(
         "moments: weight of classes: data (default), equal, or LABEL=SHARE,…", "PRIOR"
     )
     half_life: float | None = option("moments: half-life of a row's weight, in rows.", "ROWS")
     inner_reg: str | None = option(
-        "auto (default), a number, or relative:SHARE of the mean squared norm of features; "
-        "merge-reduce: also per-point:NUMBER.",
+        "Regularisation ρ: auto (default), a number, or relative:SHARE of the mean squared norm "
+        "of the features; merge-reduce: also per-point:NUMBER.",
         "REG",
     )
     slots: int | None = option("merge-reduce: number of slots (default: 10).", "S")
-    method: str | None = option("merge-reduce: bilevel (default), or another method.", "NAME")
-    kernel: str | None = option("merge-reduce: the kernel (default: auto).", "NAME")
-    loss: str | None = option("merge-reduce: squared (default) or cross-entropy.")
+    method: str | None = option("merge-reduce: selection method (default: bilevel).", "NAME")
+    kernel: str | None = option("merge-reduce: kernel (default: auto).", "NAME")
+    loss: str | None = option("merge-reduce: loss, squared (default) or cross-entropy.")
     weighting: str | None = option("merge-reduce: weights in a slot, uniform (default) or learned.")
 
 
@@ -104,9 +104,9 @@ class Answer(Files):
 def stream(
     data: Table, memory: Memory, options: BufferOptions, limits: Limits, output: Answer
 ) -> None:
-    """Keep a memory of fixed size of a stream; an interrupted run can be continued.
+    """Keep a fixed number of rows of a stream.
 
-    Standard input (-) is a table as in the other verbs, and read to its end.
+    An interrupted run can be continued. Standard input (-) is read to its end, as one table.
 
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
@@ -176,7 +176,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
     """The state of a buffer in words and for JSON; empty if there is nothing to say."""
     if name == "merge-reduce":
-        return f"slots represent {buffer.levels} batches", {"levels": buffer.levels}
+        return f"batches per slot: {buffer.levels}", {"levels": buffer.levels}
     if name != "moments" or buffer.feature_map_ is None:
         return "", {}
     found = inner = buffer.feature_map_
@@ -185,7 +185,7 @@ def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
         names.append(type(inner).__name__)
     features = " of ".join(names)
     why = f"the first rows look like {KINDS[found.reason]}" if found.reason else "as requested"
-    words = f"features: {features}, {found.width} numbers a row ({why})"
+    words = f"feature map: {features}, {found.width} features per row ({why})"
     return words, {"features": features, "reason": found.reason, "width": found.width}
 
 
@@ -219,15 +219,16 @@ class Run:
             changed.append(f"batch size ({mark.get('batch')})")
         if changed:
             raise InputError(
-                f"{place} holds a stream with another {', '.join(changed)}; use the same options, "
-                "or another --state folder."
+                f"{place} holds a stream with a different {', '.join(changed)}; use the same "
+                "options, or another --state folder."
             )
         seen = self.source.data[:position]
         trail = _extend_digest(NOTHING, seen)
         if len(seen) < position or trail != mark.get("rows", NOTHING):
             raise InputError(
-                f"{place} holds another stream: the first {position} rows differ; use the same, or "
-                "another --state folder (a source may grow at its end with --scale none)."
+                f"{place} holds a different stream: the first {position} rows differ; use the same "
+                "source, or another --state folder (a source may grow at its end with --scale "
+                "none)."
             )
         self.buffer.mark = {"batch": self.batch, "rows": trail}
 
@@ -353,7 +354,7 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
         )
     elif not output.quiet or output.out is None:
         more = f", {words}" if words and run.name == "merge-reduce" else ""
-        speed = f", {run.speed()} in update" if run.rate is not None else ""
+        speed = f", updates: {run.speed()}" if run.rate is not None else ""
         count = f"{len(kept)} of {run.buffer.position}"
         say(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
         if classes:
@@ -369,8 +370,8 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
         return ()
     return (
         f"{late} of {len(kept)} rows kept are from the second half of the stream: a later row "
-        "replaces an earlier one that is as good; this loses nothing, because the rows are chosen "
-        "by their loss on the whole stream",
+        "replaces an earlier one that is as good; the quality is the same, because rows are "
+        "selected by their loss on the whole stream",
     )
 
 

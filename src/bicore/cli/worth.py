@@ -23,7 +23,9 @@ class Evaluation:
 
     panel: ClassVar[str] = "Evaluation"
     size: str | None = option("Number of rows to select: a count, a fraction or 5%.", "M")
-    picks: Path | None = option("Coreset to evaluate instead; needs a test set.", "FILE.npz")
+    picks: Path | None = option(
+        "Coreset to evaluate, instead of a new selection; needs a test set.", "FILE.npz"
+    )
     test: str | None = option(
         "Test rows (default: the source's own, or a quarter held out).", "FILE"
     )
@@ -53,7 +55,7 @@ class Answer(Files):
 
 
 def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) -> None:
-    """Estimate how many random rows match the score of the selected rows.
+    """Estimate how many random rows the selected rows are worth.
 
     A model is trained on the selected rows and on random samples of several sizes, and tested on
     held-out rows.

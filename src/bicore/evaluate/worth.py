@@ -438,7 +438,7 @@ class Cost:
     def __str__(self) -> str:
         plural = "" if self.selections == 1 else "s"
         more = f" and {self.selections} selection{plural}" if self.selections else ""
-        return f"about {self.fits} fits{more}, some {human_seconds(self.seconds)}"
+        return f"about {self.fits} fits{more}, about {human_seconds(self.seconds)}"
 
 
 class Appraisal:
@@ -518,7 +518,9 @@ class Appraisal:
         **options: Unpack[SelectorOptions],
     ) -> None:
         if isinstance(y, (Real, Coreset)):
-            raise InputError(f"y={y!r} is no array of labels; give the chosen rows as chosen=….")
+            raise InputError(
+                f"y={y!r} is not an array of labels; give the chosen rows as chosen=…."
+            )
         check_integer("seeds", seeds, 2)
         check_integer("random_state", random_state, 0)
         check_integer("most", most)

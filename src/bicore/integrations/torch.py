@@ -248,9 +248,9 @@ class RowEmbedder:
             for batch in reading:
                 if self.clock.over:
                     raise TimeLimitError(
-                        f"max_seconds={self.clock.max_seconds:g} is over after {done} of "
-                        f"{reading.rows} rows were embedded; give more time, more workers=, or "
-                        "folder= to embed once."
+                        f"max_seconds={self.clock.max_seconds:g} was reached after {done} of "
+                        f"{reading.rows} rows were embedded; raise max_seconds, use more "
+                        "workers=, or folder= to embed once."
                     )
                 for name in {"y", "weight"} & batch.keys():
                     part = batch[name]
@@ -271,7 +271,7 @@ class _Vectors(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() > 2:
             raise InputError(
-                f"items have shape {tuple(x.shape[1:])} and are no vectors; give model= (an "
+                f"items have shape {tuple(x.shape[1:])} and are not vectors; give model= (an "
                 "encoder or a classifier)."
             )
         return x

@@ -223,7 +223,9 @@ def _precomputed(
             "ask for fewer rows, or use float32."
         )
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
-        raise InputError(f"kernel='precomputed' needs a square x; it has shape {x.shape}.")
+        raise InputError(
+            f"kernel='precomputed' needs x to be a square Gram matrix; x has shape {x.shape}."
+        )
     check_gram(x, "the Gram matrix", GRAM_TOLERANCE, PSD_TOLERANCE)
     own = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
     square = Gram(own + offset if offset else own, symmetric=True, spare=limit - needed)

@@ -390,7 +390,7 @@ def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transf
     def shift(down: int, right: int) -> Transformation:
         def transform(rows: Tensor) -> Tensor:
             if shape is not None and rows[0].numel() % (shape[0] * shape[1]):
-                raise InputError(f"rows of {rows[0].numel()} numbers are no images of {shape=}.")
+                raise InputError(f"rows of {rows[0].numel()} numbers are not images of {shape=}.")
             images = rows if shape is None else rows.reshape(len(rows), -1, *shape)
             if images.dim() < 3:
                 raise InputError("shifts move images; give rows (…, height, width) or shape=….")

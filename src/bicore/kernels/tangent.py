@@ -181,8 +181,8 @@ class TangentKernel(Kernel):
     def _check_images(a: Tensor) -> None:
         if a.dim() not in (3, 4):
             raise InputError(
-                f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, "
-                "width) or (n, height, width)."
+                f"x has shape {tuple(a.shape)}; the kernel of a convolutional network needs "
+                "images (n, channels, height, width) or (n, height, width)."
             )
 
     def _trace_inputs(self, inputs: Tensor) -> _Traced:

@@ -180,9 +180,9 @@ def select_smallest(
     coreset = known.select(data, count, model=model, runtime=runtime.within(clock), **more)
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
-        f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
-        f"{'held-out' if outer is None else 'outer'} rows ({loss:.4g}, full {curve.full:.4g}, "
-        f"none {curve.empty:.4g})"
+        f"size: with {found} or more rows the loss on {curve.held_out} "
+        f"{'held-out' if outer is None else 'outer'} rows is within {tolerance:.3g} (relative) of "
+        f"that of all rows (loss {loss:.4g}; all rows {curve.full:.4g}, no rows {curve.empty:.4g})"
     )
     details = {
         "tolerance": tolerance,

@@ -9,7 +9,7 @@ from typing import Any
 from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import PerPoint
 from bicore.bilevel.solvers.weights import Adam
-from bicore.errors import InputError, check_name, unknown_name
+from bicore.errors import InputError, check_name, unknown_option
 from bicore.methods.base import Selector
 from bicore.methods.baselines.covering import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.methods.baselines.design import ADesign, InducingPoints, VDesign
@@ -134,5 +134,5 @@ def build_selector(method: Any, **options: Any) -> Selector:
         if name not in known:
             if not known:
                 raise InputError(f"method={method!r} has no options; leave {name} out.")
-            raise unknown_name("the option", name, known)
+            raise unknown_option(f"method={method!r}", name, known)
     return build(**{**defaults, **options})

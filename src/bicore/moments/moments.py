@@ -318,7 +318,7 @@ class Moments:
         if self.half_life is not None:
             raise InputError(
                 f"half_life={self.half_life}: the weight that is left of a row is not known, so "
-                "rows cannot be subtracted; wait until they have faded."
+                "rows cannot be subtracted; wait until their weight is negligible."
             )
         empty = self.scaled(0.0)
         less = empty.with_rows(features, y, sample_weight)
@@ -375,7 +375,7 @@ class Moments:
             if own != others:
                 raise InputError(
                     f"these moments have {name}={own!r} and the others {others!r}; only moments "
-                    "of one feature map and of one kind add."
+                    "of the same feature map and kind can be added."
                 )
         if (self.classes is None) != (other.classes is None):
             raise InputError("moments of classes and of targets cannot be added.")
@@ -536,7 +536,7 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
         given = {as_python_value(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError):
         raise InputError(
-            f"prior={prior!r} must be 'data', 'equal' or shares by label, such as "
+            f"prior={prior!r} is not known; use 'data', 'equal' or a share per label, such as "
             "{'cat': 0.3, 'dog': 0.7}."
         ) from None
     shares = np.array(list(given.values()))
@@ -612,7 +612,7 @@ def _unpack(packed: Array, width: int) -> Array:
     if packed.shape == (width, width):
         return np.asfortranarray(packed)
     if packed.shape != (width * (width + 1) // 2,):
-        raise ValueError("second moments of another width")
+        raise ValueError("second moments of a different width")
     return np.asfortranarray(np.tril(lapack.dtpttr(width, packed, uplo="L")[0]))
 
 

@@ -50,7 +50,7 @@ class Fields:
                 found[name] = columns[key]
             elif field is not None or (name == "x" and columns):
                 raise InputError(
-                    f"{name}={field!r} names no field of the items, which have {_describe(item)}; "
+                    f"{name}={field!r} is not a field of the items, which have {_describe(item)}; "
                     f"give {name}=…."
                 )
         return found or {"x": item}
@@ -172,7 +172,7 @@ def open_data(
 def _check_places(source: Any) -> None:
     if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
         raise InputError(
-            f"{type(source).__name__} has no places that rows could be named by; give a data set "
+            f"{type(source).__name__} has no row positions; give a data set "
             "with len() and [row], or embed it with bicore.sources.embedded."
         )
     if not len(source):
@@ -184,6 +184,6 @@ def _check_sampler(loader: Any) -> None:
     whole = type(loader.sampler) in (SequentialSampler, RandomSampler)
     if not whole or getattr(loader.sampler, "replacement", False) or loader.batch_size is None:
         raise InputError(
-            "this loader reads its data set by a sampler of its own, and rows would lose their "
-            "places; give loader.dataset, or torch.utils.data.Subset(dataset, rows)."
+            "this loader has its own sampler, so the positions of rows in the data set would "
+            "be lost; give loader.dataset, or torch.utils.data.Subset(dataset, rows)."
         )

@@ -347,8 +347,8 @@ class Embedder(nn.Module):
         if not torch.is_tensor(taken) or taken.shape[:1] != x.shape[:1]:
             found = tuple(taken.shape) if torch.is_tensor(taken) else type(taken).__name__
             raise InputError(
-                f"the model gives {found} for {len(x)} rows; name a layer that gives a vector for "
-                "each: layer='…'."
+                f"the model gives {found} for {len(x)} rows; name a layer that returns a vector "
+                "for each: layer='…'."
             )
         return taken.flatten(1) if taken.dim() > 1 else taken[:, None]
 

@@ -215,7 +215,7 @@ def _make_grid(
     if stream is None:
         sizes = sorted(set(SIZES if sizes is None else sizes))
         for size in sizes:
-            check_integer("sizes", size, 1, pools.size, "the rows of the pool")
+            check_integer("sizes", size, 1, pools.size, "the number of rows in the pool")
     else:
         check_integer("capacity", stream.capacity, 1, pools.size - 1, "less than the stream")
         sizes = stream.positions(pools.size)
@@ -477,7 +477,7 @@ def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]
     if known:
         differences = ", ".join(f"{value:.4f} at {size}" for size, value in known.items())
         lines.append(
-            "smallest difference these seeds would find (95% confidence, 80% power): "
+            "smallest difference these seeds can detect (95% confidence, 80% power): "
             f"{differences} rows"
         )
     elif all(entry.seeds < 2 for entry in entries):

@@ -133,7 +133,7 @@ def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
     size = MARK * np.sqrt(np.maximum(coreset.weights, LEAST_WEIGHT) / coreset.weights.mean())
     colours = {"c": codes[coreset.indices], "cmap": "tab10", "vmin": 0, "vmax": max(codes.max(), 1)}
     axis.scatter(picked[:, 0], picked[:, 1], s=size, edgecolors="black", linewidths=1.0, **colours)
-    axis.set(xlabel="first main direction", ylabel="second main direction")
+    axis.set(xlabel="first principal component", ylabel="second principal component")
     words = f"{len(coreset)} rows (ringed) selected from {len(flat)}; larger: more weight"
     axis.set_title(words, fontsize=10)
 
@@ -181,7 +181,7 @@ def draw_worth(worth: Worth, title: str, path: Path) -> None:
     axis.set_xscale("log")
     for number, baseline in enumerate(worth.baselines):
         _baseline(axis, baseline, f"C{number}")
-    axis.plot([worth.size], [worth.score], "o", color="black", label="chosen rows")
+    axis.plot([worth.size], [worth.score], "o", color="black", label="selected rows")
     first = worth.baselines[0]
     if first.rows > 0 and not first.beyond:
         start, end = ((rows, worth.score) for rows in (worth.size, first.rows))

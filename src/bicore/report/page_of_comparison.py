@@ -136,8 +136,8 @@ def _unknown(run: BaseComparison, known: Selections) -> str:
     if not missing or not run.keeps_picks:
         return ""
     return (
-        f"The picks of {', '.join(missing)} are not shown: {_file_name(run)} does not hold them. "
-        "Remove that file and run the same command again to record them."
+        f"The rows selected by {', '.join(missing)} are not shown: {_file_name(run)} does not "
+        "hold them. Remove that file and run the same command again to record them."
     )
 
 

@@ -123,7 +123,8 @@ class Clock:
             first = f"; a first row takes at least {whole:.2g} s here"
         return TimeLimitError(
             f"max_seconds={self.max_seconds:.3g} was reached after {self.seconds:.2g} s of "
-            f"preparation, before the first row was chosen{first}. Raise max_seconds, choose from "
+            f"preparation, before the first row was selected{first}. Raise max_seconds, choose "
+            "from "
             "fewer rows, use a kernel with features (linear, Nystrom), or leave out exact=True."
         )
 

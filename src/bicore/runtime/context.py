@@ -96,9 +96,11 @@ class Runtime:
         except RuntimeError as error:
             raise unknown_name("device", self.device, ["auto", "cpu", "cuda"]) from error
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError(f"device={self.device!r}: torch sees no GPU; use 'cpu' or 'auto'.")
+            raise InputError(f"device={self.device!r}: torch finds no GPU; use 'cpu' or 'auto'.")
         if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
-            raise InputError(f"device={self.device!r}: torch sees {count} GPU(s), from 0.")
+            raise InputError(
+                f"device={self.device!r}: torch finds {count} GPU(s), numbered from 0."
+            )
         return device
 
     @property

@@ -255,7 +255,7 @@ class Selection:
             if status is Status.INTERRUPTED:
                 raise stop
             raise TimeLimitError(
-                f"max_seconds={self.runtime.max_seconds:.3g} was over after "
+                f"max_seconds={self.runtime.max_seconds:.3g} was reached after "
                 f"{self.clock.seconds:.2g} s, before the first row: all rows are read twice "
                 "before that; raise max_seconds."
             ) from None
@@ -333,8 +333,8 @@ class Selection:
             strange = [] if known is None else [one for one in own.available if one not in known]
             if strange:
                 raise InputError(
-                    f"{self.source.name} holds the class {strange[0]!r}, which outer has no row "
-                    "of; add such rows to outer, or leave the class out."
+                    f"{self.source.name} holds the class {strange[0]!r}, which outer does not "
+                    "contain; add such rows to outer, or exclude the class."
                 )
             counted = Counted(counted.moments, own.bad, own.longest, own.available)
         return counted

@@ -144,7 +144,7 @@ class Progress(OwnFolder):
         unlike = [key for key, value in self.named.items() if head["named"].get(key) != value]
         if unlike:
             raise InputError(
-                f"{self.path} holds a selection with another {', '.join(unlike)}; use the same "
+                f"{self.path} holds a selection with a different {', '.join(unlike)}; use the same "
                 "source and options, or another folder."
             )
         return head, arrays
@@ -156,7 +156,7 @@ class Progress(OwnFolder):
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"{error.strerror}: the state could not be written; the one before is complete: "
-                "make room, and repeat the same call",
+                f"{error.strerror}: the state could not be written, and the previous one is "
+                "intact; free disk space and repeat the same call",
                 str(self.path / name),
             ) from error

@@ -16,7 +16,7 @@ SCALES = ("standard", "none")
 #: Numbers whose squares are still numbers.
 LARGE = 1e150
 _SCALES_IN_WORDS = {
-    "standard": "each numeric column (or image channel) scaled to mean 0 and variance 1",
+    "standard": "numeric columns and image channels scaled to mean 0 and variance 1",
     "none": "as they are, not scaled",
     "constants": "pixels standardised with the data set's usual constants",
     "unit": "pixels scaled to 0 … 1",
@@ -68,7 +68,7 @@ class Source:
             fitted = fit_scaling(self.data.x, self.keep)
             x = fitted(self.data.x)
         data = self.data if x is None else replace(self.data, x=x)
-        more = ", by each pool's own numbers" if scale == "standard" and later else ""
+        more = ", with the statistics of each pool" if scale == "standard" and later else ""
         notes = (*self.notes, scale_note(scale) + more)
         return replace(self, data=data, scale=scale, notes=notes, scaling=fitted)
 

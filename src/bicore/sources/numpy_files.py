@@ -163,7 +163,7 @@ class _StoredShards(ShardSource):
             for role, one in arrays.items():
                 parts.check_dtype(one.dtype, one.place, _ROLES[role])
             if "weight" in arrays and arrays["weight"].shape[1:]:
-                raise InputError(f"{arrays['weight'].place} must hold one number a row.")
+                raise InputError(f"{arrays['weight'].place} must hold one number per row.")
             x = arrays["x"]
             yield parts.describe(str(x.path), x, arrays.get("y"), number=number)
 

@@ -603,7 +603,7 @@ def as_chunk(given: Any) -> Chunk:
     elif not isinstance(given, (tuple, list)):
         given = (given,)
     if not 1 <= len(given) <= MOST_ARRAYS:
-        raise InputError(f"a chunk holds {len(given)} things; give (x, y) or (x, y, weight).")
+        raise InputError(f"a chunk holds {len(given)} values; give (x, y) or (x, y, weight).")
     if not len(given[0]):
         return Chunk(np.empty((0, 1)))
     x, y, weight = (*given, None, None)[:MOST_ARRAYS]

@@ -222,7 +222,9 @@ def common_name(files: Sequence[Path]) -> str:
 def unreadable_error(path: Path, kind: str, error: BaseException) -> InputError:
     """Return the error for a file that is damaged, of another format or not readable."""
     if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
-        return InputError(f"{path} cannot be read ({error.strerror}); check its name and its mode.")
+        return InputError(
+            f"{path} cannot be read ({error.strerror}); check its name and permissions."
+        )
     first = (str(error).splitlines() or [""])[0][:_LONGEST] or type(error).__name__
     what = f"{path} is not a readable {kind} ({first})"
     return InputError(f"{what}; it may be truncated or of another format.")

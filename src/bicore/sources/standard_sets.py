@@ -139,7 +139,9 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
     with report_unreadable(path, "IDX file"), opener(path, "rb") as file:
         magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
         if magic != 0x800 + dimensions:
-            raise ValueError(f"it has not {dimensions} dimensions: it starts with {magic:#010x}")
+            raise ValueError(
+                f"it does not have {dimensions} dimensions: it starts with {magic:#010x}"
+            )
         shape[0] = min(shape[0], reading.limit or shape[0])
         count = math.prod(shape)
         reading.allowance.need(count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}")
@@ -225,7 +227,9 @@ def _read_batch(path: Path) -> tuple[Array, Array]:
     """Read the images and labels of one file."""
     if not path.is_file():  # a FIFO would never end
         files = "CIFAR-10's data_batch_1 … data_batch_5 and test_batch there"
-        raise InputError(f"{path} is no regular file; put {files}, as torchvision lays them out.")
+        raise InputError(
+            f"{path} is not a regular file; put {files}, as torchvision lays them out."
+        )
     with report_unreadable(path, "CIFAR-10 file"):
         return scan_batch(path.read_bytes())
 
@@ -253,11 +257,11 @@ def _find_pixels(values: list[Any], rows: int) -> Array:
     """Find the bytes of an array (rows, 3072) of bytes among the values of its pickle."""
     sizes = [len(value) if isinstance(value, (str, bytes, bytearray)) else 0 for value in values]
     if not rows or rows * _PIXELS not in sizes:
-        raise ValueError(f"it has {rows} labels, and not {_PIXELS} bytes for each")
+        raise ValueError(f"it has {rows} labels, but not {_PIXELS} bytes for each")
     place = sizes.index(rows * _PIXELS)
     by_column = values[place - 1] is True or "F" in values
     if "u1" not in values or (rows, _PIXELS) not in itertools.pairwise(values) or by_column:
-        raise ValueError(f"its images are no array of bytes with {_PIXELS} in each row")
+        raise ValueError(f"its images are not an array of bytes with {_PIXELS} in each row")
     pixels = values[place]
     # Python 2 and old protocols store bytes as Latin-1 text.
     stored = pixels.encode("latin1") if isinstance(pixels, str) else pixels

@@ -187,7 +187,7 @@ def _csv_error(where: str, lines: int, words: str) -> Exception:
     ragged = _RAGGED.search(words)
     if ragged:
         row, width, cells = map(int, ragged.groups())
-        counts = f"line {lines + row} has {cells} cells and the header has {width}"
+        counts = f"line {lines + row} has {cells} cell(s) and the header has {width}"
         return InputError(f"{where}: {counts}; it may be truncated.")
     if "straddling" in words:
         return InputError(f"{where} has a row of {BLOCK >> 20} MB; a quote may not be closed.")

@@ -257,7 +257,7 @@ class Memory(Parameters, ABC):
             raise unknown_name("name", name, columns[0])
         whole = np.concatenate([one[name] for one in columns])
         if whole.dtype.kind == "U":
-            raise InputError(f"extra[{name!r}] is text ({whole[0]!r}), which no tensor can hold.")
+            raise InputError(f"extra[{name!r}] is text ({whole[0]!r}), which a tensor cannot hold.")
         return as_tensor(whole)
 
     def loader(
@@ -373,7 +373,7 @@ class Memory(Parameters, ABC):
         """
         head, arrays = self._stored()
         columns = {
-            name: column.tolist()  # text, which no tensor can hold
+            name: column.tolist()  # text, which a tensor cannot hold
             if column.dtype.kind == "U"
             else torch.from_numpy(np.array(column, order="C"))
             for name, column in arrays.items()
@@ -628,8 +628,8 @@ def _as_row_loss(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
         return function
     if getattr(criterion, "weight", None) is not None:
         raise InputError(
-            f"criterion={criterion} weighs classes, so its mean over a task is no mean over rows; "
-            "give a function of outputs and targets that returns one loss per row."
+            f"criterion={criterion} weights the classes, so its mean over a task is not a mean "
+            "over rows; give a function of outputs and targets that returns one loss per row."
         )
     plain: Any = copy.copy(criterion)
     plain.reduction = "none"

@@ -229,8 +229,8 @@ class Buffer(Memory):
     def _state(self) -> State:
         if not _is_json(self.mark):
             raise InputError(
-                f"mark={self.mark!r} is no JSON object; use text as keys, and numbers, text, lists "
-                "and dicts of them as values."
+                f"mark={self.mark!r} is not a JSON object; use text as keys, and numbers, text, "
+                "lists and dicts of them as values."
             )
         values, arrays = self._subclass_state()
         head = {

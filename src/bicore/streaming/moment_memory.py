@@ -497,7 +497,7 @@ class MomentMemory(MergingBuffer):
             return changed
         if self.feature_map_ != other.feature_map_:
             raise InputError(
-                f"other has fitted other features ({other.feature_map_.identity}, here "
+                f"other has fitted different features ({other.feature_map_.identity}, here "
                 f"{self.feature_map_.identity}); build it with feature_map=memory.feature_map_."
             )
         return [name for name in changed if name != "feature_map"]
@@ -517,8 +517,8 @@ class MomentMemory(MergingBuffer):
         own, others = self._origin, other._origin
         if own is not None and (others is None or not np.array_equal(own, others)):
             raise InputError(
-                "other began with other targets, and theirs are measured from their first rows; "
-                "load both from one memory that has seen some rows."
+                "other centres its targets on different first rows; load both memories from one "
+                "saved memory that has seen rows."
             )
         # With a half-life, its stream comes after this one.
         decay = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
@@ -672,7 +672,10 @@ class MomentMemory(MergingBuffer):
             if self._sums is not None:
                 self._subtract(rows.with_columns(sample_weight=weights), context)
             elif len(places) < len(rows):
-                raise InputError("some of these rows were never counted; nothing is forgotten.")
+                raise InputError(
+                    "some of these rows were never counted; no row was forgotten. Pass rows that "
+                    "the memory has seen."
+                )
             self._drop(places)
             self.seen -= float(weights.sum())
         return self

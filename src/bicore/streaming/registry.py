@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bicore._deprecated import renamed_keywords
-from bicore.errors import InputError, check_integer, check_name
+from bicore.errors import InputError, check_integer, check_name, unknown_option
 from bicore.files import read_state
 from bicore.methods.registry import as_selector
 from bicore.streaming.base import SelectingMemory
@@ -69,7 +69,8 @@ def build_buffer(name: str, capacity: int, random_state: int = 0, **options: Any
     check_name("buffer", name, BUFFERS)
     known = inspect.signature(BUFFERS[name]).parameters
     for option in options:
-        check_name(f"the option of buffer={name!r}", option, known)
+        if option not in known:
+            raise unknown_option(f"buffer={name!r}", option, known)
     if BUFFERS[name] is MergeReduce:
         slots = min(SLOTS, check_integer("capacity", capacity))
         options = {"slots": slots, **options}
@@ -84,8 +85,8 @@ def load_state(path: Path, name: str, like: Buffer) -> Buffer:
         names = [other for other, kind in BUFFERS.items() if kind.__name__ == written]
         fix = f"use --buffer {names[0]}, or" if names else "use"
         raise InputError(
-            f"{path.parent} holds a stream of another buffer, {(names or [written])[0]}, and this "
-            f"one is {name}; {fix} another --state folder."
+            f"{path.parent} holds a stream of a different buffer, {(names or [written])[0]}, and "
+            f"this one is {name}; {fix} another --state folder."
         )
     if isinstance(like, SelectingMemory):
         return type(like).load(path, like.selector)

@@ -337,7 +337,7 @@ class JointReplay(TaskMemory):
     def _add(self, data: Dataset, context: Context) -> None:
         columns = dict(data.extra or {})
         if TASK in columns:
-            raise InputError(f"extra has a column {TASK!r}, a name that is taken; rename it.")
+            raise InputError(f"extra has a column {TASK!r}, a reserved name; rename it.")
         columns[TASK] = np.full(len(data), self._count)
         self.memory.update(data.x, data.y, data.sample_weight, extra=columns, model=context)
         self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}

@@ -138,7 +138,7 @@ def _prepare_flat(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
     # CUDA keeps some shared memory for itself.
     most = int(getattr(properties, "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
     if shared > most:
-        raise NotCoveredError(f"its maps need {shared} bytes of shared memory of {most}.")
+        raise NotCoveredError(f"the feature maps need {shared} bytes of shared memory of {most}.")
     first, second = rows.contiguous(), columns.contiguous()
     left, right = (_flat_norms(kernel, images) for images in (rows, columns))
     macros = {

@@ -58,8 +58,8 @@ def map_from_state(
     """Decode a map that :func:`map_to_state` encoded."""
     if values["draws"] != _sample_draws():
         raise InputError(
-            "this NumPy draws other random numbers from a seed than the one that the features were "
-            "stored under; use that version."
+            "this version of NumPy draws different random numbers from a seed than the version "
+            "that stored the features; use that version."
         )
     found: FeatureMap = _decode(values["map"], arrays, given)
     if found.identity != values["identity"]:

@@ -158,7 +158,7 @@ function afterwords() {
       copied(facts.command, byId("command"), "The command is copied."));
   }
   byId("footer").textContent =
-    `bicore ${facts.version}. This file holds all it shows and asks the network nothing.`;
+    `bicore ${facts.version}. This file is self-contained and works offline.`;
 }
 function playing(button, slider, move) {
   let timer = 0;

@@ -81,8 +81,8 @@ function rank() {
   }));
   const difference = own().detectable[state.place];
   byId("rank-words").textContent =
-    `Mean ${own().measure} over seeds ± one standard error, by the ${own().judge} judge. ★ best; ≈ the paired 95% interval of its distance to the best includes zero.` +
-    `${difference === null ? "" : ` These seeds would find a difference of ${score(difference)}.`}`;
+    `Mean ${own().measure} over seeds ± one standard error, of the ${own().judge} model. ★ best mean; ≈ no significant difference from the best (paired, 95%).` +
+    `${difference === null ? "" : ` These seeds can detect a difference of ${score(difference)} or more.`}`;
 }
 function every() {
   const last = sizes[sizes.length - 1];
@@ -98,17 +98,17 @@ function every() {
   const rows = names.map((name) => [name, ...sizes.map((size) => cell(name, size)), ...(worths ? [name === facts.random ? "" : worth(name)] : []),
     short((at(name, last) || { seconds: null }).seconds)]);
   for (const one of own().references) rows.push([one.name, ...sizes.map(() => score(one.mean)), ...(worths ? [""] : []), ""]);
-  byId("every-table").replaceChildren(tableOf(`${own().measure} of the ${own().judge} judge`,
+  byId("every-table").replaceChildren(tableOf(`${own().measure} of the ${own().judge} model`,
     ["method", ...sizes.map((size) => whole(size)), ...(worths ? ["worth"] : []), "seconds"], rows, sizes.map((_, i) => i + 1)));
   byId("every-words").textContent = worths
-    ? "Worth: random rows of the same mean score, a number a size, as far as the sizes compared tell."
+    ? "Worth: the number of random rows with the same mean score at each size, interpolated between the compared sizes."
     : "";
 }
 function headline() {
   titled(byId("headline"), own().headlines[state.place]);
   byId("lede").textContent = own().headlines[state.place] === "Random is enough here"
-    ? `At ${whole(sizes[state.place])} rows no method is clearly better than drawing them at random.`
-    : `Judged by a model trained on each selection alone, on rows that no method saw.`;
+    ? `At ${whole(sizes[state.place])} rows no method is significantly better than random rows.`
+    : `A model is trained on each selection alone and tested on held-out rows.`;
 }
 /* --- the picks of one method ------------------------------------------------------------------- */
 const selection = (method, place) => told.selections[method][place];
@@ -125,12 +125,12 @@ function moveGains(name, size) {
   byId("classes-table").replaceChildren();
   if (scores.length) {
     whoGains(scores, countsOf(picks.codes), `${whole(size)} rows by ${name}`);
-    byId("classes-words").append(` Shares are means over the seeds; rows and picks are counted for seed ${told.seed}.`);
+    byId("classes-words").append(` Accuracies are means over the seeds; rows are counted for seed ${told.seed}.`);
     return;
   }
   byId("classes-words").textContent = name === facts.random
-    ? "These are the random rows themselves: choose another method to set it beside them."
-    : `The records do not say it of ${name} at ${whole(size)} rows.`;
+    ? "These are the random rows; choose another method to compare it with them."
+    : `The records hold no accuracy by class of ${name} at ${whole(size)} rows.`;
 }
 function movePicks() {
   if (!told) return;
@@ -138,14 +138,14 @@ function movePicks() {
   const found = selection(state.method, state.place);
   setPicks(found ? chosenBy(found) : NOBODY);
   state.size = picks.rows.length;
-  const fewer = found && state.size < size ? ` It found no more than ${whole(state.size)}.` : "";
-  byId("picks-title").textContent = `The ${whole(size)} picks of ${name}`;
+  const fewer = found && state.size < size ? ` It selected only ${whole(state.size)}.` : "";
+  byId("picks-title").textContent = `The ${whole(size)} rows selected by ${name}`;
   byId("picks-words").textContent = found
-    ? `In the order it gave them, for seed ${told.seed}. Press one to find it on the map.${fewer}${beyond()}`
-    : `The records do not say what ${name} chose at ${whole(size)} rows.`;
+    ? `In the order of selection, for seed ${told.seed}. Press a row to find it on the map.${fewer}${beyond()}`
+    : `The records hold no selection of ${whole(size)} rows by ${name}.`;
   byId("indices").textContent = indices(picks.rows);
   byId("indices-words").textContent =
-    `The ${plural(state.size, "row")} that ${name} chose from the pool of seed ${told.seed} (${whole(told.pool)} of ${plural(told.of, "row")}), as the data count them, from 0.${picks.weights ? " It gave them weights, which stand in the records." : ""}`;
+    `The ${plural(state.size, "row")} selected by ${name} from the pool of seed ${told.seed} (${whole(told.pool)} of ${plural(told.of, "row")}), counted from 0.${picks.weights ? " Their weights are in the records." : ""}`;
   moveBalance();
   drawMarks();
   moveGains(name, size);

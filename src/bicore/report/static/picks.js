@@ -82,8 +82,8 @@ function gallery() {
     [visible, marked] = [cards.length, null];
     return;
   }
-  const heads = ["pick", "row", ...(groups.kind === "none" ? [] : [ordered ? "target" : "label"]), ...(picks.bars ? ["gain"] : []), ...shown.columns];
-  const scroll = tableOf("The picks in order", heads, [], []);
+  const heads = ["rank", "row", ...(groups.kind === "none" ? [] : [ordered ? "target" : "label"]), ...(picks.bars ? ["gain"] : []), ...shown.columns];
+  const scroll = tableOf("Selected rows in order", heads, [], []);
   const body = scroll.querySelector("tbody");
   picks.cards.forEach((cells, pick) => {
     const button = element("button", { type: "button", "aria-pressed": "false", "aria-label": `Show ${pickWords(pick)} on the map` }, `${pick + 1}`);
@@ -128,8 +128,8 @@ function balance(most, of) {
     return;
   }
   byId("balance-words").textContent = ordered
-    ? `The share of picks whose target lies in each range; the line marks the range's share of ${of}.`
-    : `The share of picks of each class; the line marks the class's share of ${of}.`;
+    ? `Bar: share of the selected rows with a target in each range. Line: the same share in ${of}.`
+    : `Bar: share of each class in the selected rows. Line: its share in ${of}.`;
   const brief = groups.names.every((name) => name.length <= 3);
   const every = groups.counts.reduce((sum, one) => sum + one, 0);
   const scale = 1.15 * Math.max(Math.max(...groups.counts) / every, most);
@@ -353,9 +353,9 @@ function zoomed(factor) {
 }
 function map(every) {
   sortIntoCells();
-  const part = plane.count < plane.of ? ` ${whole(plane.count)} of ${whole(plane.of)} are drawn.` : "";
+  const part = plane.count < plane.of ? ` ${whole(plane.count)} of ${whole(plane.of)} rows are drawn.` : "";
   byId("map-words").textContent =
-    `${every} in the plane of its two main directions, which hold ${percent(plane.share)} of the variance; the ringed ones are picked.${part} Point at one to read it, or press a pick above.`;
+    `${every}, projected on the first two principal components (${percent(plane.share)} of the variance). Selected rows are ringed.${part} Point at a row to see its details, or press a selected row above.`;
   if (groups.kind !== "none") {
     groups.names.slice(0, 24).forEach((name, code) => {
       const dot = element("i", { "aria-hidden": "true" });
@@ -397,10 +397,10 @@ function whoGains(scores, counts, trained) {
   const losers = rows.filter((one) => sure(one, -1));
   const winners = rows.filter((one) => sure(one, 1));
   const named = (list) => list.slice(0, 6).map((one) => `${groups.names[one.code]} (${one.gap > 0 ? "+" : "−"}${score(Math.abs(one.gap))})`).join(", ") + (list.length > 6 ? " …" : "");
-  const lost = losers.length ? `${plural(losers.length, "class").replace("classs", "classes")} lose${losers.length === 1 ? "s" : ""}: ${named(losers)}.` : "No class clearly loses.";
-  const won = winners.length ? ` Clearly better: ${named([...winners].reverse())}.` : "";
+  const lost = losers.length ? `${plural(losers.length, "class").replace("classs", "classes")} score${losers.length === 1 ? "s" : ""} significantly worse: ${named(losers)}.` : "No class scores significantly worse.";
+  const won = winners.length ? ` Significantly better: ${named([...winners].reverse())}.` : "";
   byId("classes-words").textContent =
-    `Accuracy on rows of each class that nobody chose from, trained on ${trained} and on as many random rows. ${lost}${won}`;
+    `Accuracy on held-out rows of each class, of a model trained on ${trained} and of one trained on as many random rows. ${lost}${won}`;
   const reach = Math.max(...rows.map((one) => Math.abs(one.gap) + Math.min(one.half === null ? 0 : one.half, Math.abs(one.gap))), 1e-9);
   const bar = (one) => {
     const inside = element("i", {});
@@ -416,9 +416,9 @@ function whoGains(scores, counts, trained) {
     }
     return node;
   };
-  const verdict = (one) => sure(one, -1) ? element("b", { class: "loses" }, "loses") : sure(one, 1) ? element("b", { class: "gains" }, "gains") : element("span", { class: "soft" }, "as good");
-  byId("classes-table").replaceChildren(tableOf("Accuracy by class, least gain first; the line is the 95% interval of the difference",
-    ["class", "rows", "picks", "chosen", "random", "difference", "", ""],
+  const verdict = (one) => sure(one, -1) ? element("b", { class: "loses" }, "worse") : sure(one, 1) ? element("b", { class: "gains" }, "better") : element("span", { class: "soft" }, "no significant difference");
+  byId("classes-table").replaceChildren(tableOf("Accuracy by class, lowest difference first. The line is the 95% interval of the difference.",
+    ["class", "rows", "selected rows", "accuracy, selected", "accuracy, random", "difference", "", ""],
     rows.map((one) => [groups.names[one.code], whole(groups.counts[one.code]), `${counts[one.code]}`, score(one.chosen), score(one.random),
       `${one.gap < 0 ? "−" : "+"}${score(Math.abs(one.gap))}`, bar(one), verdict(one)]), [1, 2, 3, 4, 5]));
 }

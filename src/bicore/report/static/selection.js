@@ -19,11 +19,11 @@ const widths = shares.map((one) => Math.sqrt(Math.max(0, one || 0) / largest));
 /* --- the answer ------------------------------------------------------------------------------ */
 function headline() {
   document.title = `${facts.name}: ${total} of ${whole(facts.rows)} rows · bicore`;
-  byId("kicker").append(element("b", {}, facts.name), ` · ${whole(total)} of ${plural(facts.rows, "row")} chosen`);
+  byId("kicker").append(element("b", {}, facts.name), ` · ${whole(total)} of ${plural(facts.rows, "row")} selected`);
   const title = byId("headline");
   if (!answer) {
     title.textContent = `${whole(total)} of ${plural(facts.rows, "row")}, best first`;
-    byId("lede").textContent = "What they are worth in random rows was not judged here.";
+    byId("lede").textContent = "This report has no estimate of the equivalent number of random rows.";
     document.querySelector(".hero").classList.add("alone");
     return;
   }
@@ -55,7 +55,7 @@ function pair() {
   const rows = random.rows === null ? random.sizes[random.sizes.length - 1] : random.rows;
   const tail = random.rows === null ? " or more" : "";
   byId("pair").append(
-    bar("chosen", `${whole(answer.size)} chosen`, answer.size),
+    bar("chosen", `${whole(answer.size)} selected`, answer.size),
     bar("random", `${whole(rows)}${tail} random`, rows, [random.low || 0, random.high || most]));
   byId("pair").hidden = false;
 }
@@ -124,7 +124,7 @@ function drawCurve() {
     const level = y(kept(known.score));
     const below = level < box.top + 24;  /* above it the axis has its title */
     svg.append(
-      shape("text", { x: Math.max(x(known.size) - 10, box.left + 60), y: below ? level + 20 : level - 10, "text-anchor": "end", class: "strong" }, "chosen"),
+      shape("text", { x: Math.max(x(known.size) - 10, box.left + 60), y: below ? level + 20 : level - 10, "text-anchor": "end", class: "strong" }, "selected"),
       shape("text", { x: Math.min(x(middle[0]), box.right - 60), y: Math.min(y(kept(middle[1])) + 26, box.bottom - 6), class: "strong" }, "random"));
     moved = () => {
       const value = scoreAt(state.size);
@@ -149,14 +149,14 @@ function drawCurve() {
   });
   listeners.push(() => moved());
   byId("curve-caption").textContent =
-    `${curve.metric} by the number of rows: the first picks (solid), random rows (with a band of one standard deviation)` +
-    `${others.length ? ", random rows drawn evenly from the classes (dotted)" : ""}. The shaded stretch is the 95% interval.`;
+    `${curve.metric} by the number of rows: selected rows, best first (solid), and random rows (with a band of one standard deviation)` +
+    `${others.length ? ", and class-balanced random rows (dotted)" : ""}. The shaded range is the 95% interval of the equivalent number of random rows.`;
   byId("curve-figure").hidden = false;
   whenOpened(byId("curve-details"), () => {
     const chosen = new Map(judgedSizes.map((one) => [one.size, one]));
     const drawn = new Map(random.map((one) => [one[0], one]));
     const sizes = [...new Set([...chosen.keys(), ...drawn.keys()])].sort((a, b) => a - b);
-    return tableOf(`${curve.metric}, mean ± standard deviation`, ["rows", "chosen", "random"], sizes.map((size) => [
+    return tableOf(`${curve.metric}, mean ± standard deviation`, ["rows", "selected", "random"], sizes.map((size) => [
       whole(size),
       chosen.has(size) ? `${score(chosen.get(size).score)} ± ${score(chosen.get(size).spread)}` : "",
       drawn.has(size) ? `${score(drawn.get(size)[1])} ± ${score(drawn.get(size)[2])}` : ""]), [0, 1, 2]);
@@ -165,11 +165,11 @@ function drawCurve() {
 }
 
 function picksTable() {
-  const heads = ["pick", "row", ...(groups.kind === "none" ? [] : [ordered ? "target" : "label"]), "weight", "objective after it", "gain"];
+  const heads = ["rank", "row", ...(groups.kind === "none" ? [] : [ordered ? "target" : "label"]), "weight", "objective", "gain"];
   const rows = own.rows.map((row, pick) => [
     `${pick + 1}`, `${row}`, ...(groups.kind === "none" ? [] : [labelOf(pick)]),
     own.weights ? short(own.weights[pick]) : "1", short(own.objectives[pick]), short(own.gains[pick])]);
-  return tableOf("All picks in order", heads, rows, [0, 1]);
+  return tableOf("All selected rows in order", heads, rows, [0, 1]);
 }
 
 /* --- the gains ------------------------------------------------------------------------------- */
@@ -184,9 +184,9 @@ function gains() {
     if (clip) clip.setAttribute("width", Math.max(0, (width * state.size) / total));
     const pick = state.size - 1;
     const share = shares[pick];
-    const words = share === null ? "" : ` Pick ${state.size} took ${percent(Math.max(0, share))} off what was left: objective ${short(before(pick))} → ${short(own.objectives[pick])}.`;
-    const worse = own.gains[0] < 0 ? " The first pick alone fits worse than no pick, so its gain is negative." : "";
-    byId("gains-words").textContent = `The share of the remaining loss that each pick takes off.${words}${worse}`;
+    const words = share === null ? "" : ` Row ${state.size} reduces the remaining loss by ${percent(Math.max(0, share))}: objective ${short(before(pick))} → ${short(own.objectives[pick])}.`;
+    const worse = own.gains[0] < 0 ? " The first bar is negative: a model trained on one row has a higher loss than predicting without any row." : "";
+    byId("gains-words").textContent = `Share of the remaining loss that each added row removes.${words}${worse}`;
   };
   chart(byId("gains-chart"), 220, (svg, wide, height) => {
     const box = { left: 46, right: wide - 8, top: 26, bottom: height - 40 };
@@ -196,7 +196,7 @@ function gains() {
     const x = linear(0, total, box.left, box.right);
     const ticks = niceTicks(lowest, largest, 4).map(([at]) => [at, percent(at)]);
     const numbers = niceTicks(0, total, Math.min(8, wide / 60)).filter(([at]) => at >= 1 && Number.isInteger(at));
-    axes(svg, box, x, y, numbers.map(([at, words]) => [at, words]), ticks, "pick", "of what was left");
+    axes(svg, box, x, y, numbers.map(([at, words]) => [at, words]), ticks, "rank", "share of remaining loss");
     const thin = total > 120 ? 0 : Math.min(2, 0.2 * width / total);
     const bars = shares.map((one, pick) => {
       const [left, right] = [x(pick) + thin / 2, x(pick + 1) - thin / 2];
@@ -217,34 +217,34 @@ function doubts() {
   if (!found) return;
   byId("doubts").hidden = false;
   const kind = ordered ? "target" : "label";
-  byId("doubts-title").textContent = ordered ? "Targets to look at" : "Labels to look at";
+  byId("doubts-title").textContent = ordered ? "Targets to check" : "Labels to check";
   const chosen = found.rows.filter((row) => pickOfRow.has(row)).length;
   byId("doubts-words").textContent = found.count
-    ? `Of ${plural(found.asked, "row")}, ${whole(found.count)} (${percent(found.count / found.asked)}) carry a ${kind} that a model of the other rows clearly denies; ${chosen ? `${chosen} of them ${chosen === 1 ? "is a pick" : "are picks"}` : "none is a pick"}. Some ${kind}s are wrong, some rows are only unusual: look before you change them.`
-    : `A model of the other rows denies none of the ${whole(found.asked)} ${kind}s clearly.`;
+    ? `${whole(found.count)} of ${plural(found.asked, "row")} (${percent(found.count / found.asked)}) have a ${kind} that clearly contradicts the prediction of a model of the other rows; ${chosen ? `${chosen} of them ${chosen === 1 ? "is" : "are"} selected` : "none of them is selected"}. A ${kind} may be wrong, or the row only unusual: check before you change it.`
+    : `None of the ${whole(found.asked)} ${kind}s clearly contradicts the prediction of a model of the other rows.`;
   byId("doubts-details").hidden = !found.count;
   whenOpened(byId("doubts-details"), () => element("pre", { tabindex: "0" }, found.rows.join(", ")));
   if (shown.kind === "images" || shown.kind === "text") {
     byId("doubts-cards").append(element("ul", { class: `gallery ${shown.kind}` }, ...found.first.map((one) => {
-      const words = `row ${one.row}: labelled ${one.label}, the others say ${one.said}`;
+      const words = `row ${one.row}: labelled ${one.label}, predicted ${one.said}`;
       const inside = shown.kind === "images" ? picture(one.shown, words) : element("span", { class: "quote" }, one.shown);
       return element("li", { class: "panel card doubt" }, inside,
         element("span", { class: "line" }, element("b", {}, one.label), element("span", {}, `row ${one.row}`)),
-        element("span", { class: "said" }, `others: ${one.said}`));
+        element("span", { class: "said" }, `predicted: ${one.said}`));
     })));
   } else if (found.count) {
-    byId("doubts-cards").append(tableOf("Rows in doubt, clearest first", ["row", kind, "others say", ...shown.columns],
+    byId("doubts-cards").append(tableOf("Contradicting rows, clearest first", ["row", kind, "predicted", ...shown.columns],
       found.first.map((one) => [`${one.row}`, one.label, one.said, ...one.shown]), []));
   }
 }
 
 /* --- together -------------------------------------------------------------------------------- */
 function nowWords() {
-  if (!curve) return `The first ${plural(state.size, "pick")}.`;
+  if (!curve) return `The first ${plural(state.size, "row")}.`;
   const value = scoreAt(state.size);
   const judgedHere = judgedSizes.find((one) => one.size === state.size);
   const rows = worthAt(state.size);
-  if (value === null) return `The first ${plural(state.size, "pick")}: too few to be judged.`;
+  if (value === null) return `The first ${plural(state.size, "row")}: too few to evaluate.`;
   const about = judgedHere ? "" : "about ";
   const { low, high } = judgedHere ? judgedHere.worth : {};
   const ends = judgedHere && low && high ? ` (${whole(low)}–${whole(high)})` : "";
@@ -252,7 +252,7 @@ function nowWords() {
   const most = answer.baselines[0].sizes[answer.baselines[0].sizes.length - 1];
   const many = rows ? `${about}${whole(rows)}` : beyondPool ? `${whole(most)} or more` : "";
   const worth = many ? ` · worth ${many} random rows${ends}` : "";
-  return `The first ${plural(state.size, "pick")}: ${curve.metric} ${about}${score(value)}${worth}`;
+  return `The first ${plural(state.size, "row")}: ${curve.metric} ${about}${score(value)}${worth}`;
 }
 function moveTo(size) {
   state.size = Math.max(1, Math.min(total, size));
@@ -268,7 +268,7 @@ function start() {
   headline();
   setPicks({ ...own, bars: hasGains ? widths : null });
   byId("picks-words").textContent =
-    `Best first: each pick adds what the ones before it lack. Press one to find it on the map.${beyond()}`;
+    `Best first: each row complements the rows before it. Press a row to find it on the map.${beyond()}`;
   const counts = countsOf(own.codes);
   balance(Math.max(...counts) / total, "all rows");
   map("Every row");
@@ -276,7 +276,7 @@ function start() {
   if (curve) drawCurve();
   gains();
   if (facts.classes.length) {
-    whoGains(facts.classes, counts, `the ${whole(answer.size)} picks`);
+    whoGains(facts.classes, counts, `the ${whole(answer.size)} selected rows`);
     byId("classes").hidden = false;
   }
   doubts();
