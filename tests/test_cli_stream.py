@@ -215,7 +215,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(stream, folder):
     stream(*WORDS)
     before = state_of(folder)
     changes = {
-        "different selector configuration": [*WORDS[:-1], "0.2"],
+        "another selector configuration": [*WORDS[:-1], "0.2"],
         "different slots": [*WORDS[:4], "--slots", "2", *WORDS[6:]],
         "different batch size": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
     }

@@ -46,7 +46,7 @@ def test_mnist_refusals(folder, tmp_path):
     path.write_bytes(gzip.compress(idx(PIXELS)[:-5]))
     refuses("truncated", mnist, folder)
     path.write_bytes(gzip.compress(idx(LABELS) + b"0" * 9))
-    refuses("not 3 dimensions", mnist, folder)
+    refuses("not have 3 dimensions", mnist, folder)
     path.write_bytes(gzip.compress(idx(PIXELS[:3])))
     refuses("3 images and 6 labels", mnist, folder)
 
