@@ -12,7 +12,7 @@ from bicore.evaluate.models import (
     as_sample,
     choose_setting,
     draw_tuning_rows,
-    separate,
+    split_tuning_rows,
     targets_of,
 )
 from bicore.kernels import Linear
@@ -55,7 +55,7 @@ class Heads:
         return {**self.score_ridges(kept, test), "logistic": self._score("logistic", kept, test)}
 
     def _score_plain(self, kept: Dataset, test: Sample) -> float:
-        points, rows = separate(label_rows(kept.x, kept.y), self.tuning)
+        points, rows = split_tuning_rows(label_rows(kept.x, kept.y), self.tuning)
         x, targets = points.x.double().numpy(), targets_of(points, CLASSES).numpy()
         gram = x @ x.T
         scale = float(gram.diagonal().mean())

@@ -47,7 +47,7 @@ NO_BASELINES = (
 )
 BASELINES = [key for key in PAPER["continual_learning"] if key not in NO_BASELINES]
 #: The accuracy of figure 3b, and what counts as almost that much.
-HALF = 50.0
+HALF_ACCURACY = 50.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim in words, the page or heading with its numbers, and how it is answered."""
+    """A claim, the heading with its numbers, and the function that computes the verdict."""
 
     words: str
     heading: str
@@ -106,7 +106,7 @@ def apply_rule(
 
 
 def _published(rule: Rule, comparisons: Sequence[Comparison], book: Book) -> str:
-    """What the same rule makes of published numbers; rows that share one share its gap."""
+    """Apply the same rule to published numbers; rows that share one share its gap."""
     try:
         parts = list(dict.fromkeys(one.published(book) for one in comparisons))
     except Absent:
@@ -120,8 +120,7 @@ def _memory(problem: str, key: str) -> Place:
 
 
 def baselines(problem: str) -> list[Place]:
-    """Every other way to choose the memory; if the authors' code runs one in another way, that
-    way too."""
+    """Return all other methods to choose the memory, and the variants of the authors' code."""
     places = [_memory(problem, key) for key in BASELINES]
     if problem == CIFAR:
         return [*places, _memory(problem, "Gradient matching, normalised")]
@@ -136,8 +135,8 @@ def _above_uniform(key: str) -> list[Comparison]:
     ]
 
 
-def only_the_coreset(book: Book) -> Answer:
-    """The coreset above uniform samples on all three, and no baseline on all three."""
+def check_coreset_above_uniform(book: Book) -> Answer:
+    """Check that the coreset beats uniform samples on all three problems and no baseline does."""
     found = apply_rule(better, _above_uniform("Coreset"))(book)
     others = {
         key: [one.part(book)[0] for one in _above_uniform(key)]
@@ -150,7 +149,7 @@ def only_the_coreset(book: Book) -> Answer:
     return replace(found, number=words, verdict=Verdict.FAILS if fails else found.verdict)
 
 
-def tasks(book: Book) -> Answer:
+def check_tasks(book: Book) -> Answer:
     """Figure 4: more than half of the tasks above, in continual learning and in the stream. Tasks
     below, or within δ, count against it."""
 
@@ -183,7 +182,7 @@ def tasks(book: Book) -> Answer:
     )
 
 
-def almost_half(book: Book) -> Answer:
+def check_half_accuracy(book: Book) -> Answer:
     """Figure 3b: not more than δ below 50%, by the largest run with exact slopes. That selection
     draws nothing, so the error is that of the test images. Landmarks, which are not the paper's
     slopes, are shown."""
@@ -194,16 +193,18 @@ def almost_half(book: Book) -> Answer:
         size, pool = max((row["size"], row["pool"]) for row in runs)
         found = percent(where(runs, size=size, pool=pool))
         share = float(found.mean()) / 100
-        gap = Gap(100 * share - HALF, 100 * (share * (1 - share) / record["tested"]) ** 0.5)
+        gap = Gap(
+            100 * share - HALF_ACCURACY, 100 * (share * (1 - share) / record["tested"]) ** 0.5
+        )
         words.append(f"{found.mean():.1f}% ({len(found)}) from {pool} images by {how}")
     return Answer(no_worse([(gap, CIFAR_MARGIN)]), f"{', '.join(words)}; difference {gap}")
 
 
 #: Figure 5 holds if more than this share of the seeds shows it, by a one-sided test at 5%.
-MOST = 0.5
+MAJORITY = 0.5
 
 
-def picks(book: Book) -> Answer:
+def check_first_picks(book: Book) -> Answer:
     """Figure 5: ten classes among the first ten picks; the ratio of eights and ones is shown."""
     runs = where(book.records("picks"), method="Coreset")
     if not runs:
@@ -212,25 +213,25 @@ def picks(book: Book) -> Answer:
     ratio = sum(one["eights"] for one in runs) / sum(one["ones"] for one in runs)
     words = f"ten classes for {full} of {len(runs)} seeds; {ratio:.1f} eights per one"
     for verdict, side in ((Verdict.HOLDS, "greater"), (Verdict.FAILS, "less")):
-        if stats.binomtest(full, len(runs), MOST, alternative=side).pvalue < 0.05:
+        if stats.binomtest(full, len(runs), MAJORITY, alternative=side).pvalue < 0.05:
             return Answer(verdict, words)
     share = full / len(runs)
     needed = next(n for n in range(5, 10_000) if _binomial_power(n, share) >= 0.8)
     minutes = (needed - len(runs)) * float(np.mean([one["seconds"] for one in runs])) / 60
     spread = 100 * (share * (1 - share)) ** 0.5
-    label, gap = "MNIST: share of seeds with ten classes − 50%", f"{100 * (share - MOST):+.0f}"
+    label, gap = "MNIST: share of seeds with ten classes − 50%", f"{100 * (share - MAJORITY):+.0f}"
     plan = Plan(label, str(len(runs)), gap, spread, "", needed, needed, {"picks": minutes})
     return Answer(Verdict.OPEN, words, plans=[plan])
 
 
 def _binomial_power(seeds: int, share: float) -> float:
-    """Of the one-sided test against one half."""
-    least = int(stats.binom.ppf(0.95, seeds, MOST)) + 1
+    """Return the power of the one-sided test against one half."""
+    least = int(stats.binom.ppf(0.95, seeds, MAJORITY)) + 1
     return float(stats.binom.sf(least - 1, seeds, share))
 
 
-def seconds(book: Book) -> Answer:
-    """Table 4: none of our times above the published one."""
+def check_seconds(book: Book) -> Answer:
+    """Table 4: check that none of our times is above the published one."""
     ratios = [theirs / ours for _, _, ours, theirs in runtimes(book)]
     if not ratios:
         raise Absent("runtime")
@@ -250,18 +251,18 @@ def runtimes(book: Book) -> Iterator[tuple[str, str, float, float]]:
 
 
 #: The published factor of the outer step.
-FASTER = 200
+PAPER_SPEEDUP = 200
 
 
-def outer_step(book: Book) -> Answer:
-    """By the record of a ResNet-18."""
+def check_outer_step(book: Book) -> Answer:
+    """Compare the outer step with the published speed-up, for a ResNet-18."""
     rows = read_record("outer_step")["rows"]
     words = ", ".join(f"{row['ratio']:.0f} times with {row['size']} points" for row in rows)
-    holds = min(row["ratio"] for row in rows) >= FASTER
+    holds = min(row["ratio"] for row in rows) >= PAPER_SPEEDUP
     return Answer(Verdict.HOLDS if holds else Verdict.FAILS, words)
 
 
-def _own(gaps: Mapping[str, np.ndarray]) -> Answer:
+def _answer_own_claim(gaps: Mapping[str, np.ndarray]) -> Answer:
     """Our own claim, from differences of each seed in percentage points, by what is compared."""
     parts = [(paired(one), MARGIN) for one in gaps.values()]
     words = describe_parts(parts)
@@ -272,14 +273,14 @@ def _own(gaps: Mapping[str, np.ndarray]) -> Answer:
 
 RULES: dict[str, Rule] = {"better": better, "no_worse": no_worse}
 COMPUTED: dict[str, Callable[[Book], Answer]] = {
-    "only_the_coreset": only_the_coreset,
-    "tasks": tasks,
-    "almost_half": almost_half,
-    "picks": picks,
-    "seconds": seconds,
-    "outer_step": outer_step,
-    "held_out_tables": lambda book: _own(held_out_gaps()),
-    "embedding": lambda book: _own(embedding_gaps()),
+    "only_the_coreset": check_coreset_above_uniform,
+    "tasks": check_tasks,
+    "almost_half": check_half_accuracy,
+    "picks": check_first_picks,
+    "seconds": check_seconds,
+    "outer_step": check_outer_step,
+    "held_out_tables": lambda book: _answer_own_claim(held_out_gaps()),
+    "embedding": lambda book: _answer_own_claim(embedding_gaps()),
 }
 
 
@@ -302,7 +303,7 @@ CLAIMS, OWN = (list(map(_claim, _STATED[key])) for key in ("paper", "own"))
 
 
 def answer_claims(book: Book, claims: Sequence[Claim]) -> list[tuple[Claim, Answer]]:
-    """Every claim for which there are records."""
+    """Return the verdicts of all claims with records."""
     found = []
     for claim in claims:
         try:

@@ -20,17 +20,17 @@ from bicore.evaluate.models import (
     Sample,
     as_judge,
     as_table,
+    compute_measures,
     convolutional,
     fit_scaling,
     measure_by,
-    measured,
     perceptron,
 )
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records, Row, digest, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.methods import as_selector
-from bicore.methods.baselines.base import PlainSelector
+from bicore.methods.baselines.base import BaselineSelector
 from bicore.networks.observe import as_module
 from bicore.sources.base import Source
 from tests.helpers import blobs, fails, refuses
@@ -190,7 +190,7 @@ def test_several_targets_and_few_points(name):
     assert np.isfinite(as_judge(name, 1).scores([few], data, 2, seed=0)).all()
 
 
-def test_a_weight_counts_as_so_many_copies_of_a_neighbour():
+def test_weight_equals_copies_of_a_neighbour():
     x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
     y = torch.tensor([[0.0], [1.0], [5.0], [9.0]])
     at = Sample(torch.tensor([[0.0], [3.0]]), torch.zeros(2, 1), torch.ones(2))
@@ -236,10 +236,10 @@ def test_scaling_is_by_the_selection_and_its_weights():
 def test_every_measure_by_hand():
     codes = Sample(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 2]), torch.ones(5))
     shares = torch.tensor([[3.0, 1, 0], [3, 1, 0], [3, 1, 0], [0, 1, 0], [0, 1, 2]])
-    assert measured(shares, codes).values == {"accuracy": 0.8, "balanced_accuracy": 0.875}
-    assert measured(shares, codes).by_class == (0.75, None, 1.0)  # nobody is of class 1
+    assert compute_measures(shares, codes).values == {"accuracy": 0.8, "balanced_accuracy": 0.875}
+    assert compute_measures(shares, codes).by_class == (0.75, None, 1.0)  # nobody is of class 1
     targets = Sample(torch.zeros(3, 1), torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(3))
-    found = measured(torch.tensor([[0.0], [1.0], [4.0]]), targets)
+    found = compute_measures(torch.tensor([[0.0], [1.0], [4.0]]), targets)
     assert found.values == pytest.approx({"r2": 1 - 4 / 2, "mean_absolute_error": 2 / 3})
     assert found.main == -1
     assert found.by_class == ()
@@ -493,7 +493,7 @@ def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
     assert run.done() == 4
 
 
-def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_pool(tmp_path):
+def test_selection_and_weights_are_evaluated_outside_the_pool(tmp_path):
     seen = []
 
     class Watching(RidgeJudge):
@@ -514,7 +514,7 @@ def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_po
         assert float(selections[0].weight.mean()) == pytest.approx(1, abs=1e-5)
 
 
-def test_several_judges_see_the_same_selections_beside_all_data_and_the_majority(tmp_path):
+def test_all_judges_evaluate_the_same_selections(tmp_path):
     run = comparison(tmp_path, methods=("uniform",), whole=True, majority=True)
     run.others = [as_judge("knn", 1), as_judge("logistic", 1)]
     run.run()
@@ -565,7 +565,7 @@ def test_a_judge_that_all_the_data_leaves_below_the_majority_is_not_to_be_believ
 
 
 @dataclass(frozen=True)
-class Refitting(PlainSelector):
+class Refitting(BaselineSelector):
     """Trains the model itself: what it says about the pool would not do."""
 
     name = "refitting"
@@ -574,7 +574,7 @@ class Refitting(PlainSelector):
     def fits_model(self):
         return True
 
-    def _grow(self, job, growth):
+    def _select_points(self, job, selection):
         module = copy.deepcopy(as_module(job.context.model))
         optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
         x = torch.from_numpy(job.data.x).float()
@@ -584,7 +584,7 @@ class Refitting(PlainSelector):
             )
             losses.mean().backward()
         optimiser.step()
-        growth.take_all((-losses.detach()).argsort().tolist())
+        selection.take_all((-losses.detach()).argsort().tolist())
 
 
 @pytest.mark.parametrize("judge", few(["ridge", "mlp"]))
@@ -630,14 +630,14 @@ def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
     from bicore.methods.baselines.covering import KCenter
 
     run = comparison(tmp_path, methods=("k-center-features",))
-    take = KCenter._grow
+    take = KCenter._select_points
 
-    def interrupted(self, job, growth):
-        growth.take(0)
+    def interrupted(self, job, selection):
+        selection.take(0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(KCenter, "_grow", interrupted)
+    monkeypatch.setattr(KCenter, "_select_points", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.run()
     assert run.done() == 0
-    monkeypatch.setattr(KCenter, "_grow", take)
+    monkeypatch.setattr(KCenter, "_select_points", take)

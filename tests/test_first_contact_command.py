@@ -164,7 +164,7 @@ def test_l13_an_interrupt_at_the_start_ends_in_one_line(monkeypatch, capfd):
     monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(SystemExit) as stop, terminal.starting():
+        with pytest.raises(SystemExit) as stop, terminal.exit_on_interrupt():
             os.kill(os.getpid(), signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, usual)
@@ -199,7 +199,7 @@ def test_m9_progress_fits_a_narrow_terminal(monkeypatch, capsys):
     assert max(map(len, capsys.readouterr().err.split("\r"))) == 29
 
 
-def test_a_worth_beyond_the_pool_is_so_many_or_more():
+def test_worth_beyond_the_pool_is_a_lower_bound():
     found = Equivalent("uniform", 50, np.inf, np.inf, np.inf, (50, 300), (0.8, 0.9), (0.1, 0.1))
     worth = Worth(50, (found,), 0.95, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)
     assert answer(worth)["headline"] == "Your 50 rows are worth 300 or more random ones (95% sure)"

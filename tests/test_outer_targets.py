@@ -41,7 +41,7 @@ def left_out(x, y, rho):
     return np.array(found)
 
 
-def test_smoothed_targets_are_the_mean_of_a_label_and_of_what_the_others_say():
+def test_smoothed_targets_average_label_and_leave_one_out_prediction():
     x, y = points()
     grid = [10.0**power for power in outer_targets.EXPONENTS]  # the diagonal is 1
     best = min((left_out(x, y, rho) for rho in grid), key=lambda g: np.square(g - y).sum())
@@ -175,7 +175,7 @@ def test_equal_classes_count_the_same():
     refuses("prior='equal' needs class labels", prepared, x, x[:, 0], False, prior="equal")
 
 
-def test_what_goes_with_nothing_is_refused():
+def test_incompatible_smoothing_options_are_refused():
     with pytest.raises(InputError, match="smooth_labels=True is for the squared error"):
         greedy_selector(loss="cross-entropy", smooth_labels=True)
     refuses("outside 0 … 1", Smoothed, share=2)
@@ -194,7 +194,7 @@ def test_what_goes_with_nothing_is_refused():
         ({"strategy": "greedy", "rule": "gain"}, True, ("gain", "greedy", "smoothed")),
     ],
 )
-def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, classes, expected):
+def test_unset_options_are_resolved_by_data_and_other_options(options, classes, expected):
     x, y = points()
     labels = y > 0 if classes else y
     chosen = {"rule": "auto", "strategy": "auto", "smooth_labels": "auto"} | options
@@ -205,15 +205,15 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
     assert found == expected
 
 
-def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
+def test_default_exchanges_have_few_sweeps_for_many_rows(monkeypatch):
     x, y = points()
     chosen = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
     assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.sweeps is None
-    monkeypatch.setattr(bilevel, "MANY", 30)
+    monkeypatch.setattr(bilevel, "MANY_ROWS", 30)
     assert chosen.resolve_defaults(Dataset(x, y > 0), 5).strategy.sweeps == bilevel.SWEEPS_OF_MANY
 
 
-def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monkeypatch):
+def test_default_exchanges_are_skipped_for_very_many_points(monkeypatch):
     x, y = points()
     data = Dataset(x, y > 0)
     monkeypatch.setattr(bilevel, "MOST_WORK", len(x) * 5**2)

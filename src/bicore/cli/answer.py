@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from bicore._version import __version__
-from bicore.cli.terminal import EXIT_INTERRUPTED, interrupt, say, say_json, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, interrupt, print_answer, print_json, print_note
 from bicore.cli.worth import find_worth
 from bicore.coreset import Coreset, Status
 from bicore.errors import LargeDataWarning
@@ -132,7 +132,7 @@ class Written:
             raise
         except OSError:
             if not self.held:
-                tell(f"bicore: standard output cannot be written; the rows {self._rescue()}.")
+                print_note(f"bicore: standard output cannot be written; the rows {self._rescue()}.")
             raise
 
     def _rescue(self) -> str:
@@ -151,10 +151,10 @@ class Written:
         if not self.failures:
             return
         if not printed:
-            say(f"all rows: {','.join(map(str, self.coreset.indices.tolist()))}")
+            print_answer(f"all rows: {','.join(map(str, self.coreset.indices.tolist()))}")
             if not self.coreset.binary:
-                say(f"all weights: {','.join(map(repr, self.coreset.weights.tolist()))}")
-        tell(*(f"bicore: {words}" for words in self.failures))
+                print_answer(f"all weights: {','.join(map(repr, self.coreset.weights.tolist()))}")
+        print_note(*(f"bicore: {words}" for words in self.failures))
         raise typer.Exit(1)
 
 
@@ -163,11 +163,13 @@ def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None, ou
     words = ["bicore", *sys.argv[1:]]
     if state is None and kept is not None:
         words += ["--initial", str(kept), *(["--force"] if out else [])]
-    tell(f"bicore: {coreset.message}; kept in {state or kept}.")
+    print_note(f"bicore: {coreset.message}; kept in {state or kept}.")
     if state is None and (kept is None or kept.suffix.lower() != ".npz"):
-        tell("To continue, run the command again from the start: only .npz files can be continued.")
+        print_note(
+            "To continue, run the command again from the start: only .npz files can be continued."
+        )
     else:
-        tell("To continue:", shlex.join(words))
+        print_note("To continue:", shlex.join(words))
     raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -198,9 +200,9 @@ def finish(
     with written.save_elsewhere_on_failure():
         if output.json:
             counts = coreset.details if "passes" in coreset.details else {}
-            say_json({**to_json(coreset), **counts, **_rows_in_file(source, coreset)})
+            print_json({**to_json(coreset), **counts, **_rows_in_file(source, coreset)})
         elif not output.quiet or output.out is None:
-            say(*_report(source, coreset, written.paths, output.quiet))
+            print_answer(*_report(source, coreset, written.paths, output.quiet))
     if output.report is not None and source is not None:
         _write_page(source, coreset, None if stopped else appraise, output, written)
     written.finish(output.json)
@@ -218,7 +220,7 @@ def _write_page(
     """Evaluate the rows, which may take longer than their selection, and write the page."""
     appraisal = None if appraise is None else appraise(coreset)
     if appraisal is not None:
-        output.tell(
+        output.print_note(
             f"report: {further_fits(appraisal)} further fits of at most {appraisal.size} rows "
             "(--no-worth omits the worth and these fits)"
         )
@@ -244,7 +246,7 @@ def _write_page(
 
     written.write(output.report, write)
     if output.report in written.paths and not output.json and not output.quiet:
-        say(f"written: {output.report}")
+        print_answer(f"written: {output.report}")
 
 
 def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:

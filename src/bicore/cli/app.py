@@ -9,20 +9,26 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from bicore.cli.terminal import EXIT_INTERRUPTED, close_output, prepare_streams, starting, tell
+from bicore.cli.terminal import (
+    EXIT_INTERRUPTED,
+    close_output,
+    exit_on_interrupt,
+    prepare_streams,
+    print_note,
+)
 
 
 def main() -> None:
     """Run the command and exit."""
-    with starting():
+    with exit_on_interrupt():
         import warnings
 
         prepare_streams()
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *more, **named: tell(f"bicore: {message}")
+            warnings.showwarning = lambda message, *more, **named: print_note(f"bicore: {message}")
             code, message = _run()
         if message is not None:
-            tell(f"bicore: {message}")
+            print_note(f"bicore: {message}")
         close_output()
     raise SystemExit(code)
 
@@ -84,7 +90,7 @@ def rename_options(words: list[str]) -> list[str]:
         if new is None and words[0] == "stream":
             old, new = one, OLD_OF_STREAM.get(one)
         if new is not None:
-            tell(
+            print_note(
                 f"bicore: {old} is deprecated and will be removed in version 1.1; use "
                 f"{new or 'nothing'}."
             )
@@ -96,7 +102,7 @@ def rename_options(words: list[str]) -> list[str]:
 def _explain_usage(error: Any) -> tuple[int, str | None]:
     words = _explain_value(error) or error.format_message()
     if "\n" in words:  # the help of a command without arguments
-        tell(*words.splitlines())
+        print_note(*words.splitlines())
         return error.exit_code, None
     where = getattr(error, "ctx", None)
     return (

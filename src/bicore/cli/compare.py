@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import typer
 
 from bicore.cli.options import Data, Files, Limits, action, option, read_names, switch
-from bicore.cli.terminal import interrupt, say, say_json, starting, tell
+from bicore.cli.terminal import exit_on_interrupt, interrupt, print_answer, print_json, print_note
 from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
 from bicore.errors import InputError
 
@@ -21,14 +21,14 @@ _SIZES = ",".join(map(str, SIZES))
 def _list_methods(wanted: bool) -> None:
     if not wanted:
         return
-    with starting():
+    with exit_on_interrupt():
         from bicore.methods.registry import METHODS as KNOWN
         from bicore.methods.registry import as_selector
     for name in KNOWN:
         selector = as_selector(name)
         needs = {"labels": selector.needs_labels, "a model": selector.needs_model}
         needed = " and ".join(word for word, wanted in needs.items() if wanted)
-        say(f"{name:<30} {f'needs {needed}' if needed else ''}".rstrip())
+        print_answer(f"{name:<30} {f'needs {needed}' if needed else ''}".rstrip())
     raise typer.Exit
 
 
@@ -111,7 +111,7 @@ def compare(
 
     Example: bicore compare digits --stream --capacity 50 --order sorted --seeds 5
     """
-    with starting():
+    with exit_on_interrupt():
         from bicore.cli.answer import command
         from bicore.report.comparison import check_request
         from bicore.report.comparison import compare as run_comparison
@@ -131,23 +131,29 @@ def compare(
         task=compared.task,
         records=output.records or _cache_folder(),
         runtime=limits.runtime(progress=not output.quiet),
-        tell=None if output.quiet else partial(_introduce, streams=streams, named=named, told=[]),
+        print_note=None
+        if output.quiet
+        else partial(_introduce, streams=streams, named=named, told=[]),
     )
     run = found.run
     if not found.interrupted:
-        tell(*(f"bicore: {name} was left out: {reason}" for name, reason in run.failed.items()))
-    output.tell(*(f"bicore: {one.note}" for one in found.findings if one.note))
+        print_note(
+            *(f"bicore: {name} was left out: {reason}" for name, reason in run.failed.items())
+        )
+    output.print_note(*(f"bicore: {one.note}" for one in found.findings if one.note))
     if output.json:
-        say_json(found.as_dict())
-    output.say(*str(found).splitlines())
+        print_json(found.as_dict())
+    output.print_answer(*str(found).splitlines())
     if not output.json and not output.quiet:
-        say(f"records: {run.records.path}")
+        print_answer(f"records: {run.records.path}")
     if found.findings[0].summary.entries:
         if output.picture is not None:
             found.plot(output.picture)
         if output.report is not None:
             found.to_html(output.report, command())
-        output.say(*(f"written: {path}" for path in (output.picture, output.report) if path))
+        output.print_answer(
+            *(f"written: {path}" for path in (output.picture, output.report) if path)
+        )
     if found.interrupted:
         interrupt(f"; the same command continues from {run.records.path}.")
     if run.failed:
@@ -213,15 +219,15 @@ def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: 
     if streams.stream:
         own = run.stream
         kind = f"streams of {pools.size} rows, order {own.order}, {own.capacity} kept"
-    tell(f"{pools.source.name}: {kind}, tested on {pools.test_size} rows ({which})")
-    tell(*(f"  {note}" for note in pools.source.notes))
+    print_note(f"{pools.source.name}: {kind}, tested on {pools.test_size} rows ({which})")
+    print_note(*(f"  {note}" for note in pools.source.notes))
     if any(getattr(one, "needs_model", False) for one in run.grid.methods.values()):
         name = run.trainer.name
-        tell(f"  methods that need a model get one {name} per seed, trained on its pool")
+        print_note(f"  methods that need a model get one {name} per seed, trained on its pool")
     for name in MEMORIES if streams.stream else METHODS:
         if named is None and name not in run.grid.methods:
-            tell(f"  {name} needs classes, and the labels are numeric targets: left out")
+            print_note(f"  {name} needs classes, and the labels are numeric targets: left out")
     if not run.whole:
-        tell(f"  no model is trained on all {pools.size} rows of a pool; see --everything")
+        print_note(f"  no model is trained on all {pools.size} rows of a pool; see --everything")
     known = f", {done} of {run.grid.cells()} results exist already" if done else ""
-    tell(f"  results are stored in {run.records.path}{known}")
+    print_note(f"  results are stored in {run.records.path}{known}")

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from bicore._version import __version__
-from bicore.cli.terminal import interrupt, say, tell
+from bicore.cli.terminal import interrupt, print_answer, print_note
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -160,15 +160,15 @@ class Output:
     json: bool = switch("Print one JSON object only.", "--json")
     quiet: bool = switch("Print the answer only: no progress, notes or warnings.", "--quiet")
 
-    def tell(self, *notes: str) -> None:
+    def print_note(self, *notes: str) -> None:
         """Print notes, unless only the answer is wanted."""
         if not self.quiet:
-            tell(*notes)
+            print_note(*notes)
 
-    def say(self, *lines: str) -> None:
+    def print_answer(self, *lines: str) -> None:
         """Print lines of the answer, unless it is one JSON object."""
         if not self.json:
-            say(*lines)
+            print_answer(*lines)
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 def _print_all_help(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
         ctx.meta[ADVANCED] = True
-        say(*ctx.get_help().splitlines())
+        print_answer(*ctx.get_help().splitlines())
         raise typer.Exit
 
 
@@ -270,7 +270,7 @@ class PanelCommand(TyperCommand):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say(f"bicore {__version__}")
+        print_answer(f"bicore {__version__}")
         raise typer.Exit
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bicore.cli.options import Files, Table, option
-from bicore.cli.terminal import say, say_json, starting
+from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def predict(
 
     Example: bicore predict head.npz digits
     """
-    with starting():
+    with exit_on_interrupt():
         from bicore.files import replacing
         from bicore.moments.heads import Head
     output.check(out=(".csv",))
@@ -58,12 +58,12 @@ def predict(
         with replacing(output.out, overwrite=output.force) as path:
             path.write_text("".join(f"{_words(one)}\n" for one in found.tolist()))
     if output.json:
-        say_json({"rows": len(found), "predictions": found.tolist(), "score": score})
+        print_json({"rows": len(found), "predictions": found.tolist(), "score": score})
     elif output.out is None:
-        say(*(_words(one) for one in found.tolist()))
+        print_answer(*(_words(one) for one in found.tolist()))
     kind = "accuracy" if hasattr(model, "classes_") else "R²"
     known = "" if score is None else f", {kind} {score:.4f}"
-    output.tell(f"{source.name}: {len(found)} predictions{known}")
+    output.print_note(f"{source.name}: {len(found)} predictions{known}")
 
 
 def _score(model: Head, x: Any, y: Any) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bicore.cli.options import Data, Files, Limits, option, read_names
 from bicore.cli.select import Answer
-from bicore.cli.terminal import starting
+from bicore.cli.terminal import exit_on_interrupt
 from bicore.errors import InputError, check_integer
 
 
@@ -39,7 +39,7 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
 
     Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
     """
-    with starting():
+    with exit_on_interrupt():
         import numpy as np
 
         from bicore.active import query_by_variance
@@ -64,7 +64,7 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
             f"--target {rows.target} is {y[first].item()!r} in row {known.ids[first]}, which is "
             "not in --classes; correct the label, or add it to --classes."
         )
-    output.tell(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
+    output.print_note(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
     x = source.data.x
     coreset = query_by_variance(
         x[known.ids],

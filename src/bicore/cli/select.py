@@ -25,7 +25,7 @@ from bicore.cli.options import (
     switch,
 )
 from bicore.cli.options import Limits as CommonLimits
-from bicore.cli.terminal import say, say_json, starting, tell
+from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json, print_note
 from bicore.defaults import MODELS
 from bicore.errors import InputError
 
@@ -210,7 +210,7 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
 
     Example: bicore select table.csv --target label --size 5% --out picks.csv
     """
-    with starting():
+    with exit_on_interrupt():
         from bicore import api
         from bicore.cli.answer import finish
     options = _options(method, advanced)
@@ -227,7 +227,7 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
         coreset = api.select(**arguments, runtime=runtime)
     except KeyboardInterrupt:
         if advanced.state is not None:
-            tell(f"bicore: finished passes are kept in {advanced.state}.")
+            print_note(f"bicore: finished passes are kept in {advanced.state}.")
         raise
     name = rows.source if source is None else source.name
     finish(name, source, coreset, output, appraise, advanced.state)
@@ -242,7 +242,7 @@ def estimate(
 
     Example: bicore estimate 'part-*.parquet' --columns embedding --target label --size 10000
     """
-    with starting():
+    with exit_on_interrupt():
         import bicore.api  # noqa: F401
     runtime = limits.runtime()
     _estimate(_open(rows, _options(method, advanced), runtime, output)[1], runtime, output)
@@ -306,8 +306,8 @@ def _open(
     if options["size"] != "auto":
         as_size(options["size"], len(source.data))  # before anything is printed
     shape = "×".join(map(str, source.data.x.shape[1:]))
-    output.tell(f"{source.name}: {len(source.data)} rows of {shape} features")
-    output.tell(*(f"  {note}" for note in source.notes))
+    output.print_note(f"{source.name}: {len(source.data)} rows of {shape} features")
+    output.print_note(*(f"  {note}" for note in source.notes))
     return source, {**options, "x": source.data}
 
 
@@ -336,7 +336,7 @@ def _make_appraiser(
             raise InputError("--initial cannot be used when rows are held out.")
         make(chosen=1 if size == "auto" else size)
     except InputError as error:
-        tell(f"bicore: the report omits the worth of the rows: {error}")
+        print_note(f"bicore: the report omits the worth of the rows: {error}")
         return None
     return lambda coreset: make(chosen=coreset)
 
@@ -349,9 +349,9 @@ def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> No
     used = {name: value for name, value in arguments.items() if name not in unused}
     found = api.estimate(**used, runtime=runtime)
     if output.json:
-        say_json(asdict(found if found.passes is None else found.passes))
+        print_json(asdict(found if found.passes is None else found.passes))
     else:
-        say(*_describe(found))
+        print_answer(*_describe(found))
 
 
 def _describe(found: Estimate) -> list[str]:

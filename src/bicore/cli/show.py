@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bicore._version import __version__
-from bicore.cli.terminal import say, starting
+from bicore.cli.terminal import exit_on_interrupt, print_answer
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def show(
     """
     if not file.exists():
         raise InputError(f"{file} does not exist; check the name.")
-    with starting():
+    with exit_on_interrupt():
         from bicore.cli.answer import describe, shorten
         from bicore.coreset import Coreset
     coreset = Coreset.load(file)
-    say(f"{file}: {describe(coreset, notes=False)[0]}")
+    print_answer(f"{file}: {describe(coreset, notes=False)[0]}")
     details = {name: one for name, one in coreset.details.items() if name not in INTERNAL}
     facts = {"message": coreset.message or None, **_origin(coreset.provenance), **details}
     for name, value in facts.items():
@@ -73,7 +73,7 @@ def show(
 
 def _print_field(name: str, words: str) -> None:
     text = words if len(words) <= MOST_CHARACTERS else f"{words[:MOST_CHARACTERS]} …"
-    say(f"  {name[:MOST_CHARACTERS].replace('_', ' '):15s} {text}")
+    print_answer(f"  {name[:MOST_CHARACTERS].replace('_', ' '):15s} {text}")
 
 
 def _origin(known: Provenance) -> dict[str, Any]:
@@ -99,34 +99,34 @@ def doctor() -> None:
 
     Example: bicore doctor
     """
-    with starting():
+    with exit_on_interrupt():
         import torch
 
         from bicore.runtime.context import free_bytes, human_bytes
-    say(
+    print_answer(
         f"bicore {__version__}, Python {platform.python_version()} on {platform.system()} "
         f"{platform.machine()}"
     )
     for name in NEEDED:
-        say(f"  {name:16s} {_version(name) or f'MISSING: pip install {name}'}")
+        print_answer(f"  {name:16s} {_version(name) or f'MISSING: pip install {name}'}")
     for name, (extra, use) in OPTIONAL.items():
         missing = f"not installed (for {use}): {_install_line(extra)}"
-        say(f"  {name:16s} {_version(name) or missing}")
+        print_answer(f"  {name:16s} {_version(name) or missing}")
     memory = human_bytes(free_bytes(torch.device("cpu")))
     cores = f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}"
-    say(f"  processor        {cores}; {memory} of memory free")
+    print_answer(f"  processor        {cores}; {memory} of memory free")
     for index in range(torch.cuda.device_count()):
         place = torch.device("cuda", index)
         free = human_bytes(free_bytes(place))
-        say(f"  GPU {index}            {torch.cuda.get_device_name(place)}, {free} free")
+        print_answer(f"  GPU {index}            {torch.cuda.get_device_name(place)}, {free} free")
     if not torch.cuda.is_available():
-        say("  GPU              torch finds none; bicore runs on the CPU")
+        print_answer("  GPU              torch finds none; bicore runs on the CPU")
     unset = {
         "BICORE_DATA": "not set (only mnist and cifar10 need it)",
         "BICORE_CACHE": "not set (bicore compare stores its records in the user cache)",
     }
     for name, words in unset.items():
-        say(f"  {name:16s} {os.environ.get(name) or words}")
+        print_answer(f"  {name:16s} {os.environ.get(name) or words}")
 
 
 def _install_line(extra: str) -> str:

@@ -18,7 +18,7 @@ from bicore.cli.options import (
     read_shares,
 )
 from bicore.cli.predict import check_head, load_memory, make_head
-from bicore.cli.terminal import interrupt, say, say_json, starting, tell
+from bicore.cli.terminal import exit_on_interrupt, interrupt, print_answer, print_json, print_note
 from bicore.defaults import BUFFERS
 from bicore.errors import InputError, check_integer, check_name
 
@@ -110,7 +110,7 @@ def stream(
 
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
-    with starting():
+    with exit_on_interrupt():
         from bicore.runtime.clock import Clock
         from bicore.streaming.buffer import StateFolder
         from bicore.streaming.registry import load_state
@@ -235,7 +235,7 @@ class Run:
     def report_damage(self) -> None:
         """Name damaged state files, and move them out of the way."""
         for note in self.store.notes:
-            tell(f"bicore: {note}; the previous state is used.")
+            print_note(f"bicore: {note}; the previous state is used.")
         if self.store.notes:
             self.store.rename_damaged(self.buffer.position)
 
@@ -284,10 +284,10 @@ class Run:
 
     def _introduce(self) -> None:
         """Say how rows are read, and where the stream continues."""
-        tell(f"{self.source.name}: a stream of {len(self.source.data)} rows")
+        print_note(f"{self.source.name}: a stream of {len(self.source.data)} rows")
         if self.buffer.position:
-            tell(f"  continuing after {self.buffer.position} rows")
-        tell(*(f"  {words}" for words in self.source.notes))
+            print_note(f"  continuing after {self.buffer.position} rows")
+        print_note(*(f"  {words}" for words in self.source.notes))
         if self.buffer.position:
             self._announce_features()
 
@@ -295,7 +295,7 @@ class Run:
         """Say which features were chosen."""
         words = _describe(self.name, self.buffer)[0]
         if words and self.name != "merge-reduce":
-            tell(f"  {words}")
+            print_note(f"  {words}")
 
     def speed(self) -> str:
         """Rows per second, in words."""
@@ -326,14 +326,14 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     if output.head is not None and not stopped:
         head = make_head(run.buffer, output.merge)
         written.write(output.head, head.save)
-    output.tell(*(f"  {note}" for note in notes[len(own) :]))
+    output.print_note(*(f"  {note}" for note in notes[len(own) :]))
     labels: list[str] = []
     if kept.y is not None and read_targets(kept.y).classes is not None:
         labels = [str(label) for label in kept.y.ravel().tolist()]
     classes = sorted(set(labels))
     words, values = _describe(run.name, run.buffer)
     if output.json:
-        say_json(
+        print_json(
             {
                 "buffer": run.name,
                 "position": run.buffer.position,
@@ -356,10 +356,10 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
         more = f", {words}" if words and run.name == "merge-reduce" else ""
         speed = f", updates: {run.speed()}" if run.rate is not None else ""
         count = f"{len(kept)} of {run.buffer.position}"
-        say(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
+        print_answer(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
         if classes:
-            say(f"by class: {count_classes(labels, classes)}")
-        say(f"state: {run.store.path}", *(f"written: {path}" for path in written.paths))
+            print_answer(f"by class: {count_classes(labels, classes)}")
+        print_answer(f"state: {run.store.path}", *(f"written: {path}" for path in written.paths))
     written.finish(output.json)
 
 

@@ -2,7 +2,7 @@
 
 Labels, columns and fields come from files, and a file may hold escape sequences that a terminal
 would obey, or line breaks that make one line look like two. All output of the command goes through
-:func:`say` and :func:`tell`, which show such characters as escapes.
+:func:`print_answer` and :func:`print_note`, which show such characters as escapes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ASCII = dict(
 
 
 @contextmanager
-def starting() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """End the process with one line if it is interrupted while libraries are loaded.
 
     A KeyboardInterrupt in the middle of such an import leaves half a library behind, and some of
@@ -54,12 +54,12 @@ def _exit_at_once(number: int, frame: object) -> None:
     os._exit(EXIT_INTERRUPTED)
 
 
-def say(*lines: object) -> None:
+def print_answer(*lines: object) -> None:
     """Print lines of the answer to standard output; a full disk is an error at once."""
     _print(lines, sys.stdout)
 
 
-def tell(*lines: object) -> None:
+def print_note(*lines: object) -> None:
     """Print notes to standard error."""
     _print(lines, sys.stderr)
 
@@ -68,11 +68,11 @@ def interrupt(words: str) -> NoReturn:
     """Say what an interrupt left, and exit with the code of a shell."""
     import typer
 
-    tell(f"bicore: interrupted{words}")
+    print_note(f"bicore: interrupted{words}")
     raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print the answer as one JSON object."""
     # JSON escapes all control characters but this one
     _print((json.dumps(value).replace("\x7f", "\\u007f"),), sys.stdout)

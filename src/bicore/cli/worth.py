@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bicore._version import __version__
 from bicore.cli.options import Data, Files, Limits, Output, check_method, option, read_size
-from bicore.cli.terminal import say_json, starting
+from bicore.cli.terminal import exit_on_interrupt, print_json
 from bicore.defaults import JUDGES, MOST, SEEDS
 from bicore.errors import InputError
 
@@ -62,7 +62,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
 
     Example: bicore worth digits --size 50
     """
-    with starting():
+    with exit_on_interrupt():
         from bicore.coreset import Coreset
         from bicore.evaluate.worth import Appraisal
         from bicore.methods.registry import build_selector, parameters_of
@@ -82,7 +82,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
             f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
             "--size M to select again from a part of them."
         )
-    output.tell(f"{source.name}: {len(source.data)} rows")
+    output.print_note(f"{source.name}: {len(source.data)} rows")
     of_rows = ("size", "picks", "test", "kernel")
     options = {name: value for name, value in vars(evaluation).items() if name not in of_rows}
     if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
@@ -97,17 +97,17 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     )
     found = find_worth(appraisal, output)
     if output.json:
-        say_json({"source": source.name, **found.as_dict(), "version": __version__})
+        print_json({"source": source.name, **found.as_dict(), "version": __version__})
     if output.picture is not None:
         draw_worth(found, f"{source.name}, evaluation model {found.judge}", output.picture)
-        output.say(f"written: {output.picture}")
+        output.print_answer(f"written: {output.picture}")
 
 
 def find_worth(appraisal: Appraisal, output: Output) -> Worth:
     """Print the cost, then find the worth and print it."""
-    output.tell(f"worth: {appraisal.cost()}")
+    output.print_note(f"worth: {appraisal.cost()}")
     found = appraisal.worth()
-    output.say(str(found), found.how())
+    output.print_answer(str(found), found.how())
     return found
 
 

@@ -110,8 +110,8 @@ def draw_tuning_rows(count: int, seed: int) -> Array:
     return np.sort(rng.choice(count, min(count, TUNING_ROWS), replace=False))
 
 
-def separate(sample: Sample, rows: Sample) -> tuple[Sample, Sample]:
-    """Training and validation points for a setting, without a row in common."""
+def split_tuning_rows(sample: Sample, rows: Sample) -> tuple[Sample, Sample]:
+    """Split rows into training and validation points without a row in common."""
     outside = _rows_outside(rows, sample)
     if 2 * int(outside.sum()) >= len(rows):
         return sample, rows.take(outside)
@@ -196,7 +196,7 @@ def measure_by(word: str | None, classification: bool) -> Measure:
     )
 
 
-def measured(predicted: Tensor, test: Sample) -> Measures:
+def compute_measures(predicted: Tensor, test: Sample) -> Measures:
     """Compute all metrics of a task."""
     from sklearn.metrics import accuracy_score, mean_absolute_error, recall_score
 
@@ -390,7 +390,7 @@ class Judge(ABC):
             If training or test ends in numbers that are not finite.
         """
         found = self.predictions(selections, test, outputs, seed)
-        return [measured(one, test) for one in found]
+        return [compute_measures(one, test) for one in found]
 
     def scores(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
@@ -635,9 +635,9 @@ class TunedJudge(Judge):
     def _predict(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Tensor:
         setting = self._default(sample)
         if self.rows is not None:
-            points, rows = separate(sample, self.rows)
+            points, rows = split_tuning_rows(sample, self.rows)
             if len(points) and len(settings := self._settings(points)) > 1:
-                tried = self._predictor(self._thin(points, seed), rows.x, outputs, seed)
+                tried = self._predictor(self._subsample(points, seed), rows.x, outputs, seed)
                 setting = choose_setting(settings, rows, outputs, tried)
         return self._predictor(sample, x, outputs, seed)(setting)
 
@@ -649,7 +649,7 @@ class TunedJudge(Judge):
         """The model, adapted to the features of the test points."""
         return self
 
-    def _thin(self, points: Sample, seed: int) -> Sample:
+    def _subsample(self, points: Sample, seed: int) -> Sample:
         """The points on which settings are tried."""
         return points
 
@@ -708,7 +708,7 @@ class RidgeJudge(TunedJudge):
         kernel = self.kernel or RBF().fitted(test.x.double().cpu().numpy())
         return replace(self, kernel=kernel)
 
-    def _thin(self, points: Sample, seed: int) -> Sample:
+    def _subsample(self, points: Sample, seed: int) -> Sample:
         """Drawn at random: every tenth point of a selection may be of one class."""
         if len(points) <= MOST_TRIED:
             return points

@@ -169,7 +169,7 @@ class Kernel(ABC):
         return None
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        """Temporaries that evaluating one pair needs; they decide the size of a block.
+        """Return the bytes of temporaries per evaluated pair, which limit the size of a block.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class Kernel(ABC):
         return 3 * itemsize
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        """What a kernel keeps for each point while it works.
+        """Return the bytes that a kernel keeps per point during evaluation.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class Kernel(ABC):
 
 
 def _points(value: Any, checked: Any) -> Tensor:
-    """Points of a caller as a tensor of floats; tensors keep their device and precision."""
+    """Convert points to a tensor of floats; tensors keep their device and precision."""
     if isinstance(value, Tensor):
         return value if value.is_floating_point() else value.double()
     return as_tensor(checked) if is_sparse(checked) else torch.from_numpy(np.array(checked))
@@ -274,33 +274,33 @@ def mirror(matrix: Tensor, block: int = 512) -> None:
             ].T
 
 
-def flat(rows: Tensor) -> Tensor:
-    """Each point as one vector."""
+def flatten_points(rows: Tensor) -> Tensor:
+    """Flatten each point to a vector."""
     return rows.reshape(len(rows), -1)
 
 
-def products(a: Tensor, b: Tensor) -> Tensor:
-    """All inner products of two sets of points."""
+def inner_products(a: Tensor, b: Tensor) -> Tensor:
+    """Compute all inner products of two sets of points."""
     if is_sparse(a):
         return cast(SparsePoints, a).products(cast(SparsePoints, b)).to(a.device, a.dtype)
-    return flat(a) @ flat(b).T
+    return flatten_points(a) @ flatten_points(b).T
 
 
 def squared_lengths(a: Tensor) -> Tensor:
-    """The inner product of each point with itself."""
+    """Compute the inner product of each point with itself."""
     if is_sparse(a):
         return cast(SparsePoints, a).squared_lengths().to(a.device, a.dtype)
-    return flat(a).square().sum(1)
+    return flatten_points(a).square().sum(1)
 
 
 def sample_points(x: Any, most: int) -> Tensor:
-    """At most ``most`` rows, evenly spaced, as points in float64."""
+    """Return at most ``most`` evenly spaced rows in float64."""
     rows = x if hasattr(x, "shape") else np.asarray(x)
     return as_doubles(rows[:: -(-len(rows) // most)])
 
 
 def as_doubles(rows: Any) -> Tensor:
-    """Rows as points in float64, always a copy."""
+    """Copy rows to points in float64."""
     if is_sparse(rows):
         return as_tensor(rows).to(torch.float64)
     return torch.from_numpy(np.array(rows, dtype=np.float64))
@@ -308,7 +308,7 @@ def as_doubles(rows: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class _Pair(Kernel):
-    """A kernel made of two, entry by entry."""
+    """An entry-by-entry combination of two kernels."""
 
     first: Kernel
     second: Kernel
@@ -493,7 +493,7 @@ class CallableKernel(Kernel):
 
 
 def check_gram(matrix: Array, name: str, asymmetry: float, negative: float) -> None:
-    """Refuse a matrix that is not symmetric, or not positive semi-definite.
+    """Raise an error if a matrix is not symmetric or not positive semi-definite.
 
     Both tolerances are relative to the largest diagonal entry, that of eigenvalues also to n.
     """

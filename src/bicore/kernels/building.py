@@ -59,8 +59,8 @@ class Reserve:
     points: int = 0
 
 
-class Held(StrEnum):
-    """How a kernel matrix is held."""
+class MatrixForm(StrEnum):
+    """The form in which a kernel matrix is stored."""
 
     GRAM = "gram"
     FEATURES = "features"
@@ -75,7 +75,7 @@ class OperatorPlan:
     alone would take, ``limit`` what is allowed.
     """
 
-    held: Held
+    held: MatrixForm
     block: int
     needed: int
     stored: int
@@ -111,7 +111,7 @@ def plan_operators(
         beside = reserve.beside_narrow if narrow else reserve.beside_features
         needed = (n + rows) * width * bytes_each + beside
         if needed <= limit:
-            return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
+            return OperatorPlan(MatrixForm.FEATURES, n, needed, stored, limit, width)
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
     per_point = kernel.bytes_per_point(runtime.itemsize, shape)
     reserved = reserve.beside_matrix
@@ -124,10 +124,10 @@ def plan_operators(
     norms = COPIES * min(8 * n * (n + rows), BLOCK_BYTES // 2) if reserve.norms else 0
     whole = stored + max(pairs + (n + rows) * per_point, norms) + reserved
     if whole <= limit and not crowded:
-        return OperatorPlan(Held.GRAM, block, whole, stored, limit)
+        return OperatorPlan(MatrixForm.GRAM, block, whole, stored, limit)
     blocked = pairs + 2 * block * per_point + reserved
     if blocked <= limit:
-        return OperatorPlan(Held.BLOCKED, block, blocked, stored, limit, crowded=crowded)
+        return OperatorPlan(MatrixForm.BLOCKED, block, blocked, stored, limit, crowded=crowded)
     raise MemoryLimitError(
         f"selecting from {n} rows needs at least {human_bytes(blocked)} in addition to the "
         f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
@@ -158,11 +158,11 @@ def build_operators(
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
     square: KernelOperator
-    if plan.held is Held.FEATURES:
+    if plan.held is MatrixForm.FEATURES:
         own = _features(kernel, train)
         square = Features(own, own)
         return square, square if outer is None else Features(_features(kernel, outer), own)
-    if plan.held is Held.GRAM:
+    if plan.held is MatrixForm.GRAM:
         gram = _finite(kernel.gram(train, plan.block), kernel)
         square = Gram(gram, symmetric=True, spare=plan.limit - plan.needed)
         if outer is None:

@@ -22,8 +22,8 @@ from bicore.kernels.base import (
     Kernel,
     Wrapper,
     as_doubles,
-    flat,
-    products,
+    flatten_points,
+    inner_products,
     sample_points,
     squared_lengths,
 )
@@ -75,7 +75,7 @@ class Linear(Kernel):
         return "linear" if self.bias == 0 else f"linear(bias={self.bias:g})"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return products(a, b) + self.bias**2
+        return inner_products(a, b) + self.bias**2
 
     def diag(self, a: Tensor) -> Tensor:
         return squared_lengths(a) + self.bias**2
@@ -83,7 +83,7 @@ class Linear(Kernel):
     def features(self, a: Tensor) -> Tensor | None:
         if is_sparse(a):
             return None  # they are as wide as the rows, and dense
-        rows = flat(a)
+        rows = flatten_points(a)
         if self.bias == 0:
             return rows
         return torch.cat([rows, rows.new_full((len(rows), 1), self.bias)], 1)
@@ -128,14 +128,14 @@ class Polynomial(Kernel):
         return f"polynomial(degree={self.degree}{gamma}, offset={self.offset:g})"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self._power(flat(a) @ flat(b).T, a[0].numel())
+        return self._power(flatten_points(a) @ flatten_points(b).T, a[0].numel())
 
     def diag(self, a: Tensor) -> Tensor:
-        return self._power(flat(a).square().sum(1), a[0].numel())
+        return self._power(flatten_points(a).square().sum(1), a[0].numel())
 
-    def _power(self, products: Tensor, features: int) -> Tensor:
+    def _power(self, inner_products: Tensor, features: int) -> Tensor:
         gamma = 1.0 / features if self.gamma is None else self.gamma
-        return (products * gamma + self.offset) ** self.degree
+        return (inner_products * gamma + self.offset) ** self.degree
 
 
 def squared_distances(a: Tensor, b: Tensor, share: float, negligible: float = 0.0) -> Tensor:
@@ -272,7 +272,7 @@ class RBF(_Stationary):
         share = DISTANCE_SHARE if a.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
         negligible = 0.0 if self.gamma is None else self._negligible(share / self.gamma)
         if not is_sparse(a):
-            return squared_distances(flat(a), flat(b), share, negligible)
+            return squared_distances(flatten_points(a), flatten_points(b), share, negligible)
         # Sparse points are not moved towards the origin: that would fill them.
         own, other = cast(SparsePoints, a), cast(SparsePoints, b)
         lengths, others = own.squared_lengths(), other.squared_lengths()
@@ -313,7 +313,7 @@ class Laplace(_Stationary):
     _median_rows = MEDIAN_ROWS // 4
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        return torch.cdist(flat(a), flat(b), p=1)
+        return torch.cdist(flatten_points(a), flatten_points(b), p=1)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
-from bicore.kernels.base import Kernel, Wrapper, as_doubles, flat, mirror
+from bicore.kernels.base import Kernel, Wrapper, as_doubles, flatten_points, mirror
 from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
@@ -100,7 +100,7 @@ def _inverse_root(diagonal: Tensor) -> Tensor:
 
 def unit_rows(rows: Tensor) -> Tensor:
     """Points divided by their Euclidean length; those of length zero stay zero."""
-    vectors = flat(rows)
+    vectors = flatten_points(rows)
     # Squares of what is divided by the largest entry neither overflow nor vanish.
     largest = vectors.abs().amax(1, keepdim=True)
     scaled = vectors / torch.where(largest > 0, largest, torch.ones_like(largest))

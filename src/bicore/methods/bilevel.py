@@ -1,7 +1,7 @@
-"""Coresets by bilevel optimisation.
+"""Select coresets by bilevel optimisation.
 
-A selection resolves what is unset, draws candidates if the data are large, prepares the problem,
-searches it and verifies the answer.
+A selection resolves unset parameters, draws candidates if the data are large, prepares the problem,
+runs the strategy and verifies the result.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
 from bicore.types import Label, Matrix, Numbers
 
-#: Rows from which the width of a kernel's features is read.
+#: Number of rows from which the width of a kernel's features is determined.
 FIRST_ROWS = 1000
-#: Points of earlier contexts are used again if fewer than this many times the size are left.
-LEFT = 2
+#: Points of earlier contexts are reused if fewer than this multiple of the size are unused.
+LEAST_UNUSED = 2
 #: With more rows than this, default exchanges end after a few sweeps over them.
-MANY, SWEEPS_OF_MANY = 20_000, 3
+MANY_ROWS, SWEEPS_OF_MANY = 20_000, 3
 #: Largest product of the rows and the square of the size for which exchanges are the default. It
 #: corresponds to some minutes on one core; greedy selection grows with the size only linearly.
 MOST_WORK = 10**11
@@ -109,7 +109,7 @@ def best_choices(
     """
     if not classes:
         return {"smooth_labels": Smoothed(), "strategy": Greedy(), "rule": Gain()}
-    sweeps = None if rows <= MANY else SWEEPS_OF_MANY
+    sweeps = None if rows <= MANY_ROWS else SWEEPS_OF_MANY
     exchange = ClassMeans if every_class else Exchange
     strategy = exchange(sweeps=sweeps, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
@@ -547,7 +547,9 @@ class BilevelSelector(Selector, Proxy):
         problem, left = prepared.problem, torch.zeros(())
         used = np.zeros(len(rows), dtype=bool)
         for _ in range(count):
-            if (prepared.counted & ~prepared.contradicted & ~used).sum() < LEFT * request.size:
+            if (
+                prepared.counted & ~prepared.contradicted & ~used
+            ).sum() < LEAST_UNUSED * request.size:
                 used[:] = False  # few rows, such as those of one class, would be no choice
             aimed = replace(problem, outer_targets=problem.outer_targets + left)
             one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
@@ -645,7 +647,7 @@ class BilevelSelector(Selector, Proxy):
 
         Returns
         -------
-        Demand
+        Requirements
             For the table of engines.
         """
         own_solvers = self.inner is not None or self.linear is not None

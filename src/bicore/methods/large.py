@@ -21,7 +21,7 @@ from bicore.bilevel.posterior import PASSES_A_POINT, PREFETCH_WIDTH
 from bicore.bilevel.prepare import plan_memory
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Dataset, as_tensor
-from bicore.kernels.building import Held
+from bicore.kernels.building import MatrixForm
 from bicore.kernels.classical import Nystrom
 from bicore.methods.base import Selector
 from bicore.methods.baselines.covering import FacilityLocation
@@ -128,7 +128,7 @@ def _bilevel_cost(
     greedy_size = chooser.strategy.greedy_size(size, int((data.weights > 0).sum()))
     plan = plan_memory(chooser, data, outer, chooser.memory(greedy_size, len(data)), runtime)
     rows = len(data) if outer is None else len(outer)
-    depth = plan.width if plan.held is Held.FEATURES else rows
+    depth = plan.width if plan.held is MatrixForm.FEATURES else rows
     work = chooser.strategy.refinement_cost(greedy_size, len(data), len(data), depth)
     numbers = float(len(data) * depth)
     passes = greedy_size + work.passes
@@ -136,14 +136,14 @@ def _bilevel_cost(
     steps = 2 * greedy_size if work.passes else greedy_size  # refined points are put into order
     seconds = START + STEP * steps + work.multiplications * multiplication
     seconds += (work.reads + checks) * READ
-    if plan.held is Held.FEATURES:
+    if plan.held is MatrixForm.FEATURES:
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
         seconds += passes * numbers * READ
         return Estimate(seconds, plan.needed, plan.held.value, words)
     some = data.x[:: max(1, len(data) // FIRST_ROWS)]  # evenly spaced
     pair = time_pair(chooser.kernel.fitted(some).evaluate, data, runtime)
     pairs = numbers if outer is not None else numbers / 2
-    if plan.held is Held.GRAM:
+    if plan.held is MatrixForm.GRAM:
         seconds += pairs * pair + passes * numbers * READ
     else:
         blocks = _passes_in_blocks(chooser, greedy_size, len(data)) + work.passes

@@ -25,7 +25,7 @@ from bicore.errors import (
     check_number,
     unknown_name,
 )
-from bicore.methods.baselines.base import Growth, Job, PlainSelector
+from bicore.methods.baselines.base import BaselineSelector, Job, PartialSelection
 from bicore.networks.loading import Reading, open_data
 from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import (
@@ -55,7 +55,7 @@ CURVATURES = ("hessian", "gauss-newton")
 
 
 @dataclass(frozen=True)
-class NetworkSelector(PlainSelector):
+class NetworkSelector(BaselineSelector):
     """Select the points on which a network, fitted to them alone, predicts all data best.
 
     The paper's algorithm 1 in its standard formulation, without a proxy. The network is
@@ -188,32 +188,34 @@ class NetworkSelector(PlainSelector):
         data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number
         context = Context(model, runtime or Runtime(), model_classes)
         request = self._request(data, size, None, initial, random_state, context)
-        return self._run(request, partial(self._grow, reading=reading))
+        return self._run(request, partial(self._select_points, reading=reading))
 
-    def _grow(self, job: Job, growth: Growth, reading: Reading | None = None) -> None:
+    def _select_points(
+        self, job: Job, selection: PartialSelection, reading: Reading | None = None
+    ) -> None:
         fitted = _Fitted(self, job, reading)
         with all_threads(fitted.theta.numel() * len(fitted.pool)):
-            for place in growth.order:
-                self._add(fitted, place, growth)
-                growth.objectives.append(fitted.objective)
-            while growth.wants():
-                place = self._choose(fitted, job, growth)
-                self._add(fitted, place, growth)
-                growth.take(place, fitted.objective)
-            if self.weighting != WeightMode.UNIFORM and growth.order:
-                self.optimiser.optimise(fitted, final=True, clock=growth.clock)
-                growth.objectives[-1] = fitted.objective
-                growth.weights = fitted.weights.double().cpu().numpy()
+            for place in selection.order:
+                self._add(fitted, place, selection)
+                selection.objectives.append(fitted.objective)
+            while selection.needs_more():
+                place = self._choose(fitted, job, selection)
+                self._add(fitted, place, selection)
+                selection.take(place, fitted.objective)
+            if self.weighting != WeightMode.UNIFORM and selection.order:
+                self.optimiser.optimise(fitted, final=True, clock=selection.clock)
+                selection.objectives[-1] = fitted.objective
+                selection.weights = fitted.weights.double().cpu().numpy()
 
-    def _add(self, fitted: _Fitted, place: int, growth: Growth) -> None:
+    def _add(self, fitted: _Fitted, place: int, selection: PartialSelection) -> None:
         fitted.add(place)
         if self.weighting == WeightMode.LEARNED:
-            self.optimiser.optimise(fitted, clock=growth.clock)
-            growth.weights = fitted.weights.double().cpu().numpy()
+            self.optimiser.optimise(fitted, clock=selection.clock)
+            selection.weights = fitted.weights.double().cpu().numpy()
 
-    def _choose(self, fitted: _Fitted, job: Job, growth: Growth) -> int:
-        places = np.flatnonzero(growth.open)
-        step = len(growth.order)
+    def _choose(self, fitted: _Fitted, job: Job, selection: PartialSelection) -> int:
+        places = np.flatnonzero(selection.open)
+        step = len(selection.order)
         rng = step_rng(job.seed, step)
         if step == 0 and self.first == First.RANDOM:
             return int(rng.choice(places))

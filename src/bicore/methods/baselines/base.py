@@ -2,7 +2,7 @@
 
 A rule sees a :class:`Job`, whose rows have positive weight and are sorted by id, so that neither
 the order of rows nor rows of weight zero change its answer. It passes its picks one by one to a
-:class:`Growth`, which is a valid selection at every moment.
+:class:`PartialSelection`, which is a valid selection at every moment.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Job(Request):
         return replace(found, classes=classes, present=self.present)
 
 
-class Growth:
-    """A growing selection: places in order of selection, with objectives and weights.
+class PartialSelection:
+    """A selection in progress: places in order of selection, with objectives and weights.
 
     ``open`` marks the places that may still be taken. ``objectives`` stays empty for a method
     without an objective, ``weights`` is None if all of them are 1.
@@ -120,7 +120,7 @@ class Growth:
         #: Why the objective could not be verified; empty if it was.
         self.unverified = ""
 
-    def wants(self) -> bool:
+    def needs_more(self) -> bool:
         """Whether another point is needed and there is time left."""
         if len(self.order) >= self.size or not self.open.any():
             return False
@@ -167,36 +167,38 @@ def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
     return predictions
 
 
-class PlainSelector(Selector):
-    """A selector with one rule."""
+class BaselineSelector(Selector):
+    """The base of baselines, which select by one rule."""
 
     #: Whether its objective may be measured on other rows than those it chooses from.
     takes_outer = False
 
     def _select(self, request: Request) -> Coreset:
-        return self._run(request, self._grow)
+        return self._run(request, self._select_points)
 
-    def _run(self, request: Request, grow: Callable[[Job, Growth], None]) -> Coreset:
-        """Let ``grow`` take points; points taken before an interrupt are kept."""
+    def _run(self, request: Request, grow: Callable[[Job, PartialSelection], None]) -> Coreset:
+        """Select by ``grow``; points taken before an interrupt are kept."""
         if request.outer is not None and not self.takes_outer:
             raise InputError(f"{self.name} has no outer objective; leave outer out.")
         runtime, clock = request.runtime, request.clock
         job = self._job(request)
-        growth = Growth(job, ProgressLine(runtime.progress, clock, job.size, "selecting"))
-        with runtime.applied(), clock.running(), growth.line:
+        selection = PartialSelection(
+            job, ProgressLine(runtime.progress, clock, job.size, "selecting")
+        )
+        with runtime.applied(), clock.running(), selection.line:
             fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
             try:
-                grow(job, growth)
+                grow(job, selection)
             except (KeyboardInterrupt, TimeOver) as reason:
-                if not growth.order:
+                if not selection.order:
                     raise
                 late = isinstance(reason, TimeOver)
-                growth.end(Status.OUT_OF_TIME if late else Status.INTERRUPTED)
-        return self._coreset(request, job, growth, fingerprint)
+                selection.end(Status.OUT_OF_TIME if late else Status.INTERRUPTED)
+        return self._coreset(request, job, selection, fingerprint)
 
     @abstractmethod
-    def _grow(self, job: Job, growth: Growth) -> None:
-        """Apply the rule: pass picks to ``growth`` while it wants them."""
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
+        """Add points to ``selection`` by the rule while it needs more."""
 
     def _job(self, request: Request) -> Job:
         data, given = request.data, request.start.points
@@ -215,25 +217,27 @@ class PlainSelector(Selector):
         }
         return Job(**vars(request) | own)
 
-    def _coreset(self, request: Request, job: Job, growth: Growth, fingerprint: str) -> Coreset:
-        indices = job.rows[growth.order]
-        if len(indices) < job.size and growth.outcome.status is Status.COMPLETE:
+    def _coreset(
+        self, request: Request, job: Job, selection: PartialSelection, fingerprint: str
+    ) -> Coreset:
+        indices = job.rows[selection.order]
+        if len(indices) < job.size and selection.outcome.status is Status.COMPLETE:
             words = f"{len(indices)} of {job.size} rows: no other row would have a weight > 0"
-            growth.outcome = Outcome(Status.FEWER, words)
+            selection.outcome = Outcome(Status.FEWER, words)
         details = {
             "parameters": repr(self),
-            "weighting": "uniform" if growth.weights is None else "learned",
+            "weighting": "uniform" if selection.weights is None else "learned",
             "versions": versions(),
-            **growth.details,
+            **selection.details,
         }
         seconds = request.clock.seconds
         coreset = build_coreset(
             request.data,
             indices,
-            np.ones(len(indices)) if growth.weights is None else growth.weights,
-            growth.objectives,
-            growth.outcome,
+            np.ones(len(indices)) if selection.weights is None else selection.weights,
+            selection.objectives,
+            selection.outcome,
             Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint),
             details,
         )
-        return mark_unverified(coreset, growth.unverified) if growth.unverified else coreset
+        return mark_unverified(coreset, selection.unverified) if selection.unverified else coreset

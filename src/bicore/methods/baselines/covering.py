@@ -17,7 +17,7 @@ from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
-from bicore.methods.baselines.base import Growth, Job
+from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
 from bicore.runtime.clock import checkpoint
 
@@ -59,17 +59,17 @@ class KMeansPlusPlus(PerClassRule):
     rule = "k-means++"
     all_pairs = False
 
-    def _apply(self, job: Job, growth: Growth) -> None:
-        nearest = _Nearest(self.space.operator(job, centre=True), growth.order)
+    def _apply(self, job: Job, selection: PartialSelection) -> None:
+        nearest = _Nearest(self.space.operator(job, centre=True), selection.order)
         weights = job.weights.cpu().numpy()
-        while growth.wants():
-            powers = weights * nearest.squared_distances() if growth.order else weights
-            chances = np.where(growth.open, powers, 0.0)
+        while selection.needs_more():
+            powers = weights * nearest.squared_distances() if selection.order else weights
+            chances = np.where(selection.open, powers, 0.0)
             if chances.sum() == 0:
-                chances = growth.open.astype(float)
-            rng = step_rng(job.seed, len(growth.order))
+                chances = selection.open.astype(float)
+            rng = step_rng(job.seed, len(selection.order))
             place = int(rng.choice(len(chances), p=chances / chances.sum()))
-            growth.take(place)
+            selection.take(place)
             nearest.add(place)
 
 
@@ -101,15 +101,15 @@ class KCenter(PerClassRule):
     rule = "k-center"
     all_pairs = False
 
-    def _apply(self, job: Job, growth: Growth) -> None:
-        nearest = _Nearest(self.space.operator(job, centre=True), growth.order)
-        while growth.wants():
+    def _apply(self, job: Job, selection: PartialSelection) -> None:
+        nearest = _Nearest(self.space.operator(job, centre=True), selection.order)
+        while selection.needs_more():
             scores = nearest.squared_distances()
-            if not growth.order:
+            if not selection.order:
                 scores = -np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
-            place = growth.best(scores)
+            place = selection.best(scores)
             nearest.add(place)
-            growth.take(place, float(np.sqrt(nearest.squared_distances().max())))
+            selection.take(place, float(np.sqrt(nearest.squared_distances().max())))
 
 
 class _Nearest:
@@ -201,7 +201,7 @@ class FacilityLocation(PerClassRule):
     def ordered(self) -> bool:
         return not self.exchange and super().ordered
 
-    def _apply(self, job: Job, growth: Growth) -> None:
+    def _apply(self, job: Job, selection: PartialSelection) -> None:
         codes = job.classes().values if self.per_class is True else None
         with np.errstate(over="ignore"):
             mean_weight = float(job.data.weights.sum() / len(job.data))
@@ -214,19 +214,19 @@ class FacilityLocation(PerClassRule):
             job.context.runtime.memory_bytes(),
         )
         coverage = _Coverage(distances, job.weights)
-        for place in growth.order:
+        for place in selection.order:
             coverage.add(place)
-        given = len(growth.order)
+        given = len(selection.order)
         try:
-            while growth.wants():
-                place = growth.best(coverage.gains.cpu().numpy())
+            while selection.needs_more():
+                place = selection.best(coverage.gains.cpu().numpy())
                 coverage.add(place)
-                growth.take(place, coverage.mean())
-            if self.exchange and len(growth.order) > given:
-                _exchange_points(coverage, growth, given)
+                selection.take(place, coverage.mean())
+            if self.exchange and len(selection.order) > given:
+                _exchange_points(coverage, selection, given)
         finally:
             if self.counted:
-                _count(growth, coverage.served(growth.order) * mean_weight)
+                _count(selection, coverage.served(selection.order) * mean_weight)
 
     def _summed(self, job: Job, codes: Array | None) -> Array:
         """Return the rows over which gains are summed: all, or a sample of every class."""
@@ -240,12 +240,12 @@ class FacilityLocation(PerClassRule):
         return np.sort(np.concatenate([part[: math.ceil(share * len(part))] for part in parts]))
 
 
-def _count(growth: Growth, counts: Array) -> None:
+def _count(selection: PartialSelection, counts: Array) -> None:
     """Weight points by the rows nearest to them; drop points without any, such as duplicates."""
     serving = counts > 0
-    growth.weights = counts[serving]
-    growth.order = [place for place, kept in zip(growth.order, serving, strict=True) if kept]
-    growth.objectives = growth.objectives[: len(growth.order)]
+    selection.weights = counts[serving]
+    selection.order = [place for place, kept in zip(selection.order, serving, strict=True) if kept]
+    selection.objectives = selection.objectives[: len(selection.order)]
 
 
 class _Distances:
@@ -388,20 +388,20 @@ class _Medoids:
         return leaving
 
 
-def _exchange_points(coverage: _Coverage, growth: Growth, fixed: int) -> None:
+def _exchange_points(coverage: _Coverage, selection: PartialSelection, fixed: int) -> None:
     """Exchange points that were not given for others, while one lowers the sum of distances."""
-    medoids = _Medoids(coverage, growth.order, fixed)
+    medoids = _Medoids(coverage, selection.order, fixed)
     try:
         for _ in range(SWEEPS):
-            before = list(growth.order)
-            for place in np.flatnonzero(growth.open & coverage.counts.cpu().numpy()).tolist():
+            before = list(selection.order)
+            for place in np.flatnonzero(selection.open & coverage.counts.cpu().numpy()).tolist():
                 checkpoint()
                 leaving = medoids.exchange(place)
                 if leaving is not None:
-                    growth.open[growth.order[leaving]], growth.open[place] = True, False
-                    growth.order[leaving] = place
-            if growth.order == before:
+                    selection.open[selection.order[leaving]], selection.open[place] = True, False
+                    selection.order[leaving] = place
+            if selection.order == before:
                 break
     finally:
-        coverage.served(growth.order)
-        growth.objectives[-1] = coverage.mean()
+        coverage.served(selection.order)
+        selection.objectives[-1] = coverage.mean()

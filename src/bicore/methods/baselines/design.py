@@ -52,7 +52,7 @@ from bicore.errors import (
 )
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
-from bicore.methods.baselines.base import Growth, Job
+from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import OverSpace, Space
 from bicore.numerics.descent import (
     cap_weights,
@@ -116,33 +116,33 @@ class _Design(OverSpace):
                 "leave them out, or give a precision > 0."
             )
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         train = self._prior(job)
         model = _Model(train, *self._outer(train, job), self._noise(train))
         if not self.precision:
-            return _grow_frequentist(model, job, growth)
+            return _grow_frequentist(model, job, selection)
         if self.weighting == "uniform":
-            self._grow_binary(model, job, growth)
+            self._grow_binary(model, job, selection)
         else:
-            _pursue(model, job, growth, self.weighting == "pursuit")
-        growth.objectives = [one / self.precision for one in growth.objectives]
-        for name in {"lower_bound", "relaxed_objective", "noise", "path"} & set(growth.details):
-            growth.details[name] = np.divide(growth.details[name], self.precision).tolist()
+            _pursue(model, job, selection, self.weighting == "pursuit")
+        selection.objectives = [one / self.precision for one in selection.objectives]
+        for name in {"lower_bound", "relaxed_objective", "noise", "path"} & set(selection.details):
+            selection.details[name] = np.divide(selection.details[name], self.precision).tolist()
 
-    def _grow_binary(self, model: _Model, job: Job, growth: Growth) -> None:
+    def _grow_binary(self, model: _Model, job: Job, selection: PartialSelection) -> None:
         state = Variances(model, max(job.size, 1))
-        _grow_by_gains(state, growth)
-        objective, growth.unverified = model.verify(growth.order, state.objective)
-        growth.objectives[-1:] = [objective] * bool(growth.objectives)
+        _grow_by_gains(state, selection)
+        objective, selection.unverified = model.verify(selection.order, state.objective)
+        selection.objectives[-1:] = [objective] * bool(selection.objectives)
         # γ, and the share of the best decrease that greedy selection is sure to reach
         ratio = 1 / (1 + float(model.train.diagonal().double().max()) / model.noise)
         guarantee = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
-        growth.details |= {"noise": model.noise, **guarantee}
+        selection.details |= {"noise": model.noise, **guarantee}
         if self.certify:
             try:
-                growth.details |= _lower_bound(model, job, growth, objective)
+                selection.details |= _lower_bound(model, job, selection, objective)
             except NumericalError as error:
-                growth.unverified = "; ".join(filter(None, [growth.unverified, str(error)]))
+                selection.unverified = "; ".join(filter(None, [selection.unverified, str(error)]))
 
     def _prior(self, job: Job) -> KernelOperator:
         return self.space.operator(job)
@@ -255,15 +255,15 @@ class ADesign(_Design):
         return parameters, parameters.like.new_ones(parameters.shape[0])
 
 
-def _grow_by_gains(state: Variances | _Information, growth: Growth) -> None:
+def _grow_by_gains(state: Variances | _Information, selection: PartialSelection) -> None:
     """Take the point with the largest gain until there are enough, after the given ones."""
-    for place in growth.order:
+    for place in selection.order:
         state.add(place)
-        growth.objectives.append(state.objective)
-    while growth.wants():
-        place = growth.best(state.gains().cpu().numpy())
+        selection.objectives.append(state.objective)
+    while selection.needs_more():
+        place = selection.best(state.gains().cpu().numpy())
         state.add(place)
-        growth.take(place, state.objective)
+        selection.take(place, state.objective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,9 +392,11 @@ def _squared_norms(lower: Tensor, columns: Tensor) -> Tensor:
     return halves.square().sum(0)
 
 
-def _lower_bound(model: _Model, job: Job, growth: Growth, objective: float) -> dict[str, Any]:
+def _lower_bound(
+    model: _Model, job: Job, selection: PartialSelection, objective: float
+) -> dict[str, Any]:
     """Return a lower bound for every choice of this size, and the relaxed weights of all rows."""
-    relaxed = relax(*model.features_and_moment(), model.noise, len(growth.order))
+    relaxed = relax(*model.features_and_moment(), model.noise, len(selection.order))
     if not relaxed.bound <= objective + TOLERANCE[model.train.like.dtype] * objective:
         raise NumericalError(
             f"certify: the lower bound {relaxed.bound:.9g} is above the objective "
@@ -473,7 +475,7 @@ def relaxed_objective(
     return 0.5 * float((inverse * moment).sum()), gradient
 
 
-def _pursue(model: _Model, job: Job, growth: Growth, corrective: bool) -> None:
+def _pursue(model: _Model, job: Job, selection: PartialSelection, corrective: bool) -> None:
     """Grow weights with Σw ≤ m along the steepest coordinates.
 
     ``corrective`` optimises all weights after every step. The budget m is part of the features, so
@@ -482,39 +484,39 @@ def _pursue(model: _Model, job: Job, growth: Growth, corrective: bool) -> None:
     (features, moment), noise = model.features_and_moment(), model.noise
     scaled = features * math.sqrt(job.size)
     shares = features.new_zeros(len(features))
-    for place in growth.order:
+    for place in selection.order:
         shares[place] = 1 / job.size
     objective, gradient = relaxed_objective(scaled, moment, noise, shares)
-    path, bound = [objective] * len(growth.order), 0.0
-    growth.objectives = list(path)
+    path, bound = [objective] * len(selection.order), 0.0
+    selection.objectives = list(path)
     for step in range(1, job.size + 1):
         place = lowest(gradient.cpu().numpy(), job.data.ids)
         gap = float(gradient @ shares - gradient[place])
         bound = max(bound, objective - gap)
-        if gap <= PURSUIT_GAP * objective or not growth.wants():
+        if gap <= PURSUIT_GAP * objective or not selection.needs_more():
             break
         unit = torch.zeros_like(shares)
         unit[place] = 1
-        shares = shares + (2 / (step + 2) if len(growth.order) else 1.0) * (unit - shares)
-        fresh = bool(growth.open[place])
+        shares = shares + (2 / (step + 2) if len(selection.order) else 1.0) * (unit - shares)
+        fresh = bool(selection.open[place])
         if corrective:
-            support = torch.tensor(growth.order + [place] * fresh, device=shares.device)
+            support = torch.tensor(selection.order + [place] * fresh, device=shares.device)
             found = relax(scaled[support], moment, noise, 1, PURSUIT_GAP, start=shares[support])
             shares[support] = found.weights
         objective, gradient = relaxed_objective(scaled, moment, noise, shares)
         path.append(objective)
         if fresh:
-            growth.take(place, objective)
+            selection.take(place, objective)
         else:
-            growth.objectives[-1] = objective
-        growth.weights = job.size * shares[growth.order].cpu().numpy()
-    if len(growth.order) < job.size and growth.outcome.status is Status.COMPLETE:
-        words = f"{len(growth.order)} rows have the best weights: no more needed"
-        growth.outcome = Outcome(Status.FEWER, words)
-    growth.details |= {"noise": noise, "lower_bound": bound, "path": path}
+            selection.objectives[-1] = objective
+        selection.weights = job.size * shares[selection.order].cpu().numpy()
+    if len(selection.order) < job.size and selection.outcome.status is Status.COMPLETE:
+        words = f"{len(selection.order)} rows have the best weights: no more needed"
+        selection.outcome = Outcome(Status.FEWER, words)
+    selection.details |= {"noise": noise, "lower_bound": bound, "path": path}
 
 
-def _grow_frequentist(model: _Model, job: Job, growth: Growth) -> None:
+def _grow_frequentist(model: _Model, job: Job, selection: PartialSelection) -> None:
     """Grow by G(S) = ½σ² tr(M (Φ_SᵀΦ_S)⁻¹), after points that span all features."""
     features, moment = model.features_and_moment()
     state = _Information(features, moment, model.noise)
@@ -523,13 +525,13 @@ def _grow_frequentist(model: _Model, job: Job, growth: Growth) -> None:
             f"size={job.size} leaves the information matrix of {features.shape[1]} features "
             "singular; ask for at least as many rows, or give a precision > 0."
         )
-    _grow_by_gains(state, growth)
-    if math.isinf(state.objective) and len(growth.order) == job.size:
+    _grow_by_gains(state, selection)
+    if math.isinf(state.objective) and len(selection.order) == job.size:
         raise InputError(
             f"the information matrix of {job.size} rows in {features.shape[1]} features is "
             "singular; drop columns that depend on others, or give a precision > 0."
         )
-    growth.details |= {"noise": model.noise}
+    selection.details |= {"noise": model.noise}
 
 
 class _Information:
@@ -601,36 +603,38 @@ class InducingPoints(OverSpace):
         super().__post_init__()
         check_integer("proposals", self.proposals, 0)
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         rng = np.random.default_rng(job.seed)
-        fixed = len(growth.order)
-        growth.take_all(rng.permutation(len(job.data)))
+        fixed = len(selection.order)
+        selection.take_all(rng.permutation(len(job.data)))
         if not self.proposals:
             return
         made = 0
         try:
-            inducing = Inducing(self.space.operator(job), job.weights, growth.order, fixed)
-            while made < self.proposals and growth.open.any():
+            inducing = Inducing(self.space.operator(job), job.weights, selection.order, fixed)
+            while made < self.proposals and selection.open.any():
                 checkpoint()
                 count = min(PROPOSED_AT_ONCE, self.proposals - made)
-                _refine(inducing, growth, rng, count)
+                _refine(inducing, selection, rng, count)
                 made += count
         except TimeOver:
             when = f"after {made} of {self.proposals} proposals: all rows, not refined"
-            growth.outcome = unrefined_outcome(when)
+            selection.outcome = unrefined_outcome(when)
         finally:
-            growth.details["proposals"] = made
+            selection.details["proposals"] = made
 
 
-def _refine(inducing: Inducing, growth: Growth, rng: np.random.Generator, count: int) -> None:
+def _refine(
+    inducing: Inducing, selection: PartialSelection, rng: np.random.Generator, count: int
+) -> None:
     """Propose some random points, and swap the best of them in if that lowers the criterion."""
-    places = np.flatnonzero(growth.open)
+    places = np.flatnonzero(selection.open)
     swap = inducing.best_swap(rng.choice(places, min(count, len(places)), replace=False))
     if swap is not None:
         leaving, joining = swap
         inducing.swap(leaving, joining)
-        growth.open[[growth.order[leaving], joining]] = True, False
-        growth.order[leaving] = joining
+        selection.open[[selection.order[leaving], joining]] = True, False
+        selection.order[leaving] = joining
 
 
 class Inducing:

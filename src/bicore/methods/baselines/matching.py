@@ -19,7 +19,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError, check_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import KernelOperator
-from bicore.methods.baselines.base import Growth, Job
+from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import OverSpace, PerClassRule, Space
 from bicore.numerics.linear_algebra import jittered_cholesky
 
@@ -67,11 +67,11 @@ class Herding(PerClassRule):
     rule = "herding"
     knows_classes = True
 
-    def _apply(self, job: Job, growth: Growth) -> None:
+    def _apply(self, job: Job, selection: PartialSelection) -> None:
         codes = job.classes().values if self.per_class is True else _one_group(job)
         # Only differences from a mean matter, unless points are rescaled.
         operator = self.space.operator(job, self.normalise, centre=not self.normalise)
-        herd(operator, codes, job.weights, growth)
+        herd(operator, codes, job.weights, selection)
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,21 @@ class GradientMatching(OverSpace):
         how = "" if self.weighting == "equal" else f", {self.weighting}"
         return f"gradient matching over {self.space.name}{how}"
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         operator = self.space.operator(job, self.normalise)
         if self.weighting == "equal":
-            herd(operator, _one_group(job), job.weights, growth)
+            herd(operator, _one_group(job), job.weights, selection)
         else:
-            WEIGHTINGS[self.weighting](operator, job.weights, job.size + 1).run(growth)
+            WEIGHTINGS[self.weighting](operator, job.weights, job.size + 1).run(selection)
 
 
 def _one_group(job: Job) -> Array:
     return np.zeros(len(job.data), dtype=np.int64)
 
 
-def herd(operator: KernelOperator, codes: Array, weights: Tensor, growth: Growth) -> None:
+def herd(
+    operator: KernelOperator, codes: Array, weights: Tensor, selection: PartialSelection
+) -> None:
     """Take points, the groups in turns, each bringing the mean chosen nearest the group's mean."""
     towards_mean = _products_with_means(operator, codes, weights)
     squares = operator.diagonal().double().cpu().numpy()
@@ -142,19 +144,19 @@ def herd(operator: KernelOperator, codes: Array, weights: Tensor, growth: Growth
         towards_chosen[own] += _column(operator, place)[own]
         counts[codes[place]] += 1
 
-    for place in growth.order:
+    for place in selection.order:
         add(place)
-    while growth.wants():
-        left = np.unique(codes[growth.open])
+    while selection.needs_more():
+        left = np.unique(codes[selection.open])
         group = left[np.argmin(counts[left])]
-        places = np.flatnonzero(growth.open & (codes == group))
+        places = np.flatnonzero(selection.open & (codes == group))
         k = counts[group] + 1
         # ‖μ − (φ(x) + Σ_j φ(p_j))/k‖² without the terms that are the same for every x
         scores = (2 * towards_chosen[places] + squares[places]) / k**2
         scores = scores - 2 * towards_mean[places] / k
         place = int(places[lowest(scores, places)])
         add(place)
-        growth.take(place)
+        selection.take(place)
 
 
 def _column(operator: KernelOperator, place: int) -> Array:
@@ -191,23 +193,23 @@ class _Match(ABC):
         self.numbers: dict[int, int] = {}
         self.learned = np.empty(0)
 
-    def run(self, growth: Growth) -> None:
+    def run(self, selection: PartialSelection) -> None:
         """Grow until the size is reached, no point lowers the error, or the steps are used up."""
         try:
-            self._begin(growth)
-            for _ in range(STEPS_A_POINT * growth.size):
-                if not growth.wants() or not self._step(growth):
+            self._begin(selection)
+            for _ in range(STEPS_A_POINT * selection.size):
+                if not selection.needs_more() or not self._step(selection):
                     break
         finally:
-            growth.order = [place for place in growth.order if place in self.numbers]
-            growth.weights = self.learned[[self.numbers[place] for place in growth.order]]
+            selection.order = [place for place in selection.order if place in self.numbers]
+            selection.weights = self.learned[[self.numbers[place] for place in selection.order]]
 
     @abstractmethod
-    def _begin(self, growth: Growth) -> None:
+    def _begin(self, selection: PartialSelection) -> None:
         """Give weights to the initial points."""
 
     @abstractmethod
-    def _step(self, growth: Growth) -> bool:
+    def _step(self, selection: PartialSelection) -> bool:
         """Lower the error by one step, which may take a point; False if no step does."""
 
     @property
@@ -248,21 +250,21 @@ class _OrthogonalPursuit(_Match):
     A point whose weight is zero leaves.
     """
 
-    def _begin(self, growth: Growth) -> None:
-        for place in growth.order:
+    def _begin(self, selection: PartialSelection) -> None:
+        for place in selection.order:
             self.add(place)
-        self._fit(growth.order)
+        self._fit(selection.order)
 
-    def _step(self, growth: Growth) -> bool:
-        best, correlation = self.best(growth.open)
+    def _step(self, selection: PartialSelection) -> bool:
+        best, correlation = self.best(selection.open)
         if correlation <= NEGLIGIBLE * self.square**0.5:
             return False
         self.add(best)
-        self._fit([*growth.order, best])
-        growth.take(best)
-        growth.order = [p for p in growth.order if self.learned[self.numbers[p]] > 0]
-        before = growth.objectives[: max(len(growth.order) - 1, 0)]
-        growth.objectives = [*before, self.error()]
+        self._fit([*selection.order, best])
+        selection.take(best)
+        selection.order = [p for p in selection.order if self.learned[self.numbers[p]] > 0]
+        before = selection.objectives[: max(len(selection.order) - 1, 0)]
+        selection.objectives = [*before, self.error()]
         return True
 
     def _fit(self, support: list[int]) -> None:
@@ -291,21 +293,21 @@ class _FrankWolfe(_Match):
     σ_i = ‖g_i‖ and σ = Σ v_i σ_i.
     """
 
-    def _begin(self, growth: Growth) -> None:
-        growth.order = [place for place in growth.order if self.norms[place] > 0]
-        for place in growth.order:
+    def _begin(self, selection: PartialSelection) -> None:
+        selection.order = [place for place in selection.order if self.norms[place] > 0]
+        for place in selection.order:
             self._move(place)
 
-    def _step(self, growth: Growth) -> bool:
-        among = growth.open.copy()
-        among[growth.order] = True
+    def _step(self, selection: PartialSelection) -> bool:
+        among = selection.open.copy()
+        among[selection.order] = True
         best, _ = self.best(among)
         if not self._move(best):
             return False
-        if growth.open[best]:
-            growth.take(best, self.error())
+        if selection.open[best]:
+            selection.take(best, self.error())
         else:
-            growth.objectives[-1:] = [self.error()]
+            selection.objectives[-1:] = [self.error()]
         return True
 
     def _move(self, place: int) -> bool:

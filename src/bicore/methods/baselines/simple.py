@@ -12,7 +12,7 @@ from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import check_integer, check_number
 from bicore.kernels.operators import BLOCK_BYTES
-from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
+from bicore.methods.baselines.base import BaselineSelector, Job, PartialSelection, check_outputs
 from bicore.methods.sampling import order_by_rounds
 from bicore.networks.observe import dropout_probabilities
 from bicore.runtime.clock import checkpoint
@@ -22,7 +22,7 @@ DIGITS = 10
 
 
 @dataclass(frozen=True)
-class Uniform(PlainSelector):
+class Uniform(BaselineSelector):
     """Points drawn at random without replacement, all equally likely.
 
     Points are selected in the order in which they are drawn.
@@ -37,12 +37,12 @@ class Uniform(PlainSelector):
     name = "uniform"
     takes_sparse = True
 
-    def _grow(self, job: Job, growth: Growth) -> None:
-        growth.take_all(np.random.default_rng(job.seed).permutation(len(job.data)))
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
+        selection.take_all(np.random.default_rng(job.seed).permutation(len(job.data)))
 
 
 @dataclass(frozen=True)
-class ClassBalanced(PlainSelector):
+class ClassBalanced(BaselineSelector):
     """Points drawn at random, one of every class per round.
 
     A class without points left is skipped. Use it instead of ``Uniform`` if classes of unequal size
@@ -60,15 +60,17 @@ class ClassBalanced(PlainSelector):
     needs_labels = True
     takes_sparse = True
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         codes = job.classes().values
         rng = np.random.default_rng(job.seed)
         rank = _random_rank(rng, len(codes))
-        growth.take_all(_in_rounds(growth, codes, rank, rng.permutation(int(codes.max()) + 1)))
+        selection.take_all(
+            _in_rounds(selection, codes, rank, rng.permutation(int(codes.max()) + 1))
+        )
 
 
 @dataclass(frozen=True)
-class Hardest(PlainSelector):
+class Hardest(BaselineSelector):
     """The points of highest loss under the current model.
 
     The loss is the cross-entropy for labels and the squared error for targets. Wrong labels come
@@ -88,12 +90,12 @@ class Hardest(PlainSelector):
     needs_labels = True
     needs_model = True
 
-    def _grow(self, job: Job, growth: Growth) -> None:
-        _take_highest(growth, _losses(job))
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
+        _take_highest(selection, _losses(job))
 
 
 @dataclass(frozen=True)
-class MaxEntropy(PlainSelector):
+class MaxEntropy(BaselineSelector):
     """The points of highest entropy −Σ p log p under the current model.
 
     It needs no labels: use it to choose points to label. Points are scored one by one and may be
@@ -112,14 +114,14 @@ class MaxEntropy(PlainSelector):
     name = "max-entropy"
     needs_model = True
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         logs = check_outputs(job, job.observed().log_probabilities())
         entropies = -(logs.exp() * logs).sum(1)
-        _take_highest(growth, entropies.cpu().numpy())
+        _take_highest(selection, entropies.cpu().numpy())
 
 
 @dataclass(frozen=True)
-class Stratified(PlainSelector):
+class Stratified(BaselineSelector):
     """Coverage-centric selection (CCS, Zheng et al. 2023): evenly over difficulty.
 
     The difficulty of a point is its error ‖p − e_y‖ under the current model (EL2N). The hardest
@@ -157,7 +159,7 @@ class Stratified(PlainSelector):
         check_number("prune", self.prune, least=0, below=1)
         check_integer("strata", self.strata)
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         job.classes()  # refuses numeric targets
         difficulty = job.observed().residuals(job.labels).norm(dim=1).cpu().numpy()
         by_difficulty = np.argsort(difficulty, kind="stable")
@@ -169,8 +171,8 @@ class Stratified(PlainSelector):
         sizes = np.bincount(codes, minlength=self.strata + 1)
         # The largest strata go first in a round: they take the remainder of an uneven division.
         priority = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")
-        ordered = _in_rounds(growth, codes, rank, priority)
-        growth.take_all(np.concatenate([ordered[codes[ordered] < self.strata], pruned]))
+        ordered = _in_rounds(selection, codes, rank, priority)
+        selection.take_all(np.concatenate([ordered[codes[ordered] < self.strata], pruned]))
 
 
 def _intervals(values: Array, count: int) -> Array:
@@ -190,10 +192,10 @@ def _losses(job: Job) -> Array:
     return np.asarray(-logs.gather(1, columns)[:, 0].cpu().numpy())
 
 
-def _take_highest(growth: Growth, values: Array) -> None:
+def _take_highest(selection: PartialSelection, values: Array) -> None:
     """Take the highest values first; those that differ by rounding only are sorted by id."""
     scale = float(np.abs(values).max()) or 1.0
-    growth.take_all(np.argsort(-np.round(values / scale, DIGITS), kind="stable"))
+    selection.take_all(np.argsort(-np.round(values / scale, DIGITS), kind="stable"))
 
 
 def _random_rank(rng: np.random.Generator, count: int) -> Array:
@@ -205,15 +207,15 @@ def _random_rank(rng: np.random.Generator, count: int) -> Array:
     return np.argsort(rng.permutation(count))
 
 
-def _in_rounds(growth: Growth, codes: Array, rank: Array, priority: Array) -> Array:
+def _in_rounds(selection: PartialSelection, codes: Array, rank: Array, priority: Array) -> Array:
     """Return the open places in rounds over the groups, after the points taken so far."""
-    places = np.flatnonzero(growth.open)
-    taken = np.bincount(codes[np.array(growth.order, dtype=int)], minlength=len(priority))
+    places = np.flatnonzero(selection.open)
+    taken = np.bincount(codes[np.array(selection.order, dtype=int)], minlength=len(priority))
     return places[order_by_rounds(codes[places], rank[places], priority, taken)]
 
 
 @dataclass(frozen=True)
-class BatchBALD(PlainSelector):
+class BatchBALD(BaselineSelector):
     """BatchBALD (Kirsch, van Amersfoort and Gal 2019): points that are informative together.
 
     Greedily the points with the largest mutual information between their joint labels and the
@@ -253,18 +255,18 @@ class BatchBALD(PlainSelector):
         check_integer("draws", self.draws, 2)
         check_integer("configurations", self.configurations)
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         module = job.module("batchbald samples by dropout and needs the module itself.")
         by_draw = dropout_probabilities(module, job.data.x, self.draws, job.seed)
         probabilities = check_outputs(job, by_draw).to(job.like.device).permute(1, 0, 2)
         joint = JointLabels(probabilities, self.configurations, job.seed)
-        for place in growth.order:
+        for place in selection.order:
             joint.add(place)
-        while growth.wants():
+        while selection.needs_more():
             information = joint.information()
-            place = growth.best(information)
+            place = selection.best(information)
             joint.add(place)
-            growth.take(place, float(information[place]))
+            selection.take(place, float(information[place]))
 
 
 class JointLabels:

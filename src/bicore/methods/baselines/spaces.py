@@ -23,7 +23,7 @@ from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.classical import correct_distances
 from bicore.kernels.operators import Features, KernelOperator, OuterProducts
 from bicore.kernels.scaling import Normalised
-from bicore.methods.baselines.base import Growth, Job, PlainSelector, check_outputs
+from bicore.methods.baselines.base import BaselineSelector, Job, PartialSelection, check_outputs
 from bicore.methods.sampling import QUANTILES, allocate_points, strata_of
 from bicore.runtime.clock import ProgressLine
 
@@ -176,7 +176,7 @@ def as_space(over: object) -> Space:
 
 
 @dataclass(frozen=True)
-class OverSpace(PlainSelector):
+class OverSpace(BaselineSelector):
     """A rule over a space.
 
     ``over`` is "features", "embedding", "gradients", "predictions", a Space or a Kernel.
@@ -246,33 +246,33 @@ class PerClassRule(OverSpace):
     def ordered(self) -> bool:
         return self.per_class not in SHARES
 
-    def _grow(self, job: Job, growth: Growth) -> None:
+    def _select_points(self, job: Job, selection: PartialSelection) -> None:
         if self.per_class in SHARES:
-            self._apply_within_classes(job, growth)
+            self._apply_within_classes(job, selection)
         else:
-            self._apply(job, growth)
+            self._apply(job, selection)
 
-    def _apply_within_classes(self, job: Job, growth: Growth) -> None:
+    def _apply_within_classes(self, job: Job, selection: PartialSelection) -> None:
         strata = strata_of(read_targets(job.labels), min(QUANTILES, job.size))
         given = np.bincount(strata[job.given], minlength=strata.max() + 1)
-        counts = np.bincount(strata[growth.open], minlength=len(given)) + given
+        counts = np.bincount(strata[selection.open], minlength=len(given)) + given
         wanted = allocate_points(counts, job.size, self.per_class == "balanced", given)
-        quiet = ProgressLine(False, growth.clock, job.size, "selecting")
+        quiet = ProgressLine(False, selection.clock, job.size, "selecting")
         for stratum in np.flatnonzero(wanted > given):
-            if not growth.wants():
+            if not selection.needs_more():
                 break
             places = np.flatnonzero(strata == stratum)
             own = np.flatnonzero(np.isin(places, job.given)).tolist()
             part = job.restrict(places, int(wanted[stratum]), own)
-            inside = Growth(part, quiet)
+            inside = PartialSelection(part, quiet)
             try:
                 self._apply(part, inside)
             finally:
-                growth.take_all(places[inside.order])
-        growth.wants()  # records a time limit that ended the last class
+                selection.take_all(places[inside.order])
+        selection.needs_more()  # records a time limit that ended the last class
 
     @abstractmethod
-    def _apply(self, job: Job, growth: Growth) -> None:
+    def _apply(self, job: Job, selection: PartialSelection) -> None:
         """Apply the rule to all rows of the job."""
 
 
