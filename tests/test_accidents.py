@@ -75,7 +75,7 @@ def test_no_planted_link_is_followed(bicore, folder, how):
     assert precious.read_bytes() == b"precious"
 
 
-def test_a_file_beside_is_new_whatever_lies_in_wait(tmp_path, monkeypatch):
+def test_temporary_file_never_follows_an_existing_link(tmp_path, monkeypatch):
     from bicore import files
 
     precious = tmp_path / "precious"
@@ -163,7 +163,7 @@ def test_a_finished_selection_survives_an_out_that_fails(bicore, folder, quiet):
     assert (folder / "old.npz").read_bytes() == b"old"
 
 
-def test_what_out_could_not_take_is_kept_in_a_fallback_file(bicore, folder):
+def test_failed_output_is_saved_in_a_fallback_file(bicore, folder):
     (folder / "t.csv").write_text(
         "a,b,label\n" + "".join(f"{i},{i * i % 7},{i % 2}\n" for i in range(40))
     )
@@ -204,7 +204,7 @@ def test_a_finished_selection_survives_a_full_standard_output(bicore, folder, as
 
 
 @pytest.mark.slow
-def test_what_a_stream_keeps_survives_an_out_that_fails(bicore, folder):
+def test_stream_state_survives_a_failing_output(bicore, folder):
     words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "state"]
     result = bicore(
         *words, "--out", "kept.npz", cwd=folder, replace={"bicore.coreset.Coreset.save": None}
@@ -288,7 +288,7 @@ COMPARE = ["--seeds", "2", "--sizes", "5", "--kernel", "rbf"]
 FEW = [*COMPARE, "--methods", "uniform"]
 
 
-def test_compare_keeps_records_in_a_cache_or_a_named_folder_and_says_where(bicore, folder):
+def test_compare_reports_the_folder_of_its_records(bicore, folder):
     result = succeeded(bicore("compare", "data.npz", *FEW, cwd=folder))
     (path,) = (folder / "cache").iterdir()
     assert f"records: {path}" in result.stdout.splitlines()
@@ -408,7 +408,7 @@ def test_a_malformed_coreset_file_is_refused_by_show_and_initial(bicore, folder,
 
 
 @pytest.mark.slow
-def test_a_whole_coreset_file_is_none_of_these(bicore, folder):
+def test_complete_coreset_file_is_accepted(bicore, folder):
     (folder / "good.npz").write_bytes(packed())
     assert bicore("show", "good.npz", cwd=folder).returncode == 0
     assert bicore(*SELECT, "--initial", "good.npz", cwd=folder).returncode == 0
@@ -525,7 +525,7 @@ def test_names_of_help_texts_are_those_of_the_library():
     assert set(defaults.MEMORIES) <= set(defaults.BUFFERS)
 
 
-def test_public_names_are_loaded_from_where_types_say():
+def test_public_names_are_loaded_from_their_declared_modules():
     source = ast.parse(Path(library.__file__).read_text())
     typed = next(
         node
@@ -562,7 +562,7 @@ def test_select_takes_quotas_strategy_rule_and_prior(bicore, folder):
     assert chosen(*words, "--quotas", "1=2") == expected.indices.tolist()
 
 
-def test_show_says_source_and_command_for_what_stream_wrote(bicore, folder):
+def test_show_prints_source_and_command_of_a_stream(bicore, folder):
     words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "s"]
     assert bicore(*words, "--out", "kept.npz", cwd=folder).returncode == 0
     shown = bicore("show", "kept.npz", cwd=folder).stdout

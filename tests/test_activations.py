@@ -139,7 +139,7 @@ def test_averages_and_final_softmaxes_that_are_called(end):
         (lambda net, h: net.last(functional.gelu(h, approximate="tanh").flatten(1)), "by tanh"),
     ],
 )
-def test_what_is_refused_names_what_to_call_instead(end, words):
+def test_refused_modules_name_the_replacement(end, words):
     with pytest.raises(InputError, match=words) as raised:
         from_module(Called(end))
     assert "select_from" in str(raised.value)

@@ -108,7 +108,7 @@ def test_a_layer_followed_by_one_that_writes_over_it_is_seen_as_it_was():
     )
 
 
-def test_gradients_are_refused_where_the_last_linear_layer_is_not_the_output():
+def test_gradients_need_a_linear_output_layer():
     module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.BatchNorm1d(2)).double()
     module[3].weight.data.fill_(5.0)
     x = np.random.default_rng(0).normal(size=(9, 3))
@@ -121,7 +121,7 @@ def test_gradients_are_refused_where_the_last_linear_layer_is_not_the_output():
     assert len(Herding("embedding").select(Dataset(x, y), 3, model=module)) == 3
 
 
-def test_outputs_belong_to_labels_whatever_rows_count():
+def test_outputs_match_labels_for_any_weights():
     rng = np.random.default_rng(1)
     outputs = rng.normal(size=(12, 3))
     y = np.arange(12) % 3
@@ -357,7 +357,7 @@ def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
     assert facility_value(distances, greedy) >= (1 - 1 / np.e) * best
 
 
-def test_facility_location_per_class_counts_whom_each_point_serves():
+def test_facility_location_per_class_counts_served_rows():
     x = np.array([0.0, 1.0, 2.0, 10.0, 0.5, 9.0])
     data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], sample_weight=[1, 1, 1, 1, 1, 3.0])
     picked = FacilityLocation(per_class=True, counted=True).select(data, 3)
@@ -613,7 +613,7 @@ def test_dropout_draws_use_one_mask_for_all_points():
     assert dropout_probabilities(images, np.ones((3, 1, 2, 2)), 2, seed=0).shape == (2, 3, 2)
 
 
-def test_dropout_keeps_the_mean_whole_channels_and_a_mask_for_each_use():
+def test_dropout_masks_whole_channels_per_use_and_keeps_the_mean():
     from bicore.networks.observe import _Masks
 
     masks = _Masks(0)
@@ -684,7 +684,7 @@ def fit(x, y, loss, rho=0.3):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn(weighted):
+def test_reducible_loss_prefers_rows_not_yet_learned(weighted):
     """The loss of a model of the coreset less that of a model of all data, with their weights."""
     data = problem_data(2)
     rng = np.random.default_rng(0)
@@ -737,7 +737,7 @@ def test_interrupting_and_time_limits_keep_a_prefix(context, size, status):
 
 
 @pytest.mark.usefixtures("long_grace")
-def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_what_it_is_part_of():
+def test_unrefined_set_is_accepted_and_interrupt_is_raised_again():
     """A memory takes the first, as it has all its points, and passes the user's interrupt on."""
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
     late = InducingPoints("features").select(data, 5, **LIMITED.keywords)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", few(PAGES, 3))
-def test_a_page_says_what_the_records_say(name):
+def test_page_agrees_with_records(name):
     assert (ROOT / "docs" / name).read_text() == render(name, *PAGES[name]), (
         "run: python -m benchmarks page"
     )
@@ -57,7 +57,7 @@ def test_records_say_by_which_command_and_name_no_folder():
 
 
 @pytest.mark.slow
-def test_without_data_it_says_which_files_go_where():
+def test_missing_data_error_lists_files_and_folders():
     environment = {name: value for name, value in os.environ.items() if name != "BICORE_DATA"}
     command = [sys.executable, "-m", "benchmarks", "kernels", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
@@ -72,7 +72,7 @@ def test_a_check_shows_what_became_slower_than_recorded():
     ]
 
 
-def test_records_are_written_whole(tmp_path):
+def test_records_are_written_atomically(tmp_path):
     path = write_record("x", {"a": 1}, tmp_path)
     assert json.loads(path.read_text()) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]

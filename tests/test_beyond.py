@@ -41,7 +41,7 @@ def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of
     assert int(total.argmin()) == joint.indices[1]
 
 
-def test_of_one_model_it_is_that_models_coreset_and_two_serve_each_better_than_the_others_alone():
+def test_joint_selection_for_one_and_for_two_models():
     data = blobs(80, seed=3)
     first = greedy_selector(**OPTIONS)
     second = greedy_selector(kernel=RBF(3.0), inner_reg=0.1)
@@ -75,7 +75,7 @@ def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
     assert one.select(data, 2).provenance.kernel is None
 
 
-def test_what_cannot_be_joined_is_refused():
+def test_incompatible_selectors_are_refused():
     for selectors, shares, words in (
         ([], None, "selectors must be"),
         (greedy_selector(), None, "selectors must be"),
@@ -158,7 +158,7 @@ def test_regression_on_a_real_table_and_on_several_targets():
         assert coreset.provenance.task == "regression"
 
 
-def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
+def test_contradicted_labels_get_weight_zero():
     given = blobs(120, seed=5)
     flipped = np.random.default_rng(0).choice(120, 24, replace=False)
     labels = given.y.copy()
@@ -269,7 +269,7 @@ def test_a_joint_coreset_of_features_needs_no_factor_for_each_point():
     assert len(found) == 600
 
 
-def test_a_size_is_found_for_what_needs_no_labels_too():
+def test_smallest_size_is_found_without_labels():
     x = np.random.default_rng(0).normal(size=(120, 3)) * [5, 1, 0.1]
     options = {"method": "reconstruction", "kernel": "rbf", "inner_reg": 0.1}
     found = select(x, size="auto", tolerance=0.5, **options)

@@ -124,7 +124,7 @@ def test_every_source_gives_clean_json(bicore, name, folder):
     assert "features:" in result.stderr
 
 
-def test_a_table_on_standard_input_says_what_became_of_its_columns(bicore, folder):
+def test_table_on_standard_input_prints_column_notes(bicore, folder):
     text = (folder / "table.csv").read_text()
     piped = bicore("select", "-", *FAST, "--target", "label", "--size", "10%", "--json", input=text)
     named = bicore(
@@ -363,7 +363,7 @@ def test_time_limit_and_uniform(bicore, folder):
     assert uniform["objective"] is None
 
 
-def test_what_ended_early_is_told_by_the_file_too(bicore, folder, tmp_path):
+def test_early_end_is_recorded_in_the_file(bicore, folder, tmp_path):
     words = ["--method", "k-center-features", "--size", "30", "--max-seconds", "0.000001"]
     made = bicore(
         "select", "data.npz", *words, "--out", tmp_path / "a.npz", cwd=folder, replace=LONG_GRACE

@@ -48,7 +48,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
 
 
 @pytest.mark.slow
-def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
+def test_table_marks_the_best_and_prints_the_detectable_difference(bicore, table):
     result = succeeded(
         bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table)
     )
@@ -140,7 +140,7 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
 
 
 @pytest.mark.slow
-def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicore, table):
+def test_regression_skips_methods_for_classes_by_default(bicore, table):
     words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
     result = succeeded(bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table))
     assert (

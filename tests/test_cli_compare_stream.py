@@ -65,7 +65,7 @@ def test_json_has_every_row_and_the_same_command_makes_none_anew(bicore, table):
 
 
 @pytest.mark.slow
-def test_regression_is_scored_by_r_squared_without_what_needs_classes(bicore, table):
+def test_regression_is_scored_by_r_squared_without_class_methods(bicore, table):
     result = succeeded(bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table))
     assert (
         "class-balanced needs classes, and the labels are numeric targets: left out"

@@ -398,7 +398,7 @@ def test_standard_input_is_read_to_its_end_and_may_grow(bicore, tmp_path):
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done):
+def test_interrupt_around_an_update_leaves_a_usable_state(folder, done):
     def run(store):
         source = open_source(str(folder / "data.npz"))
         held = store.load(Reservoir.load) or Reservoir(5)

@@ -46,7 +46,7 @@ def cells(record):
     return [(row["method"], row["size"], row["seed"]) for row in record["parts"]["pools"]["rows"]]
 
 
-def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
+def test_rerun_computes_only_missing_rows(folder, capsys):
     assert cells(run(asked(folder, minutes=1e-9))) == []
     assert "continues" in capsys.readouterr().err
     first = run(asked(folder, methods="uniform", seeds=1))
@@ -59,7 +59,7 @@ def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_only_whole_seeds_are_told():
+def test_only_complete_seeds_are_reported():
     rows = [Row(method, 5, seed, 0.5, 0.1) for method in "ab" for seed in range(3)]
     assert complete_seeds([*rows, Row("a", 5, 3, 0.5, 0.1)], 5) == [0, 1, 2]
     assert complete_seeds([*rows, Row("c", 5, 0, 0.5, 0.1)], 5) == [0, 1, 2]

@@ -31,7 +31,7 @@ def sample(rows, seed=0):
 
 
 @pytest.mark.slow
-def test_the_judge_learns_and_says_the_same_whatever_stands_beside_a_selection():
+def test_judge_scores_do_not_depend_on_other_selections():
     first, second, test = sample(4), sample(4, 1), sample(20, 2)
     score = ResidualJudge(25, make=SMALL).scores([first], test, 2, seed=3)[0]
     assert score > 0.9
@@ -46,7 +46,7 @@ def test_the_judge_learns_and_says_the_same_whatever_stands_beside_a_selection()
     assert not torch.allclose(other, alone, atol=1e-3)
 
 
-def test_the_judge_refuses_what_it_cannot_read_and_tells_of_a_breakdown():
+def test_judge_refuses_bad_input_and_reports_divergence():
     judge = ResidualJudge(2, make=SMALL)
     refuses(r"resnet18 needs images of shape \(3, 32, 32\)", judge.check, (1, 28, 28), 10)
     points = sample(4)

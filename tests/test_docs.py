@@ -192,7 +192,7 @@ def anchors(page):
     return {slug(line.lstrip("# ")) for line in page.read_text().splitlines() if line[:1] == "#"}
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_resolve():
     """To a file, and to a heading if it is a page."""
     broken = []
     for page in [*PAGES, *TABLES]:
@@ -226,7 +226,7 @@ def test_every_number_of_the_paper_is_mapped_once():
     assert sorted(found) == sorted([*expected, *STATEMENTS, *PARTS])
 
 
-def test_what_the_map_of_the_paper_names_is_there():
+def test_experiments_named_in_the_paper_page_exist():
     from experiments.catalogue import EXPERIMENTS
 
     text = NAMED["paper.md"].read_text()

@@ -102,7 +102,7 @@ def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
     assert CountedEngine.built == built + 1
 
 
-def test_an_engine_refuses_what_it_does_not_offer():
+def test_engine_refuses_unsupported_quantities():
     problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), blobs(30))
     lean = RidgeEngine(problem, 5)
     assert Quantity.GAIN not in lean.supported_quantities
@@ -122,7 +122,7 @@ def test_an_engine_refuses_what_it_does_not_offer():
         ({"loss": "cross-entropy"}, ImplicitEngine),
     ],
 )
-def test_who_serves_when(options, engine):
+def test_engine_is_chosen_by_the_problem(options, engine):
     selector = greedy_selector(**{"kernel": "rbf", "inner_reg": 0.1, **options})
     problem = prepared_of(selector, blobs(40)).problem
     assert type(engines.choose(problem, selector.requirements(5))) is engine
@@ -131,7 +131,7 @@ def test_who_serves_when(options, engine):
 @pytest.mark.parametrize("kind", [RidgeEngine, ImplicitEngine])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("more", [Quantity.LOSS, Quantity.FIRST_ORDER])
-def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separate, more):
+def test_dropping_points_restores_the_earlier_state(kind, separate, more):
     data = Dataset(blobs(40).x, blobs(40).y, np.linspace(0.5, 2, 40))
     outer = blobs(20, seed=3) if separate else None
     problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), data, outer)
@@ -152,7 +152,7 @@ def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separ
         )
 
 
-def test_the_best_of_a_sample_is_taken_and_nothing_beside_it():
+def test_only_the_best_of_a_sample_is_taken():
     problem = problem_of(greedy_selector(kernel="rbf", inner_reg=0.1), blobs(40))
     engine = RidgeEngine(problem, 5)
     open_points = np.zeros(40, dtype=bool)

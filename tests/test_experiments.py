@@ -420,7 +420,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
     assert EXPERIMENTS[name].title in render("tables/experiments.md", page, FOLDER=tmp_path)
 
 
-def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path, capsys):
+def test_run_is_reproducible_and_skips_claimed_tasks(tmp_path, capsys):
     found = []
     words = ["run", "continual", "--quick", "--only", "Uniform sampling", "--records"]
     for folder in (tmp_path / "a", tmp_path / "b"):
@@ -473,7 +473,7 @@ def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_pa
 
 
 @pytest.mark.parametrize("cut", [1, 40, -1])
-def test_a_torn_line_is_named_and_passed_over_and_what_follows_it_is_kept(cut, tmp_path, capfd):
+def test_torn_line_is_reported_and_skipped(cut, tmp_path, capfd):
     records = Records("imbalanced", tmp_path)
     for seed in range(2):
         records.write({**KEY, "seed": seed}, RESULT)

@@ -141,7 +141,7 @@ def test_devices_agree(fitted, dtype):
 
 
 @needs_gpu
-def test_fewer_digits_asked_for_elsewhere_change_nothing():
+def test_global_precision_does_not_change_features():
     x = torch.from_numpy(drawn(64, 512)).float().cuda()
     features = RandomReLU(512).fit(x.cpu().numpy())
     before = features(x)
@@ -332,7 +332,7 @@ def test_copies_and_pickles_leave_matrices_behind():
     assert pickle.loads(pickle.dumps(features)) == features
 
 
-def test_identity_tells_what_features_depend_on():
+def test_identity_depends_on_all_parameters_of_features():
     x = IMAGES
     base = RandomReLU(64).fit(x)
     assert base == RandomReLU(64).fit(x)
@@ -516,7 +516,7 @@ def test_looks(make, reason, n):
         assert looks(rows.astype(np.float64) * units) == reason
 
 
-def test_what_looks_lead_to():
+def test_automatic_features_by_kind_of_rows():
     kinds = {
         "embedding": Rows,
         "pixels": RandomReLU,

@@ -57,7 +57,7 @@ def test_6_whole_numbers_are_counted_as_the_floats_they_become(command, tmp_path
     refused(command(*WORDS, "bytes.npz", "--memory", "1MB"), "would take 1.92 MB")
 
 
-def test_6_a_sparse_matrix_is_written_out_only_where_it_fits(command, tmp_path):
+def test_6_sparse_matrix_is_made_dense_only_if_it_fits(command, tmp_path):
     np.save(tmp_path / "y.npy", Y)
     wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 10**6))
     scipy.sparse.save_npz(tmp_path / "wide.npz", wide)
@@ -120,7 +120,7 @@ def test_8_an_npz_that_is(command, tmp_path, name):
         (b"", "not a readable .npy file"),
     ],
 )
-def test_8_an_npy_whose_header_lies(command, tmp_path, content, words):
+def test_8_npy_with_a_wrong_header(command, tmp_path, content, words):
     (tmp_path / "x.npy").write_bytes(content)
     np.save(tmp_path / "y.npy", Y)
     refused(command(*WORDS, "x.npy", "--labels", "y.npy"), words)
@@ -153,7 +153,7 @@ def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, comma
     refused(command(*WORDS, "evil.npz"), "evil.npz is not a readable .npz file")
 
 
-def test_10_arrays_are_what_numpy_reads(tmp_path):
+def test_10_arrays_equal_those_of_numpy(tmp_path):
     """Other byte orders, columns that lie together, text and whole numbers, with and without a
     limit."""
     arrays = [X.astype(">f4"), np.asfortranarray(X), (X * 9).astype(np.int16), X[:, :, None, None]]

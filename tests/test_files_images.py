@@ -69,14 +69,14 @@ def test_8_a_class_folder_that_is_not_utf8(command, folder):
     refused(result, "caf\\xe9/0.png is a name that is not UTF-8; rename the class folder")
 
 
-def test_9_what_macos_leaves_behind_is_passed_over(command, folder):
+def test_9_macos_files_are_skipped(command, folder):
     (folder / "a" / "._0.png").write_bytes(b"\0\5\x16\7")
     (folder / "__MACOSX" / "a").mkdir(parents=True)
     (folder / "__MACOSX" / "a" / "._0.png").write_bytes(b"\0\5\x16\7")
     told(command(*WORDS), "4 grey images of 5×5 in 2 class folders")
 
 
-def test_9_images_that_lie_elsewhere_are_counted(command, folder):
+def test_9_images_in_other_folders_are_counted(command, folder):
     picture(folder / "a" / "more" / "deep" / "1.png")
     picture(folder / "2.png")
     picture(folder / "3.png")

@@ -338,7 +338,7 @@ def test_10_every_format_gives_the_same_features(read, tmp_path, name):
     assert found.notes == plain.notes
 
 
-def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
+def test_10_date_features_match_the_guide(tmp_path):
     times = ["2021-07-02 06:00", "2020-01-01 00:00", "2020-12-31 18:00", ""] * 3
     table(
         tmp_path,
@@ -410,7 +410,7 @@ def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
     refused(command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature")
 
 
-def test_10_types_of_parquet_are_what_they_say(tmp_path):
+def test_10_parquet_types_are_respected(tmp_path):
     from decimal import Decimal
 
     columns = {
@@ -473,7 +473,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_10_what_cannot_be_read_ends_with_one_line(read, tmp_path, name):
+def test_10_unreadable_files_end_with_one_line(read, tmp_path, name):
     (tmp_path / name).write_bytes(DAMAGED[name]())
     result = read(name, "--target", "label")
     refused(result, name)

@@ -19,7 +19,7 @@ def task(seed=0, rare=6):
     return x * np.array([1.0, 1e3, 1e-3]), y
 
 
-def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_decide():
+def test_unset_options_of_memories_are_greedy_with_the_gradient():
     kept = ReplayMemory(as_selector("bilevel"), 10)._chooser
     found = kept.strategy.name, kept.rule.name, kept.smooth_labels.name
     assert found == ("greedy", "gradient", "given")
@@ -73,7 +73,7 @@ def test_classes_that_come_one_after_the_other_share_a_stream_buffer():
         {"rule": "gain"},
     ],
 )
-def test_what_is_named_is_kept(named):
+def test_named_options_are_kept(named):
     selector = build_selector("bilevel", **named)
     kept = selector.for_memory()
     for name in named:
@@ -91,7 +91,7 @@ def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
     assert len(memory) == 8
 
 
-def test_the_command_leaves_open_what_nobody_named():
+def test_command_leaves_unnamed_options_unset():
     from bicore.cli.stream import make_buffer
     from bicore.kernels.tangent import fully_connected
 

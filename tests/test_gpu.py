@@ -171,7 +171,7 @@ def test_pooled_kernels_agree_with_the_oracle_at_full_size():
         (TangentKernel([Conv(3), ReLU(), Flatten(), Dense()]), (1, 150, 150), "shared memory"),
     ],
 )
-def test_what_is_not_covered_falls_back_with_a_notice(kernel, shape, words):
+def test_unsupported_networks_fall_back_with_a_warning(kernel, shape, words):
     x = images(shape, 5)[:3]
     with pytest.warns(UserWarning, match=words):
         found = kernel(x.cuda(), x.cuda())

@@ -273,7 +273,7 @@ def fed(x, y, **options):
         (lambda memory, x, y: memory.merge(fed(x, x[:, 0])), "map"),
     ],
 )
-def test_what_is_refused_changes_nothing(change, words):
+def test_refused_rows_change_nothing(change, words):
     x, y = blobs()
     memory = MomentMemory(8, Rows()).update(x, y)
     before = memory.state_dict()

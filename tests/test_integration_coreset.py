@@ -99,7 +99,7 @@ def test_a_notebook_shows_it():
     assert int(np.argmax(heights)) == int(np.argmin(coreset.objectives))
 
 
-def test_what_a_notebook_shows_is_text_and_whole():
+def test_notebook_display_is_escaped_and_complete():
     hostile = Provenance(method="<script>alert(1)</script>", rows=10**8)
     shown = Coreset(np.array([12345678]), provenance=hostile)._repr_html_()
     assert "<script>" not in shown

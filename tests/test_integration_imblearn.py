@@ -77,7 +77,7 @@ def test_counts_are_those_of_imbalanced_learn():
     assert Counter(ratio.fit_resample(x[two], y[two])[1]) == {0: 10, 1: 8}
 
 
-def test_a_class_that_is_not_resampled_stays_whole_and_is_chosen_beside():
+def test_classes_that_are_not_resampled_stay_complete():
     x, y = uneven()
     sampler = CoresetSampler(selector=greedy_selector("rbf", inner_reg=0.1))
     sampler.fit_resample(x, y)
@@ -149,7 +149,7 @@ def test_another_sampler_serves_a_model():
     assert other.score(x, y) > 0.5
 
 
-def test_what_is_wrong_is_said_before_work():
+def test_invalid_arguments_fail_before_selection():
     x, y = uneven()
     fails(ValueError, "Reshape your data", CoresetSampler().fit_resample, x[:, 0], y)
     with pytest.raises(ValueError, match="sampling_strategy"):

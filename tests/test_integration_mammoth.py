@@ -159,7 +159,7 @@ def test_logits_and_task_labels_stay_with_their_examples(memory):
     assert len(buffer.get_data(1000)[0]) == 30
 
 
-def test_what_is_not_given_is_not_there():
+def test_absent_columns_have_no_attribute():
     buffer = Buffer(5)
     assert buffer.is_empty()
     assert not hasattr(buffer, "examples")

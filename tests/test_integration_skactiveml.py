@@ -27,7 +27,7 @@ def begun(labelled: int = 6):
     return data, y
 
 
-def test_a_cycle_asks_for_what_has_no_label_and_learns():
+def test_cycle_queries_unlabelled_rows_and_improves():
     data, y = begun(0)
     strategy = CoresetQuery(RBF, random_state=0)
     assert clone(strategy).get_params()["selector"] is not None
@@ -39,7 +39,7 @@ def test_a_cycle_asks_for_what_has_no_label_and_learns():
     assert model.fit(data.x, y).score(data.x, data.y) > 0.8
 
 
-def test_it_asks_what_the_library_asks():
+def test_queries_equal_those_of_the_library():
     data, y = begun()
     asked = CoresetQuery(RBF, random_state=0).query(data.x, y, batch_size=5)
     direct = query(data.x[:6], data.y[:6], data.x[6:], 5, selector=RBF)
@@ -47,7 +47,7 @@ def test_it_asks_what_the_library_asks():
 
 
 @pytest.mark.parametrize("labelled", [0, 6])
-def test_utilities_are_largest_where_it_asks(labelled):
+def test_queried_rows_have_the_largest_utilities(labelled):
     data, y = begun(labelled)
     asked, worth = CoresetQuery(RBF, random_state=0).query(
         data.x, y, batch_size=3, return_utilities=True

@@ -93,7 +93,7 @@ def test_columns_of_text_are_encoded_for_the_selection_and_stay_as_they_are():
     assert (labels.index == rows.index).all()
 
 
-def test_what_is_wrong_is_said_in_the_words_of_the_library():
+def test_errors_use_scikit_learn_names():
     data = blobs()
     sampler = CoresetSampler(6, **PLAIN)
     fails(ValueError, "Reshape your data", sampler.fit, data.x[:, 0], data.y)

@@ -80,7 +80,7 @@ def test_picks_on_a_gpu_are_those_of_the_host(name):
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "auto"])
-def test_rows_are_never_dense_as_a_whole(kernel):
+def test_sparse_rows_are_never_fully_dense(kernel):
     rng = np.random.default_rng(0)
     columns = 200_000
     places = (np.repeat(np.arange(100), 20), rng.integers(0, columns, 2000))
@@ -97,7 +97,7 @@ def test_rows_are_never_dense_as_a_whole(kernel):
     assert peak < 100 * columns * 8 / 100
 
 
-def test_automatic_choices_say_what_they_are():
+def test_automatic_choices_are_noted():
     x, y = texts()
     coreset = select(x, y, 8, **QUICK)
     assert coreset.provenance.kernel == "normalised linear with intercept"
@@ -138,7 +138,7 @@ def test_distances_of_equal_and_near_rows_do_not_cancel():
     assert found[0, 2] == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_needs_dense_rows_says_so():
+def test_methods_that_need_dense_rows_are_refused():
     x, y = texts()
     for options in (
         {"kernel": "laplace"},

@@ -136,7 +136,7 @@ def test_a_column_of_arrow_is_not_copied():
         (pd.Series([{"a": 1}, {"a": 2}]), "not numbers"),
     ],
 )
-def test_what_is_no_matrix_is_refused_by_its_row(column, words):
+def test_non_matrix_columns_are_refused_by_row(column, words):
     refuses(words, Dataset, column)
 
 
@@ -179,7 +179,7 @@ def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
     refuses("'text' already", coreset.select, embedded, weight="text")
 
 
-def test_what_was_selected_and_shuffled_stays_so(embedded):
+def test_selected_and_shuffled_data_set_keeps_its_rows(embedded):
     part = embedded.shuffle(seed=1).select(range(5, 25))
     data = huggingface.from_hf(part, x="embedding", y="text")
     assert data.y.tolist() == part["text"][:]

@@ -50,7 +50,7 @@ class Counting(torch.utils.data.Dataset):
         return self.make(self.x[row], int(self.y[row]), row)
 
 
-def test_places_in_the_data_set_whatever_a_loader_does():
+def test_indices_refer_to_the_data_set_for_any_loader():
     rows = TensorDataset(*images())
     found = select_from(rows, 8, model=network(), **OPTIONS)
     assert found.indices.tolist() == expected()
@@ -193,7 +193,7 @@ class Endless(IterableDataset):
         raise AssertionError("read")
 
 
-def test_what_has_no_places_is_refused():
+def test_loaders_without_indices_are_refused():
     rows = TensorDataset(*images())
     for data, words in (
         (Endless(), "no row positions"),
@@ -230,7 +230,7 @@ def test_arrays_only_calls_refuse_torch_data_before_reading(call, data):
     refuses("select_from", call, data, None, [1])
 
 
-def test_a_model_that_nobody_looks_at_is_an_error():
+def test_unused_model_is_an_error():
     x, y = digits()
     for method in ("bilevel", "uniform", "k-center-features"):
         refuses("model=", bicore.select, x[:50], y[:50], 5, method=method, model=nn.Linear(64, 10))
@@ -375,7 +375,7 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
     assert kept(third) == before
 
 
-def test_a_state_is_a_copy_and_counts_wholly_or_not_at_all():
+def test_state_is_a_copy_and_is_loaded_completely_or_not_at_all():
     memory = memories()["reservoir"]()
     memory.observe(images(60))
     before = kept(memory)

@@ -61,7 +61,7 @@ def test_saved_and_loaded_it_goes_on(tmp_path):
         assert own.ids.tolist() == other.ids.tolist()
 
 
-def test_what_cannot_be_is_named_and_changes_nothing(tmp_path):
+def test_impossible_requests_are_named_and_change_nothing(tmp_path):
     memory = filled()
     before = [rows.ids.tolist() for rows in memory.tasks]
     x, y = next(tasks())

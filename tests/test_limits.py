@@ -152,7 +152,7 @@ def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(
         bilevel().select(blobs(), SIZE, runtime=runtime)
 
 
-def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
+def test_elimination_obeys_the_time_limit_and_keeps_greedy_points(monkeypatch):
     from bicore.bilevel.strategies.exact import MatrixPool
 
     data = blobs(60)
@@ -223,7 +223,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
     assert columns[-1] <= ROWS * SIZE
 
 
-def test_a_kernel_that_catches_what_goes_wrong_does_not_catch_the_end_of_the_time():
+def test_kernel_that_catches_exceptions_does_not_catch_the_time_limit():
     class Careful(RBF):
         def evaluate(self, a, b):
             try:
@@ -354,7 +354,7 @@ class Held(torch.overrides.TorchFunctionMode):
     [("rbf", 1500, 4, 5), ("linear", 4000, 40, 20), ("linear", 4000, 10, 60)],
     ids=["a shortlist longer than the set", "features", "fewer features than points"],
 )
-def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtype):
+def test_memory_of_exchanges_is_estimated(kernel, rows, columns, size, dtype):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, columns))
     data = Dataset(x, (3 * np.abs(x[:, 0])).astype(int) % 3)

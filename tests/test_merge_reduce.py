@@ -67,7 +67,7 @@ def test_the_papers_second_figure():
         np.testing.assert_allclose(kept.weights[rows], (high - low) / 2)
 
 
-def test_the_rule_where_no_neighbours_are_equal():
+def test_merge_rule_without_equal_neighbours():
     assert nearest_pair([8, 4, 1]) == 1
     assert nearest_pair([4, 4, 2, 2, 4, 4]) == 2
     assert select_index([1, 1]) == 0
@@ -75,7 +75,7 @@ def test_the_rule_where_no_neighbours_are_equal():
     assert select_index([2, 1, 1, 1]) == 1
 
 
-def test_a_reduction_weighs_the_rows_of_each_slot_by_what_it_stands_for(monkeypatch):
+def test_reduction_weighs_slots_by_their_rows(monkeypatch):
     seen = []
     plain = Uniform.select
 
@@ -109,7 +109,7 @@ def test_learnt_weights_stay_in_proportion():
     assert buffer.snapshot().weights.sum() == pytest.approx(40)
 
 
-def test_small_batches_wait_and_are_part_of_what_is_kept():
+def test_small_batches_are_pending_and_part_of_the_snapshot():
     buffer = MergeReduce(Uniform(), 9, 3)
     buffer.update([[0.0], [1.0]])
     assert buffer.levels == []

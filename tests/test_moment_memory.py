@@ -70,7 +70,7 @@ def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     assert len(MomentMemory(5).with_features("relu")) == 0
 
 
-def test_with_other_features_what_has_faded_stays_faded():
+def test_other_features_keep_decayed_weights():
     x, y = stream()
     memory = fed(MomentMemory(12, FEATURES, half_life=50.0), x, y)
     other = memory.with_features(Rows())
@@ -123,7 +123,7 @@ def test_other_batches_keep_other_rows_that_are_as_good():
     assert values[0] == pytest.approx(values[1], rel=0.1)
 
 
-def test_without_labels_directions_of_the_features_are_what_is_predicted():
+def test_without_labels_feature_directions_are_the_targets():
     x, _ = stream()
     memory = fed(MomentMemory(12, FEATURES), x)
     assert memory.snapshot().y is None
@@ -196,11 +196,11 @@ def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
         ({"capacity": 0}, "capacity"),
     ],
 )
-def test_what_cannot_be_is_named(options, words):
+def test_impossible_requests_are_named(options, words):
     refuses(words, MomentMemory, **{"capacity": 10, **options})
 
 
-def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
+def test_rows_over_the_memory_limit_change_nothing():
     x, y = stream()
     memory = MomentMemory(12, FEATURES).update(x[:50], y[:50])
     kept = memory.snapshot().ids.tolist()
@@ -221,7 +221,7 @@ def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
         {"prior": "equal", "half_life": np.int64(10)},
     ],
 )
-def test_what_numpy_counts_in_is_saved_too(options, tmp_path):
+def test_numpy_scalars_are_saved(options, tmp_path):
     x, y = stream()
     memory = fed(MomentMemory(12, FEATURES, **options), x, y)
     again = MomentMemory.load(memory.save(tmp_path / "memory.npz"))

@@ -85,7 +85,7 @@ class TestSums:
         same(one, other._ordered(one.classes))
         same(one, start.with_rows(x, y)._ordered(one.classes))
 
-    def test_a_half_life_halves_what_came_before(self):
+    def test_half_life_halves_earlier_weights(self):
         x, y = rows(n=10)
         start = Moments.empty(7, classes=(0, 1, 2), half_life=10.0).with_rows(x[:1], y[:1])
         assert start.weight == 1.0
@@ -163,14 +163,14 @@ class TestSums:
             (lambda m, x, y: check_room(1000, 10, False, 10**6), MemoryLimitError, "at most 245"),
         ],
     )
-    def test_what_does_not_fit_is_named(self, change, error, words):
+    def test_memory_errors_name_the_limit(self, change, error, words):
         fails(error, words, change, Moments.empty(7), *rows())
 
     def test_no_rows_change_nothing(self):
         known = Moments.empty(7).with_rows(*rows())
         assert known.with_rows(np.empty((0, 7)), []) is known
 
-    def test_what_numpy_counts_in_is_saved_too(self, tmp_path):
+    def test_numpy_scalars_are_saved(self, tmp_path):
         known = Moments.empty(
             np.int64(7), classes=np.arange(3), half_life=np.float32(50), apart=np.True_
         ).with_rows(*rows())

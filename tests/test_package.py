@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 description = runpy.run_path(str(ROOT / "setup.py"))["description"]
 
 
-def test_links_of_the_readme_lead_nowhere_that_an_index_has_not():
+def test_readme_links_are_absolute():
     readme = (ROOT / "README.md").read_text()
     alone = description(readme, None)
     assert re.findall(r"\]\((?!https?://)", readme)
@@ -41,7 +41,7 @@ def test_one_version_everywhere():
     assert re.fullmatch(rf"\[?{re.escape(bicore.__version__)}\]? . \d{{4}}-\d\d-\d\d", released)
 
 
-def test_what_tests_read_travels_with_the_source():
+def test_test_data_is_in_the_source_distribution():
     kept = (ROOT / "MANIFEST.in").read_text()
     for folder in ("tests", "benchmarks", "experiments", "examples", "docs"):
         assert re.search(rf"^graft {folder}$", kept, re.MULTILINE)

@@ -101,7 +101,7 @@ def test_nothing_in_the_file_points_outside(hostile):
             assert way not in text, f"{path.name} uses {way}"
 
 
-def test_files_beside_the_code_are_in_the_package():
+def test_static_files_are_in_the_package():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["bicore"]
     source = ROOT / "src" / "bicore"
@@ -137,7 +137,7 @@ def test_targets_become_ranges(tmp_path):
     assert facts["doubts"]["asked"] == 60
 
 
-def test_a_target_far_from_what_the_others_say():
+def test_target_far_from_leave_one_out_prediction():
     x = np.linspace(0, 6, 120)[:, None]
     y = np.sin(x) + 0.05 * np.random.default_rng(0).normal(size=x.shape)
     y[40] += 3
@@ -178,7 +178,7 @@ def test_the_answer_is_plain(ends, headline):
 
 
 @pytest.mark.slow
-def test_the_judge_says_who_loses():
+def test_judge_reports_the_worst_classes():
     """The chosen rows lack a class, which as many random ones find."""
     every = blobs(180)
     data, test = every[:120], every[120:]
@@ -249,7 +249,7 @@ def test_of_many_rows_some_are_drawn_and_all_picks(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (6, 9, 3)])
-def test_images_are_what_they_were(shape):
+def test_images_are_unchanged(shape):
     image = np.random.default_rng(0).random(shape)
     stored = base64.b64decode(document.image_address(image).split(",")[1])
     read = np.asarray(Image.open(io.BytesIO(stored)))

@@ -114,7 +114,7 @@ def test_hostile_names_stay_data(hostile):
     assert facts["shown"] == {"kind": "text", "columns": [HOSTILE[0]]}
 
 
-def test_classes_are_set_beside_random_ones_seed_by_seed(run, hostile):
+def test_class_scores_are_paired_with_random_ones_by_seed(run, hostile):
     (judge,) = facts_of(hostile)["judges"]
     uniform, centre, same = judge["classes"]
     assert uniform == [[], []]
@@ -324,6 +324,6 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
 
 
 @pytest.mark.slow
-def test_what_takes_the_keyboard_has_a_name(browser, page_of_images):
+def test_focusable_elements_have_labels(browser, page_of_images):
     roles = {"main", "banner", "form", "slider", "heading", "combobox", "image"}
     check_names(opened(browser, page_of_images), roles)

@@ -56,7 +56,7 @@ def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
 
 
 @pytest.mark.parametrize("name", ["squared", "squared gain", "cross-entropy"])
-def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
+def test_continuing_does_not_repeat_work(name, monkeypatch):
     """A coreset of the same problem costs no product with the whole matrix for its points; of
     another one, the truth is told."""
     from bicore.kernels.operators import Gram
@@ -84,7 +84,7 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
     "options",
     [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"first": "random"}],
 )
-def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
+def test_choosing_on_the_device_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
     rng = np.random.default_rng(0)
     x = np.concatenate([blobs(60).x, blobs(60).x[:9]])  # ties between equal rows
@@ -150,7 +150,7 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
 
 
 @pytest.mark.slow
-def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, monkeypatch):
+def test_general_engine_continues_if_fixed_steps_do_not_converge(recorded, monkeypatch):
     from bicore.bilevel.engines import recorded_softmax as module
 
     monkeypatch.setattr(module, "TRIES", 1)
@@ -165,7 +165,7 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, m
     assert found.status is Status.COMPLETE
 
 
-def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
+def test_recorded_engine_hands_over_to_the_general_engine(recorded):
     data = blobs(60)
     selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
     selector.select(data, 6, **ON_CPU.keywords)
@@ -238,7 +238,7 @@ def test_each_point_is_the_one_with_the_lowest_gradient(loss):
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
-def test_influence_is_what_retraining_with_a_nudged_weight_gives(loss):
+def test_influence_equals_retraining_with_a_changed_weight(loss):
     """Section 3.4: I(k) = −∂/∂ε of the outer objective when ε ℓ_k joins the inner problem."""
     data = blobs()
     outer = None if loss == "squared" else blobs(20, seed=9)
@@ -275,7 +275,7 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 
 
 @pytest.mark.parametrize("call", [1, 5])
-def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(call, monkeypatch):
+def test_interrupt_within_a_step_returns_the_previous_step(call, monkeypatch):
     """Before the first point there is none, and the interrupt goes on."""
     from bicore.bilevel.engines.ridge import RidgeEngine
 
@@ -385,7 +385,7 @@ def test_random_first_point_follows_the_seed():
     assert len(firsts) > 5
 
 
-def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
+def test_automatic_regulariser_uses_training_data_and_is_recorded():
     data = blobs(80)
     one = select(data, size=5, kernel="rbf")
     two = select(data, size=20, kernel="rbf")

@@ -255,7 +255,7 @@ def test_dask_that_is_not_there_is_said(monkeypatch):
     refuses(r"bicore\[dask\]", DaskExecutor, "tcp://127.0.0.1:1")
 
 
-def test_the_runtime_says_who_works(monkeypatch):
+def test_runtime_chooses_the_executor(monkeypatch):
     """A GPU where the runtime has one, else threads; a name wins over both."""
     x, y = rows(100)
     source = ArrayShards(x, y)
@@ -342,7 +342,7 @@ class TestDaskSources:
             assert named.indices.tolist() == plain.indices.tolist()
 
 
-def test_what_is_kept_of_a_pass_is_its_points_only(monkeypatch):
+def test_only_points_of_a_pass_are_kept(monkeypatch):
     """A row that is a view keeps the whole shortlist of its pass: memory would grow with passes."""
     kept, real = [], Selection._add_point
 

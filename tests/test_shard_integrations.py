@@ -154,7 +154,7 @@ class TestSelection:
             assert made.details["passes"] == Request(size).passes_left(0)
         assert Request(10, exact=True).passes_left(4) == 6
 
-    def test_an_interrupt_inside_a_pass_leaves_what_was_whole(self, monkeypatch):
+    def test_interrupt_inside_a_pass_keeps_complete_steps(self, monkeypatch):
         plain = library.select(ArrayShards(*rows()), size=12, strategy="greedy", passes=True)
         real = Selection._add_point
 
@@ -192,7 +192,7 @@ class TestSelection:
 
 
 class TestEstimate:
-    def test_it_counts_what_then_happens(self):
+    def test_estimate_matches_the_selection(self):
         source = ArrayShards(*rows(), part_rows=50)
         found = estimate(source, size=20, exchange=False)
         made = select_from_shards(source, 20, exchange=False)

@@ -764,14 +764,14 @@ def test_embeddings_are_not_mixed(tmp_path):
         (loader()[0], Counting(), {"dtype": "int8"}, "dtype='int8'"),
     ],
 )
-def test_what_cannot_be_embedded(batches, module, options, words, tmp_path):
+def test_rows_that_cannot_be_embedded(batches, module, options, words, tmp_path):
     refuses(words, embedded, batches, module, tmp_path, **options)
 
 
 # Opening.
 
 
-def test_opening_by_what_is_given(tmp_path):
+def test_source_is_opened_by_its_type(tmp_path):
     tables, arrays, archives = (tmp_path / name for name in ("tables", "arrays", "archives"))
     for folder in (tables, arrays, archives):
         folder.mkdir()
@@ -815,7 +815,7 @@ def test_a_labels_folder_of_its_own(tmp_path):
     np.testing.assert_array_equal(gathered(source)[1], Y)
 
 
-def test_opening_what_cannot_be(tmp_path):
+def test_sources_that_cannot_be_opened(tmp_path):
     make_npy(tmp_path)
     make_npz(tmp_path)
     (tmp_path / "a.txt").write_text("hello")

@@ -102,7 +102,7 @@ class TestEngine:
 
 
 class TestSelection:
-    def test_one_point_a_pass_is_what_is_chosen_in_memory(self):
+    def test_one_point_a_pass_equals_selection_in_memory(self):
         x, y = rows()
         found = chosen(x, y, 20, rule="gradient", exact=True)
         selector = greedy_selector(
@@ -125,7 +125,7 @@ class TestSelection:
         assert len(set(found.indices.tolist())) == 12
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_one_point_a_pass_by_gains_is_what_is_chosen_in_memory(self, dtype):
+    def test_one_point_a_pass_by_gains_equals_selection_in_memory(self, dtype):
         """Of all rows: the best gain is not among the steepest rows of a part."""
         x, y = rows(1000, dtype=dtype)
         x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
@@ -255,7 +255,7 @@ class TestSelection:
         refuses("not a class of y", chosen, x, y, 10, quotas={7: 3})
         refuses("y holds targets", chosen, x, x[:, 0], 10, quotas="balanced")
 
-    def test_another_set_is_what_the_model_must_be_good_at(self):
+    def test_outer_set_defines_the_objective(self):
         x, y = rows()
         judge = rows(seed=7)
         mine = select_from_shards(
@@ -300,7 +300,7 @@ class TestSelection:
             ({"size": 5, "initial": [600]}, "initial holds row 600"),
         ],
     )
-    def test_what_cannot_be_is_named(self, options, words):
+    def test_impossible_requests_are_named(self, options, words):
         refuses(words, chosen, *rows(), **options)
 
 
@@ -311,7 +311,7 @@ class TestMemory:
         held = asked.within(Runtime("cpu", memory="100MB"))
         assert held.shortlist == 1220 < asked.shortlist
 
-    def test_what_a_limit_cannot_hold_is_said(self):
+    def test_memory_limit_error_names_the_need(self):
         x, y = rows()
         source = ArrayShards(x, y, part_rows=600)
         kept = select_from_shards(source, 5, runtime=Runtime("cpu", memory="1GB"))

@@ -23,7 +23,7 @@ def test_reservoir_is_a_uniform_sample_at_any_time():
 
 
 @pytest.mark.slow
-def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
+def test_weight_of_a_kept_row_is_unbiased():
     """Priority sampling: kept · max(w, τ) has the row's weight as its mean, wherever in the stream
     the heavy rows come."""
     weight = np.array([1.0, 3.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0])
@@ -39,7 +39,7 @@ def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
     np.testing.assert_allclose(kept[[0, 2, 3, 4, 6, 7]] / 6000, kept[0] / 6000, atol=0.035)
 
 
-def test_until_it_is_filled_every_row_stands_for_itself():
+def test_every_row_has_its_weight_until_the_buffer_is_full():
     kept = Reservoir(5).update([[1.0], [2.0]], sample_weight=[3.0, 0.5]).snapshot()
     assert kept.weights.tolist() == [3.0, 0.5]
     assert kept.ids.tolist() == [0, 1]

@@ -97,14 +97,14 @@ def test_query_continues_with_the_labels_that_came_back(texts, command):
         ),
     ],
 )
-def test_bad_requests_name_what_is_wrong(texts, command, words, name):
+def test_bad_requests_name_the_argument(texts, command, words, name):
     np.save("short.npy", np.zeros((3, 2)))
     done = command(words[0], "texts.csv", *words[1:])
     assert done.returncode == 2
     assert name in done.stderr.splitlines()[-1]
 
 
-def test_rows_are_queried_where_the_head_is_unsure():
+def test_uncertain_rows_are_queried():
     """The first row is the best one of the weighted V-objective, written out."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(30, 3))

@@ -33,7 +33,7 @@ def libraries():
     ]
 
 
-def test_what_is_small_has_one_thread_and_what_is_large_has_all(several):
+def test_small_operations_use_one_thread_and_large_ones_all(several):
     before = libraries()
     with single_thread(2):
         assert libraries()[0] == 1

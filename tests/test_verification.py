@@ -695,7 +695,7 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
             assert found.objective == pytest.approx(engine.objective, rel=1e-6)
 
 
-def test_a_solver_that_stops_where_it_likes_is_left_alone():
+def test_custom_solvers_are_not_verified():
     class Lazy(InnerSolver):
         def solve(self, problem, start):
             alpha = torch.full_like(start, 1e-3)
@@ -708,7 +708,7 @@ def test_a_solver_that_stops_where_it_likes_is_left_alone():
     assert not is_exact(Newton(tolerance=1e-2))
 
 
-def test_a_guard_is_smaller_than_what_it_guards():
+def test_rounding_tolerance_is_smaller_than_the_variance():
     for dtype in (torch.float32, torch.float64):
         for ratio in (1e-3, 1.0, 1e6, 1e15):
             assert rounding_allowed(dtype, 2.0, 2.0 / ratio) <= 2e-3
@@ -812,7 +812,7 @@ def test_no_bound_is_an_infinite_gap():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
-def test_objectives_of_a_gpu_are_checked_where_they_are(kernel, loss, dtype):
+def test_gpu_objectives_are_verified_on_the_gpu(kernel, loss, dtype):
     runtime = Runtime("cuda", dtype)
     for outer in (None, scaled(1, 30, seed=1)):
         greedy_selector(kernel, loss=loss, inner_reg=0.1).select(

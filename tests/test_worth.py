@@ -112,7 +112,7 @@ def test_a_random_sample_is_worth_itself(one):
     assert verdicts[Verdict.MORE] <= 0.06 * REPEATS
 
 
-def test_what_is_worth_more_or_less_is_told_apart():
+def test_worth_above_and_below_random_is_significant():
     assert {each.verdict for each in searched(480, repeats=10)} == {Verdict.MORE}
     assert {each.verdict for each in searched(16, repeats=10)} == {Verdict.LESS}
 
@@ -191,7 +191,7 @@ def rows_of(x) -> set[bytes]:
     return {row.tobytes() for row in np.asarray(x, np.float32)}
 
 
-def test_no_selection_sees_what_it_is_tested_on():
+def test_selections_never_see_test_rows():
     data = blobs(120)
     judge, method = Spy(), Watched()
     found = bicore.worth(data, chosen=10, judge=judge, seeds=3, method=method)
@@ -424,7 +424,7 @@ def test_a_method_as_the_reference(data):
     )
 
 
-def test_what_is_enough_is_said_of_the_simplest():
+def test_simplest_sufficient_method_is_reported():
     random = Equivalent("uniform", 50, 480, 410, 560, (50, 800), (0.8, 0.95), (0.02, 0.01))
     simple = Simple("facility-location-per-class", 0.9, 0.01, -0.01, 0.02)
     found = Worth(50, (random,), 0.9, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30, simple)

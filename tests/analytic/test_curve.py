@@ -52,7 +52,7 @@ def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
 @pytest.mark.parametrize(
     "options", [{"loss": "cross-entropy", "inner_reg": 0.1}, {"inner_reg": PerPoint(1e-2)}]
 )
-def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options):
+def test_costly_prefixes_evaluate_fewer_sizes_with_equal_losses(options):
     given = data(90)
     selector = greedy_selector(kernel=RBF(0.3), **options)
     curve = quality_curve(selector, given, 30)
@@ -188,7 +188,7 @@ def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():
     assert "40 outer rows" in apart.provenance.notes[0]
 
 
-def test_a_matrix_of_ones_own_has_an_automatic_size_where_an_outer_set_judges():
+def test_precomputed_matrix_with_outer_set_has_automatic_size():
     given = data()
     outer = data(150)[np.arange(120, 150)]
     kernel = RBF(0.3)

@@ -161,7 +161,7 @@ def test_the_certificate_bounds_every_choice_from_below():
             assert bound <= min(value(chosen) for chosen in combinations(range(11), 4))
 
 
-def test_where_there_is_nothing_to_learn_the_certificate_is_exact():
+def test_certificate_is_exact_for_constant_rows():
     coreset = VDesign(noise=NOISE, certify=True).select(Dataset(np.zeros((5, 2))), 2)
     assert coreset.details["lower_bound"] == coreset.objectives[-1] == 0
     assert coreset.details["gap"] == 0

@@ -148,7 +148,7 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
 
 
 @pytest.mark.slow
-def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
+def test_full_size_mini_batch_equals_the_coreset():
     given = blobs(30, classes=3, features=3)
     module = network()
     whole, drawn, few = (
@@ -160,7 +160,7 @@ def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
     assert whole.indices.tolist() == drawn.indices.tolist() != few.indices.tolist()
 
 
-def test_an_inverse_of_ones_own_sees_the_whole_coreset_unless_it_says_how_much():
+def test_custom_inverse_hessian_gets_the_coreset_or_its_batch():
     class Identity(InverseHessian):
         def __init__(self):
             self.products = []

@@ -132,7 +132,7 @@ def scripted(size=5, runtime=None, **script):
     )
 
 
-def test_points_of_unit_weights_are_kept_where_they_end_lower():
+def test_unit_weight_path_is_kept_if_lower():
     def spoil(number, state, clock):
         state.reweigh(state.weights * 1e-6)
 
@@ -169,7 +169,7 @@ def test_an_interrupt_among_learnt_weights_loses_nothing(moment):
     assert kept.objective <= binary.objective * (1 + SHARE)
 
 
-def test_the_progress_of_learnt_weights_is_told_once():
+def test_progress_of_learned_weights_is_reported_once():
     steps = []
     scripted(runtime=Runtime(progress=lambda step: steps.append(step.done)))
     assert steps == [1, 2, 3, 4, 5]
@@ -189,7 +189,7 @@ def test_the_progress_of_learnt_weights_is_told_once():
     ids=str,
 )
 @pytest.mark.parametrize("given", [False, True])
-def test_the_promise_holds_beside_other_options(more, given):
+def test_learned_weights_are_never_worse_with_other_options(more, given):
     data = blobs(50)
     options = {"kernel": RBF(0.3), "inner_reg": 0.3} | more
     first = [3, 20] if given else []

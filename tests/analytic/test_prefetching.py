@@ -61,7 +61,7 @@ def test_a_pass_serves_several_points_and_half_of_the_pairs_all(monkeypatch):
     assert ahead < 0.6 * alone
 
 
-def test_what_is_held_stays_within_its_room(monkeypatch):
+def test_prefetched_columns_stay_within_memory(monkeypatch):
     held = []
     look = posterior.ColumnPrefetcher._prefetch
 

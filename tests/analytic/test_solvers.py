@@ -270,7 +270,7 @@ def test_single_precision_is_put_right_in_double(monkeypatch):
     np.testing.assert_allclose(found.image, found.z @ system.gram, atol=1e-12)
 
 
-def test_what_plain_arrays_cannot_do_is_left_to_the_general_solver(monkeypatch):
+def test_general_solver_handles_unsupported_arrays(monkeypatch):
     monkeypatch.setattr(softmax, "ITERATIONS", 1)
     fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
     assert fit.iterations > 1

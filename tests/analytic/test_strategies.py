@@ -337,7 +337,7 @@ def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
 
 
 @pytest.mark.parametrize("rho", few([1e-8, 1e-5]))
-def test_removals_stay_exact_where_the_kernel_has_fewer_features_than_points(rho, monkeypatch):
+def test_removals_are_exact_with_fewer_features_than_points(rho, monkeypatch):
     """Steps that removals add up give the points that fits give, next to a tiny ρ too."""
     given = digits_of(110)
     problem = prepared_of(greedy_selector(kernel="linear", inner_reg=rho), given).problem
@@ -497,7 +497,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     assert cut.message == "interrupted before the rows were refined: all rows, not refined"
 
 
-def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
+def test_greedy_points_and_swaps_are_reported(monkeypatch):
     given = data(40)
     options = {"kernel": RBF(0.3), "inner_reg": RHO, "loss": "cross-entropy"}
     grown = greedy_selector(**options, strategy=Simplex(1.5)).select(given, 6, **ON_CPU.keywords)
@@ -591,7 +591,7 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
     assert batches.objectives[-1] < 1.02 * greedy.objectives[-1]
 
 
-def test_passes_end_exchanges_where_they_stand():
+def test_exchanges_stop_after_the_allowed_passes():
     x, y = digits()
     given = Dataset(x[:300], y[:300])
     found = {

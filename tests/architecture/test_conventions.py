@@ -58,7 +58,7 @@ def reads_prose(text: str) -> bool:
     return False
 
 
-def test_nobody_reads_prose():
+def test_no_code_parses_prose():
     """How a selection ended is an enum, and what produced it is typed."""
     assert not [path.name for path in FILES if reads_prose(path.read_text())]
     for line in (

@@ -187,7 +187,7 @@ def test_a_new_class_finds_room_whenever_it_comes(named):
         assert 2 in kept.y
 
 
-def test_string_labels_are_kept_whole(named):
+def test_string_labels_are_not_truncated(named):
     name, make = named
     if "gss" in name:
         names = ["a", "bb", "longer name"]
@@ -229,7 +229,7 @@ def test_a_batch_that_is_refused_changes_nothing(named):
     same(buffer.snapshot(), other.snapshot())
 
 
-def test_what_is_needed_and_missing_is_named(named):
+def test_missing_requirements_are_named(named):
     _, make = named
     buffer = make(3, 0)
     x, y, _ = stream(9)
@@ -290,7 +290,7 @@ def test_memory_does_not_grow_with_the_stream(named, batches):
     assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)
 
 
-def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
+def test_mark_is_loaded_with_the_state(named, tmp_path):
     _, make = named
     buffer = fed(make, *stream(12))
     assert buffer.mark == {}
@@ -305,7 +305,7 @@ def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
         refuses(r"mark=.* is no JSON object; use text as keys", buffer.save, tmp_path / "state.npz")
 
 
-def test_buffers_say_in_what_they_were_built_differently(named):
+def test_buffers_list_configuration_differences(named):
     _, make = named
     own = make(CAPACITY, 0)
     assert own.list_differences(fed(make, *stream(12))) == []

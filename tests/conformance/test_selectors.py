@@ -227,7 +227,7 @@ def test_given_points_come_first_and_are_continued(named):
         assert continued.indices.tolist() == whole.indices.tolist()
 
 
-def test_what_is_needed_and_missing_is_named_before_work(named):
+def test_missing_requirements_are_named_before_work(named):
     _, selector = named
     data = data_of(1)
     if selector.needs_model:
@@ -242,7 +242,7 @@ def test_what_is_needed_and_missing_is_named_before_work(named):
 
 
 @pytest.mark.parametrize("name", except_slow(MODELLED, LONG))
-def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(name):
+def test_model_mode_is_restored_and_observations_are_accepted(name):
     selector = CASES[name]
     data = data_of(1)
     module = network()
