@@ -131,9 +131,7 @@ def compare(
         task=compared.task,
         records=output.records or _cache_folder(),
         runtime=limits.runtime(progress=not output.quiet),
-        print_note=None
-        if output.quiet
-        else partial(_introduce, streams=streams, named=named, told=[]),
+        tell=None if output.quiet else partial(_introduce, streams=streams, named=named, told=[]),
     )
     run = found.run
     if not found.interrupted:
