@@ -302,8 +302,8 @@ def test_a_price_counts_the_selections():
         Appraisal(data, chosen=chosen, test=test, **options).cost(),
     ]
     assert [price.selections for price in prices] == [2, 1, 0]
-    assert " and 2 selections, some " in str(prices[0])
-    assert " and 1 selection, some " in str(prices[1])
+    assert " and 2 selections, about " in str(prices[0])
+    assert " and 1 selection, about " in str(prices[1])
     assert "fits, some " in str(prices[2])
 
 

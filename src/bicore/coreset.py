@@ -566,7 +566,7 @@ class Coreset:
         --------
         See :meth:`save`.
         """
-        writer = "Coreset.save"
+        writer = "Coreset.save or bicore select --out"
         head, arrays = read_state(path, writer, FORMAT)
         try:
             for name, kinds in _ARRAYS.items():

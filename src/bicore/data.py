@@ -459,8 +459,13 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
     if array.size == 0:
         return array.astype(np.str_)
     first = _label_type(array.flat[0])
+    if first is None:
+        raise InputError(
+            f"{name}[0] = {array.flat[0]!r} is not a {role}; give numbers or text, and drop "
+            "missing values."
+        )
     for position, value in enumerate(array.ravel()):
-        if first is None or _label_type(value) is not first:
+        if _label_type(value) is not first:
             raise InputError(
                 f"{name}[{position}] = {value!r} cannot be a {role} next to {name}[0] = "
                 f"{array.flat[0]!r}; give values of one kind, and drop missing ones."

@@ -68,7 +68,7 @@ MODELS = {
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
 INTERCEPT = 1.0
 #: Why nothing was compared.
-TOO_FEW = "there are too few rows, or labels, to compare kernels"
+TOO_FEW = "too few rows or labels to compare kernels"
 IN_PART = "the problem is split, so no kernel was compared"
 SPARSE = "x is sparse, and most kernels need dense rows"
 #: Number of splits, and held-out rows in each.

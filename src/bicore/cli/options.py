@@ -158,7 +158,7 @@ class Output:
 
     panel: ClassVar[str] = "Output"
     json: bool = switch("Print one JSON object only.", "--json")
-    quiet: bool = switch("Print the answer only: no progress, notes or warnings.", "--quiet")
+    quiet: bool = switch("Print the result only: no progress, notes or warnings.", "--quiet")
 
     def print_note(self, *notes: str) -> None:
         """Print notes, unless only the answer is wanted."""

@@ -69,8 +69,8 @@ class Rows(Data):
             found = glob.has_magic(self.source) and not path.exists()
         if asked and not found:
             raise InputError(
-                f"{as_words(asked[0], options[asked[0]])} is for .npy, .npz and .parquet files, "
-                f"folders and patterns of them, and {self.source} is not; leave it out."
+                f"{as_words(asked[0], options[asked[0]])} needs a .npy, .npz or .parquet file, a "
+                f"folder or a pattern of them as SOURCE; got {self.source}. Omit the option."
             )
         return found
 

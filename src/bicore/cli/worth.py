@@ -79,8 +79,8 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     test = data.open_test() if evaluation.test is None else _read_test(source, evaluation, data)
     if picks is not None and test is None:
         raise InputError(
-            f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
-            "--size M to select again from a part of them."
+            f"--picks {picks} may contain held-out rows; give --test FILE, or --size M to repeat "
+            "the selection without them."
         )
     output.print_note(f"{source.name}: {len(source.data)} rows")
     of_rows = ("size", "picks", "test", "kernel")

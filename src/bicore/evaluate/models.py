@@ -190,10 +190,8 @@ def measure_by(word: str | None, classification: bool) -> Measure:
         return own[word]
     if word not in (known := [one.word for one in (*CLASSES, *TARGETS)]):
         raise unknown_name("metric", word, known)
-    kind = "classes" if classification else "targets"
-    raise InputError(
-        f"metric={word!r} does not apply to {kind}, which the labels are; use {' or '.join(own)}."
-    )
+    kind = "class labels" if classification else "numeric targets"
+    raise InputError(f"metric={word!r} does not apply to {kind}; use {' or '.join(own)}.")
 
 
 def compute_measures(predicted: Tensor, test: Sample) -> Measures:

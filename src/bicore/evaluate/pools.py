@@ -147,7 +147,7 @@ def make_pools(
     check_integer("test", test_size, 1, rows - 2 if own is None else len(own))
     free = rows - test_size if own is None else rows
     size = min(free, most) if pool is None else pool
-    check_integer("pool", size, 2, free, f"{test_size} rows are held out for the test")
+    check_integer("pool", size, 2, free, f"because {test_size} rows are held out for the test")
     return Pools(source, size, own, test_size, source.scale == "standard", targets)
 
 

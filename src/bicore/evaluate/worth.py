@@ -32,14 +32,14 @@ from bicore.arguments import as_size, read_initial
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MOST, SEEDS
-from bicore.errors import InputError, LargeDataWarning, check_integer
+from bicore.errors import InputError, LargeDataWarning, check_integer, check_name
 from bicore.evaluate.models import Judge, as_judge, draw_tuning_rows
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
 from bicore.methods.base import Selector
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
-from bicore.methods.registry import as_selector, build_selector
+from bicore.methods.registry import METHODS, as_selector, build_selector
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
@@ -779,6 +779,8 @@ class Appraisal:
 
 
 def _as_reference(reference: str | Selector) -> Selector:
+    if isinstance(reference, str):
+        check_name("reference", reference, METHODS)
     selector = as_selector(reference)
     if selector.needs_model:
         raise InputError(

@@ -39,6 +39,9 @@ from bicore.types import Matrix, Numbers
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
+#: What writes head files, for errors.
+WRITER = "Head.save or bicore stream --head"
+
 #: Regularisation is searched among powers of ten times the mean eigenvalue of S.
 SHARES = 10.0 ** np.arange(-8, 4)
 #: The place of the share that the search starts at.
@@ -494,7 +497,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         InputError
             If the file is of another kind or damaged, or the network is missing.
         """
-        head, arrays = read_state(path, "Head.save")
+        head, arrays = read_state(path, WRITER)
         try:
             values = head["head"]
             kinds = {one.__name__: one for one in (HeadClassifier, HeadRegressor)}
@@ -509,7 +512,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             if isinstance(found, HeadClassifier):
                 found.classes_ = arrays["classes"]
         except (KeyError, TypeError, AttributeError) as error:
-            raise damaged_file_error(path, "Head.save", repr(error)) from error
+            raise damaged_file_error(path, WRITER, repr(error)) from error
         return found
 
 

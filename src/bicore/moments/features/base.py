@@ -363,7 +363,7 @@ class ShapedMap(FeatureMap):
         if shape != self._fitted("shape"):
             raise InputError(
                 f"x has rows of shape {shape}, but {type(self).__name__} was fitted to rows of "
-                f"shape {self.shape}; fit a new map to these rows."
+                f"shape {self.shape}; give rows of that shape, or fit a new map."
             )
 
 
