@@ -175,7 +175,7 @@ class Elimination(Shrinking):
 
     Examples
     --------
-    >>> Elimination(excess=3).grown(10, 100)
+    >>> Elimination(excess=3).greedy_size(10, 100)
     30
     """
 
@@ -215,7 +215,7 @@ class Simplex(Shrinking):
 
     Examples
     --------
-    >>> Simplex(excess=2).grown(10, 15)
+    >>> Simplex(excess=2).greedy_size(10, 15)
     15
     """
 
