@@ -304,7 +304,7 @@ def test_a_price_counts_the_selections():
     assert [price.selections for price in prices] == [2, 1, 0]
     assert " and 2 selections, about " in str(prices[0])
     assert " and 1 selection, about " in str(prices[1])
-    assert "fits, some " in str(prices[2])
+    assert "fits, about " in str(prices[2])
 
 
 def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
