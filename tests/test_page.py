@@ -371,7 +371,7 @@ def test_the_slider_moves_everything(browser, judged_page):
     assert after[:2] == [12, 12]
     assert after[2] < before[2]
     assert after[3] != before[3]
-    assert after[4].startswith("The first 12 picks: accuracy 0.")
+    assert after[4].startswith("The first 12 rows: accuracy 0.")
     assert "12 of 24" in browser.run("byId('size').getAttribute('aria-valuetext')")
     assert quiet(browser, judged_page)
 

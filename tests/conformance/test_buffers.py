@@ -302,7 +302,9 @@ def test_mark_is_loaded_with_the_state(named, tmp_path):
     assert again.mark == buffer.mark
     for wrong in ({"rows": {1, 2}}, {1: "a key that comes back as text"}):
         buffer.mark = wrong
-        refuses(r"mark=.* is not a JSON object; use text as keys", buffer.save, tmp_path / "state.npz")
+        refuses(
+            r"mark=.* is not a JSON object; use text as keys", buffer.save, tmp_path / "state.npz"
+        )
 
 
 def test_buffers_list_configuration_differences(named):
