@@ -442,7 +442,7 @@ def test_an_interrupt_while_it_starts_ends_in_one_line(folder, module):
 
 
 @pytest.mark.slow
-def test_an_interrupt_that_finds_nothing_to_keep_ends_in_one_line():
+def test_interrupt_without_points_ends_in_one_line():
     code = (
         "import bicore.sources.opening as o\n"
         "def late(*given, **named): raise KeyboardInterrupt\n"

@@ -100,7 +100,7 @@ def test_a_task_that_shows_two_of_ten_classes_uses_their_own_outputs():
     assert Hardest().select(data, 1, **seen(outputs).keywords).indices.tolist() == [1]
 
 
-def test_a_layer_followed_by_one_that_writes_over_it_is_seen_as_it_was():
+def test_layer_before_an_in_place_operation_is_recorded():
     module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 2)).double()
     x = np.random.default_rng(0).normal(size=(9, 3))
     torch.testing.assert_close(

@@ -183,7 +183,7 @@ def test_a_damaged_state_is_named_and_the_one_before_is_used(stream, folder):
         assert "every state file" in lost.stderr
 
 
-def test_a_state_that_the_disk_will_not_give_is_not_called_damaged(folder, monkeypatch):
+def test_unreadable_state_is_not_reported_as_damaged(folder, monkeypatch):
     from pathlib import Path
 
     with StateFolder(folder / "state") as store:

@@ -314,7 +314,7 @@ def test_a_method_without_some_seeds_is_neither_best_nor_tied():
     assert math.isfinite(summary.detectable[10])
 
 
-def test_one_seed_or_missing_rows_say_nothing_about_differences():
+def test_one_seed_or_missing_rows_allow_no_comparison():
     summary = summarise(rows_of(a=[0.9], b=[0.8]), ["a", "b"], [10])
     assert math.isnan(summary.detectable[10])
     assert summary.of("b", 10).tied
@@ -444,7 +444,7 @@ def comparison(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("judge", few(["ridge", "mlp"]))
-def test_a_grid_fills_every_cell_and_an_interrupted_one_goes_on_to_the_same_rows(tmp_path, judge):
+def test_grid_is_complete_and_continues_after_an_interrupt(tmp_path, judge):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     whole = comparison(tmp_path / "a", judge=judge, whole=True)
@@ -542,7 +542,7 @@ def test_all_judges_evaluate_the_same_selections(tmp_path):
     assert not first.note
 
 
-def test_a_judge_that_all_the_data_leaves_below_the_majority_is_not_to_be_believed(tmp_path):
+def test_judge_below_the_majority_on_all_data_is_flagged(tmp_path):
     data = noisy(500)
     source = Source("noisy", type(blobs(5))(data.x.numpy(), data.y.numpy()))
     pools = make_pools(source, None, "auto", 300, 2000, 200)

@@ -67,7 +67,7 @@ def test_only_complete_seeds_are_reported():
 
 
 @pytest.mark.slow
-def test_a_ridge_head_tries_penalties_with_all_classes_of_a_selection_that_takes_them_in_turn():
+def test_ridge_judge_tunes_on_all_classes():
     """Every second of 1000 such rows is of one class: tried with those, the largest penalty is best,
     and the head says nothing."""
     rng = np.random.default_rng(0)

@@ -242,7 +242,7 @@ def flowing(store, memory, **facts):
     ),
     ids=repr,
 )
-def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(how, tmp_path):
+def test_interrupted_run_continues_to_the_same_numbers(how, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
     row = learning(how)

@@ -87,7 +87,7 @@ def test_the_contract_holds_for_every_map(fitted):
     assert fitted(torch.zeros(0, 1, 8, 8)).shape == (0, fitted.width)
 
 
-def test_features_are_repeatable_and_leave_torchs_numbers_and_the_rows_alone(fitted):
+def test_features_are_reproducible_and_change_no_global_state(fitted):
     x = torch.from_numpy(IMAGES)
     before = x.clone()
     state = torch.get_rng_state()

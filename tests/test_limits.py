@@ -146,7 +146,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
             assert part.indices.tolist() == whole.indices[: len(part)].tolist()
 
 
-def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(small_tiles, ticks):
+def test_time_limit_before_the_first_point_reports_the_time_needed(small_tiles, ticks):
     runtime = Runtime(device="cpu", memory=760_000, max_seconds=8)
     with pytest.raises(TimeLimitError, match=r"max_seconds=8 .* first row takes at least \d"):
         bilevel().select(blobs(), SIZE, runtime=runtime)
@@ -170,7 +170,7 @@ def test_elimination_obeys_the_time_limit_and_keeps_greedy_points(monkeypatch):
     assert sorted(part.indices) == sorted(greedy.indices)
 
 
-def test_points_that_could_not_be_sort_by_rule_are_those_that_growing_took(monkeypatch):
+def test_points_that_could_not_be_sorted_keep_the_greedy_order(monkeypatch):
     from bicore.bilevel.strategies import base
 
     data = blobs(60)

@@ -37,7 +37,7 @@ def fed(memory, x, y=None, batch=50, weight=None):
 
 
 @pytest.mark.parametrize("half_life", [None, 200.0])
-def test_products_that_are_carried_along_are_those_of_the_moments(half_life):
+def test_updated_products_equal_those_of_the_moments(half_life):
     x, y = stream()
     weight = np.random.default_rng(0).uniform(0.2, 2, len(x))
     memory = fed(MomentMemory(12, FEATURES, half_life=half_life), x, y, weight=weight)
@@ -170,7 +170,7 @@ def test_a_merge_that_fails_leaves_everything_as_it_was():
         np.testing.assert_array_equal(after[name], value, err_msg=name)
 
 
-def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
+def test_rows_of_weight_zero_keep_their_position_in_a_merged_stream():
     x, y = stream()
     features = FEATURES.fit(x[:50])
     first = fed(MomentMemory(12, features), x[:300], y[:300])
@@ -239,7 +239,7 @@ def test_classes_may_fade_away_or_never_come():
     assert memory.seen == others.sum()
 
 
-def test_a_row_too_large_to_be_summed_is_refused_and_the_memory_goes_on():
+def test_row_too_large_to_sum_is_refused_and_memory_unchanged():
     x, y = stream()
     memory = MomentMemory(50, Rows()).update(x[:40], y[:40])
     huge = x[40:45].copy()

@@ -74,7 +74,7 @@ class TestSums:
         same(parts, start.with_rows(x, y, weight))
 
     @pytest.mark.parametrize("apart", [False, True])
-    def test_they_add_in_any_order_also_where_classes_came_in_another(self, apart):
+    def test_moments_add_in_any_order_of_classes(self, apart):
         x, y = rows()
         order = np.argsort(y, kind="stable")
         start = Moments.empty(7, apart=apart)

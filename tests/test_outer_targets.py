@@ -66,7 +66,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
     assert np.allclose(other + y.mean(), guesses[order], atol=1e-9)
 
 
-def test_components_have_the_spread_that_is_asked_for_and_span_the_kernel():
+def test_components_have_the_requested_spread_and_span_the_kernel():
     x, y = points()
     problem = prepared(x, y, Smoothed(inputs=2.0)).problem
     assert problem.outputs == 1 + len(x) // outer_targets.POINTS_A_COMPONENT
@@ -93,7 +93,7 @@ def test_a_separate_outer_set_keeps_its_labels():
 @pytest.mark.parametrize("rule", ["gradient", "gain"])
 @pytest.mark.parametrize("strategy", ["greedy", "exchange", "elimination"])
 @pytest.mark.parametrize("stored", [True, False])
-def test_targets_that_differ_on_one_set_are_those_of_a_separate_set(rule, strategy, stored):
+def test_separate_outer_targets_equal_a_separate_set(rule, strategy, stored):
     # the same problem said twice: other targets for the training set, and a second set like it
     x, y = points(60)
     options = {"kernel": KERNEL, "inner_reg": 0.1, "rule": rule, "strategy": strategy}

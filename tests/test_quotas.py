@@ -21,7 +21,7 @@ def imbalanced():
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
-def test_balanced_quotas_take_one_of_every_class_a_round_as_long_as_there_are_some(loss):
+def test_balanced_quotas_take_one_row_per_class_and_round(loss):
     data = imbalanced()
     selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, loss=loss, quotas="balanced")
     coreset = selector.select(data, 15)

@@ -54,7 +54,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
     fails(DamagedFileError, r"memory\.npz.*ReplayMemory\.save", ReplayMemory.load, path, Uniform())
 
 
-def test_a_small_task_is_put_in_order_too_so_that_shrinking_keeps_its_classes():
+def test_small_task_is_ordered_so_that_shrinking_keeps_classes():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 4)
     memory = ReplayMemory(greedy_selector(kernel=RBF(0.5), inner_reg=0.1), 10)

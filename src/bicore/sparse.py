@@ -27,7 +27,7 @@ class DenseNeeded(InputError, AttributeError):
 
 
 def dense_needed(what: str = "this kernel or method") -> DenseNeeded:
-    """What is raised where somebody looks at the numbers of sparse rows."""
+    """Return the error for code that needs dense rows."""
     return DenseNeeded(
         f"x is sparse, and {what} looks at dense rows; sparse ones go with kernel='linear' or "
         "'rbf' (also summed, scaled and normalised): use one, or pass x.toarray() if it fits."

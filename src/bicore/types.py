@@ -10,7 +10,7 @@ import numpy as np
 
 
 class SupportsArray(Protocol):
-    """Whatever NumPy can read: an array, a tensor, a series, a data frame, a Dask collection."""
+    """Input that NumPy can read: an array, a tensor, a series, a data frame, a Dask collection."""
 
     def __array__(self) -> Any: ...
 

@@ -20,7 +20,7 @@ def data(n=120):
     return blobs(n, classes=3, features=3, seed=1)
 
 
-def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
+def test_losses_equal_refits_on_held_out_points():
     given = data()
     kernel = RBF(0.3)
     curve = quality_curve(greedy_selector(kernel=kernel, inner_reg=0.1), given, 20)
@@ -93,7 +93,7 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
     assert again.details["strategy"] == repr(Exchange(rounds=3))
 
 
-def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
+def test_learned_weights_use_the_size_of_unit_weights():
     given = data()
     plain, coreset = (
         select_smallest(greedy_selector(kernel=RBF(0.3), inner_reg=0.1, weighting=kind), given, 0.2)
@@ -161,7 +161,7 @@ def test_bad_input_is_refused():
     refuses("tolerance", select, blobs(30), size="auto", tolerance=-1)
 
 
-def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():
+def test_outer_set_replaces_held_out_rows():
     given = blobs(200, classes=3, features=3, seed=2)
     # Of all that the data holds, the outer set asks for one corner alone.
     corner = np.argsort(given.x[:, 0])[:40]

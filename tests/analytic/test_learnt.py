@@ -271,7 +271,7 @@ def misled(regulariser):
 
 
 @pytest.mark.parametrize("start", [None, [1.0, 0.0, 1.0, 2.0, 0.5, 1.0, 0.0, 1.0]])
-def test_a_regulariser_by_the_point_counts_points_that_have_weight(start):
+def test_per_point_regulariser_counts_points_of_positive_weight(start):
     """What is reported is the objective of the points reported with the weights reported."""
     chooser, data, outer = misled(PerPoint(0.05))
     found = chooser.reweight(data, range(8), outer=outer, start=start)

@@ -205,7 +205,7 @@ class Rounded(InnerProblem):
         return super().objective(alpha, predictions) + 1e-9 * self.calls
 
 
-def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_one_is_refused():
+def test_fit_at_the_rounding_limit_is_accepted_and_a_worse_one_refused():
     plain = softmax_problem(50, rho=1e-3)
     parts = (plain.gram, plain.targets, plain.weights, plain.rho, plain.loss)
     solved = Newton().solve(plain, torch.zeros(50, C, dtype=torch.float64))

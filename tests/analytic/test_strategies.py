@@ -237,7 +237,7 @@ def test_points_are_put_into_the_order_of_exact_gains(separate):
         assert value == pytest.approx(refitted(problem, order[:count]), rel=1e-9)
 
 
-def test_of_equal_points_the_lowest_ids_are_exchanged_and_come_first(monkeypatch):
+def test_ties_of_exchanges_go_to_the_lowest_ids(monkeypatch):
     monkeypatch.setattr(refining, "SHORTLIST", 4)
     plain = data(20)
     twice = [np.concatenate([part, part]) for part in (plain.x, plain.y, plain.weights)]
@@ -372,7 +372,7 @@ def test_elimination_lets_the_cheapest_go():
 
 
 @pytest.mark.parametrize("loss", ["squared", pytest.param("cross-entropy", marks=pytest.mark.slow)])
-def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
+def test_simplex_weights_become_sparse(loss):
     given = data(16)
     selector = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
     for largest in (1.0, float("inf")):
@@ -393,7 +393,7 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         )
         assert left < 0.1 * move  # little is left to gain by moving weight between points
         sparse.run(20, Clock())
-        assert sparse.left <= 8
+        assert sparse.remaining <= 8
         assert state.objective >= relaxed * (1 - 1e-6)
         assert float(state.weights.sum()) == pytest.approx(8)
         assert state.weights[:2].tolist() == [1, 1]

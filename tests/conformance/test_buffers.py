@@ -113,7 +113,7 @@ def test_a_snapshot_is_the_callers_own(named):
     assert (buffer.snapshot().ids >= 0).all()
 
 
-def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touched(named):
+def test_seeds_are_reproducible_and_inputs_and_global_state_unchanged(named):
     _, make = named
     given = stream(2)
     before = [column.copy() for column in given]

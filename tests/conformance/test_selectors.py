@@ -105,7 +105,7 @@ def test_parameters_of_a_selector_change_in_place_or_not_at_all():
     assert selector.get_params()["candidates"] == 5
 
 
-def test_a_seed_gives_one_answer_and_neither_inputs_nor_global_states_are_touched(named):
+def test_seeds_are_reproducible_and_inputs_and_global_state_unchanged(named):
     name, selector = named
     data = data_of(1)
     before = [column.copy() for column in (data.x, data.y, data.sample_weight, data.ids)]

@@ -255,8 +255,7 @@ def posterior_of(
 
 
 def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
-    """How far below zero rounding may take a posterior variance, where the largest prior one is
-    ``variance``.
+    """Return the tolerance of negative posterior variances; ``variance`` is the largest prior one.
 
     m steps are a Cholesky factor of K + ρ with entries off by m roundings e of the largest
     variance v, and so is the variance left by e (1 + ‖g‖₁)², g the coefficients that predict the

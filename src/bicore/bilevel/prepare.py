@@ -70,7 +70,7 @@ def as_quotas(value: Any) -> QuotaRule | None:
 
 
 class Prior(StrEnum):
-    """How much the classes count in the outer objective."""
+    """The importance of classes in the outer objective."""
 
     #: By their frequency in the data.
     DATA = "data"
@@ -130,7 +130,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class EngineMemory:
-    """What an engine holds in addition to the kernel matrix."""
+    """The memory of an engine in addition to the kernel matrix."""
 
     #: Points it holds.
     capacity: int

@@ -161,7 +161,7 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """How many points there are to choose from."""
+        """The number of points to choose from."""
         return self.train.shape[1]
 
     @property

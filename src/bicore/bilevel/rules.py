@@ -1,4 +1,4 @@
-"""What a point is worth: each rule says which quantity of an engine it goes by."""
+"""Rules: scores of points by a quantity that engines compute."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class FirstOrder(Rule):
 
 @dataclass(frozen=True)
 class ReducibleLoss(Rule):
-    """By how much a point's loss exceeds its loss under the model of all data.
+    """Score points by their loss minus their loss under the model of all data.
 
     This is CSReL (Tong et al. 2025): what no model could learn is not taken.
     """

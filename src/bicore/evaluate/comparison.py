@@ -296,7 +296,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Stream:
-    """How memories are fed in a comparison, and how often they are evaluated."""
+    """The capacity of memories, the order of a stream, its batches and its evaluations."""
 
     capacity: int = 50
     order: str = "given"

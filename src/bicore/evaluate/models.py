@@ -81,7 +81,7 @@ def as_table(sample: Sample) -> Sample:
 
 
 class FeatureScaling(Enum):
-    """How features are scaled before a model sees them."""
+    """The scaling of features before training."""
 
     #: Not at all: trees.
     NONE = auto()

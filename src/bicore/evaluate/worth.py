@@ -65,7 +65,7 @@ SMALLEST = 0.25
 
 
 class Verdict(StrEnum):
-    """Where the interval lies relative to the number of chosen rows."""
+    """The position of the interval relative to the number of chosen rows."""
 
     #: The interval includes the size.
     ENOUGH = "random is enough here"
@@ -244,7 +244,7 @@ class Worth:
 
     @property
     def conclusion(self) -> str:
-        """What is enough here instead of the selection; empty if nothing simple is."""
+        """The simple method that suffices instead of the selection; empty if none does."""
         if self.verdict is not Verdict.MORE:
             uniform = self.baselines[0]
             only_balanced = self.verdict is Verdict.ENOUGH and uniform.verdict is Verdict.MORE

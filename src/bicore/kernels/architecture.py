@@ -65,7 +65,7 @@ class Layer(ABC):
 
     @property
     def activations(self) -> int:
-        """How many activations it holds, and so how many norms it records."""
+        """The number of its activations, and so of recorded norms."""
         return 0
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Conv(Weighted):
         return self._window_sum(rows, 1, abs(shift[1])).mul_(1 / self.window**2)
 
     def extent(self, size: int) -> tuple[int, int]:
-        """What becomes of one side of an image."""
+        """Return the side of the output for a side of an image."""
         if self.padding == "same":
             length = -(-size // self.stride)
             total = max((length - 1) * self.stride + self.window - size, 0)

@@ -1,4 +1,4 @@
-"""How a kernel matrix is held within the memory limit, and making the operator for it."""
+"""Choose the form of a kernel matrix by the memory limit, and build its operator."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class MatrixForm(StrEnum):
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """How the matrices of a call would be held, the side of a block, and bytes.
+    """The form of the matrices of a call, the side of a block, and bytes.
 
-    ``needed`` is what that takes including what the engine needs, ``stored`` what the matrices
-    alone would take, ``limit`` what is allowed.
+    ``needed`` includes the memory of the engine, ``stored`` is that of the matrices alone, and
+    ``limit`` is the memory allowed.
     """
 
     held: MatrixForm
@@ -89,7 +89,7 @@ class OperatorPlan:
 def plan_operators(
     kernel: Kernel, x: Array, rows: int, reserve: Reserve, runtime: Runtime
 ) -> OperatorPlan:
-    """How :func:`build_operators` would hold the matrices of these points and of ``rows`` more.
+    """Choose the form of the matrices of these points and of ``rows`` more.
 
     Features or stored matrices while they fit the limit with what the engine itself needs,
     otherwise blocked products, otherwise an error that names the number.

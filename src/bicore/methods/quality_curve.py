@@ -1,4 +1,4 @@
-"""How many points are enough: the loss on held-out or outer points, along one nested run."""
+"""Find the smallest sufficient size from the loss of the prefixes of one selection."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ class NetworkProblem:
 
 
 class Training(ABC):
-    """How the inner problem is solved.
+    """A solver of the inner problem.
 
     Examples
     --------
@@ -368,7 +368,7 @@ def _finite(theta: Tensor) -> Tensor:
 
 
 class InverseHessian(ABC):
-    """How (∇²inner + damping) u = g is solved."""
+    """A solver of (∇²inner + damping) u = g."""
 
     #: Rows of the coreset that a product looks at, drawn for each step; None: all.
     mini_batch: int | None = None

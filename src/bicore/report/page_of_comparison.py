@@ -207,7 +207,7 @@ def _selection(row: Row | None, picked: Array) -> dict[str, Any] | None:
 
 
 def _depth(selections: Sequence[Sequence[int]]) -> int:
-    """How many of the first picks of every selection are shown one by one."""
+    """Return the number of first picks that are shown one by one."""
     seen: set[int] = set()
     for depth in range(MOST_CARDS):
         seen |= {picks[depth] for picks in selections if depth < len(picks)}

@@ -1,4 +1,4 @@
-"""Where and under which limits the arithmetic runs: one frozen value that all parts receive."""
+"""Device, precision and limits of computations, as one frozen value."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class PartRows:
 
     @property
     def device(self) -> torch.device:
-        """Where the features are."""
+        """The device of the features."""
         return self.x.device if torch.is_tensor(self.x) else torch.device("cpu")
 
     def slices(self, numbers: int, device_numbers: int) -> Iterator[slice]:
@@ -151,7 +151,7 @@ class PartWork(ABC, Generic[T]):
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What the first pass knows of a part."""
+    """The result of the first pass for a part."""
 
     moments: Moments | None
     #: Rows left out because they are not finite.

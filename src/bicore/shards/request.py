@@ -85,7 +85,7 @@ class Request:
 
     @property
     def listed(self) -> int:
-        """How many rows a pass returns."""
+        """The number of rows that a pass returns."""
         return min(self.shortlist, SHORTLIST_OF_ONE) if self.exact else self.shortlist
 
     def within(self, runtime: Runtime) -> Request:
@@ -149,7 +149,7 @@ def first_rows(source: ShardSource) -> Chunk:
 
 @dataclass(frozen=True, eq=False)
 class ClassLimits:
-    """How many points a class may have, from quotas and the rows that are available."""
+    """The largest number of points per class, from quotas and available rows."""
 
     caps: Array | None
     available: Array

@@ -1,4 +1,4 @@
-"""What a source gives: data, how it was scaled, and in words what was done to it."""
+"""A source: its data, its scaling, and notes on both."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_scale(scale: str | None) -> str | None:
 
 
 def scale_note(scale: str) -> str:
-    """How features were scaled, in words."""
+    """Return a note on the scaling of features."""
     return f"features: {_SCALES_IN_WORDS[scale]}"
 
 

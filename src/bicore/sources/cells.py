@@ -199,7 +199,7 @@ def _as_words(column: Any) -> Any:
 
 
 class Numerals(StrEnum):
-    """How the numbers of a column are written."""
+    """The notation of the numbers of a column."""
 
     POINT = "point"
     COMMA = "comma"

@@ -57,7 +57,7 @@ class StoredArray:
 
     @property
     def place(self) -> str:
-        """Where it lies, for errors."""
+        """The file and the array, for errors."""
         return str(self.path) if self.name is None else f"{self.path}, array {self.name!r}"
 
     def read(self, stream: IO[bytes]) -> Array:

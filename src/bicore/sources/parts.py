@@ -220,7 +220,7 @@ def changed_error(place: str, known: object, found: object) -> InputError:
 
 
 def kind_of(dtype: np.dtype[np.generic]) -> str:
-    """What values of this dtype are, in a word; "" if they can be neither feature nor label."""
+    """Return the kind of values of this dtype; "" if they can be neither feature nor label."""
     return _KINDS.get(dtype.kind, "")
 
 

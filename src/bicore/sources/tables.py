@@ -240,7 +240,7 @@ class Embedding:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """How the columns of a table become rows: fitted on all rows, applied to any of them."""
+    """Encodes the columns of a table as rows: fitted on all rows, applied to any of them."""
 
     columns: Columns | Embedding
     targets: tuple[Target, ...] = ()
@@ -255,7 +255,7 @@ class Encoder:
 
     @property
     def notes(self) -> list[str]:
-        """How columns were encoded."""
+        """The notes on the encoding of columns."""
         return self.columns.notes
 
     def labels(

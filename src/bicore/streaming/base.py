@@ -484,7 +484,7 @@ def as_context(model: Any, runtime: Runtime | None) -> Context:
 
 
 class Weighting(StrEnum):
-    """How the rows that a selection keeps share the weight of those they represent."""
+    """The division of the weight of all rows among the selected ones."""
 
     UNIFORM = "uniform"
     LEARNED = "learned"

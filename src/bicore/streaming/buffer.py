@@ -191,7 +191,7 @@ class Buffer(Memory):
         """
 
     def _weights(self) -> Array:
-        """How much of the stream each kept row represents; by default an equal share."""
+        """Return the weights of the kept rows; by default equal shares of the stream."""
         return np.full(len(self), self.seen / len(self))
 
     def _join_kept(self, batch: Dataset) -> Dataset:

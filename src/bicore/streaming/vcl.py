@@ -121,7 +121,7 @@ class MeanFieldNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class VariationalTraining:
-    """How a posterior is fitted: the mean loss of some draws plus penalty·KL/N, by Adam.
+    """Fits a posterior: the mean loss of some draws plus penalty·KL/N, by Adam.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def as_reweighable(engine: ReweighableEngine) -> Reweighable:
 
 
 class WeightMode(StrEnum):
-    """What the weights of a coreset are."""
+    """The weighting of the points of a coreset."""
 
     #: 1 for every point.
     UNIFORM = "uniform"

@@ -1,4 +1,4 @@
-"""How a coreset is assembled, by name: a new strategy is one file and one line of this table."""
+"""Strategies by name: a new strategy is one file and one line of this table."""
 
 from __future__ import annotations
 

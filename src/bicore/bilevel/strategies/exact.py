@@ -346,7 +346,7 @@ class ExchangePool(ABC):
     @property
     @abstractmethod
     def drift(self) -> float:
-        """How far the coefficients are from the fit of the points, relative to their targets."""
+        """The relative residual of the coefficients after the updates so far."""
 
     @abstractmethod
     def _evaluate(self, place: int) -> float:

@@ -80,11 +80,11 @@ class SparseWeights:
 
     @property
     def weights(self) -> Tensor:
-        """Where the penalised objective was evaluated last."""
+        """The weights of the last evaluation of the penalised objective."""
         return self.engine.weights
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Points that still have weight."""
         return int((self.weights > 0).sum())
 
@@ -111,7 +111,7 @@ class SparseWeights:
         self.descend(steps, clock)
         self.beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
         for _ in range(DOUBLINGS):
-            if self.left <= self.size or clock.over:
+            if self.remaining <= self.size or clock.over:
                 return
             self.descend(steps, clock)
             self._drop_weightless()
@@ -242,7 +242,7 @@ class Simplex(Shrinking):
         before, after = (self._objective(assembly, some) for some in (greedy, found))
         assembly.details |= {
             "relaxed_objective": engine.objective,
-            "relaxed_support": sparse.left,
+            "relaxed_support": sparse.remaining,
             "penalty": sparse.beta,
             "simplex_gain": max(before - after, 0.0),
         }
@@ -365,7 +365,7 @@ class Exchange(Refining):
 
 
 def shortlist(chosen: int, points: int) -> int:
-    """How many points are exchanged with after a pass."""
+    """The number of points to exchange with after a pass."""
     return max(SHORTLIST, chosen, points // SHARE)
 
 

@@ -545,7 +545,7 @@ class _Information:
         self.objective = math.inf
 
     def gains(self) -> Tensor:
-        """By how much each point would lower the objective."""
+        """Compute the decrease of the objective by each point."""
         own = (self.features @ self.inverse * self.features).sum(1)
         image = self.features @ (self.inverse @ self.moment @ self.inverse)
         return self.noise / 2 * (image * self.features).sum(1) / (1 + own)
