@@ -184,7 +184,7 @@ function gains() {
     if (clip) clip.setAttribute("width", Math.max(0, (width * state.size) / total));
     const pick = state.size - 1;
     const share = shares[pick];
-    const words = share === null ? "" : ` Row ${state.size} reduces the remaining loss by ${percent(Math.max(0, share))}: objective ${short(before(pick))} → ${short(own.objectives[pick])}.`;
+    const words = share === null ? "" : ` The row of rank ${state.size} removes ${percent(Math.max(0, share))}: objective ${short(before(pick))} → ${short(own.objectives[pick])}.`;
     const worse = own.gains[0] < 0 ? " The first bar is negative: a model trained on one row has a higher loss than predicting without any row." : "";
     byId("gains-words").textContent = `Share of the remaining loss that each added row removes.${words}${worse}`;
   };
