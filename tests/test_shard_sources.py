@@ -574,7 +574,7 @@ def test_chunks_that_do_not_agree_are_named():
         ((X, Y.astype(str)), "chunk 1 has labels that are text"),
         ((X, None), "chunk 1 has labels that are missing"),
         ((X, Y[:3]), "chunk 1: y has shape"),
-        ((X, Y, WEIGHT, Y), "chunk 1: a chunk holds 4 things"),
+        ((X, Y, WEIGHT, Y), "chunk 1: a chunk holds 4 values"),
     ):
         with pytest.raises(InputError, match=words):
             _ = IterableShards([(X, Y), second]).parts
