@@ -459,7 +459,7 @@ states.write_state = full
     assert "Traceback" not in words
     plain, again = (
         json.loads(bicore("select", "npy", "--size", "30", "--json", *more, cwd=folder).stdout)
-        for more in (("--passes"), ("--state", "state"))
+        for more in (("--passes",), ("--state", "state"))
     )
     assert again["indices"] == plain["indices"]
 

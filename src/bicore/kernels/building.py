@@ -104,8 +104,8 @@ def plan_operators(
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
     found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
     if found is not None and (width := found.shape[1]) <= FEATURE_SHARE * n and not crowded:
-        # Norms make two products, and float64 copies of either side.
-        norms = 8 * (2 if runtime.itemsize == 8 else 4) if reserve.norms else 0
+        # Norms make two products; single precision needs four copies in float64 as well.
+        norms = 8 * (2 if runtime.itemsize == 8 else 6) if reserve.norms else 0
         bytes_each = runtime.itemsize + norms
         narrow = width < reserve.points
         beside = reserve.beside_narrow if narrow else reserve.beside_features
