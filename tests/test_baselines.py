@@ -525,6 +525,10 @@ def test_points_without_a_gradient_are_never_taken(form):
         picked = GradientMatching("features", weighting=form).select(Dataset(x), 6)
         assert (picked.weights > 0).all()
         assert not np.isin(picked.indices, [0, 1]).any()
+        others = np.r_[np.random.default_rng(seed).normal(size=(2, 3)), np.zeros((4, 3))]
+        picked = GradientMatching("features", weighting=form).select(Dataset(others), 4)
+        assert set(picked.indices.tolist()) <= {0, 1}  # there is no other to take
+        assert picked.status is Status.FEWER
     with pytest.raises(NumericalError, match="nothing to match"):
         GradientMatching("features", weighting=form).select(Dataset(np.zeros((5, 2))), 2)
 

@@ -197,6 +197,8 @@ def test_l9_json_files(tmp_path, form):
     (tmp_path / "t.json").write_text(texts[form])
     source = open_source(str(tmp_path / "t.json"), target="label", scale="none")
     assert source.data.x[:, 0].tolist() == [row / 2 for row in range(30)]
+    # a limit is not reserved: no machine has this much memory
+    open_source(str(tmp_path / "t.json"), target="label", memory="1000000GB")
     (tmp_path / "t.json").write_text(texts[form].rstrip().rstrip("]}") + ', "')
     refuses(r"t\.json", open_source, str(tmp_path / "t.json"), target="label")
 

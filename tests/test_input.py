@@ -24,10 +24,13 @@ from bicore.errors import check_integer, check_number
 from bicore.files import fingerprint
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.kernels import Linear
+from bicore.methods import KCenter
 from bicore.methods.registry import greedy_selector
 from bicore.moments.heads import HeadClassifier
 from bicore.runtime.context import human_bytes, parse_bytes
+from bicore.shards import select_from_shards
 from bicore.sources import digits, open_shards
+from bicore.sources.parts import ArrayShards
 from tests.helpers import blobs, line, refuses
 from tests.marks import diagonal
 
@@ -140,6 +143,8 @@ def test_other_calls_name_their_arguments_too():
     refuses("random_state", influence, X, Y, [1, 2], random_state="seven", **OK)
     refuses("methods='unifrom'.*'uniform'", compare, X, Y, sizes=[3], methods="unifrom")
     refuses("labels", select, X, None, 3, method="class-balanced")
+    refuses("executor must be", select_from_shards, ArrayShards(X, Y), 3, executor=2)
+    refuses("Its arguments: over, per_class[.]", KCenter, first="central")
     refuses("start", reweight, X, Y, [1, 2], start=[1.0, -1.0], **OK)
     refuses("start has shape", reweight, X, Y, [1, 2], start=[1.0], **OK)
     refuses("indices", reweight, X, Y, [0, 40], **OK)

@@ -212,7 +212,7 @@ def renamed_keywords(
             return function(*args, **kwargs)
 
         parameters = inspect.signature(function).parameters.values()
-        known = {one.name for one in parameters}
+        known = {one.name for one in parameters} - {"self"}
         if any(one.kind is one.VAR_KEYWORD for one in parameters):
             raise TypeError(f"{function!r} takes any keyword; unknown ones cannot be refused")
         return call

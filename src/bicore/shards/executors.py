@@ -161,6 +161,11 @@ class DaskExecutor(Executor):
         self._connected = isinstance(self.client, str)
         if self._connected:
             self.client = _connect(self.client)
+        if not hasattr(self.client, "submit"):
+            raise InputError(
+                "executor must be the address of a Dask scheduler, a Dask client or a "
+                f"DaskExecutor; got {self.client!r}."
+            )
 
     def close(self) -> None:
         """Leave the cluster, if this object joined it."""

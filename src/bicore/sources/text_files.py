@@ -224,8 +224,10 @@ def _json_lines(stream: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
 
 def _json_elements(stream: IO[bytes], path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Rows of an array of objects, or of objects one after the other, decoded one by one."""
-    content = stream.read(reading.allowance.limit)
-    reading.allowance.need((CELL_COPIES + 2) * len(content), f"the text of {path}")
+    content = bytearray()
+    while part := stream.read(LONGEST):  # one call for all would reserve the whole limit
+        content += part
+        reading.allowance.need((CELL_COPIES + 2) * len(content), f"the text of {path}")
     text, decoder = content.decode(), json.JSONDecoder()
     place, end = (text.index("[") + 1, "]") if text.lstrip().startswith("[") else (0, "")
     for number in itertools.count(1):

@@ -96,8 +96,8 @@ class MomentMemory(MergingBuffer):
     feature_map : str, FeatureMap or torch.nn.Module
         The features in which rows are compared: "auto" (chosen by the first rows: the rows
         themselves for embeddings, random features for pixels and tables, standardised columns for
-        tables with targets), a name of ``bicore.moments.FEATURES``, a map, or a frozen network. For
-        targets a constant feature is appended.
+        tables with targets), a name of ``bicore.moments.features.registry.FEATURES``, a map, or a
+        frozen network. For targets a constant feature is appended.
     strategy : {"auto", "elimination", "gradient", "gain", "exchange"}
         Rule by which rows are chosen: remove the row with the least loss, one after the other; add
         rows by the slope or by the exact gain; or exchange rows after elimination. "auto" is the

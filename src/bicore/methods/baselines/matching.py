@@ -256,6 +256,8 @@ class _OrthogonalPursuit(_Match):
         self._fit(selection.order)
 
     def _step(self, selection: PartialSelection) -> bool:
+        if not (selection.open & (self.norms > 0)).any():
+            return False
         best, correlation = self.best(selection.open)
         if correlation <= NEGLIGIBLE * self.square**0.5:
             return False

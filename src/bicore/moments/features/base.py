@@ -372,8 +372,8 @@ def as_rows(x: Tensor) -> Tensor:
     if not torch.is_tensor(x) or x.is_complex() or x.dim() == 0:
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
         raise InputError(f"x must be a tensor of real numbers, one row per example; got {got}.")
-    single_thread = x.is_floating_point() and x.dtype != torch.float64
-    rows = x.detach().to(torch.float32 if single_thread else torch.float64)
+    single = x.is_floating_point() and x.dtype != torch.float64
+    rows = x.detach().to(torch.float32 if single else torch.float64)
     return rows[:, None] if rows.dim() == 1 else rows
 
 
