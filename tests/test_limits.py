@@ -28,6 +28,8 @@ from bicore.methods import (
     VDesign,
     large,
 )
+from bicore.methods.baselines import covering
+from bicore.methods.baselines.spaces import KernelSpace
 from bicore.methods.registry import as_selector, greedy_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime.clock import Clock, TimeOver, checkpoint
@@ -441,3 +443,25 @@ def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
     for limit in (3, 11, 24, 38, 51, 67, 83):
         # A pass over all pairs is about fourteen of them.
         assert spent(limit) <= limit + Clock(limit).grace + 4
+
+
+def test_counted_rows_have_their_weights_when_time_is_over(monkeypatch):
+    add, taken = covering._Coverage.add, []
+
+    def over(self, *_):
+        raise TimeOver
+
+    def late(self, place):
+        if len(taken) == 3:
+            monkeypatch.setattr(Clock, "look", over)  # at every later look, too
+            raise TimeOver
+        taken.append(place)
+        add(self, place)
+
+    monkeypatch.setattr(covering._Coverage, "add", late)
+    data = Dataset(np.random.default_rng(0).normal(size=(90, 3)))
+    space = KernelSpace(RBF(0.5))
+    found = FacilityLocation(space, counted=True).select(data, 9, runtime=Runtime(memory="80KB"))
+    assert found.indices.tolist() == taken
+    assert found.status is Status.OUT_OF_TIME
+    assert found.weights.sum() == pytest.approx(90)

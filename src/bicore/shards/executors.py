@@ -219,7 +219,7 @@ def _connect(address: str) -> Any:
         return Client(address)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"dask={address!r}: no scheduler answers there ({error}); start one with "
+            f"executor={address!r}: no scheduler answers there ({error}); start one with "
             "'dask scheduler', or give its address."
         ) from error
 

@@ -19,7 +19,7 @@ from bicore.errors import InputError, check_integer
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
-from bicore.runtime.clock import checkpoint
+from bicore.runtime.clock import checkpoint, without_time_limit
 
 #: Distinguishes the draw of the summed rows from other draws of the same seed.
 DRAW = 0xFAC
@@ -338,7 +338,8 @@ class _Coverage:
         nearest = torch.full_like(self.nearest, torch.inf)
         owner = torch.full_like(nearest, -1, dtype=torch.long)
         for number, place in enumerate(chosen):
-            own = self.distances.of(place)
+            with without_time_limit():  # a selection that was ended has its weights too
+                own = self.distances.of(place)
             owner[own < nearest] = number
             nearest = torch.minimum(own, nearest)
         self.nearest = nearest.clamp(max=self.distances.largest)
