@@ -79,11 +79,11 @@ def count(frame, event, argument):
         os.kill(os.getpid(), signal.SIGKILL)
 if at_work:
     from bicore.streaming import {kind} as Kind
-    plain = Kind._take
+    plain = Kind._process_batch
     def counted(self, *given):
         sys.setprofile(count)
         plain(self, *given)
-    Kind._take = counted
+    Kind._process_batch = counted
 else:
     sys.setprofile(count)
 from bicore.cli.app import main
@@ -142,7 +142,7 @@ def test_fifty_kills(bicore, tmp_path):
 @pytest.mark.slow
 def test_interrupting_saves_and_says_how_to_go_on(folder):
     code = (
-        "import os, signal, bicore.streaming.merge_reduce as m\nplain = m.MergeReduce._take\n"
+        "import os, signal, bicore.streaming.merge_reduce as m\nplain = m.MergeReduce._process_batch\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "taken = []\n"
         "def stopped(self, b, c):\n"
@@ -150,7 +150,7 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
         "    taken.append(1)\n"
         "    if len(taken) == 3:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "m.MergeReduce._take = stopped\n"
+        "m.MergeReduce._process_batch = stopped\n"
         "from bicore.cli.app import main\nmain()"
     )
     words = ["stream", "data.npz", *WORDS, "--out", "kept.npz", "--state", "state"]
