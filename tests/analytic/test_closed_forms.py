@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bicore import Dataset, Runtime
-from bicore.bilevel import Ridge
+from bicore.bilevel import PerPoint, Ridge
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.kernels import Linear, Nystrom
@@ -161,3 +161,14 @@ def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
     # guarantee.
     empty = greedy.provenance.empty_objective
     assert empty - greedy.objective >= (1 - np.exp(-1)) * (empty - min(values))
+
+
+def test_per_point_regulariser_is_the_mean_form():
+    """Σ w ℓ + λ|S| tr αᵀKα has the minimiser of mean ℓ + λ tr αᵀKα."""
+    data = blobs()
+    lam = 0.05
+    points = [3, 8, 20, 33]
+    grown = greedy_selector(kernel="rbf", inner_reg=PerPoint(lam)).select(data, 4, initial=points)
+    constant = greedy_selector(kernel="rbf", inner_reg=lam * 4).select(data, 4, initial=points)
+    assert grown.objective == pytest.approx(constant.objective, rel=1e-9)
+    assert grown.objectives[0] != pytest.approx(constant.objectives[0], rel=1e-3)

@@ -32,6 +32,30 @@ def rows(given, chosen=None):
     return Rows(torch.from_numpy(given.x[index]), y, weight)
 
 
+def test_scores_of_least_squares_are_the_closed_form():
+    given = line(20, targets=2, features=3)
+    chosen = [1, 4, 7, 12]
+    problem = NetworkProblem(FlatModule(linear(3, 2)), CRITERIA["squared"], RHO)
+    theta = QuasiNewton().fit(problem, rows(given, chosen), problem.module.start, 0)
+    x = given.x
+    y = given.y
+    picked = given.x[chosen]
+    aims = given.y[chosen]
+    gram = picked.T @ picked + RHO * np.eye(3)
+    exact = np.linalg.solve(gram, picked.T @ aims)
+    np.testing.assert_allclose(theta.reshape(2, 3).T, exact, atol=1e-7)
+    residual = x @ exact - y
+    direction = np.linalg.solve(2 * gram, 2 * x.T @ residual / 20)
+    expected = -(2 * residual * (x @ direction)).sum(1)
+    gradient = problem.outer_gradient(theta, rows(given))
+    u = ConjugateGradients().solve(
+        lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient
+    )
+    np.testing.assert_allclose(
+        -problem.along(theta, rows(given), u), expected, rtol=1e-5, atol=1e-9
+    )
+
+
 def test_scores_of_a_logistic_model_are_derivatives_of_refits():
     given = blobs(18, classes=3, features=3)
     chosen = [0, 1, 2, 9]

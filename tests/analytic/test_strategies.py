@@ -12,7 +12,7 @@ from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity, Requirements, StepOptions
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.ridge import RidgeEngine
-from bicore.bilevel.pool import Removals
+from bicore.bilevel.pool import Removals, others_of
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import exact, in_features, refining
 from bicore.bilevel.strategies.base import restrict_problem
@@ -109,6 +109,34 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
         own = left.order[:4]
         found = (np.eye(4) - left.rows.pairs(own, own)[0]) / RHO
         np.testing.assert_allclose(found, fresh.inverse, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), "linear"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_many_swaps_by_rank_one_terms_are_what_a_fit_has(kernel, separate):
+    given = data()
+    problem = problem_of(given, data(15, seed=3) if separate else None, kernel)
+    rest = [k for k in range(24) if k not in (1, 5, 8, 13, 20)]
+    pool = MatrixPool(MatrixSet(problem, [1, 5, 8, 13, 20]), _long(rest))
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        pool.swap(int(rng.integers(5)), int(rng.integers(5, 24)))
+        fresh = MatrixSet(problem, pool.points[:5])
+        assert pool.objective == pytest.approx(fresh.objective, rel=1e-9)
+        np.testing.assert_allclose(pool.removals().costs, fresh.removals().costs, rtol=1e-8)
+        tables = others_of(pool.rows, pool.order[5:], pool.own[:5], pool.rho)
+        for one, other in zip(tables, fresh.others(_long(pool.points[5:])), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-9)
+    assert sorted(pool.points) == list(range(24))
+    assert pool.drift < 1e-9
+    before = pool.points.copy(), pool.objective
+    pool.swap(2, 17)
+    assert pool.objective != before[1]
+    pool.swap(2, 17)
+    assert pool.points == before[0]
+    assert pool.objective == pytest.approx(before[1], rel=1e-9)
+    pool.rows.both[pool.order[:5]] *= 1 + 1e-3
+    assert pool.drift == pytest.approx(1e-3, rel=1e-3)
 
 
 def selected(strategy, given, size, **options):

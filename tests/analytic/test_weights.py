@@ -10,7 +10,7 @@ from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs, line, refuses, state_of
-from tests.marks import few
+from tests.marks import diagonal, few
 
 
 @pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam(), Adam(rate=5.0)])
@@ -107,6 +107,18 @@ def _plain():
     from bicore.losses import SquaredError
 
     return SquaredError(centre=False)
+
+
+@pytest.mark.parametrize(
+    ("loss", "mode"), diagonal(["squared", "cross-entropy"], ["learned", "final"], 2)
+)
+def test_learnt_weights_beat_binary_ones(loss, mode):
+    data = blobs(60)
+    binary = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5)
+    learnt = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5, weighting=mode)
+    assert learnt.objective < binary.objective
+    assert not learnt.binary
+    assert (learnt.weights > 0).all()
 
 
 @pytest.mark.parametrize("mode", ["learned", "final"])
