@@ -13,7 +13,14 @@ from bicore.methods import NetworkSelector
 from bicore.methods.network import CRITERIA, _Fitted
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, QuasiNewton, Stochastic, Training
-from bicore.networks.problem import FlatModule, InverseHessian, NetworkProblem, NeumannSeries, Rows
+from bicore.networks.problem import (
+    FlatModule,
+    InverseHessian,
+    Loaded,
+    NetworkProblem,
+    NeumannSeries,
+    Rows,
+)
 from bicore.runtime.context import Context
 from tests.helpers import blobs, line, refuses
 
@@ -335,3 +342,10 @@ def test_a_network_learns_weights_on_an_outer_set_and_without_labels():
         assert learnt.objective < plain.objective
         assert learnt.weights.min() >= 0
         assert not learnt.binary
+
+
+def test_a_data_set_that_loses_rows_between_passes_is_refused():
+    batches = [{"x": torch.zeros(3, 2)}, {"x": torch.zeros(1, 2)}]
+    loaded = Loaded(batches, torch.zeros(5), torch.ones(5), torch.zeros(1))
+    refuses("4 rows instead of 5", list, loaded.batches())
+    assert len(list(Loaded(batches, torch.zeros(4), torch.ones(4), torch.zeros(1)).batches())) == 2

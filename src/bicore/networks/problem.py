@@ -119,6 +119,8 @@ class Loaded:
             stop = start + len(batch["x"])
             yield Rows(batch["x"].to(self.like), self.y[start:stop], self.weight[start:stop])
             start = stop
+        if start != len(self):
+            raise InputError(f"the data set gave {start} rows instead of {len(self)} as before.")
 
 
 #: Points that come in batches, always in the same order, and one by one.
