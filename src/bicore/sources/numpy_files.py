@@ -32,6 +32,8 @@ from bicore.sources.reading import (
 
 #: Words for the roles of arrays.
 _ROLES = {"x": "features", "y": "labels", "weight": "weights"}
+#: First bytes of a file of one array and of an archive.
+_ONE, _SEVERAL = b"\x93NUMPY", b"PK"
 #: The first version of .npy whose header may be longer than 64 KiB; later ones are read alike.
 _LONG = (2, 0)
 #: Bytes that are read at a time: a size that is a lie takes no more memory than there are bytes.
@@ -104,12 +106,11 @@ def _read_header(stream: IO[bytes], path: Path, name: str | None, size: int) -> 
 @contextmanager
 def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
     """Open an .npz file, with its arrays by name; errors inside name the file."""
-    with (
-        report_unreadable(path, ".npz file"),
-        open(path, "rb") as file,
-        zipfile.ZipFile(file) as archive,
-    ):
-        yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+    with report_unreadable(path, ".npz file"), open(path, "rb") as file:
+        if file.read(len(_ONE)) == _ONE:
+            raise InputError(f"{path} has the ending .npz and holds a single array; name it .npy.")
+        with zipfile.ZipFile(file) as archive:
+            yield archive, {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
 
 
 @contextmanager
@@ -117,6 +118,9 @@ def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes],
     """Open an array: a stream that stands at its first value, and its header."""
     if name is None:
         with report_unreadable(path, ".npy file"), open(path, "rb") as file:
+            if file.read(len(_SEVERAL)) == _SEVERAL:
+                raise InputError(f"{path} has the ending .npy and holds an archive; name it .npz.")
+            file.seek(0)
             yield file, _read_header(file, path, None, os.fstat(file.fileno()).st_size)
         return
     with open_npz(path) as (archive, members):
