@@ -60,7 +60,7 @@ $(VENV)/.docs: $(INSTALLED)
 	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[docs]"
 	touch $@
 
-# Beside the tests of pages and of the package, which read what a wheel has not.
+# Without the tests of pages and of the package, which read files that a wheel does not contain.
 sdist: $(INSTALLED)
 	rm -rf build/sdist
 	$(BIN)/pip install -q -c constraints.txt build

@@ -119,7 +119,7 @@ def run(arguments: Any) -> Iterator[dict[str, Any]]:
     rates = measure_rates()
     for number, problem in enumerate(PROBLEMS):
         times = measure(number, arguments.data, arguments.repeats)
-        ratio = times["beside_a_busy_core"] / times["one_thread"]
+        ratio = times["next_to_a_busy_core"] / times["one_thread"]
         facts = {"ratio": ratio, "goal": problem.goal, "floor": problem.floor(rates) or None}
         yield {"problem": problem.name, **times, **facts}
     return {"allowed": ALLOWED, "rates": rates}
@@ -131,7 +131,7 @@ def measure(number: int, folder: str | None, repeats: int) -> dict[str, float]:
     times = {"one_thread": seconds(1), "default_threads": seconds(None)}
     with subprocess.Popen([sys.executable, "-c", COUNTING]) as neighbour:
         try:
-            return {**times, "beside_a_busy_core": seconds(None)}
+            return {**times, "next_to_a_busy_core": seconds(None)}
         finally:
             neighbour.kill()
 

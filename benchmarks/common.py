@@ -274,6 +274,6 @@ def write_record(name: str, record: dict[str, Any], folder: Path = RECORDS) -> P
     """Write to a temporary file, then rename."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(record, indent=1) + "\n")
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n")
     return path

@@ -56,11 +56,10 @@ TEST_BATCH = 2000
 
 
 class ResidualJudge(Judge):
-    """A ResNet-18 trained with Adam for so many steps, in batches of 256 where there are more
-    points than that.
+    """A ResNet-18 trained with Adam for ``steps`` steps, in batches of at most 256.
 
-    ``make`` builds one with so many outputs. Samples may lie anywhere: they are brought to the
-    ``device``, where the network that methods look at stays.
+    ``make`` builds one for a number of outputs. Samples on any device are copied to ``device``,
+    which holds the network that methods read.
     """
 
     name = "resnet18"

@@ -99,7 +99,7 @@ def lead_table(field: str) -> str:
 
 
 def worth_of(size: int) -> float:
-    """How many stratified rows reach the mean accuracy of so many selected ones, one context."""
+    """Number of stratified rows that reach the mean accuracy of ``size`` selected ones, one context."""
     rows = where(read_record("contexts")["rows"], contexts=1)
     drawn = where(rows, method="stratified")
     sizes = sorted(unique(drawn, "size"))

@@ -1,4 +1,4 @@
-"""Time neural-tangents on the same presets and images, for the record beside ours. Not a
+"""Time neural-tangents on the same presets and images, to compare with our record. Not a
 dependency:
 
     python -m venv peer && peer/bin/pip install jax==0.5.3 jaxlib==0.5.3 neural-tangents==0.6.5

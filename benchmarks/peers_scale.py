@@ -32,7 +32,7 @@ SCRIPT = Path(__file__).parent / "peers" / "at_scale.py"
 COUNTS = (20_000, 100_000, 1_000_000)
 SHARES = (0.001, 0.01, 0.05)
 WIDTH, KINDS, TEST_ROWS = 128, 5, 10_000
-#: A logistic head is fitted on so many rows at most: beyond, a ridge head says enough.
+#: Maximum number of rows for a logistic head; a ridge head is fitted on more rows.
 MOST_LOGISTIC = 5000
 PEERS = os.environ.get("BICORE_PEERS", sys.executable)
 LIMIT = float(os.environ.get("BICORE_LIMIT", 600))

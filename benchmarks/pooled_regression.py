@@ -209,7 +209,7 @@ class Work:
         path = self.cache / f"{name}.npy"
         if not path.exists():
             seconds, found = time_call(lambda: make().cpu().numpy())  # waits for the device
-            with replacing(path) as beside, beside.open("wb") as file:
+            with replacing(path) as temporary, temporary.open("wb") as file:
                 np.save(file, found)
             facts = {"name": name, "pairs": pairs, "seconds": seconds}
             path.with_suffix(".json").write_text(json.dumps(facts))

@@ -84,7 +84,7 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def without_outside_links(app: object, name: str, source: list[str]) -> None:
-    """Files beside docs/, which a repository shows and the site has not, become words."""
+    """Replace links to files outside docs/, which the site does not contain, by their text."""
     source[0] = re.sub(r"\[([^\]]*)\]\(\.\./[^)]+\)", r"\1", source[0])
 
 

@@ -74,8 +74,8 @@ def _choose(given: argparse.Namespace) -> None:
     found = cifar.choose(cifar.every_plan(), betas, by_network)
     if not found:
         raise InputError("there are no records of cifar-penalty and cifar-betas; run them first.")
-    with replacing(cifar.CHOSEN) as beside:
-        beside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    with replacing(cifar.CHOSEN) as temporary:
+        temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     print(cifar.CHOSEN.name)
 
 

@@ -40,8 +40,8 @@ def make_once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[s
     with path.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not path.exists():
-            with replacing(path) as beside:
-                torch.save(make(), beside)
+            with replacing(path) as temporary:
+                torch.save(make(), temporary)
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -81,8 +81,8 @@ class Checkpoint:
             "random": torch.get_rng_state(),
             "random on GPUs": torch.cuda.get_rng_state_all(),
         }
-        with replacing(self.path) as beside:
-            torch.save(state, beside)
+        with replacing(self.path) as temporary:
+            torch.save(state, temporary)
         for old in set(self.folder.glob("kept-*")) - set(files):
             old.unlink()
 

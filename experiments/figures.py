@@ -102,10 +102,10 @@ def _differences(path: Path, book: Book, folder: str | None) -> None:
                 axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
         axes[0].set_yticks(range(len(names)), [label for _, label in names], fontsize=8)
         axes[0].set_ylim(len(names) - 0.5, -0.5)
-        beside = {"transform": axes[-1].get_yaxis_transform(), "fontsize": 8, "va": "center"}
+        style = {"transform": axes[-1].get_yaxis_transform(), "fontsize": 8, "va": "center"}
         for place in _first_rows(names):
             title = names[place][0].split(":")[0].replace(", ", "\n")
-            axes[-1].text(1.02, place, title, **beside)
+            axes[-1].text(1.02, place, title, **style)
 
 
 def _first_rows(names: list[tuple[str, str]]) -> list[int]:

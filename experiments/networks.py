@@ -114,9 +114,9 @@ class ConvNet(Network):
         return self.head(last(F.relu(self.hidden(maps.flatten(1)))))
 
 
-#: What normalises so many channels.
+#: Builds the normalisation of a number of channels.
 Norm = Callable[[int], nn.Module]
-#: Of group normalisation, where there are as many channels.
+#: Maximum number of groups of group normalisation.
 GROUPS = 32
 
 

@@ -101,8 +101,8 @@ class Records:
             before = held.read()
             after = b"".join(map(_to_line, _sort(self._parse(before))))
             if after != before:
-                with replacing(self.path) as beside:
-                    beside.write_bytes(after)
+                with replacing(self.path) as temporary:
+                    temporary.write_bytes(after)
 
     def _check_protocol(self, record: Record) -> None:
         """Refuse a run made otherwise than the recorded ones of its row."""

@@ -220,7 +220,7 @@ class Cohort:
         return iter(self.learners)
 
     def train(self, epochs: int) -> None:
-        """So many passes over the points each has taken."""
+        """Train every learner for ``epochs`` passes over its points."""
         if not self.learners or not epochs:
             return
         for learner in self.learners:

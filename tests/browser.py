@@ -90,9 +90,9 @@ class Browser:
         self.call("Page.navigate", url=path.resolve().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._message())
-        self.settled()
+        self.wait_for_frames()
 
-    def settled(self) -> None:
+    def wait_for_frames(self) -> None:
         """Two frames later."""
         self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))")
 
@@ -129,7 +129,7 @@ class Browser:
         return base64.b64decode(shot["data"])
 
     def complaints(self) -> list[str]:
-        """Errors and warnings of the console, and exceptions nobody caught."""
+        """Errors and warnings of the console, and uncaught exceptions."""
         found = []
         for event in self.events:
             said = event.get("params", {})

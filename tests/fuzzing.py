@@ -28,12 +28,12 @@ TABLE = ("--target", "y", "--drop-missing-target")
 
 @dataclass(frozen=True)
 class Case:
-    """A source: the file that is spoilt, the others beside it, and the words of the command."""
+    """A source: the file that is spoilt, companion files, and the arguments of the command."""
 
     spoilt: str
     content: Callable[[], bytes]
     words: tuple[str, ...]
-    beside: Callable[[], dict[str, bytes]] = dict
+    companions: Callable[[], dict[str, bytes]] = dict
     method: tuple[str, ...] = ("--method", "uniform")
 
 

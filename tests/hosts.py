@@ -5,14 +5,14 @@ import importlib.util
 import pytest
 import torch
 
-#: Operators that torchvision describes at import, and that its build for a GPU lacks beside a torch
-#: for the CPU; nothing here calls them.
+#: Operators that torchvision describes at import, and that its build for a GPU lacks with a torch
+#: for the CPU; no test calls them.
 OPERATORS = ("nms", "qnms")
 _library = []
 
 
 def torchvision_or_skip():
-    """torchvision, also beside a torch that it was not built for."""
+    """Import torchvision, even with a torch that it was not built for."""
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed", allow_module_level=True)
     try:

@@ -72,7 +72,7 @@ def check_hostile(path):
 def check_hostile_in_browser(browser, path):
     """Nor do they become so in an open page, when all of it is shown."""
     browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    browser.settled()
+    browser.wait_for_frames()
     assert browser.run("window.hacked") is None
     assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
     assert quiet(browser, path)
@@ -104,7 +104,7 @@ def check_curve(browser):
     lines = browser.run(f"[...document.querySelectorAll('#curve path')].map({box})")
     assert all(left <= line[0] and line[2] <= right for line in lines)
     browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    browser.settled()
+    browser.wait_for_frames()
     edges = "[...document.querySelectorAll('.scroll')].map(one => getComputedStyle(one).backgroundImage)"
     assert all("gradient" in one for one in browser.run(edges))
 
@@ -127,5 +127,5 @@ def copied(browser):
         "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"
     )
     browser.run("byId('copy-indices').click()")
-    browser.settled()
+    browser.wait_for_frames()
     return json.loads(browser.run("window.taken"))

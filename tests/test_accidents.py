@@ -116,10 +116,10 @@ def test_m8_a_new_file_takes_no_name_that_exists(tmp_path, monkeypatch, links):
     if not links:
         monkeypatch.setattr(os, "link", refuse)
     out = tmp_path / "a.txt"
-    with replacing(out, overwrite=False) as beside:
-        beside.write_text("first")
-    with pytest.raises(FileExistsError) as raised, replacing(out, overwrite=False) as beside:
-        beside.write_text("second")
+    with replacing(out, overwrite=False) as temporary:
+        temporary.write_text("first")
+    with pytest.raises(FileExistsError) as raised, replacing(out, overwrite=False) as temporary:
+        temporary.write_text("second")
     assert raised.value.filename == str(out)
     assert out.read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

@@ -39,8 +39,8 @@ def rows(scores):
 def test_methods_are_compared_by_paired_differences():
     chance = [0.5, 0.7, 0.6, 0.4]
     above = [0.6, 0.8, 0.71, 0.5]  # by a tenth, whatever the seed
-    beside = [0.7, 0.5, 0.6, 0.4]
-    found = rows({"class-balanced": chance, "default": above, "uniform": beside})
+    similar = [0.7, 0.5, 0.6, 0.4]
+    found = rows({"class-balanced": chance, "default": above, "uniform": similar})
     standing = {line["method"]: line for line in battery_page.standing(found, False)}
     assert (standing["default"]["better"], standing["default"]["worse"]) == (1, 0)
     assert (standing["uniform"]["better"], standing["uniform"]["worse"]) == (0, 0)

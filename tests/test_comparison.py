@@ -237,7 +237,7 @@ def test_every_measure_by_hand():
     codes = Sample(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 2]), torch.ones(5))
     shares = torch.tensor([[3.0, 1, 0], [3, 1, 0], [3, 1, 0], [0, 1, 0], [0, 1, 2]])
     assert compute_measures(shares, codes).values == {"accuracy": 0.8, "balanced_accuracy": 0.875}
-    assert compute_measures(shares, codes).by_class == (0.75, None, 1.0)  # nobody is of class 1
+    assert compute_measures(shares, codes).by_class == (0.75, None, 1.0)  # no row is of class 1
     targets = Sample(torch.zeros(3, 1), torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(3))
     found = compute_measures(torch.tensor([[0.0], [1.0], [4.0]]), targets)
     assert found.values == pytest.approx({"r2": 1 - 4 / 2, "mean_absolute_error": 2 / 3})

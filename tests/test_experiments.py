@@ -436,7 +436,7 @@ def test_run_is_reproducible_and_skips_claimed_tasks(tmp_path, capsys):
     with records.claim(key) as mine:
         assert mine
         assert main([*words, str(tmp_path / "c")]) == 0
-        # the other data set's, which nobody holds
+        # the other data set's, which no process holds
         assert [one["dataset"] for one in records.all()] == ["SplitMNIST"]
     assert main([*words, str(tmp_path / "c")]) == 0
     assert len(list(records.all())) == 2

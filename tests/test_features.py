@@ -338,7 +338,7 @@ def test_identity_depends_on_all_parameters_of_features():
     assert base == RandomReLU(64).fit(x)
     assert base == RandomReLU(64).fit(x)
     assert base == dataclasses.replace(base, reason="pixels")
-    base(torch.from_numpy(x))  # what is kept beside the fields counts for nothing
+    base(torch.from_numpy(x))  # cached values are not part of the identity
     assert base == RandomReLU(64).fit(x)
     others = [
         RandomReLU(65).fit(x),

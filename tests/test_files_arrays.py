@@ -129,16 +129,16 @@ def test_8_npy_with_a_wrong_header(command, tmp_path, content, words):
 # 10. Sparse matrices.
 
 
-def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, command):
+def test_10_a_sparse_npz_is_read_with_separate_or_stored_labels(tmp_path, command):
     sparse = scipy.sparse.csr_array(X * (X > 0))
     scipy.sparse.save_npz(tmp_path / "s.npz", sparse)
     np.save(tmp_path / "y.npy", Y)
     parts = {"data": sparse.data, "indices": sparse.indices, "indptr": sparse.indptr}
     np.savez(tmp_path / "both.npz", **parts, shape=sparse.shape, format="csr", y=Y)
-    beside = open_source(str(tmp_path / "s.npz"), labels=str(tmp_path / "y.npy"), limit=50)
+    separate = open_source(str(tmp_path / "s.npz"), labels=str(tmp_path / "y.npy"), limit=50)
     inside = open_source(str(tmp_path / "both.npz"))
     np.testing.assert_array_equal(inside.data.x, X * (X > 0))
-    np.testing.assert_array_equal(beside.data.x, inside.data.x[:50])
+    np.testing.assert_array_equal(separate.data.x, inside.data.x[:50])
     told(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 rows of 4 features")
     refused(command(*WORDS, "s.npz"), "has no array 'y'", "--labels FILE.npy")
     scipy.sparse.save_npz(tmp_path / "c.npz", sparse.tocsc())

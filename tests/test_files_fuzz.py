@@ -1,7 +1,7 @@
 """Three thousand spoilt files, of every format that is read, through the command.
 
 Whatever is in a file: the outcome is a result, or an exit code of 2 or 1 with one line; it comes in
-time, and within the memory limit and some room beside it.
+time, and within the memory limit plus a fixed allowance.
 """
 
 import json
@@ -15,7 +15,7 @@ from tests import HANG
 from tests.fuzzing import BLOWS, CASES, Blow, spoilt
 
 MEMORY = 100_000_000
-#: What a command takes beside the data, above what the server holds already.
+#: Bytes that a command takes in addition to the data and to what the server holds already.
 ROOM = 300_000_000
 EACH = 110
 TEXTS = 180
@@ -68,7 +68,7 @@ def check(run, words, folder, held=0, method=UNIFORM, **options) -> int:
 def laid_out(folder: Path, name: str) -> Path:
     """The files of a case; returns the one that will be spoilt."""
     case = CASES[name]
-    for place, content in {**case.beside(), case.spoilt: case.content()}.items():
+    for place, content in {**case.companions(), case.spoilt: case.content()}.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_bytes(content)
     return folder / case.spoilt

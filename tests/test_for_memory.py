@@ -1,4 +1,4 @@
-"""What a selector leaves open, settled for a memory: nothing hangs on the part that is shown."""
+"""Unset options of a selector, resolved for a memory: they do not depend on the first batch."""
 
 import numpy as np
 import pytest

@@ -192,7 +192,7 @@ def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, 
     monkeypatch.setitem(sys.modules, host, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     integration = getattr(importlib.import_module(module), name)
-    monkeypatch.delitem(sys.modules, module)  # nobody else is to find this one
+    monkeypatch.delitem(sys.modules, module)  # later imports must not find this one
     refuses(rf"pip install 'bicore\[{host}\]'", integration)
 
 

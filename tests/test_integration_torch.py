@@ -382,7 +382,7 @@ def test_state_is_a_copy_and_is_loaded_completely_or_not_at_all():
     state = memory.state_dict()
     state["x"].zero_()
     assert kept(memory) == before
-    # The rows are whole, and what the reservoir itself keeps beside them is not there.
+    # The rows are complete, but the reservoir's own state is missing.
     other = memories()["reservoir"]().observe(images(30)).state_dict()
     del other["priorities"]
     refuses("not a complete state", memory.load_state_dict, other)

@@ -24,6 +24,7 @@ VOCABULARY = {
     r"(?:is|are) made of|(?:is|are) written from": "generated from",
     r"learnt": "learned",
     r"so many": "give the number",
+    r"promis(?:e|es|ed)": "predict, guarantee",
     r"reckoned|passed over|hearken|heard": "computed, skipped, checked",
 }
 #: File, word and the reason why it stays.

@@ -1,4 +1,4 @@
-"""What a memory by moments remembers, beside what the battery of all buffers asks."""
+"""Tests of MomentMemory, in addition to the conformance tests of all buffers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the objective compares with: smoothed targets against closed forms, and what is denied."""
+"""Smoothed targets against closed forms, and contradicted labels."""
 
 import numpy as np
 import pytest
@@ -70,16 +70,16 @@ def test_components_have_the_requested_spread_and_span_the_kernel():
     x, y = points()
     problem = prepared(x, y, Smoothed(inputs=2.0)).problem
     assert problem.outputs == 1 + len(x) // outer_targets.POINTS_A_COMPONENT
-    beside = problem.inner_targets[:, 1:]
-    assert torch.allclose(beside, problem.outer_targets[:, 1:])
+    components = problem.inner_targets[:, 1:]
+    assert torch.allclose(components, problem.outer_targets[:, 1:])
     spread = problem.inner_targets[:, 0].square().sum()
-    assert float(beside.square().sum()) == pytest.approx(4 * float(spread))
+    assert float(components.square().sum()) == pytest.approx(4 * float(spread))
     gram = torch.from_numpy(KERNEL(x))
     values, vectors = torch.linalg.eigh(gram)
-    axes = vectors[:, -beside.shape[1] :] * values[-beside.shape[1] :].sqrt()
+    axes = vectors[:, -components.shape[1] :] * values[-components.shape[1] :].sqrt()
     own = axes - axes.mean(0)
-    ratio = float(beside.square().sum() / own.square().sum()) ** 0.5
-    assert torch.allclose(beside @ beside.T, ratio**2 * own @ own.T, atol=1e-8)
+    ratio = float(components.square().sum() / own.square().sum()) ** 0.5
+    assert torch.allclose(components @ components.T, ratio**2 * own @ own.T, atol=1e-8)
 
 
 def test_a_separate_outer_set_keeps_its_labels():
@@ -97,7 +97,7 @@ def test_separate_outer_targets_equal_a_separate_set(rule, strategy, stored):
     # the same problem said twice: other targets for the training set, and a second set like it
     x, y = points(60)
     options = {"kernel": KERNEL, "inner_reg": 0.1, "rule": rule, "strategy": strategy}
-    # too little for the matrix; exchanges hold the columns of a shortlist besides
+    # too little for the matrix; exchanges hold the columns of a shortlist as well
     context = None if stored else _context(350_000 if strategy == "exchange" else 60_000)
     smoothed = greedy_selector(**options, smooth_labels=Smoothed(share=0.7, inputs=0.0))
     found = smoothed.select(Dataset(x, y), 6, **({} if context is None else context.keywords))
@@ -115,7 +115,7 @@ def _context(memory):
     return Context(runtime=Runtime(device="cpu", memory=memory, progress=False))
 
 
-def test_wrong_labels_are_not_chosen_and_said():
+def test_wrong_labels_are_not_selected_and_are_reported():
     rng = np.random.default_rng(0)
     x = np.r_[rng.normal(-3, 0.4, (60, 2)), rng.normal(3, 0.4, (60, 2))]
     y = np.repeat([0, 1], 60)
@@ -123,11 +123,11 @@ def test_wrong_labels_are_not_chosen_and_said():
     y[wrong] = 1 - y[wrong]
     chooser = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     coreset = chooser.select(Dataset(x, y), 30)
-    denied = set(np.flatnonzero(prepared(x, y, True).contradicted).tolist())
+    contradicted = set(np.flatnonzero(prepared(x, y, True).contradicted).tolist())
     # all but one that lies alone, and no right label
-    assert set(wrong.tolist()) - denied == {119}
-    assert denied < set(wrong.tolist())
-    assert not set(coreset.indices.tolist()) & denied
+    assert set(wrong.tolist()) - contradicted == {119}
+    assert contradicted < set(wrong.tolist())
+    assert not set(coreset.indices.tolist()) & contradicted
     (note,) = (note for note in coreset.provenance.notes if note.startswith("labels"))
     assert "17 of 120" in note
     assert "smooth_labels=False" in note
@@ -137,7 +137,7 @@ def test_wrong_labels_are_not_chosen_and_said():
     assert len(chooser.select(Dataset(x, y), 120)) == 120
 
 
-def test_denied_labels_stay_candidates_if_held_out_points_need_them():
+def test_contradicted_labels_stay_candidates_if_held_out_points_need_them():
     rng = np.random.default_rng(0)
     x = np.r_[rng.normal(-3, 0.3, (140, 2)), rng.normal(3, 0.3, (110, 2))]
     y = np.r_[np.zeros(100), np.ones(150)].astype(int)  # two of seven on the left are of class 1
@@ -198,10 +198,10 @@ def test_unset_options_are_resolved_by_data_and_other_options(options, classes, 
     x, y = points()
     labels = y > 0 if classes else y
     chosen = {"rule": "auto", "strategy": "auto", "smooth_labels": "auto"} | options
-    settled = greedy_selector(kernel=KERNEL, inner_reg=0.1, **chosen).resolve_defaults(
+    resolved = greedy_selector(kernel=KERNEL, inner_reg=0.1, **chosen).resolve_defaults(
         Dataset(x, labels), 5
     )
-    found = settled.rule.name, settled.strategy.name, settled.smooth_labels.name
+    found = resolved.rule.name, resolved.strategy.name, resolved.smooth_labels.name
     assert found == expected
 
 

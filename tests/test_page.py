@@ -105,8 +105,8 @@ def test_static_files_are_in_the_package():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["bicore"]
     source = ROOT / "src" / "bicore"
-    beside = [path for path in source.rglob("*") if path.is_file()]
-    for path in beside:
+    paths = [path for path in source.rglob("*") if path.is_file()]
+    for path in paths:
         name = path.relative_to(source).as_posix()
         if path.suffix not in (".py", ".pyc"):
             assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
@@ -366,7 +366,7 @@ def test_the_slider_moves_everything(browser, judged_page):
     browser.run("byId('size').focus()")
     for _ in range(12):  # by the keyboard alone
         browser.key("ArrowLeft", 37)
-    browser.settled()
+    browser.wait_for_frames()
     after = [browser.run(one) for one in scripts]
     assert after[:2] == [12, 12]
     assert after[2] < before[2]

@@ -263,7 +263,7 @@ SEEN = {
 
 
 def seen(browser):
-    browser.settled()
+    browser.wait_for_frames()
     return {name: browser.run(script) for name, script in SEEN.items()}
 
 

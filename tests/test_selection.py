@@ -1,4 +1,4 @@
-"""The selector's promises: order, prefixes, continuation, candidates, interruption, time limits,
+"""Guarantees of the selector: order, prefixes, continuation, candidates, interruption, time limits,
 influence, regularisers."""
 
 import sys

@@ -723,7 +723,7 @@ def test_embedding_goes_on_after_it_was_stopped(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         embedded(batches, Counting(fails=6), tmp_path, shard_rows=6)
     assert sorted(path.name for path in tmp_path.glob("x-*")) == ["x-00000.npy", "x-00001.npy"]
-    # As a kill leaves it: something half written beside, labels without features.
+    # The state after a kill: a partly written file, and labels without features.
     (tmp_path / ".x-00002.1.part.npy").write_bytes(b"half")
     np.save(tmp_path / "y-00002.npy", np.zeros(1))
     before = (tmp_path / "x-00000.npy").stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""Selection from rows that are never loaded whole, beside the same in memory."""
+"""Selection in passes over rows in parts, compared with selection in memory."""
 
 import numpy as np
 import pytest

@@ -173,7 +173,7 @@ def fit(gram, targets, weights, rho, loss):
 def newton(alpha, gram, targets, weights, rho, loss, wanted):
     """Newton's method with steps halved until the energy or its slope falls, while one does.
 
-    Returns where it ended, and how steep it is there beside α = 0.
+    Returns the last α, and its gradient norm relative to that at α = 0.
     """
     m, c = targets.shape
     w = weights[:, None]

@@ -14,7 +14,7 @@ import numpy as np
 
 #: Neighbours of a row in sparse similarities.
 NEIGHBOURS = 32
-#: Rows of a batch, and of a leaf beside the size, which must be below it.
+#: Rows of a batch; rows of a leaf in addition to the size, which must be below the leaf's.
 BATCH, LEAF = 4096, 2000
 
 

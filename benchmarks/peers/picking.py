@@ -1,5 +1,5 @@
-"""What the peers' scripts share: timing, checks and the file they write. NumPy only; run by each
-environment beside its script."""
+"""Timing, checks and the output file of the peers' scripts. Imports NumPy only, because every
+environment runs it."""
 
 import importlib.metadata
 import json

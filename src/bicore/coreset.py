@@ -212,7 +212,7 @@ class Coreset:
         return found.item() if found.ndim == 0 else found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        # NumPy 1 knows no copy=None, "where it must be"; nobody may write to the coreset's own.
+        # NumPy 1 has no copy=None; a copy protects the coreset's own indices.
         return np.array(self.indices, dtype=dtype, copy=copy is not False)
 
     def __repr__(self) -> str:

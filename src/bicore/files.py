@@ -46,23 +46,23 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
     """
     target = Path(path)
     name = f".{target.stem[:MOST_STEM]}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}"
-    beside = target.with_name(name)
+    temporary = target.with_name(name)
     mode = _mode_of(target)
     mode = 0o666 if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
-    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     try:
-        yield beside
-        with open(beside, "rb") as written:
+        yield temporary
+        with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         if not overwrite:
-            _move_new_file(beside, target)
+            _move_new_file(temporary, target)
             return
         kept = _mode_of(target)
         if kept is not None:
-            beside.chmod(kept)
-        os.replace(beside, target)
+            temporary.chmod(kept)
+        os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _mode_of(path: Path) -> int | None:
@@ -167,7 +167,7 @@ def write_state(
     text = json.dumps(head, default=default)
     parts = {"head": np.array(text), "checksum": np.array(_checksum(text, arrays)), **arrays}
     # np.savez of NumPy 1 leaves its archive open if a write fails.
-    with replacing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in parts.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
                 np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)

@@ -82,7 +82,7 @@ def test_learnt_weights_never_end_above_final_ones_nor_those_above_binary_ones(s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 200, 10))
-def test_the_paper_s_optimiser_keeps_that_promise_too(seed):
+def test_the_papers_optimiser_never_raises_the_objective(seed):
     check(seed, optimiser=Adam())
 
 

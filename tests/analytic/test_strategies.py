@@ -1,4 +1,4 @@
-"""Exchanges, removals and batches: exact gains against refits, and what each strategy promises."""
+"""Exchanges, removals and batches: exact gains against refits, and properties of each strategy."""
 
 import math
 from itertools import combinations
@@ -333,7 +333,7 @@ def test_exchanges_in_single_precision_make_the_gains_they_report():
     assert exchanged.objective < 0.95 * greedy.objective
 
 
-def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
+def test_a_swap_without_its_predicted_gain_is_undone(monkeypatch):
     """Gains that are made up: every swap is judged by the objective of the swapped set, the best
     few are tried, and the coreset says why they ended."""
     given = data(40)

@@ -9,9 +9,8 @@ from pydoc import locate
 
 import bicore
 
-#: What numpydoc's validation may find without us minding: the text starts beside the quotes,
-#: summaries name what a thing is and not only what it does, and not every name needs more words or
-#: other names beside it.
+#: Ignored errors of numpydoc's validation: text on the line of the quotes, summaries that are nouns,
+#: and missing extended summaries and "See Also" sections.
 LEFT_OUT = {"GL01", "GL02", "ES01", "SA01", "SA04", "SS05", "RT02", "YD01", "GL09", "PR07"}
 #: Only the names of ``__all__`` themselves must have an example; a method may lean on its class's.
 EXAMPLE = "EX01"

@@ -1,4 +1,4 @@
-"""One battery for every selector: DESIGN's promises, on random data."""
+"""Conformance tests of every selector, on random data."""
 
 import re
 from functools import cache

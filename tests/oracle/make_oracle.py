@@ -5,7 +5,7 @@ float64.
     neural-tangents==0.6.5 oracle-env/bin/python tests/oracle/make_oracle.py
 
 neural-tangents is archived and breaks on current JAX, so it is no dependency; what it gave is
-stored beside this file.
+stored next to this file.
 """
 
 import pathlib

@@ -368,7 +368,7 @@ def _reserve(
     narrow += min(BLOCK_BYTES, TABLES_OF_BLOCK * rows * memory.capacity * DOUBLE)
     if proxy.inner_reg.automatic:
         narrow += rows * SUBSET_SIZE * runtime.itemsize
-    return replace(found, beside_narrow=narrow, points=memory.capacity)
+    return replace(found, with_narrow_features=narrow, points=memory.capacity)
 
 
 def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:

@@ -34,7 +34,7 @@ def from_hf(
         One split, with its selection, order and filters.
     x : str or list of str, optional
         One column of lists (an embedding), or columns of numbers. Default: the one column of lists,
-        or all columns of numbers besides y and weight.
+        or all numeric columns except y and the weight.
     y : str, optional
         The column of labels or targets.
     sample_weight : str, optional

@@ -50,12 +50,12 @@ GRAM_TOLERANCE, PSD_TOLERANCE = 1e-6, 2e-7
 class Reserve:
     """Bytes that the engine allocates in addition to a matrix (stored or blocked) or features."""
 
-    beside_matrix: int
-    beside_features: int
-    #: Whether norms of the columns will be asked for, of a stored matrix or through features.
+    with_matrix: int
+    with_features: int
+    #: Whether the engine asks for norms of columns.
     norms: bool = False
-    #: The same in addition to fewer features than ``points``.
-    beside_narrow: int = 0
+    #: The same if there are fewer features than ``points``.
+    with_narrow_features: int = 0
     points: int = 0
 
 
@@ -99,7 +99,7 @@ def plan_operators(
     n = len(x)
     shape = tuple(x.shape[1:])
     stored = n * (n + rows) * runtime.itemsize
-    limit = _limit(stored + reserve.beside_matrix, runtime)
+    limit = _limit(stored + reserve.with_matrix, runtime)
     data = (n + rows) * int(np.prod(shape)) * runtime.itemsize
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
     found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
@@ -108,13 +108,13 @@ def plan_operators(
         norms = 8 * (2 if runtime.itemsize == 8 else 6) if reserve.norms else 0
         bytes_each = runtime.itemsize + norms
         narrow = width < reserve.points
-        beside = reserve.beside_narrow if narrow else reserve.beside_features
-        needed = (n + rows) * width * bytes_each + beside
+        extra = reserve.with_narrow_features if narrow else reserve.with_features
+        needed = (n + rows) * width * bytes_each + extra
         if needed <= limit:
             return OperatorPlan(MatrixForm.FEATURES, n, needed, stored, limit, width)
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
     per_point = kernel.bytes_per_point(runtime.itemsize, shape)
-    reserved = reserve.beside_matrix
+    reserved = reserve.with_matrix
     largest = LARGEST_BLOCK if runtime.torch_device.type == "cpu" else LARGEST_DEVICE_BLOCK
     room = max(min(BLOCK_BYTES, (limit - reserved) // 4), 0)
     # side² · per_pair + 2 · side · per_point = room
@@ -143,7 +143,7 @@ def build_operators(
     Bytes are predicted before anything is allocated: see :func:`plan_operators`.
     """
     if kernel.precomputed:
-        return _precomputed(x, outer_x, kernel.offset_of_gram, reserve.beside_matrix, runtime)
+        return _precomputed(x, outer_x, kernel.offset_of_gram, reserve.with_matrix, runtime)
     if outer_x is not None and is_sparse(x) != is_sparse(outer_x):
         one, other = ("sparse", "dense") if is_sparse(x) else ("dense", "sparse")
         raise InputError(f"x is {one} and the outer set {other}; give both in one form.")

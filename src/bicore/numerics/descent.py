@@ -14,8 +14,8 @@ from bicore.runtime.clock import Clock, TimeOver, without_time_limit
 
 T = TypeVar("T")
 
-#: Share of the promised decrease that a step must achieve (Armijo's rule): small, so that any real
-#: decrease is accepted, and not zero, so that a step that only creeps is not.
+#: Share of the predicted decrease that a step must achieve (Armijo's rule): small, so that any real
+#: decrease is accepted, but above zero, so that a negligible one is not.
 ARMIJO = 1e-4
 #: A rise of an objective by this many units of rounding does not count.
 NOISE = 10
@@ -26,16 +26,16 @@ BISECTIONS = 60
 
 
 class Trial(NamedTuple, Generic[T]):
-    """A point, its objective, and the change that the slope promised (below zero)."""
+    """A point, its objective, and the change predicted by the slope (negative)."""
 
     point: T
     objective: float
-    promised: float
+    predicted: float
 
 
-def suffices(objective: Any, before: Any, promised: Any, noise: Any = 0.0) -> Any:
-    """Whether an objective has fallen by its share of the promise; numbers or tensors of them."""
-    return objective <= before + ARMIJO * promised + noise
+def suffices(objective: Any, before: Any, predicted: Any, noise: Any = 0.0) -> Any:
+    """Whether the objective fell by a share of the predicted decrease; for numbers and tensors."""
+    return objective <= before + ARMIJO * predicted + noise
 
 
 def first_descent(trials: Iterable[Trial[T]], before: float, noise: float = 0.0) -> Trial[T] | None:
@@ -43,7 +43,9 @@ def first_descent(trials: Iterable[Trial[T]], before: float, noise: float = 0.0)
 
     ``trials`` is best a generator: it evaluates a length only if the ones before it failed.
     """
-    trying = (trial for trial in trials if suffices(trial.objective, before, trial.promised, noise))
+    trying = (
+        trial for trial in trials if suffices(trial.objective, before, trial.predicted, noise)
+    )
     return next(trying, None)
 
 
@@ -119,17 +121,18 @@ def round_to_power(length: float) -> float:
 
 
 def largest_slope(gradient: Tensor) -> float:
-    """Return the largest entry, never zero: what a first step is measured by."""
+    """Return the largest absolute entry, never zero, to scale a first step by."""
     return max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
 
 
 @dataclass(frozen=True)
 class ProjectedDescent:
-    """w ← P(w − η M ∇), with η the spectral step in the metric M, shortened until it pays.
+    """w ← P(w − η M ∇), with η the spectral step in the metric M, shortened until G falls.
 
     ``project`` is P; ``metric`` gives the diagonal of M at some weights (none: the identity). A
-    step is tried at ``attempts`` lengths, each shorter by ``factor``; one that promises less than
-    the share ``flat`` of the objective, or than its rounding, ends the search.
+    step is tried at ``attempts`` lengths, each shorter by ``factor``; the
+    search ends if the predicted decrease is below the share ``flat`` of the objective, or below
+    its rounding.
     """
 
     project: Callable[[Tensor], Tensor]
@@ -160,7 +163,7 @@ class ProjectedDescent:
     def _path(
         self, state: Reweighable, weights: Tensor, first: Callable[[Tensor], float], steps: int
     ) -> Iterator[Tensor]:
-        """Ever better weights, from those at hand on."""
+        """Yield weights with lower and lower objective, beginning with the given ones."""
         yield weights
         value = state.objective
         gradient = state.weight_gradient()
@@ -187,13 +190,13 @@ class ProjectedDescent:
         direction: Tensor,
         longest: float,
     ) -> Iterator[Trial[Tensor]]:
-        """Points along the projected path, while they promise anything."""
+        """Yield points along the projected path while their predicted decrease exceeds rounding."""
         least = max(self.flat, NOISE * torch.finfo(weights.dtype).eps) * abs(value)
         for length in step_lengths(longest, self.attempts, self.factor):
             point = self.project(weights - length * direction)
-            promised = float(gradient @ (point - weights))
-            if -promised <= least:
+            predicted = float(gradient @ (point - weights))
+            if -predicted <= least:
                 return
             if bool((point > 0).any()):  # without any weight there is nothing to fit
                 state.reweigh(point)
-                yield Trial(point, state.objective, promised)
+                yield Trial(point, state.objective, predicted)

@@ -80,7 +80,7 @@ COLOURS = {2: 0, 3: 2}
 #: Limits of the columns and features of a row, and of the characters of a cell, text and name.
 MOST_COLUMNS, MOST_FEATURES = 12, 6
 LONGEST_CELL, LONGEST_TEXT, LONGEST_NAME = 80, 600, 60
-#: A column is text if its cells have this many characters on average, by so many cells.
+#: A column is text if its cells have this mean number of characters; number of cells read.
 TEXT, LOOKED_AT = 30, 50
 #: Ranges of targets, each with about as many rows.
 RANGES = 10

@@ -25,7 +25,7 @@ from bicore.report.page_of_selection import compare_recalls
 #: The random baseline of the other methods.
 RANDOM = "uniform"
 #: Limits of the picks per selection, and of the rows of all selections, shown one by one: images of
-#: so many rows take a few megabytes.
+#: 2,000 rows take a few megabytes.
 MOST_CARDS, MOST_ROWS = 500, 2000
 
 #: Rows with picks of the first seed, by method and size.

@@ -223,7 +223,7 @@ _REWRITES = {
     Numerals.COMMA: ((r"\.", ""), (",", "."), *_PLAIN),
     Numerals.THOUSANDS: ((",", ""), *_PLAIN),
 }
-#: In a column of numbers one cell in so many may be something else.
+#: A column of numbers may have one other cell in this many.
 STRAY = 100
 
 

@@ -120,8 +120,8 @@ def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Ar
     if not path.exists():
         for column, batches in columns.items():
             if batches:
-                with replacing(_path(place, column, number)) as beside:
-                    np.save(beside, np.concatenate(batches))
+                with replacing(_path(place, column, number)) as temporary:
+                    np.save(temporary, np.concatenate(batches))
     elif (finished := len(read_header(path))) != rows:
         changed = f"{path} has {finished} rows and the loader gives {rows} there"
         raise InputError(f"{changed}; the loader changed: embed into another folder.")
@@ -192,5 +192,5 @@ def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_record(place: Path, record: dict[str, Any]) -> None:
-    with replacing(place / _RECORD) as beside:
-        beside.write_text(json.dumps(record, indent=1))
+    with replacing(place / _RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=1))

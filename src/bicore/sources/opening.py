@@ -371,8 +371,8 @@ def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
         raise InputError(f"{held}; give a pattern of one kind, such as '*{endings[0]}'.")
     if endings == [".npy"] and not isinstance(source, (list, tuple)) and Path(source).is_dir():
         for option, names in _NAMES.items():
-            beside = [path for path in found if names.fullmatch(path.stem)]
-            if beside and len(beside) < len(found):
-                asked.setdefault(option, beside)
-                found = [path for path in found if path not in beside]
+            companions = [path for path in found if names.fullmatch(path.stem)]
+            if companions and len(companions) < len(found):
+                asked.setdefault(option, companions)
+                found = [path for path in found if path not in companions]
     return (*_FILE_READERS[endings[0]], found)

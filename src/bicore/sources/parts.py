@@ -34,7 +34,7 @@ SAMPLES = 64
 _BLOCK = 4096
 _LEAST = 2
 _LENGTH = 16
-#: Integers of at most so many bytes have their exact value in float32.
+#: Integers of at most this many bytes are exact in float32.
 _SHORT = 2
 #: Words for NumPy's kinds of features and labels.
 _KINDS = {

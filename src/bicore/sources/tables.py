@@ -403,13 +403,13 @@ def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None
     free = next(name for name in itertools.chain(["weight"], numbered) if name not in table)
     chosen = {name: cells.to_list(column) for name, column in take_rows(table, indices).items()}
     chosen[free] = weights.tolist()
-    with replacing(path) as beside:
+    with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
             pyarrow = arrow()
             from pyarrow import parquet
 
-            parquet.write_table(pyarrow.table(chosen), beside)
+            parquet.write_table(pyarrow.table(chosen), temporary)
         else:
-            with open(beside, "w", newline="", encoding="utf-8") as file:
+            with open(temporary, "w", newline="", encoding="utf-8") as file:
                 rows = zip(*chosen.values(), strict=True)
                 csv.writer(file, lineterminator="\n").writerows([chosen, *rows])

@@ -31,8 +31,7 @@ from bicore.runtime.clock import checkpoint
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
 #: it for float64.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
-#: Rounding in K α limits what any solver can reach; so many times the tolerance still gives the
-#: same picks.
+#: Rounding in K α limits every solver. A residual of this many tolerances gives the same picks.
 SOLVED = 100
 #: Below this relative residual Newton's method goes on with the last direct factor.
 CHORD = 1e-3

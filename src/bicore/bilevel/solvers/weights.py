@@ -15,9 +15,9 @@ from bicore.errors import check_number
 from bicore.numerics.descent import ProjectedDescent, Reweighable, largest_slope, until_time_limit
 from bicore.runtime.clock import Clock, without_time_limit
 
-#: Lengths of a step that are tried before the search ends where it stands.
+#: Lengths of a step that are tried before the search ends.
 ATTEMPTS = 25
-#: The search ends when the projected step promises less than this share of the objective.
+#: The search ends if the predicted decrease is below this share of the objective.
 FLAT = 1e-9
 #: The first step changes no weight by more than about this share of itself.
 FIRST_STEP = 0.5

@@ -19,34 +19,34 @@ from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, cap_weights, largest_slope
 from bicore.runtime.clock import Clock, checkpoint
 
-#: The first β makes the penalty this share of the objective.
+#: The penalty at the first β, as a share of the objective.
 FIRST_SHARE = 0.01
 #: ε, as a share of the mean weight.
 SMOOTHING = 1e-3
-#: Doublings of β after which the search ends where it stands.
+#: Maximum number of doublings of β.
 DOUBLINGS = 30
-#: A step is tried at most at so many lengths, each a quarter of the one before.
+#: Maximum number of lengths tried for a step, and the factor by which each is shorter.
 ATTEMPTS, FACTOR = 12, 4.0
-#: A step that promises less than this share of the penalised objective is none.
+#: The search ends if the predicted decrease is below this share of the penalised objective.
 FLAT = 1e-9
 STOPPED = unrefined_outcome("during the exchanges: all rows, not refined")
-#: Swaps in a row whose promised gain did not come about before the exchanges end.
-BROKEN_PROMISES = 5
-#: At least this many other points are exchanged with, after every pass over all pairs.
+#: The exchanges end after this many consecutive swaps without their predicted gain.
+MOST_FAILED_SWAPS = 5
+#: Minimum number of candidates for exchange after a pass over all pairs.
 SHORTLIST = 64
-#: … as many as there are chosen, and one of so many points.
+#: The minimum is also the number of chosen points, and one in ``SHARE`` of all points.
 SHARE = 50
-#: Passes go over one of so many points, those with the best gains, until they are exhausted.
+#: Passes read the best 1 in ``WIDER`` points until these give no more gain.
 WIDER = 4
-#: Passes that exchanges usually make, and swaps for each point: for 20 to 200 points of digits and
-#: of made data these were 5 to 15 and 0.3 to 1.6.
+#: Usual numbers of passes, and of swaps per point. Measured with 20 to 200 points of digits and
+#: synthetic data: 5 to 15, and 0.3 to 1.6.
 USUAL_PASSES, USUAL_SWAPS = 10, 1.0
-#: The same in features, where passes go over a part of the rows after the first: for 200 to 1,000
-#: points of made data these were 3 to 7 and 0.04 to 0.3.
+#: The same in features, where passes after the first read a part of the rows. Measured with 200 to
+#: 1,000 points of synthetic data: 3 to 7, and 0.04 to 0.3.
 FEATURE_PASSES, FEATURE_SWAPS = 5, 0.3
-#: Passes before the first: what no exchange changes, and the products of the points taken.
+#: Cost of the preparation, in passes: constant terms, and products of the chosen points.
 FIRST_PASSES = 3
-#: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
+#: Numbers read and written for a pair of points: 24 operations with two arguments and a result.
 READS_A_PAIR = 72
 SPARSE = unrefined_outcome("while weights were made sparse: the rows with the largest weights")
 IMPRECISE = (
@@ -360,7 +360,7 @@ class Exchange(Refining):
                 if work.swaps
                 else "exchanges: none, because none lowers the objective"
             )
-            if len(work.barred) == BROKEN_PROMISES:
+            if len(work.barred) == MOST_FAILED_SWAPS:
                 assembly.notes.append(IMPRECISE)
 
 
@@ -384,7 +384,7 @@ class _Exchanges:
         self.chosen.terms.groups = assembly.groups
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
-        #: Swaps of the set as it stands, by their points, that were no gain.
+        #: Swaps of the present set that lowered nothing, as pairs of points.
         self.barred: set[tuple[int, int]] = set()
 
     def run(self) -> Outcome:
@@ -397,7 +397,7 @@ class _Exchanges:
             made = False
             if bool(best_gains.max() > self.tolerance * self.objective):
                 made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
-            if len(self.barred) == BROKEN_PROMISES or not (made or some is not None):
+            if len(self.barred) == MOST_FAILED_SWAPS or not (made or some is not None):
                 break
             if not made:
                 some = None
@@ -410,7 +410,7 @@ class _Exchanges:
 
     @property
     def _width(self) -> int:
-        """Of a shortlist."""
+        """The length of a shortlist."""
         return shortlist(len(self.points), len(self.free))
 
     def _best(self, best_gains: Tensor, count: int) -> Tensor:
@@ -424,8 +424,10 @@ class _Exchanges:
         return torch.cat([better.nonzero()[:, 0], equal.new_tensor(lowest)])
 
     def _exhaust(self, pool: ExchangePool) -> bool:
-        """The best swaps of a pool, until none is left or they came to no good; whether anything
-        is known that was not."""
+        """Make the best swaps of a pool while they lower the objective.
+
+        Returns whether a swap was made or excluded.
+        """
         before = self.swaps, len(self.barred)
         while self.swaps < self.most and not self.assembly.clock.over:
             swap = pool.best_swap(self.ranks, self.assembly.fixed, self.barred)
@@ -436,7 +438,7 @@ class _Exchanges:
             pool.swap(swap.place, swap.row)
             if not self.objective - pool.objective > least:
                 self.barred.add((leaves, joins))
-                if len(self.barred) == BROKEN_PROMISES:
+                if len(self.barred) == MOST_FAILED_SWAPS:
                     break
                 pool.swap(swap.place, swap.row)
                 continue

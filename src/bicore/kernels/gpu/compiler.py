@@ -118,8 +118,8 @@ def _driver() -> ctypes.CDLL:
 @functools.cache
 def _library(symbol: str, names: tuple[str, ...]) -> ctypes.CDLL:
     """The first library that has the symbol: torch's own, then by name."""
-    beside = Path(torch.__file__).parent / "lib"
-    for name in (*(str(beside / name) for name in _LIBRARIES), *names):
+    folder = Path(torch.__file__).parent / "lib"
+    for name in (*(str(folder / name) for name in _LIBRARIES), *names):
         try:
             library = ctypes.CDLL(name)
             getattr(library, symbol)

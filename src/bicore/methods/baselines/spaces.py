@@ -28,7 +28,7 @@ from bicore.methods.sampling import QUANTILES, allocate_points, strata_of
 from bicore.runtime.clock import ProgressLine
 
 #: Vectors of n float64 that a rule keeps in addition to one per selected point.
-VECTORS_BESIDE = 8
+EXTRA_VECTORS = 8
 #: The leading directions of more rows are those of this many, evenly spaced.
 AXES_ROWS = 2000
 #: Largest relative error of a distance in float64 and in float32.
@@ -152,8 +152,8 @@ class KernelSpace(Space):
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         kernel = Normalised(self.kernel) if normalise else self.kernel
-        beside = 8 * len(job.data) * (job.size + VECTORS_BESIDE)
-        fitted, reserve = kernel.fitted(job.data.x), Reserve(beside, beside)
+        extra = 8 * len(job.data) * (job.size + EXTRA_VECTORS)
+        fitted, reserve = kernel.fitted(job.data.x), Reserve(extra, extra)
         return build_operators(fitted, job.data.x, None, reserve, job.context.runtime)[0]
 
 

@@ -123,7 +123,7 @@ function tableOf(caption, heads, rows, numbers) {
   const table = element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
 }
-/* Tables beside pictures are made when somebody opens them. */
+/* A table of a picture's numbers is built when it is opened. */
 function whenOpened(details, make) {
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(make());

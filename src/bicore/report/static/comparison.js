@@ -136,7 +136,7 @@ function movePicks() {
   if (!told) return;
   const [name, size] = [methods[state.method], sizes[state.place]];
   const found = selection(state.method, state.place);
-  setPicks(found ? chosenBy(found) : NOBODY);
+  setPicks(found ? chosenBy(found) : NO_PICKS);
   state.size = picks.rows.length;
   const fewer = found && state.size < size ? ` It selected only ${whole(state.size)}.` : "";
   byId("picks-title").textContent = `The ${whole(size)} rows selected by ${name}`;

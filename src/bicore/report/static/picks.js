@@ -4,9 +4,9 @@
 const shown = facts.shown;
 const groups = facts.groups || { kind: "none", names: [], counts: [] };
 const ordered = groups.kind === "range";
-const NOBODY = { rows: [], codes: [], labels: null, weights: null, places: [], cards: [], bars: null };
+const NO_PICKS = { rows: [], codes: [], labels: null, weights: null, places: [], cards: [], bars: null };
 const state = { size: 0, focus: -1, last: -1 };
-let picks = NOBODY;
+let picks = NO_PICKS;
 let pickOfRow = new Map();
 /* Columns of picks in their order; bars are shares of the widest, where there is something to show. */
 function setPicks(columns) {
