@@ -768,6 +768,17 @@ RIVALS = {
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.2), "features"])
+def test_designs_beyond_the_rank_of_a_kernel_keep_their_digits(kernel):
+    """What points of low rank leave is about σ²; its squares must not drown in those of before."""
+    x = np.repeat(np.random.default_rng(0).normal(size=(6, 6)), 10, 0)
+    coreset = VDesign(kernel, noise=1e-7).select(Dataset(x), 12, **on_cpu().keywords)
+    assert coreset.status is Status.COMPLETE
+    assert sorted(coreset.indices // 10) == sorted([*range(6)] * 2)
+    # Each of 6 rows that are as good as known is seen twice.
+    assert coreset.objective == pytest.approx(1e-7 / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.2), "features"])
 def test_a_wrong_variance_is_replaced(kernel, monkeypatch):
     x = np.random.default_rng(0).normal(size=(40, 3))
     add = Variances.add

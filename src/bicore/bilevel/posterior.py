@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from bicore.errors import NumericalError
-from bicore.kernels.operators import KernelOperator
-from bicore.numerics.linear_algebra import weighted_gram
+from bicore.kernels.operators import KernelOperator, split_rows
+from bicore.numerics.linear_algebra import row_products, weighted_gram
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import all_threads
 
@@ -102,6 +102,10 @@ class Posterior(ABC):
         """K'[index, :] at the training points and at the outer set, a row a point."""
 
     @abstractmethod
+    def energies(self) -> Tensor:
+        """(K'DK')_jj of all training points, without differences of such energies."""
+
+    @abstractmethod
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
         """K' ← K' − LᵀL for the columns asked for last, L = lower⁻¹ K'[T, :]."""
 
@@ -175,6 +179,14 @@ class FactorPosterior(Posterior):
         images = self._product - _product(along, self._train[: self.size])
         return Columns(train, outer, images)
 
+    def energies(self) -> Tensor:
+        every = torch.arange(self.train.shape[0], device=self.weights.device)
+        found = []
+        for index in torch.split(every, PREFETCH_WIDTH):
+            checkpoint()
+            found.append(self.rows(index)[1].double().square() @ self._double_weights)
+        return torch.cat(found)
+
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
         added = slice(self.size, self.size + len(train))
         self._train[added] = train
@@ -219,6 +231,13 @@ class FeaturePosterior(Posterior):
         rows = self.train[index].double()
         directions = rows @ self.covariance
         return directions @ rows.T, directions @ self.moment @ directions.T
+
+    def energies(self) -> Tensor:
+        found = []
+        for rows in split_rows(self.train):
+            directions = rows @ self.covariance
+            found.append(row_products(directions @ self.moment, directions))
+        return torch.cat(found)
 
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
         halves = solve_lower(lower, self._directions)

@@ -76,6 +76,8 @@ EIGENVECTORS = 4e-10
 RANK_TOLERANCE = 1e-10
 #: Relative gap at which the relaxed problem is solved, and the largest number of steps.
 GAP, STEPS = 1e-3, 500
+#: K'DK' is computed afresh once its largest diagonal entry has lost these digits to differences.
+DIGITS_LOST = 1e-4
 #: Relative gap at which pursuit ends.
 PURSUIT_GAP = 1e-6
 #: Precision of the prior by which a frequentist design begins, as a share of the mean of φ².
@@ -327,13 +329,18 @@ class _Model:
 
 
 class Variances:
-    """Posterior variances given the chosen points, by rank-one updates in float64."""
+    """Posterior variances given the chosen points, by rank-one updates in float64.
+
+    (K'DK')_kk is a square of variances: as a difference it has lost all digits when K' has lost
+    half of them. So the objective falls by sums of squares, and the diagonal is renewed.
+    """
 
     def __init__(self, model: _Model, capacity: int) -> None:
         self.noise = model.noise
         self.posterior = posterior_of(model.train, model.outer, model.weights, capacity)
         self.variance = model.train.diagonal().double().clone()
         self.power = model.outer.weighted_column_norms(model.weights).double()
+        self.largest_power = float(self.power.max())  # when it was last computed from K'
         self.objective = 0.5 * float(model.weights.double() @ model.prior_variances)
         largest = float(self.variance.max())
         self.allowed = rounding_allowed(model.train.like.dtype, largest, self.noise)
@@ -347,10 +354,13 @@ class Variances:
         columns = self.posterior.columns(torch.tensor([place], device=self.variance.device))
         divisor = self.variance[place] + self.noise
         step = self.posterior.join(columns, divisor.sqrt().view(1, 1))
-        self.objective -= float(self.power[place] / (2 * divisor))
+        self.objective -= 0.5 * float(step.spread)
         step.update_diagonals(self.variance, self.power)
         check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
+        if float(self.power.max()) < DIGITS_LOST * self.largest_power:
+            self.power = self.posterior.energies()
+            self.largest_power = float(self.power.max())
 
 
 def parameter_operator(train: KernelOperator) -> KernelOperator:
