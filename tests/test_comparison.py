@@ -190,6 +190,13 @@ def test_several_targets_and_few_points(name):
     assert np.isfinite(as_judge(name, 1).scores([few], data, 2, seed=0)).all()
 
 
+def test_boosting_on_two_rows_follows_the_rows_and_not_their_order():
+    x, y = torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1])
+    orders = [Sample(x[order], y[order], torch.ones(2)) for order in ([0, 1], [1, 0])]
+    found = as_judge("boosting", 1).predictions(orders, orders[0], 2, seed=0)
+    assert [one.argmax(1).tolist() for one in found] == [[0, 1], [0, 1]]
+
+
 def test_weight_equals_copies_of_a_neighbour():
     x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
     y = torch.tensor([[0.0], [1.0], [5.0], [9.0]])

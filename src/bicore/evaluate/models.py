@@ -608,6 +608,9 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "forest": ("RandomForest", {"n_estimators": 100, "n_jobs": 1}),
     "boosting": ("GradientBoosting", {"subsample": 0.5, "max_features": "sqrt"}),
 }
+#: Fewer rows are not halved: trees on one row of each two are constant, and their class depends on
+#: the order of the rows.
+FEWEST_HALVED = 20
 #: Predictions of a model with some setting.
 Predictor = Callable[[Any], Tensor]
 BOTH_SCALINGS = (FeatureScaling.COLUMNS, FeatureScaling.TOGETHER)
@@ -787,8 +790,8 @@ class TableJudge(TunedJudge):
     settings: ClassVar[tuple[tuple[FeatureScaling, float], ...]] = ((FeatureScaling.NONE, 0.0),)
 
     @abstractmethod
-    def estimator(self, classification: bool, number: float, seed: int) -> Any:
-        """An estimator that accepts weights, not yet fitted."""
+    def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
+        """An estimator for this many rows that accepts weights, not yet fitted."""
 
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
@@ -808,7 +811,8 @@ class TableJudge(TunedJudge):
             labels = sample.y.numpy()
 
             def fit(y: Array) -> Any:
-                return self.estimator(sample.classification, number, seed).fit(rows, y, weight)
+                found = self.estimator(sample.classification, number, seed, len(rows))
+                return found.fit(rows, y, weight)
 
             if not sample.classification:
                 return torch.from_numpy(np.stack([fit(y).predict(points) for y in labels.T], 1))
@@ -826,7 +830,7 @@ class MajorityJudge(TableJudge):
 
     name = "majority"
 
-    def estimator(self, classification: bool, number: float, seed: int) -> Any:
+    def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
         from sklearn.dummy import DummyClassifier, DummyRegressor
 
         return DummyClassifier() if classification else DummyRegressor()
@@ -845,7 +849,7 @@ class LogisticJudge(TableJudge):
     def title(self, classification: bool) -> str:
         return "logistic" if classification else "linear (ridge regression)"
 
-    def estimator(self, classification: bool, number: float, seed: int) -> Any:
+    def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
         from sklearn.linear_model import LogisticRegression, Ridge  # here: importing stays light
 
         if classification:
@@ -855,14 +859,19 @@ class LogisticJudge(TableJudge):
 
 @dataclass(frozen=True)
 class TreesJudge(TableJudge):
-    """A random forest of 100 trees, or gradient boosting: 100 small trees on halves of the rows."""
+    """A random forest of 100 trees, or gradient boosting: 100 small trees on halves of the rows.
+
+    Fewer than 20 rows are not halved.
+    """
 
     name: str = "forest"
 
-    def estimator(self, classification: bool, number: float, seed: int) -> Any:
+    def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
         from sklearn import ensemble
 
         kind, options = TREES[self.name]
+        if self.name == "boosting" and rows < FEWEST_HALVED:
+            options = {**options, "subsample": 1.0}
         task = "Classifier" if classification else "Regressor"
         return getattr(ensemble, f"{kind}{task}")(random_state=seed, **options)
 
