@@ -19,7 +19,7 @@ from bicore import Dataset, NumericalError, NumericalWarning, Runtime
 from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import RidgeEngine
-from bicore.bilevel.posterior import check_variance, rounding_allowed
+from bicore.bilevel.posterior import allowed_rounding, check_variance
 from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
@@ -711,9 +711,9 @@ def test_custom_solvers_are_not_verified():
 def test_rounding_tolerance_is_smaller_than_the_variance():
     for dtype in (torch.float32, torch.float64):
         for ratio in (1e-3, 1.0, 1e6, 1e15):
-            assert rounding_allowed(dtype, 2.0, 2.0 / ratio) <= 2e-3
+            assert allowed_rounding(dtype, 2.0, 2.0 / ratio) <= 2e-3
     with pytest.raises(NumericalError, match="fell to"):
-        check_variance(-0.01, rounding_allowed(torch.float64, 1.0, 1e-12))
+        check_variance(-0.01, allowed_rounding(torch.float64, 1.0, 1e-12))
 
 
 # Designs.

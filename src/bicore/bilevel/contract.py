@@ -21,8 +21,8 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 
-#: Points chosen on a device before their numbers are read back, and a time limit or an interrupt
-#: is noticed.
+#: Maximum number of points chosen on a device before results are read back; only then a time limit
+#: or an interrupt takes effect.
 MOST_UNREAD_STEPS = 16
 
 
@@ -42,7 +42,7 @@ class Quantity(Enum):
 
     #: ∂G/∂w_k, the implicit gradient.
     GRADIENT = auto()
-    #: By how much G falls when the point joins with weight 1, exactly.
+    #: The exact decrease of G when the point joins with weight 1.
     GAIN = auto()
     #: The gradient with the identity in place of the inverse Hessian.
     FIRST_ORDER = auto()
@@ -56,14 +56,14 @@ class Requirements:
 
     capacity: int
     needs: frozenset[Quantity]
-    #: Both losses are the squared error, ρ is constant, and no solver was asked for by name.
+    #: Whether both losses are the squared error, ρ is constant, and no solver is given.
     closed_form: bool
-    #: The exact objective of every exchange and removal is asked for as well.
+    #: Whether the exact objective of every exchange and removal is needed too.
     exact: bool = False
-    #: The weights of points change after they were taken; only a :class:`ReweighableEngine`
-    #: supports that.
+    #: Whether the weights of chosen points change; only a :class:`ReweighableEngine` supports that.
     reweighs: bool = False
-    #: Every step takes the best of all open points, from none on: the same list of operations.
+    #: Whether every step takes the best open points, from an empty coreset on, so that steps can be
+    #: recorded.
     repeats: bool = False
     solvers: Solvers = field(default_factory=Solvers)
 
@@ -72,26 +72,26 @@ class Requirements:
 class StepOptions:
     """The points that may be taken in a step, and their number."""
 
-    #: A mask over all points.
+    #: Mask of the points that may be taken.
     open: Array
-    #: Ties go to the smallest.
+    #: Ids of all points; ties go to the smallest.
     ids: Array
-    #: Points to take together, after one look at the scores …
+    #: Number of points to take together, after the scores are computed once …
     count: int = 1
-    #: … among this many of the best scores; 1 for the best one only.
+    #: … chosen among this many points with the best scores; 1: only the best.
     shortlist: int = 1
-    #: Steps that the engine may take before it returns.
+    #: Maximum number of steps before the engine returns.
     steps: int = 1
-    #: The open points are a small sample: no others need a score.
+    #: Whether the open points are a small sample, so that only they need a score.
     sampled: bool = False
 
     @property
-    def alone(self) -> bool:
-        """Whether the best of all open points are taken one by one."""
+    def one_by_one(self) -> bool:
+        """Whether points are taken one by one, each the best of all open points."""
         return self.shortlist == 1 and self.count == 1 and not self.sampled
 
     def count_unread_steps(self, taken: int) -> int:
-        """Return how many points may be chosen before numbers are read; the first is read alone."""
+        """Return how many points may be chosen before results are read; the first is read alone."""
         return 1 if taken == 0 else min(MOST_UNREAD_STEPS, self.steps)
 
 
@@ -107,13 +107,13 @@ class Scoring(Protocol):
 class Engine(ABC):
     """The state of a coreset of one problem: its points, its fit, the outer objective."""
 
-    #: The quantities it can compute.
+    #: Quantities that the engine can compute.
     supported_quantities: frozenset[Quantity] = frozenset()
-    #: Whether points taken one by one cost no more than points taken together.
+    #: Whether taking points one by one costs no more than taking them together.
     cheap_steps = True
 
     problem: Problem
-    #: The points, in the order in which they joined.
+    #: The chosen points, in order of selection.
     chosen: list[int]
     #: G of the model fitted on them.
     objective: float
@@ -142,7 +142,7 @@ class Engine(ABC):
             raise LookupError(f"{kind} was built without {what.name}; name it in the requirements.")
 
     def places_except(self, places: Sequence[int]) -> list[int]:
-        """Return all places of the order but these."""
+        """Return all other places of the order."""
         gone = set(places)
         return [place for place in range(len(self.chosen)) if place not in gone]
 
@@ -160,7 +160,7 @@ class Engine(ABC):
         return [self.objective] * len(points)
 
     def best(self, rule: Scoring, options: StepOptions) -> list[int]:
-        """Return the points that the rule would take now."""
+        """Return the points that the rule selects next."""
         places = np.flatnonzero(options.open)
         columns = torch.from_numpy(places) if options.sampled else None
         scores = self.scores(rule, columns).double().cpu().numpy()
@@ -178,28 +178,28 @@ class Engine(ABC):
 
 
 class ListedEngine(Engine):
-    """An engine that the table may choose: one file, and one line of ``ENGINES``."""
+    """An engine listed in ``ENGINES``; each has its own module."""
 
     @classmethod
     @abstractmethod
     def supports(cls, requirements: Requirements) -> bool:
-        """Whether it can do what is asked, for a problem of that kind."""
+        """Whether the engine meets the requirements for this kind of problem."""
 
     @classmethod
     def fits(cls, problem: Problem) -> bool:
-        """Whether this problem's size, storage and device suit it."""
+        """Whether the engine suits the size, storage and device of the problem."""
         return True
 
     @classmethod
     @abstractmethod
     def build(cls, problem: Problem, requirements: Requirements) -> Self:
-        """An empty coreset of the problem."""
+        """Return the engine for a problem, without chosen points."""
 
 
 class ReweighableEngine(ListedEngine):
-    """An engine whose points can have any weights, which an optimiser may change."""
+    """An engine whose points can have any weights, so that these can be optimised."""
 
-    #: One for each chosen point.
+    #: Weights of the chosen points.
     weights: Tensor
     #: Predictions of the outer set by the fit.
     predictions: Tensor
@@ -222,7 +222,7 @@ class ReweighableEngine(ListedEngine):
 
 
 class DeviceChooser:
-    """The open points of an engine as a mask on its device, and the choice of the best of them."""
+    """The open points as a mask on the device, to choose the best of them there."""
 
     def __init__(self, options: StepOptions, device: torch.device) -> None:
         self.open = options.open.copy()
@@ -230,12 +230,12 @@ class DeviceChooser:
         self.ranks = torch.from_numpy(ranks_of(options.ids)).to(device)
         self.fine = torch.ones((), dtype=torch.bool, device=device)
 
-    def serves(self, options: StepOptions) -> bool:
-        """Whether it still agrees with what may be taken."""
+    def matches(self, options: StepOptions) -> bool:
+        """Whether the mask still agrees with the open points."""
         return bool(np.array_equal(self.open, options.open))
 
     def step(self, scores: Tensor, take: Callable[[Tensor], None]) -> None:
-        """Take the open point of the lowest score; nothing is read back."""
+        """Take the open point with the lowest score, without reading results."""
         scores = scores.double().masked_fill(self.closed, torch.inf)
         best = scores.min()
         self.fine.logical_and_(torch.isfinite(best))
@@ -245,7 +245,7 @@ class DeviceChooser:
         self.closed.index_fill_(0, k, True)
 
     def check(self, points: list[int]) -> None:
-        """Check the scores of the points that the device took, and note the points."""
+        """Check the scores of the points that the device took, and record the points."""
         if not self.fine:
             raise non_finite_score_error()
         self.open[points] = False

@@ -1,4 +1,4 @@
-"""The greedy loop: score, take, correct, repeat; and how many points a class may have.
+"""The greedy loop, and quotas of classes.
 
 The coreset is complete after every step, so that an interrupt can fall back to it.
 """
@@ -19,9 +19,9 @@ from bicore.data import Array, Targets
 from bicore.errors import InputError, check_integer
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver, checkpoint
 
-#: A batch is chosen from this many times as many of the best scores …
+#: A batch is chosen among this multiple of its size of the best scores …
 SHORTLIST = 4
-#: … and has at most one point for this many chosen ones, because early scores change the most.
+#: … and has at most one point per this many chosen ones, because early scores change most.
 GROWTH = 10
 
 
@@ -29,7 +29,7 @@ GROWTH = 10
 class Quotas:
     """Quotas of one data set.
 
-    ``codes`` is the class of every row, ``caps`` the most points of each class, or None for one of
+    ``codes`` is the class of every row, ``caps`` the maximum per class, or None for one of
     every class a round.
     """
 
@@ -37,7 +37,7 @@ class Quotas:
     caps: Array | None
 
     def allowed(self, chosen: Sequence[int], free: Array) -> Array:
-        """Return the free rows whose class is below its quota."""
+        """Return the free rows of classes below their quota."""
         classes = int(self.codes.max()) + 1 if self.caps is None else len(self.caps)
         counts = np.bincount(self.codes[list(chosen)], minlength=classes)
         left = np.bincount(self.codes[free], minlength=classes) > 0
@@ -45,9 +45,9 @@ class Quotas:
 
 
 def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
-    """Return which classes may have the next point.
+    """Return the classes that may have the next point.
 
-    ``caps`` are the most points of each class, or None for one of every class a round; ``counts``
+    ``caps`` are the maxima per class, or None for one of every class per round; ``counts``
     the points of each class, and ``left`` the classes that have free rows.
     """
     if caps is not None:
@@ -59,7 +59,7 @@ def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
 class QuotaRule:
     """A quota setting, before the classes of the data are known."""
 
-    #: What a coreset's notes say of it.
+    #: Text for the notes of a coreset.
     note = ""
 
     def of(self, targets: Targets) -> Quotas | None:
@@ -71,18 +71,18 @@ class QuotaRule:
         return Quotas(np.asarray(targets.values).reshape(-1), self.caps(targets.classes))
 
     def caps(self, classes: Array) -> Array | None:
-        """Return the most points of each class; None for one of every class a round."""
+        """Return the maximum number of points per class; None: one of every class per round."""
         return None
 
 
 @dataclass(frozen=True)
 class Balanced(QuotaRule):
-    """One point of every class a round."""
+    """One point of every class per round."""
 
 
 @dataclass(frozen=True)
 class EveryClass(Balanced):
-    """The default where a few rows have to represent many classes."""
+    """One point of every class per round, the default if a few rows represent many classes."""
 
     note = (
         "classes: every class gets a row in turn, because the size allows only a few rows per "
@@ -92,7 +92,7 @@ class EveryClass(Balanced):
 
 @dataclass(frozen=True)
 class BalancedIfClasses(QuotaRule):
-    """One point of every class a round where there are classes; no quotas for regression."""
+    """One point of every class per round for classification; no quotas for regression."""
 
     def of(self, targets: Targets) -> Quotas | None:
         return None if targets.classes is None else super().of(targets)
@@ -100,7 +100,7 @@ class BalancedIfClasses(QuotaRule):
 
 @dataclass(frozen=True)
 class AtMost(QuotaRule):
-    """The most points of each class, by its label; classes that are not named have no limit."""
+    """Maximum number of points per class, by label; other classes have no limit."""
 
     counts: Mapping[Any, int]
 
@@ -130,14 +130,14 @@ class Outcome:
 
 
 def unrefined_outcome(when: str, interrupted: bool = False) -> Outcome:
-    """Return the outcome of a search that has all points and was ended while it refined them."""
+    """Return the outcome of a search that ended during refinement, with all points."""
     if interrupted:
         return Outcome(Status.INTERRUPTED, f"interrupted {when}")
     return Outcome(Status.NOT_REFINED, f"stopped by max_seconds {when}")
 
 
 def zero_weight_outcome(left: int, size: int) -> Outcome:
-    """Return the outcome of a search some of whose points lost their weight."""
+    """Return the outcome of a search in which some points got weight zero."""
     why = "the learned weights of the others are zero"
     return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
 
@@ -147,15 +147,15 @@ WEIGHTS_NOT_REFINED = unrefined_outcome("while the weights were optimised: all r
 
 @dataclass(eq=False)
 class Plan:
-    """Which points may be taken at each step, and how many."""
+    """The candidates of every step, and the number of points to take."""
 
     size: int
     ids: Array
-    #: A mask over all points; a point once taken never comes back.
+    #: Mask of the points that may be taken; a taken point is never added again.
     open: Array
     seed: int = 0
     first_random: bool = False
-    #: None for all points, or how many are drawn at each step.
+    #: Number of candidates drawn at each step; None: all points.
     candidates: int | None = None
     points_per_step: int = 1
     quotas: Quotas | None = None
@@ -174,7 +174,7 @@ class Plan:
         first = step == 0 and self.first_random
         drawn = 1 if first else self.candidates
         if drawn is not None and drawn < np.count_nonzero(free):
-            # By id, so that the order of rows does not matter.
+            # Ordered by id, so that the order of rows has no influence.
             places = self.by_id[free[self.by_id]]
             mask = np.zeros(len(self.open), dtype=bool)
             mask[step_rng(self.seed, step).choice(places, drawn, replace=first)] = True
@@ -184,7 +184,7 @@ class Plan:
 
 
 class Run:
-    """A greedy run: the growing coreset and its last complete state."""
+    """A greedy run, with the last complete coreset."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Run:
         self.objectives: list[float] = []
 
     def complete(self, start: Start, same_problem: bool = False) -> Outcome:
-        """Take the initial points, then grow to the planned size or until time is over.
+        """Take the initial points, then add points up to the planned size or the time limit.
 
         ``same_problem``: the objectives of the start are valid for this problem.
         """
@@ -217,7 +217,7 @@ class Run:
             return (
                 outcome
                 if self.weight_updater is None
-                else self._polish(outcome, self.weight_updater)
+                else self._refine_weights(outcome, self.weight_updater)
             )
         except KeyboardInterrupt:
             if not self.objectives:
@@ -276,8 +276,9 @@ class Run:
                 self.line.update(done + 1, self.objectives[done])
         return Outcome()
 
-    def _polish(self, outcome: Outcome, weight_updater: WeightUpdater) -> Outcome:
-        """Optimise the weights once more at the end, so that growth does not depend on the size."""
+    def _refine_weights(self, outcome: Outcome, weight_updater: WeightUpdater) -> Outcome:
+        """Optimise the weights once more at the end, so that the points do not depend on the
+        size."""
         before = len(self.indices)
         weight_updater.update(self.clock, final=True)
         self._save([])
@@ -303,7 +304,7 @@ class Run:
         self.objectives = before + objectives
 
     def _stop(self) -> Outcome:
-        """Return the outcome at the time limit: fewer points, or all with unrefined weights."""
+        """Return the outcome at the time limit."""
         few = len(self.indices) < self.plan.size
         return self._end(Status.OUT_OF_TIME) if few else WEIGHTS_NOT_REFINED
 

@@ -41,9 +41,9 @@ def _standardise(base: Callable[[], Kernel]) -> Kernel:
 
 #: The cosine: for sparse rows, and a candidate for rows of at least this many columns.
 COSINE, WIDE = "normalised linear", 100
-#: The kernel for a part of a problem.
+#: The kernel for a part of a problem, such as a batch of a stream.
 FOR_PART = "normalised ntk on standardised columns"
-#: Kernels that are compared on columns as given and on standardised columns.
+#: Kernels compared on columns as given and on standardised columns.
 BASES: dict[str, Callable[[], Kernel]] = {
     "exponential": Exponential,
     "exponential at 2/median": lambda: Exponential(sharpness=2.0),
@@ -67,20 +67,20 @@ MODELS = {
 }
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
 INTERCEPT = 1.0
-#: Why nothing was compared.
+#: Reasons why no kernels were compared.
 TOO_FEW = "too few rows or labels to compare kernels"
 IN_PART = "the problem is split, so no kernel was compared"
 SPARSE = "x is sparse, and most kernels need dense rows"
 #: Number of splits, and held-out rows in each.
 SPLITS, HELD_OUT = 3, 100
-#: Points of a subset: at least this many, and this many per class; at most this many, because the
-#: cost of a fit grows with the third power.
+#: Number of points of a subset: minimum, minimum per class, and maximum, because a fit has cubic
+#: cost.
 FEWEST, PER_CLASS, MOST = 20, 2, 250
-#: An error that is larger by at most this factor is nearly as small.
+#: Errors up to this factor larger count as equally small.
 NEARLY = 1.03
-#: The fewest points of a subset that can be compared.
+#: Minimum number of points of a subset for a comparison.
 FEWEST_TRIED = 2
-#: The place on the grid of ρ where the search begins.
+#: Index in the grid of ρ at which the search begins.
 BEGIN = 3
 
 
@@ -105,7 +105,7 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """The choice in one line."""
+        """Describe the choice in one line."""
         if not self.trials:
             return f"kernel: {self.name}; {self.fallback_reason}"
         best, *others = self.trials
@@ -116,7 +116,7 @@ class Choice:
         )
 
     def record(self) -> dict[str, Any]:
-        """The choice as numbers and words."""
+        """Return the choice as values for JSON."""
         found = asdict(self)
         found["trials"] = list(found["trials"])
         reason = found.pop("fallback_reason")
@@ -127,13 +127,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class AutomaticKernel(Kernel):
-    """The kernel under which random subsets of the requested size predict held-out points best.
+    """The kernel under which random subsets of the requested size best predict held-out points.
 
     It needs labels, so it is resolved when a selection begins and cannot be evaluated itself.
     """
 
-    #: Whether it is chosen for a part of a problem; whether for the distances of class means;
-    #: whether other kernels than the cosine would need a sample of the rows.
+    #: Whether it is chosen for a part of a problem, for the distances of class means, and for data
+    #: so large that kernels other than the cosine would need a sample of the rows.
     in_part: bool = False
     class_means: bool = False
     large: bool = field(default=False, metadata={"added": True})
@@ -152,8 +152,8 @@ class AutomaticKernel(Kernel):
             return [COSINE]
         base = MODELS[self.model]
         if base is None:
-            # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets
-            # lose more by it than they gain.
+            # A narrow kernel also suits nearest neighbours, but not wide rows such as embeddings,
+            # and not regression.
             base = "exponential at 2/median" if classes and not wide else "exponential"
         cosine = [COSINE] if wide and self.model != "neighbours" else []
         return [base + ON_STANDARDISED, base, *cosine]
@@ -201,14 +201,14 @@ class Chosen(Wrapper):
 
 
 def parts_of(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield the kernel and all kernels inside it."""
+    """Yield the kernel and all kernels that it contains."""
     yield kernel
     for name in _kernel_fields(kernel):
         yield from parts_of(getattr(kernel, name))
 
 
 def _kernel_fields(kernel: Kernel) -> list[str]:
-    """Name the fields that hold kernels."""
+    """Return the names of the fields that hold kernels."""
     if not is_dataclass(kernel):
         return []
     return [one.name for one in fields(kernel) if isinstance(getattr(kernel, one.name), Kernel)]
@@ -219,7 +219,7 @@ def _is_automatic(kernel: Kernel) -> TypeGuard[AutomaticKernel]:
 
 
 def needs_choice(kernel: Kernel) -> bool:
-    """Whether any part of the kernel is still to be chosen."""
+    """Whether any part of the kernel is automatic and not chosen yet."""
     return any(_is_automatic(part) for part in parts_of(kernel))
 
 
@@ -234,18 +234,18 @@ def mark_automatic(kernel: Kernel, **marks: bool) -> Kernel:
 
 
 def choice_of(kernel: Kernel) -> Choice | None:
-    """Return the choice made inside a kernel, if there is one."""
+    """Return the choice made inside a kernel, if any."""
     return next((part.choice for part in parts_of(kernel) if isinstance(part, Chosen)), None)
 
 
 def notes_of(kernel: Kernel) -> tuple[str, ...]:
-    """Return the choice made inside a kernel as a note, if there is one."""
+    """Return the choice made inside a kernel as a note, if any."""
     choice = choice_of(kernel)
     return () if choice is None else (choice.note,)
 
 
 def trials_of(kernel: Kernel) -> dict[str, Any]:
-    """Return the choice made inside a kernel for a coreset's details, if there is one."""
+    """Return the trials of the choice inside a kernel for a coreset's details, if any."""
     choice = choice_of(kernel)
     return {} if choice is None else {"kernel_trials": choice.record()}
 
@@ -287,7 +287,7 @@ def _read_choice(previous: Coreset | None) -> Choice | None:
 
 @dataclass(frozen=True, eq=False)
 class TrialRows:
-    """Rows to compare kernels on: what is predicted, the weights, and the splits."""
+    """Rows to compare kernels on: features, targets, weights and splits."""
 
     rows: Array
     goals: Array
@@ -298,12 +298,12 @@ class TrialRows:
 
     @property
     def size(self) -> int:
-        """Points of a subset."""
+        """Number of points of a subset."""
         return int(self.chosen.shape[1])
 
     @property
     def usable(self) -> bool:
-        """Whether there is anything to fit and to predict."""
+        """Whether there are rows to fit and rows to predict."""
         return self.size >= FEWEST_TRIED and bool(np.ptp(self.goals, axis=0).any())
 
     @property
@@ -315,7 +315,7 @@ class TrialRows:
 
 
 def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
-    """Draw rows that count, by id; other rows are not read."""
+    """Draw rows of positive weight by id; other rows are not read."""
     by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
     n = len(by_id)
     classes = 0 if targets.classes is None else len(targets.classes)
@@ -331,19 +331,19 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     return TrialRows(rows, goals - weights @ goals, weights, orders[:, :points], orders[:, points:])
 
 
-def _compare(drawn: TrialRows, names: Sequence[str], favoured: str | None) -> Choice:
-    """Choose the candidate with the smallest held-out error, or a favoured one nearly as good."""
+def _compare(drawn: TrialRows, names: Sequence[str], preferred: str | None) -> Choice:
+    """Choose the candidate with the smallest held-out error, or a preferred one nearly as good."""
     trials = compare_kernels(drawn, names)
     if not trials:
         return Choice(names[0])
     most = trials[0].error * NEARLY
-    trials.sort(key=lambda trial: trial.name != favoured or trial.error > most)
+    trials.sort(key=lambda trial: trial.name != preferred or trial.error > most)
     held_out = len(drawn.rows) - drawn.size
     return Choice(trials[0].name, drawn.size, held_out, tuple(trials))
 
 
 def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
-    """Compute the held-out error of every candidate, the smallest first."""
+    """Return the held-out error of every candidate, smallest first."""
     if not drawn.usable:
         return []
     spread = float(drawn.weights @ (drawn.goals**2).sum(1))
@@ -376,7 +376,7 @@ class _Fits:
         self.known: dict[int, float] = {}
 
     def error(self, place: int) -> float:
-        """Error on the held-out points with the ρ at this place on the grid."""
+        """Return the held-out error for the ρ at this index of the grid."""
         if place not in self.known:
             rho = self.scale * 10.0 ** EXPONENTS[place]
             found = predict_from_subsets(self.squares, self.crosses, self.goals, rho)
@@ -385,7 +385,7 @@ class _Fits:
         return self.known[place]
 
     def smallest_error(self) -> float:
-        """Walk down the grid of ρ to the smallest error."""
+        """Follow the grid of ρ downhill to the smallest error."""
         place = BEGIN
         while True:
             around = [one for one in (place - 1, place + 1) if 0 <= one < len(EXPONENTS)]

@@ -30,27 +30,29 @@ from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator, multiply_columns, square_among
 from bicore.losses import encode_targets
 
-#: Points that the others are predicted from; the decomposition grows with the third power.
+#: Number of reference points; the decomposition has cubic cost.
 REFERENCE = 600
-#: Components of the inputs, and the fewest reference points for each.
+#: Number of components of the inputs, and the minimum number of reference points per component.
 COMPONENTS, POINTS_A_COMPONENT = 50, 4
 #: Eigenvalues below this share of the largest are rounding.
 CUTOFF = 1e-10
 #: A label is contradicted if the prediction of another class is larger by this. Correct labels of
-#: hard points lie below: of clean MNIST a fiftieth is contradicted, of wrong labels nine tenths.
+#: hard points have smaller differences: 2% of clean MNIST and 90% of wrong labels are contradicted.
 CONTRADICTION = 0.3
-#: A class is kept if more than this share of it is contradicted: the proxy does not recognise it.
+#: If a larger share of a class is contradicted, the proxy does not recognise the class, and all of
+#: it stays.
 MOST_CONTRADICTED = 0.5
-#: Points of a subset that is compared with and without contradicted points, the number of such
-#: subsets in each half of the points, and the fewest points that can be compared.
+#: Size and number of the subsets (per half) compared with and without contradicted points, and the
+#: minimum size.
 SUBSET, SUBSETS, FEWEST = 50, 10, 2
-#: A note is written from this share of contradicted labels on.
+#: Minimum share of contradicted labels for a note.
 LEAST_NOTED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class Retargeted:
-    """A problem with other targets, and the points whose label the others contradict."""
+    """A problem with other targets, and the points whose label contradicts the leave-one-out
+    prediction."""
 
     problem: Problem
     contradicted: Array
@@ -61,9 +63,9 @@ class OuterTargets(ABC):
     """Targets of the outer objective."""
 
     name: ClassVar[str]
-    #: Whether it is chosen when the data are known.
+    #: Whether it is chosen once the data are known.
     open: ClassVar[bool] = False
-    #: Whether the labels are taken as they are, which any loss allows.
+    #: Whether the labels are used as given, which every loss allows.
     plain: ClassVar[bool] = False
 
     @abstractmethod
@@ -77,7 +79,7 @@ class OuterTargets(ABC):
 
 @dataclass(frozen=True)
 class Given(OuterTargets):
-    """The labels and targets as they are: the paper's objective, for any loss."""
+    """The labels and targets as given: the objective of the paper, for any loss."""
 
     name = "given"
     plain = True
@@ -96,7 +98,7 @@ class Open(Given):
 
 @dataclass(frozen=True)
 class Smoothed(OuterTargets):
-    """The mean of a label and its leave-one-out prediction; for the squared error.
+    """The mean of a label and its leave-one-out prediction, for the squared error.
 
     A separate outer set keeps its labels by default.
     """
@@ -153,7 +155,7 @@ class Smoothed(OuterTargets):
 
 
 def find_contradicted(shares: Tensor, codes: Array) -> Array:
-    """Mark the points whose label contradicts the prediction by others, and clearly.
+    """Mark the points whose label clearly contradicts the leave-one-out prediction.
 
     If most of a class is contradicted, the model does not see that class, and none of it is.
     """
@@ -181,7 +183,7 @@ def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...
 
 
 class _Reference:
-    """Kernel ridge regression from some points, by the eigenvectors of their matrix."""
+    """Kernel ridge regression on reference points, by the eigenvectors of their matrix."""
 
     def __init__(self, problem: Problem, eligible: Array, seed: int) -> None:
         drawn = eligible
@@ -191,7 +193,7 @@ class _Reference:
         self.operator = problem.train
         points = np.sort(drawn)
         self.points = torch.from_numpy(points).to(self.operator.like.device)
-        #: The places of the points as drawn, which does not depend on the order of rows.
+        #: Places of the points in the order of drawing, which does not depend on the order of rows.
         self.places = np.searchsorted(points, drawn)
         square = square_among(self.operator, self.points)
         self.square = (square + square.T) / 2
@@ -200,7 +202,7 @@ class _Reference:
         self.scale = float(square.diagonal().mean()) or 1.0
 
     def predictions(self, values: Tensor) -> Tensor:
-        """Predict every training point by the others; reference points are left out in turn."""
+        """Predict every training point from the other points; reference points by leave-one-out."""
         alpha, errors, mean, _ = self._fit(values)
         found = multiply_columns(self.operator, self.points, alpha) + mean
         found[self.points] = values[self.points] - errors
@@ -238,7 +240,7 @@ class _Reference:
         return bool(clean < every)
 
     def _leave_one_out(self, half: Array, own: Tensor, rho: float) -> Tensor:
-        """Predict each point of a half from the others of it."""
+        """Predict each point of a half from its other points."""
         places = torch.from_numpy(half).to(self.points)
         square = self.square[places][:, places]
         square.diagonal().add_(rho)
@@ -261,7 +263,8 @@ class _Reference:
         return torch.stack(errors)
 
     def _fit(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Fit by the best ρ of the grid: coefficients, leave-one-out errors, the mean and ρ."""
+        """Fit with the best ρ of the grid; return coefficients, leave-one-out errors, the mean and
+        ρ."""
         own = values[self.points]
         mean = own.mean(0)
         turned = self.vectors.T @ (own - mean)
@@ -280,7 +283,7 @@ class _Reference:
     def append_components(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float
     ) -> tuple[Tensor, Tensor]:
-        """Targets and the leading components of the inputs."""
+        """Return the targets with the leading components of the inputs."""
         count = min(COMPONENTS, len(self.points) // POINTS_A_COMPONENT)
         count = min(count, int((self.values > CUTOFF * self.values[-1]).sum()))
         if not count:

@@ -24,9 +24,9 @@ from bicore.moments.ridge import RidgeRows
 from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.runtime.clock import checkpoint
 
-#: Pairs computed together: what fits into a core's cache …
+#: Number of pairs computed together: fits the cache of a core …
 PAIRS = 1 << 14
-#: … and what keeps a GPU busy.
+#: … and keeps a GPU busy.
 DEVICE_PAIRS = 1 << 22
 
 
@@ -39,12 +39,12 @@ def nonzero_places(mask: Any) -> Any:
     """Return the places of a mask, an array or tensor for each dimension."""
     if isinstance(mask, Tensor):
         return torch.nonzero(mask, as_tuple=True)
-    # of a matrix, np.nonzero takes many times as long
+    # np.nonzero is many times slower on a matrix
     return np.unravel_index(np.flatnonzero(mask), mask.shape)
 
 
 class Others(NamedTuple):
-    """Rows of the tables for points that are not chosen."""
+    """Rows of the tables for points outside the coreset."""
 
     residual: Any
     pull: Any
@@ -76,7 +76,7 @@ class Removals:
         self.turn = turn.T
 
     def swap_gains(self, others: Others) -> Any:
-        """Compute how far G falls for every pair of another point (row) and a chosen one."""
+        """Return the decrease of G for every pair of another point (row) and a chosen one."""
         on_device = isinstance(others.back, Tensor)
         result = torch.empty_like(others.back) if on_device else np.empty_like(others.back)
         pairs = DEVICE_PAIRS if on_device else PAIRS
@@ -88,10 +88,10 @@ class Removals:
         return result
 
     def _block(self, some: Others) -> Any:
-        """Compute a block of pairs, in as few passes over it as there are terms."""
+        """Compute a block of pairs with as few passes over it as possible."""
         back, image = some.back, some.image
         along = some.residual @ self.step
-        # ⟨K'Dr, r⟩ once the point is gone
+        # ⟨K'Dr, r⟩ after the removal
         agreement = back * self.skew
         agreement += some.pull @ self.step
         agreement += some.residual @ self.turn

@@ -1,4 +1,4 @@
-"""The posterior kernel of the squared error, and the step of points that join.
+"""The posterior kernel of the squared error, and its update when points join.
 
     K' = K − K[:, S](K_SS + ρ W⁻¹)⁻¹K[S, :]        D: weights of the outer set, r: residuals
 
@@ -25,18 +25,19 @@ from bicore.numerics.linear_algebra import row_products, weighted_gram
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import all_threads
 
-#: Tolerated rounding errors of the largest variance, multiplied by its ratio to ρ …
+#: Tolerated rounding errors of the largest variance, times its ratio to ρ …
 ROUNDING = 1e4
-#: … and the most tolerated, as a share of the largest variance: beyond it, scores are meaningless.
+#: … and the upper limit as a share of the largest variance, above which scores are meaningless.
 MOST_ROUNDING = 1e-3
-#: The least ρ of a step, in roundings of the largest variance.
+#: Minimum ρ of a step, in rounding errors of the largest variance.
 LEAST_REGULARISER = 4
-#: Columns prefetched in one pass: a tile's products with them then cost about as much as the tile.
+#: Columns prefetched in one pass: the products with them then cost about as much as computing the
+#: tile.
 PREFETCH_WIDTH = 64
-#: Passes per point with prefetching: prefetched points are mostly taken soon (41 passes for 400 of
-#: 4000 images, and more a point for the first ones).
+#: Passes per point with prefetching, because most prefetched points are taken soon (41 passes for
+#: 400 of 4000 images, and relatively more for the first ones).
 PASSES_A_POINT = 0.2
-#: Columns kept, as a multiple of that; those with the worst scores are dropped first.
+#: Number of stored columns as a multiple of that; those with the worst scores are dropped first.
 HELD = 4
 
 
@@ -49,7 +50,7 @@ def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
 
 
 class Downdate(NamedTuple):
-    """The step of points that join, in float64.
+    """The update when points join, in float64.
 
     L at the training points (``rows``) and at the outer set, M (``images``) and B (``spread``).
     """
@@ -79,7 +80,8 @@ class Downdate(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """K'[T, :] at the training points and at the outer set, and (K'DK')[T, :]; a row a point."""
+    """K'[T, :] at the training points and at the outer set, and (K'DK')[T, :]; one row per
+    point."""
 
     train: Tensor
     outer: Tensor
@@ -87,7 +89,7 @@ class Columns(NamedTuple):
 
 
 class Posterior(ABC):
-    """K' at the training points and at the outer set: it gives columns and takes downdates."""
+    """The posterior kernel K' at the training points and the outer set."""
 
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
@@ -95,11 +97,11 @@ class Posterior(ABC):
 
     @abstractmethod
     def columns(self, index: Tensor) -> Columns:
-        """K'[index, :] and (K'DK')[index, :], a row a point."""
+        """K'[index, :] and (K'DK')[index, :], one row per point."""
 
     @abstractmethod
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """K'[index, :] at the training points and at the outer set, a row a point."""
+        """K'[index, :] at the training points and at the outer set, one row per point."""
 
     @abstractmethod
     def energies(self) -> Tensor:
@@ -107,10 +109,10 @@ class Posterior(ABC):
 
     @abstractmethod
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
-        """K' ← K' − LᵀL for the columns asked for last, L = lower⁻¹ K'[T, :]."""
+        """Apply K' ← K' − LᵀL for the last columns, with L = lower⁻¹ K'[T, :]."""
 
     def join(self, columns: Columns, lower: Tensor) -> Downdate:
-        """Let the points of the columns asked for last join, with F = ``lower``."""
+        """Add the points of the last columns, with F = ``lower``."""
         train = solve_lower(lower, columns.train.double())
         outer = train
         if columns.outer is not columns.train:
@@ -120,14 +122,14 @@ class Posterior(ABC):
         return Downdate(train, outer, images, (outer * self._double_weights) @ outer.T)
 
     def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """K' and K'DK' among some points, in float64."""
+        """Return K' and K'DK' among some points, in float64."""
         train, outer = self.rows(index)
         outer = outer.double()
         return train[:, index].double(), (outer * self._double_weights) @ outer.T
 
 
 class FactorPosterior(Posterior):
-    """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
+    """K' = K − L Lᵀ with one column of L per chosen point, for any operator."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class FactorPosterior(Posterior):
         if cross is not train:
             self._outer = train.like.new_empty(capacity, cross.shape[0])
         self.prefetcher = prefetcher
-        # KᵀD times every row of the factor, from which those of other columns follow.
+        # KᵀD times every row of the factor, from which the products of other columns follow.
         self._products = None if prefetcher is None else torch.empty_like(self._train)
         self._product = self.weights  # of the columns asked for last
 
@@ -203,7 +205,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 class FeaturePosterior(Posterior):
-    """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
+    """K' = Φ Σ Φᵀ with Σ (p×p): one pass over Φ per step instead of n·m stored numbers."""
 
     def __init__(self, train: Tensor, outer: Tensor, weights: Tensor) -> None:
         super().__init__(weights)
@@ -264,8 +266,7 @@ def posterior_of(
     capacity: int,
     prefetcher: ColumnPrefetcher | None = None,
 ) -> Posterior:
-    """K' before any point is chosen; ``cross`` has the rows of the outer set, whose weights these
-    are."""
+    """Return K' without chosen points; ``cross`` and ``weights`` are those of the outer set."""
     own = train.feature_rows
     other = cross.feature_rows
     if own is not None and other is not None:
@@ -273,7 +274,7 @@ def posterior_of(
     return FactorPosterior(train, cross, weights, capacity, prefetcher)
 
 
-def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
+def allowed_rounding(dtype: torch.dtype, variance: float, rho: float) -> float:
     """Return the tolerance of negative posterior variances; ``variance`` is the largest prior one.
 
     m steps are a Cholesky factor of K + ρ with entries off by m roundings e of the largest
@@ -286,7 +287,7 @@ def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
 
 
 def smallest_regulariser(dtype: torch.dtype, variance: float) -> float:
-    """The least ρ that steps can use, where the largest prior variance is ``variance``.
+    """Return the smallest ρ that steps can use for the largest prior variance ``variance``.
 
     Once the points span a kernel of low rank, K' is nothing but its rounding: every division by a
     smaller ρ would magnify it.
@@ -345,7 +346,7 @@ class ColumnPrefetcher:
         itemsize = train.like.element_size()
         spare = train.spare - capacity * train.shape[0] * itemsize
         column = train.shape[0] * 2 + (0 if cross is train else cross.shape[0])
-        # one more set of columns is alive while a pass is made
+        # another set of columns exists during a pass
         return max(0, min(HELD * PREFETCH_WIDTH, spare // (2 * column * itemsize)))
 
     def column(self, k: int) -> PrefetchedColumns:
@@ -365,7 +366,7 @@ class ColumnPrefetcher:
         train = self.train.columns(index)
         outer = train if self.cross is self.train else self.cross.columns(index)
         product = self.cross.transposed_matmul(self.weights[:, None] * outer)
-        # a row a point: columns of a matrix are slow to read
+        # one row per point, because columns of a matrix are slow to read
         rows = (one.T.contiguous() for one in (train, outer, product))
         for point, *parts in zip(fresh, *rows, strict=True):
             self.prefetched[point] = PrefetchedColumns(*parts)

@@ -43,23 +43,23 @@ from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
 from bicore.runtime.context import Runtime
 
-#: The model of all data that a rule may compare with is fitted on at most this many points, drawn
-#: at random beyond.
+#: Maximum number of points, drawn at random, to fit the model of all data that a rule compares
+#: with.
 REFERENCE_POINTS = 2000
-#: An automatic regulariser is measured by the loss of at most this many rows, drawn at random
-#: beyond: it is a mean, and the same rows measure every candidate.
+#: Maximum number of rows, drawn at random, whose loss measures an automatic regulariser: a mean
+#: needs no more, and all candidates use the same rows.
 MEASURING_ROWS = 10_000
-#: Bytes of a float64 number, in which refining computes whatever the matrix is stored in.
+#: Bytes of a float64 number: refinement computes in float64 for any dtype of the matrix.
 DOUBLE = 8
-#: Arrays of a block of pairs that exist at a time.
+#: Number of arrays of a block of pairs that exist at a time.
 TABLES_OF_BLOCK = 8
-#: The columns of a shortlist are held with their weighted copies; K, K' and K'DK' of the chosen and
-#: the listed exist next to copies of the last two while a pool is made, with room for one more.
+#: Copies of the columns of a shortlist (with the weighted ones), and of K, K' and K'DK' of the
+#: chosen and listed points while a pool is built.
 COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 6
 
 
 def as_quotas(value: Any) -> QuotaRule | None:
-    """Return the rule of None, "balanced", or the most points of each class by its label."""
+    """Return the quota rule for None, "balanced" or a maximum per class."""
     if value is None or isinstance(value, QuotaRule):
         return value
     if isinstance(value, Mapping):
@@ -70,11 +70,11 @@ def as_quotas(value: Any) -> QuotaRule | None:
 
 
 class Prior(StrEnum):
-    """The importance of classes in the outer objective."""
+    """The weight of classes in the outer objective."""
 
-    #: By their frequency in the data.
+    #: Classes count by their frequency in the data.
     DATA = "data"
-    #: Equally.
+    #: All classes count equally.
     EQUAL = "equal"
 
 
@@ -96,7 +96,7 @@ class Proxy:
 
     @property
     def kernel_with_intercept(self) -> Kernel:
-        """The kernel of the model, with its constant feature.
+        """The kernel of the model, including the constant feature.
 
         By default the squared error has one, because its labels are centred. The paper's own
         setting, network kernels and other losses, has none.
@@ -114,11 +114,12 @@ class Proxy:
 
     @property
     def closed_form(self) -> bool:
-        """Whether rank-one updates hold: the squared error, a constant ρ, no solver by name."""
+        """Whether rank-one updates apply: the squared error, a constant ρ, and no solver given."""
         return self.squared and self.inner_reg.constant and self.inner is None
 
     def choose_kernel(self, data: Dataset, size: int, previous: Coreset | None = None) -> Kernel:
-        """Return the kernel for coresets of ``size`` points, chosen by the data if it is unset.
+        """Return the kernel for coresets of ``size`` points, chosen from the data if it is
+        automatic.
 
         The kernel chosen for a ``previous`` coreset is kept.
         """
@@ -132,23 +133,23 @@ class Proxy:
 class EngineMemory:
     """The memory of an engine in addition to the kernel matrix."""
 
-    #: Points it holds.
+    #: Maximum number of points.
     capacity: int
-    #: Matrices of n × capacity it holds at a time.
+    #: Number of matrices of n × capacity at a time.
     factors: int = 1
-    #: Whether a fit of all points is compared with.
+    #: Whether the rule compares with a fit of all points.
     reference: bool = False
-    #: Whether a kernel with features needs no such matrix at all.
+    #: Whether kernels with features need no such matrix.
     lean: bool = False
-    #: Whether refining needs none either for more points than the kernel has features.
+    #: Whether refinement needs none either if there are more points than features.
     in_features: bool = False
-    #: What a strategy needs in addition.
+    #: Additional memory of the strategy.
     refining: RefinementCost = field(default_factory=RefinementCost)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A problem with its solvers and its data."""
+    """A problem with its solvers and data."""
 
     problem: Problem
     kernel: Kernel
@@ -156,7 +157,7 @@ class Prepared:
     solvers: Solvers
     data: Dataset
     outer: Dataset | None
-    #: Points that count and are not to be chosen.
+    #: Points that count in the objective and are not selected.
     contradicted: Array
     notes: tuple[str, ...] = ()
 
@@ -166,18 +167,19 @@ class Prepared:
         counted: Array = self.data.weights > 0
         return counted
 
-    def choosable(self, size: int) -> Array:
-        """Return a mask of the points that may be chosen; all that count if others are too few."""
+    def selectable(self, size: int) -> Array:
+        """Return a mask of the points that may be chosen; all points that count if too few are
+        left."""
         left: Array = self.counted & ~self.contradicted
         return left if left.sum() >= size else self.counted
 
     @property
     def regulariser(self) -> Known:
-        """As given or as found."""
+        """The regulariser, as given or as found from the data."""
         return self.problem.regulariser
 
     def decode(self, predictions: Tensor) -> Array:
-        """Return the labels or targets of the model's outputs."""
+        """Return labels or targets for the outputs of the model."""
         problem = self.problem
         outputs = problem.inner_loss.undone(predictions, self.targets, problem.inner_targets)
         classes = self.targets.classes
@@ -189,7 +191,7 @@ class Prepared:
         return labels
 
     def configuration(self, *more: object) -> str:
-        """Digest all that decides the objective: kernel, losses, regulariser, outer set, more."""
+        """Digest every setting of the objective: kernel, losses, regulariser, outer set, more."""
         problem = self.problem
         classes = None if self.targets.classes is None else self.targets.classes.tolist()
         own = (self.kernel, problem.inner_loss, problem.outer_loss, self.regulariser, classes)
@@ -231,7 +233,7 @@ def prepare(
     seed: int,
     runtime: Runtime,
 ) -> Prepared:
-    """Check, encode, allocate: everything before the first point."""
+    """Check the input, encode it and build the problem."""
     targets, outer_targets = read_labels(proxy, data, outer)
     weights = data.weights
     inner_loss, outer_loss, outputs = _losses(proxy, targets, weights > 0)
@@ -268,22 +270,22 @@ def prepare(
     eligible = by_id[weights[by_id] > 0]
     found = proxy.smooth_labels.apply(problem, targets, eligible, seed)
     own = found.problem
-    if outer is not None or not own.one_target:
-        # an automatic regulariser looks at the training data alone
+    if outer is not None or not own.same_targets:
+        # an automatic regulariser depends on the training data alone
         values = own.inner_targets
         if inner_loss != outer_loss:
             values = outer_loss.prepare(targets, targets, counted, like)
         shares = own_weights / own_weights.sum()
         own = replace(own, cross=train, outer_targets=values, outer_weights=shares)
     if proxy.inner_reg.automatic:
-        own = _measure_on_some(own, by_id, seed)
+        own = _sample_outer_rows(own, by_id, seed)
     regulariser = proxy.inner_reg.resolve(own, eligible, solvers, seed)
     problem = replace(found.problem, regulariser=regulariser)
     return Prepared(problem, kernel, targets, solvers, data, outer, found.contradicted, found.notes)
 
 
 def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
-    """Scale the weights so that every class weighs as much as any other."""
+    """Scale the weights so that all classes have the same total weight."""
     if targets.classes is None:
         raise InputError("prior='equal' needs class labels, and y holds targets; leave it out.")
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
@@ -291,8 +293,8 @@ def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
     return torch.where(weights > 0, weights / totals[codes], weights)  # no share of nothing
 
 
-def _measure_on_some(problem: Problem, by_id: Array, seed: int) -> Problem:
-    """Return the problem with fewer rows in its outer set, which is the training data."""
+def _sample_outer_rows(problem: Problem, by_id: Array, seed: int) -> Problem:
+    """Return the problem with a sample of its outer rows, which are the training rows."""
     if len(by_id) <= MEASURING_ROWS:
         return problem
     rng = np.random.default_rng((seed, MEASURING_ROWS))
@@ -310,7 +312,7 @@ def _measure_on_some(problem: Problem, by_id: Array, seed: int) -> Problem:
 def plan_memory(
     proxy: Proxy, data: Dataset, outer: Dataset | None, memory: EngineMemory, runtime: Runtime
 ) -> OperatorPlan:
-    """Return how :func:`prepare` would hold the kernel matrix; nothing is allocated."""
+    """Return how :func:`prepare` would store the kernel matrix, without allocating it."""
     targets, _ = read_labels(proxy, data, outer)
     outputs = _losses(proxy, targets, data.weights > 0)[2]
     reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
@@ -323,7 +325,7 @@ def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss,
     inner, outer = proxy.loss, proxy.outer_loss or proxy.loss
     several = targets.classes is not None and len(targets.classes) > 1
     if several and len(np.unique(targets.values[counted])) == 1:
-        # The rows show one class of several: centring would leave nothing to fit.
+        # There are rows of one class only: centring would leave nothing to fit.
         inner, outer = inner.uncentred(), outer.uncentred()
     outputs, other = inner.outputs(targets), outer.outputs(targets)
     if other != outputs:
@@ -343,7 +345,7 @@ def _reserve(
     outputs: int,
     runtime: Runtime,
 ) -> Reserve:
-    """Count the bytes of an engine.
+    """Return the bytes that an engine needs in addition to the kernel matrix.
 
     These are kernel rows of the chosen points, a few vectors a data point, a few m×m matrices.
     """

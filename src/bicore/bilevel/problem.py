@@ -27,11 +27,11 @@ from bicore.runtime.threads import all_threads
 
 
 class Regulariser(ABC):
-    """A form of ρ, known or to be found from the data."""
+    """A form of ρ, given or chosen from the data."""
 
-    #: Whether ρ is the same for every size: prefixes and rank-one updates need that.
+    #: Whether ρ is the same for every size, as prefixes and rank-one updates require.
     constant: ClassVar[bool] = True
-    #: Whether the data chooses it before the first point.
+    #: Whether it is chosen from the data before the first point.
     automatic: ClassVar[bool] = False
     #: Whether it is optimised with the weights, by ∂G/∂ρ.
     learned: ClassVar[bool] = False
@@ -88,7 +88,7 @@ class Known(Regulariser):
 
 @dataclass(frozen=True)
 class Constant(Known):
-    """The same ρ for every coreset size: the plain sum of the paper."""
+    """The same ρ for every coreset size, as in the paper's sum."""
 
     def rho(self, size: int) -> float:
         return self.value
@@ -99,7 +99,7 @@ class Constant(Known):
 
 @dataclass(frozen=True)
 class Learned(Constant):
-    """A ρ that is optimised with the weights by ∂G/∂ρ; points are chosen with the current one.
+    """A ρ that is optimised with the weights by ∂G/∂ρ; points are chosen with its current value.
 
     Weights and ρ times a common factor are the same model, so that bounds on the weights decide
     how much of a change is ρ's.
@@ -121,7 +121,7 @@ class Learned(Constant):
 
 @dataclass(frozen=True)
 class PerPoint(Known):
-    """A ρ = λ·|S| that grows: the mean over the coreset plus λ‖h‖², as the authors' code has it.
+    """A ρ = λ·|S| that grows with the coreset, as in the authors' code.
 
     Published λ belong to this form.
 
@@ -170,17 +170,17 @@ class Problem:
         return self.cross is self.train
 
     @property
-    def one_target(self) -> bool:
-        """Whether the outer set is the training set, with the very same targets."""
+    def same_targets(self) -> bool:
+        """Whether the outer set is the training set with identical targets."""
         return self.same and self.inner_targets is self.outer_targets
 
     @property
-    def one_model(self) -> bool:
-        """Whether inner and outer loss are one function of one set of predictions and targets."""
-        return self.one_target and self.inner_loss == self.outer_loss
+    def same_predictions(self) -> bool:
+        """Whether inner and outer loss are one function of the same predictions and targets."""
+        return self.same_targets and self.inner_loss == self.outer_loss
 
     def with_few_outer_rows(self) -> Problem:
-        """Return the problem with no more outer rows than features and targets together.
+        """Return an equivalent problem with at most as many outer rows as features and targets.
 
         Under the squared error G is that of the triangular factor of the outer set's features and
         targets side by side, each row times the root of its weight. Nothing is lost to squaring.
@@ -204,25 +204,25 @@ class Problem:
         )
 
     def outer_value(self, predictions: Tensor) -> float:
-        """G at these predictions of the outer set."""
+        """Return G at these predictions of the outer set."""
         losses = self.outer_loss.value(predictions, self.outer_targets)
         return finite_objective(float(torch.dot(losses.double(), self.outer_weights.double())))
 
     def outer_slopes(self, predictions: Tensor) -> Tensor:
-        """∇ℓ_j(h_j), a row for each point of the outer set."""
+        """Return ∇ℓ_j(h_j), one row per outer row."""
         return self.outer_loss.gradient(predictions, self.outer_targets)
 
     def weigh_slopes(self, slopes: Tensor) -> Tensor:
-        """R from the slopes: row j is v_j ∇ℓ_j(h_j)."""
+        """Return R from the slopes: row j is v_j ∇ℓ_j(h_j)."""
         return slopes * self.outer_weights[:, None]
 
     def outer_gradient(self, predictions: Tensor) -> Tensor:
-        """R at these predictions."""
+        """Return R at these predictions."""
         return self.weigh_slopes(self.outer_slopes(predictions))
 
 
 def finite_objective(value: float) -> float:
-    """The outer objective itself; an error in words where it is no number."""
+    """Return the objective, or raise an error if it is not finite."""
     if not math.isfinite(value):
         raise NumericalError(
             f"the outer objective became {value}; use float64, a larger inner_reg, or scale x."

@@ -32,13 +32,13 @@ SUBSETS = 3
 SUBSET_SIZE = 100
 #: The grid, as powers of ten times the mean of the kernel's diagonal.
 EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
-#: How far above the lowest objective the chosen ρ may lie.
+#: Relative tolerance above the lowest objective.
 SLACK = 0.01
 
 
 @dataclass(frozen=True)
 class Automatic(Regulariser):
-    """The ρ under which small random subsets of the training data predict the rest best."""
+    """The ρ under which small random subsets of the training data best predict the rest."""
 
     automatic = True
 
@@ -53,12 +53,12 @@ class Automatic(Regulariser):
             usable = len(found[-1])
         values, slopes = np.mean([one[:usable] for one in found], axis=0).T
         places = np.array(EXPONENTS[:usable], dtype=float)
-        return Constant(scale * 10.0 ** _largest_good(places, values, slopes))
+        return Constant(scale * 10.0 ** _largest_near_minimum(places, values, slopes))
 
 
 @dataclass(frozen=True)
 class LearnedFromData(Automatic):
-    """The ρ of :class:`Automatic` to begin with, optimised with the weights."""
+    """A ρ that begins at the one of :class:`Automatic` and is optimised with the weights."""
 
     learned = True
 
@@ -111,7 +111,7 @@ def _objectives_on_grid(
     return found
 
 
-def _largest_good(places: Array, values: Array, slopes: Array) -> float:
+def _largest_near_minimum(places: Array, values: Array, slopes: Array) -> float:
     """Return the largest place where the piecewise cubic is within ``SLACK`` of its minimum."""
     share = np.linspace(0, 1, 51)[:, None]
     width = np.diff(places)

@@ -13,30 +13,30 @@ from bicore.bilevel.contract import Engine, Quantity
 
 
 class Rule(ABC):
-    """Scores every point from what an engine offers; the lowest score is taken."""
+    """Scores points by a quantity of the engine; the lowest score is taken."""
 
     name: ClassVar[str]
-    #: What selection by this rule is called in tables.
+    #: Name of selection by this rule in tables.
     method: ClassVar[str] = "bilevel"
-    #: What it needs of an engine.
+    #: Quantity that it reads from an engine.
     quantity: ClassVar[Quantity]
     #: Whether it compares with a model of all data.
     compares: ClassVar[bool] = False
-    #: Whether it is chosen when the data are known.
+    #: Whether it is chosen once the data are known.
     open: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
-        """One for every training point, or for ``columns``."""
+        """Return the scores of all training points, or of ``columns``."""
 
-    def against(self, losses: Callable[[], Tensor]) -> Rule:
-        """The rule for one problem."""
+    def with_reference(self, losses: Callable[[], Tensor]) -> Rule:
+        """Return the rule with the losses of the model of all data."""
         return self
 
 
 @dataclass(frozen=True)
 class Gradient(Rule):
-    """By the implicit gradient ∂G/∂w_k: the paper's rule, for any loss."""
+    """Score points by the implicit gradient ∂G/∂w_k: the paper's rule, for any loss."""
 
     name = "gradient"
     quantity = Quantity.GRADIENT
@@ -55,7 +55,8 @@ class OpenRule(Gradient):
 
 @dataclass(frozen=True)
 class Gain(Rule):
-    """By the exact decrease of the objective; for the squared error with weights of 1."""
+    """Score points by the exact decrease of the objective, for the squared error and uniform
+    weights."""
 
     name = "gain"
     quantity = Quantity.GAIN
@@ -66,7 +67,7 @@ class Gain(Rule):
 
 @dataclass(frozen=True)
 class FirstOrder(Rule):
-    """By the gradient with the identity in place of the inverse Hessian.
+    """Score points by the gradient with the identity instead of the inverse Hessian.
 
     GLISTER (Killamsetty et al. 2021) scores points like this while it trains a network.
     """
@@ -93,7 +94,7 @@ class ReducibleLoss(Rule):
     quantity = Quantity.LOSS
     compares = True
 
-    def against(self, losses: Callable[[], Tensor]) -> ReducibleLoss:
+    def with_reference(self, losses: Callable[[], Tensor]) -> ReducibleLoss:
         return ReducibleLoss(losses())
 
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:

@@ -27,8 +27,8 @@ from bicore.runtime.clock import without_time_limit
 
 #: Largest relative difference between a reported and a refitted objective, by the kernel's dtype.
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
-#: The difference is relative to at least this share of the objective of no points: below it, the
-#: objective is a difference of nearly equal numbers.
+#: The difference is relative to at least this share of the objective of an empty coreset: smaller
+#: objectives are differences of nearly equal numbers.
 FLOOR = 1e-3
 #: Relative residual of an iterative refit.
 RESIDUAL = 1e-10
@@ -38,7 +38,7 @@ STEP_RESIDUAL = 1e-3
 
 @dataclass(frozen=True)
 class Verification:
-    """The objective to report, and a note if it is not the one that the engine reported."""
+    """The objective to report, and a note if it differs from the engine's."""
 
     objective: float
     note: str = ""
@@ -74,7 +74,7 @@ def verify_objective(
 
 
 def is_exact(solver: InnerSolver) -> bool:
-    """Whether a solver fits to the precision of the dtype, so that a refit must agree with it."""
+    """Whether a solver fits to machine precision, so that a refit must agree with it."""
     if isinstance(solver, Newton):
         return solver.tolerance is None
     return isinstance(solver, Ridge) or (isinstance(solver, LBFGS) and not solver.lenient)
@@ -105,25 +105,27 @@ def _agree(reported: float, objective: float, problem: Problem) -> bool:
     """Whether two objectives agree within the tolerance."""
     share = TOLERANCE[problem.train.like.dtype]
     difference = abs(reported - objective)
-    if difference <= share * objective:  # nearly always; spares the objective of no points
+    if (
+        difference <= share * objective
+    ):  # nearly always; the objective of an empty coreset is not needed
         return True
     return difference <= share * FLOOR * _empty_objective(problem)
 
 
 def _empty_objective(problem: Problem) -> float:
-    """The outer objective of a model of no points."""
+    """Return the objective of an empty coreset."""
     targets = problem.outer_targets.double()
     return _objective_of(problem, targets.new_zeros((len(targets), problem.outputs)))
 
 
 def _objective_of(problem: Problem, predictions: Tensor) -> float:
-    """The outer objective of predictions in float64."""
+    """Return the outer objective of predictions in float64."""
     losses = problem.outer_loss.value(predictions, problem.outer_targets.double())
     return finite_objective(float(torch.dot(losses, problem.outer_weights.double())))
 
 
 def _fit(problem: Problem, gram: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Coefficients of the inner problem, from zero."""
+    """Return the coefficients of the inner problem, fitted from zero."""
     rho = problem.regulariser.rho(len(index))
     targets = problem.inner_targets[index].double()
     if problem.inner_loss.quadratic:

@@ -479,7 +479,7 @@ class BilevelSelector(Selector, Proxy):
             known = self._provenance(prepared, request.seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(known)
-            rule = self.rule.against(partial(prepared.losses_of_all, request.seed))
+            rule = self.rule.with_reference(partial(prepared.losses_of_all, request.seed))
             found = self._run(prepared, rule, request, line, same)
             run = found.run
             learned = found.problem.regulariser
@@ -714,7 +714,7 @@ class BilevelSelector(Selector, Proxy):
         return Plan(
             size,
             prepared.data.ids,
-            prepared.choosable(size),
+            prepared.selectable(size),
             seed,
             self.first is First.RANDOM,
             self.candidates,

@@ -1,4 +1,4 @@
-"""The table of engines, and several engines as one.
+"""The table of engines, and several engines combined in one.
 
 The first engine of the table that can do what is asked and suits the problem is used. To add one,
 write a file with a :class:`bicore.bilevel.contract.ListedEngine` and name it here.
@@ -21,7 +21,7 @@ from bicore.bilevel.problem import Problem
 
 
 class JointEngine(Engine):
-    """Engines side by side; what they compute is added up by shares."""
+    """Several engines combined; quantities are sums weighted by their shares."""
 
     def __init__(self, engines: Sequence[Engine], shares: Sequence[float]) -> None:
         self.engines = list(engines)
@@ -56,7 +56,7 @@ class JointEngine(Engine):
         return total
 
 
-#: From the fastest and narrowest to the one that does everything but exact gains.
+#: From the fastest, for special problems, to the most general one, without exact gains.
 ENGINES: list[type[ListedEngine]] = [
     RidgeEngine,  # squared error: rank-one updates, CPU or GPU
     RecordedSoftmaxEngine,  # cross-entropy on a GPU: one step, recorded and replayed
@@ -65,12 +65,12 @@ ENGINES: list[type[ListedEngine]] = [
 
 
 def is_supported(requirements: Requirements) -> bool:
-    """Whether some engine meets the requirements, for any data."""
+    """Whether any engine meets the requirements, for any data."""
     return any(engine.supports(requirements) for engine in ENGINES)
 
 
 def choose(problem: Problem, requirements: Requirements) -> Engine:
-    """Return an empty engine for the problem."""
+    """Return an engine for the problem, without chosen points."""
     for engine in ENGINES:
         if engine.supports(requirements) and engine.fits(problem):
             return engine.build(problem, requirements)
@@ -78,7 +78,7 @@ def choose(problem: Problem, requirements: Requirements) -> Engine:
 
 
 def choose_reweighable(problem: Problem, requirements: Requirements) -> ReweighableEngine:
-    """Return an empty engine whose weights may change, from the same table."""
+    """Return an engine of the table whose weights may change, without chosen points."""
     return cast(
         ReweighableEngine, choose(problem, replace(requirements, reweighs=True, exact=False))
     )

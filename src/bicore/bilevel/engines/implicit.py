@@ -24,7 +24,7 @@ from bicore.bilevel.solvers.newton import Fit
 from bicore.bilevel.solvers.softmax import Preconditioner
 from bicore.kernels.operators import slices
 
-#: Points whose columns are asked for together: many more would be one long copy.
+#: Number of columns of the matrix read together, to bound the memory of a copy.
 AT_ONCE = 256
 #: Relative residual of the linear system; its error enters the scores linearly.
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
@@ -82,7 +82,7 @@ class Support:
         self._square[:last, first:last] = fresh.T
 
     def keep(self, places: list[int]) -> None:
-        """Drop every point whose place in the order is not listed."""
+        """Keep only the points at the listed places."""
         kept, count = torch.tensor(places, device=self._index.device).long(), len(places)
         self._square[:count, :count] = self.gram[kept][:, kept]
         for table in {self._train, self._outer, self._index}:
@@ -101,7 +101,7 @@ class OperationCounts:
 
 
 class ImplicitEngine(ReweighableEngine):
-    """The general engine, for everything that the others do not support."""
+    """The general engine, for problems that the others do not support."""
 
     supported_quantities = frozenset({Quantity.GRADIENT, Quantity.FIRST_ORDER, Quantity.LOSS})
     cheap_steps = False
@@ -123,7 +123,7 @@ class ImplicitEngine(ReweighableEngine):
         self.weights = like.new_empty(0)
         self.preconditioner: Preconditioner | None = None
         self.alpha = like.new_empty(0, problem.outputs)
-        #: The last fit of the points, and the problem that it solved.
+        #: The last fit, and the problem it solves.
         self._fitted: tuple[InnerProblem, Fit] | None = None
         self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
         self.objective = problem.outer_value(self.predictions)
@@ -138,12 +138,12 @@ class ImplicitEngine(ReweighableEngine):
 
     @property
     def rho(self) -> float:
-        """The ρ of the points with weight: others could leave without a change of the fit."""
+        """The ρ for the number of points with positive weight."""
         regulariser = self.problem.regulariser
         return regulariser.rho(0 if regulariser.constant else int((self.weights > 0).sum()))
 
     def extend(self, points: Sequence[int], weights: Sequence[float] | None = None) -> None:
-        """Add points with one fit for all of them."""
+        """Add points with a single fit."""
         self.support.extend(points)
         added = [1.0] * len(points) if weights is None else list(weights)
         self.weights = torch.cat([self.weights, self.weights.new_tensor(added)])
@@ -163,7 +163,7 @@ class ImplicitEngine(ReweighableEngine):
         self.fit()
 
     def fit(self) -> None:
-        """Solve the inner problem from the last fit, and evaluate the outer objective."""
+        """Solve the inner problem from the last fit, then evaluate the outer objective."""
         problem = InnerProblem(
             self.support.gram,
             self.problem.inner_targets[self.support.index],
@@ -193,7 +193,7 @@ class ImplicitEngine(ReweighableEngine):
         values = self.problem.cross.transposed_matmul(right, columns)
         if what is Quantity.GRADIENT:
             values = self._apply_inverse_hessian(values, right, columns)
-        if self.problem.one_model:
+        if self.problem.same_predictions:
             gradients = _rows(slopes, columns)  # of the same loss at the same predictions
         else:
             targets = _rows(self.problem.inner_targets, columns)

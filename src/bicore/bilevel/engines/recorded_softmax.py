@@ -1,4 +1,4 @@
-"""Cross-entropy on a GPU without waiting: every shape is fixed, every decision taken on the device.
+"""Cross-entropy on a GPU without waiting: fixed shapes, and all decisions on the device.
 
 The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity; the
 equations are those of :mod:`bicore.bilevel.solvers.softmax`. A step is the same list of operations
@@ -31,7 +31,7 @@ from bicore.bilevel.solvers.softmax import BORDER_FLOOR, PRECONDITIONER_FLOOR, s
 from bicore.numerics.descent import NOISE, suffices
 from bicore.numerics.linear_algebra import ConjugateIteration, Precondition, cholesky_factor
 
-#: Lengths that a step on the device may have: all are evaluated, the first that serves is taken.
+#: Lengths of a step on the device: all are evaluated, the first that lowers the objective is used.
 DEVICE_LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
 
 
@@ -52,10 +52,10 @@ class DeviceSoftmaxFit:
         self.lengths = like.new_tensor(DEVICE_LENGTHS)
 
     def probabilities(self) -> Tensor:
-        """Of the fit at every place."""
+        """Probabilities of the fit at every place."""
         return torch.softmax(self.fitted, 1)
 
-    def curved(self, probabilities: Tensor, rows: Tensor) -> Tensor:
+    def apply_curvature(self, probabilities: Tensor, rows: Tensor) -> Tensor:
         """A · rows."""
         mean = (probabilities * rows).sum(1, keepdim=True)
         return self.weights * probabilities * (rows - mean)
@@ -71,12 +71,12 @@ class DeviceSoftmaxFit:
         """Solve (s I + A K) z = right by a fixed number of iterations; return also the residual."""
 
         def image(direction: Tensor, gram_direction: Tensor) -> Tensor:
-            return self.curved(probabilities, gram_direction) + direction * shift
+            return self.apply_curvature(probabilities, gram_direction) + direction * shift
 
         run = ConjugateIteration(right, precondition, image)
         run.advance(iterations)
-        # What is left when the energy is spent lies in the null space of K, where the operator is s
-        # times the identity.
+        # A residual without energy lies in the null space of K, where the operator is s times the
+        # identity.
         spent = run.energy <= 0
         z = torch.where(spent, run.z + run.residual / shift, run.z)
         goal = torch.linalg.vector_norm(right).clamp_min(torch.finfo(right.dtype).tiny)
@@ -90,7 +90,7 @@ class DeviceSoftmaxFit:
         iterations: int,
         watched: float | None = None,
     ) -> Tensor:
-        """Take a fixed number of Newton steps from the last fit; return the relative residual.
+        """Take a fixed number of Newton steps from the last fit and return the relative residual.
 
         With ``watched`` the host looks after each step and stops at that residual.
         """
@@ -107,8 +107,10 @@ class DeviceSoftmaxFit:
                 self.alpha + lengths_of_steps * step, self.fitted + lengths_of_steps * moved, shift
             )
             noise = NOISE * torch.finfo(r.dtype).eps * value.abs()
-            serves = suffices(values, value, self.lengths * slope, noise)
-            first = serves.int().argmax().view(1)  # of no dimensions, it would be read back
+            accepted = suffices(values, value, self.lengths * slope, noise)
+            first = (
+                accepted.int().argmax().view(1)
+            )  # a tensor without dimensions would be read back
             length = self.lengths[first]
             self.alpha.addcmul_(step, length)
             self.fitted.addcmul_(moved, length)
@@ -131,29 +133,29 @@ class DeviceSoftmaxFit:
         return losses @ self.weights[:, 0] + shift * (alpha * fitted).sum((1, 2)) / 2
 
 
-#: Newton steps of a fit, iterations of each of its systems, and of the system of the gradient, in a
-#: recorded step.
+#: Per recorded step: Newton steps of a fit, iterations of each of its systems, and of the
+#: gradient's system.
 NEWTON = 4
 INNER = 12
 OUTER = 24
-#: They grow by these where they did not suffice …
+#: Increments of these numbers if a fit is not solved …
 MORE_NEWTON = 2
 MORE_INNER = 4
 MORE_OUTER = 16
-#: … this many times before the general engine takes over.
+#: … and the number of increments before the general engine is used.
 TRIES = 8
-#: Times as many Newton steps, and iterations of the gradient's system, while somebody watches.
-PATIENT_STEPS = 20
-PATIENT_SYSTEM = 4
-#: Points whose fits are watched, because fits of the first few change the most.
+#: Factors for Newton steps, and for iterations of the gradient's system, if every fit is read.
+CAREFUL_STEPS = 20
+CAREFUL_SYSTEM = 4
+#: Number of points whose fits are read one by one, because early fits change most.
 WATCHED = 16
-#: Steps before one is recorded: libraries set themselves up at their first calls, which a graph
-#: must not contain.
+#: Steps before one is recorded: libraries initialise in their first calls, which a graph must not
+#: contain.
 WARM_UP = 3
 
 
 class RecordedSoftmaxEngine(ListedEngine):
-    """The state under the cross-entropy, binary weights, the gradient rule."""
+    """The engine for cross-entropy, uniform weights and the gradient rule on a GPU."""
 
     supported_quantities = frozenset({Quantity.GRADIENT})
     cheap_steps = False
@@ -166,7 +168,7 @@ class RecordedSoftmaxEngine(ListedEngine):
 
     @classmethod
     def fits(cls, problem: Problem) -> bool:
-        """Whether it is a softmax on a GPU whose columns come without a word to the host."""
+        """Whether it is a softmax problem on a GPU with stored matrices."""
         stored = problem.train.stored and problem.cross.stored
         softmax = problem.inner_loss.softmax and problem.outer_loss.softmax
         return stored and softmax and problem.train.like.is_cuda
@@ -185,19 +187,18 @@ class RecordedSoftmaxEngine(ListedEngine):
         self.capacity = capacity
         self.same = problem.same
         self._general = general
-        self._successor: ImplicitEngine | None = None
+        self._replacement: ImplicitEngine | None = None
         self._chosen: list[int] = []
         self._chooser: DeviceChooser | None = None
         self._step: _RecordedStep | None = None
-        #: Whether a fit needed more than the fixed iterations.
+        #: Whether a fit needed more than the fixed number of iterations.
         self.stuck = False
         self.newton_steps = NEWTON
         self.inner_iterations = INNER
         self.outer_iterations = OUTER
         self.tries = 0
-        #: Whether the host watches every fit: for the first points, and after one that was not
-        #: solved.
-        self.patient = True
+        #: Whether every fit is read: for the first points, and after a fit that was not solved.
+        self.careful = True
         self.count = torch.zeros(1, dtype=torch.long, device=like.device)
         self.index = torch.zeros(capacity, dtype=torch.long, device=like.device)
         sizes = range(capacity + 1)
@@ -205,92 +206,93 @@ class RecordedSoftmaxEngine(ListedEngine):
         self.fit = DeviceSoftmaxFit(like, capacity, problem.outputs)
         self.roots = like.new_ones(capacity, 1)
         self.inverse = like.new_zeros(capacity, capacity)
-        self.made = self.shifts[:1].clone()  # the shift of the stored inverse
+        self.inverse_shift = self.shifts[:1].clone()  # the shift of the stored inverse
         self.train = like.new_zeros(capacity, problem.train.shape[1])
         self.outer = self.train if self.same else like.new_zeros(capacity, problem.cross.shape[0])
         self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
         self._objective = problem.outer_value(self.predictions)
-        #: For every point its number, the objective, and how far its fit and the scores before it
-        #: were from solved.
+        #: Per point: its index, the objective, and the residuals of its fit and of the scores
+        #: before it.
         self.log = torch.zeros(capacity, 4, dtype=torch.float64, device=like.device)
-        self.reached = torch.zeros(1, dtype=torch.float64, device=like.device)
+        self.gradient_residual = torch.zeros(1, dtype=torch.float64, device=like.device)
 
     @property
     def chosen(self) -> list[int]:  # type: ignore[override]
-        return self._chosen if self._successor is None else self._successor.chosen
+        return self._chosen if self._replacement is None else self._replacement.chosen
 
     @property
     def objective(self) -> float:  # type: ignore[override]
-        return self._objective if self._successor is None else self._successor.objective
+        return self._objective if self._replacement is None else self._replacement.objective
 
     @property
     def operation_counts(self) -> Mapping[str, int]:
-        return {} if self._successor is None else self._successor.operation_counts
+        return {} if self._replacement is None else self._replacement.operation_counts
 
     def extend(self, points: Sequence[int]) -> None:
-        """Add points one after the other."""
+        """Add points one by one."""
         for place, k in enumerate(points):
             wanted = len(self.chosen) + 1
-            while self._successor is None and len(self._chosen) < wanted:
+            while self._replacement is None and len(self._chosen) < wanted:
                 self.advance(torch.tensor([k], device=self.log.device))
                 self._confirm()
-            if self._successor is not None and len(self.chosen) < wanted:  # not taken over
-                self._successor.extend(points[place:])
+            if self._replacement is not None and len(self.chosen) < wanted:  # not taken over
+                self._replacement.extend(points[place:])
                 return
 
     def drop(self, places: Sequence[int]) -> None:
-        self._hand_over().drop(places)
+        self._switch_to_general().drop(places)
 
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
-        if self._successor is not None or what not in self.supported_quantities:
-            return self._hand_over().quantity(what, columns)
+        if self._replacement is not None or what not in self.supported_quantities:
+            return self._switch_to_general().quantity(what, columns)
         scores = self._gradient()
         return scores if columns is None else scores[columns]
 
     def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
-        """Several points between two looks; a step that is always the same is replayed."""
-        if self._successor is not None:
-            return self._successor.take_best(rule, options)
-        if not options.alone:
+        """Take points without reading results; a repeated step is recorded and replayed."""
+        if self._replacement is not None:
+            return self._replacement.take_best(rule, options)
+        if not options.one_by_one:
             return super().take_best(rule, options)
         chooser = self._chooser
-        if chooser is None or not chooser.serves(options):
+        if chooser is None or not chooser.matches(options):
             chooser = self._chooser = DeviceChooser(options, self.log.device)
             self._step = None
         if self._step is None:
             self._step = _RecordedStep(lambda: chooser.step(self.scores(rule), self.advance))
         before = len(self._chosen)
         for _ in range(options.count_unread_steps(before)):
-            self._step(record=self.log.is_cuda and not self.patient)
+            self._step(record=self.log.is_cuda and not self.careful)
         return self._confirm()
 
     def _confirm(self) -> list[float]:
-        """Read back what was done; undo a step that is stuck, and retry or hand over."""
+        """Read results back; if a fit failed, undo its step and retry, or switch to the general
+        engine."""
         before = len(self._chosen)
         objectives = self.read_back()
         if not self.stuck:
             if self._chooser is not None:
                 self._chooser.check(self._chosen[before:])
-            self.patient = len(self._chosen) < WATCHED
+            self.careful = len(self._chosen) < WATCHED
             return objectives
-        self._chooser = None  # the device has taken points that are taken back now
+        self._chooser = None  # its mask contains points that are undone now
         self._step = None
         if not self.recover():
-            self._hand_over()
+            self._switch_to_general()
         return objectives
 
-    def _hand_over(self) -> ImplicitEngine:
-        """The engine without fixed numbers of iterations, with the points confirmed so far."""
-        if self._successor is None:
-            successor = self._general()
+    def _switch_to_general(self) -> ImplicitEngine:
+        """Return the general engine with the confirmed points; it replaces this one."""
+        if self._replacement is None:
+            replacement = self._general()
             if self._chosen:
-                successor.extend(self._chosen)
-            self._successor = successor
-        return self._successor
+                replacement.extend(self._chosen)
+            self._replacement = replacement
+        return self._replacement
 
     def recover(self) -> bool:
-        """Go back to the points confirmed so far and allow a step more iterations; False where that
-        was done often enough."""
+        """Return to the confirmed points and allow more iterations per step; False after too many
+        tries."""
         m = len(self._chosen)
         fit = self.fit
         self.stuck = False
@@ -306,7 +308,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         self.count.fill_(m)
         fit.fitted.copy_(fit.gram @ fit.alpha)
         self._refresh(m)
-        self.patient = True
+        self.careful = True
         tolerance = inner.TOLERANCE[fit.alpha.dtype]
         solved = m == 0 or float(self._newton(self.shifts[m])) <= tolerance
         self.predictions.copy_(self.outer.T @ fit.alpha)
@@ -318,16 +320,18 @@ class RecordedSoftmaxEngine(ListedEngine):
         shift = self.shifts[self.count]
         pull = problem.cross.transposed_matmul(problem.outer_gradient(self.predictions))
         probabilities = self.fit.probabilities()
-        right = self.fit.curved(probabilities, pull[self.index])
-        iterations = self.outer_iterations * (PATIENT_SYSTEM if self.patient else 1)
-        z, reached = self.fit.system(right, probabilities, shift, self._preconditioned, iterations)
-        self.reached.copy_(reached)
+        right = self.fit.apply_curvature(probabilities, pull[self.index])
+        iterations = self.outer_iterations * (CAREFUL_SYSTEM if self.careful else 1)
+        z, gradient_residual = self.fit.system(
+            right, probabilities, shift, self._preconditioned, iterations
+        )
+        self.gradient_residual.copy_(gradient_residual)
         fitted = self.predictions if self.same else self.train.T @ self.fit.alpha
         slopes = problem.inner_loss.gradient(fitted, problem.inner_targets)
         return (torch.addmm(pull, self.train.T, z, alpha=-1) * slopes).sum(1) / -shift
 
     def advance(self, k: Tensor) -> None:
-        """Take the point whose number the tensor holds and fit again; nothing is read back."""
+        """Take the point whose index the tensor holds and fit again, without reading results."""
         place = self.count.clone()
         fit = self.fit
         self.train.index_copy_(0, place, self.problem.train.columns(k).T)
@@ -341,25 +345,24 @@ class RecordedSoftmaxEngine(ListedEngine):
         fit.gram.index_copy_(0, place, row.T)
         self.count += 1
         fit.fitted.copy_(fit.gram @ fit.alpha)
-        self._border(place, row)
+        self._add_border(place, row)
         size = self._newton(self.shifts[self.count])
         self.predictions.copy_(self.outer.T @ fit.alpha)
         losses = self.problem.outer_loss.value(self.predictions, self.problem.outer_targets)
         objective = torch.dot(losses.double(), self.problem.outer_weights.double())
-        line = [k.double(), objective.view(1), size.double().view(1), self.reached]
+        line = [k.double(), objective.view(1), size.double().view(1), self.gradient_residual]
         self.log.index_copy_(0, place, torch.cat(line)[None])
 
     def read_back(self) -> list[float]:
-        """Read back the points since the last time and the objective after each, up to one whose
-        fit is not solved."""
+        """Read the new points and their objectives, up to the first fit that is not solved."""
         numbers = torch.cat([self.count.double(), self.log.flatten()]).tolist()
         count = int(numbers[0])
         objectives: list[float] = []
         fit = inner.TOLERANCE[self.fit.alpha.dtype]
         gradient = GRADIENT_TOLERANCE[self.fit.alpha.dtype]
         for place in range(len(self._chosen), count):
-            k, objective, size, reached = numbers[1 + 4 * place : 5 + 4 * place]
-            if not (size <= fit and reached <= gradient and math.isfinite(objective)):
+            k, objective, size, gradient_residual = numbers[1 + 4 * place : 5 + 4 * place]
+            if not (size <= fit and gradient_residual <= gradient and math.isfinite(objective)):
                 self.stuck = True
                 if not size <= fit:
                     self.newton_steps += MORE_NEWTON
@@ -376,8 +379,8 @@ class RecordedSoftmaxEngine(ListedEngine):
         return objectives
 
     def _newton(self, shift: Tensor) -> Tensor:
-        steps = self.newton_steps * (PATIENT_STEPS if self.patient else 1)
-        watched = inner.TOLERANCE[self.fit.alpha.dtype] if self.patient else None
+        steps = self.newton_steps * (CAREFUL_STEPS if self.careful else 1)
+        watched = inner.TOLERANCE[self.fit.alpha.dtype] if self.careful else None
         return self.fit.newton(shift, self._preconditioned, steps, self.inner_iterations, watched)
 
     def _preconditioned(self, residual: Tensor) -> tuple[Tensor, Tensor]:
@@ -385,12 +388,11 @@ class RecordedSoftmaxEngine(ListedEngine):
         with the shift on the device."""
         scaled = residual / self.roots
         solved = self.inverse @ scaled
-        paired = torch.addcmul(scaled, solved, self.made, value=-1) / self.roots
+        paired = torch.addcmul(scaled, solved, self.inverse_shift, value=-1) / self.roots
         return solved * self.roots, paired
 
-    def _typical(self) -> Tensor:
-        """The square root of a typical eigenvalue of every block of curvature; 1 for places not
-        taken."""
+    def _root_curvature(self) -> Tensor:
+        """The square root of the mean eigenvalue of every curvature block; 1 at empty places."""
         probabilities = self.fit.probabilities()
         weights = self.fit.weights
         spread = 1 - probabilities.square().sum(1, keepdim=True)
@@ -398,33 +400,32 @@ class RecordedSoftmaxEngine(ListedEngine):
         floor = PRECONDITIONER_FLOOR * trace.max() + torch.finfo(trace.dtype).tiny
         return torch.where(weights > 0, torch.maximum(trace, floor).sqrt(), 1.0)
 
-    def _border(self, place: Tensor, row: Tensor) -> None:
-        """The stored inverse of s I + D^½ K D^½ with one more row and column."""
-        self.roots.index_copy_(0, place, self._typical()[place])
+    def _add_border(self, place: Tensor, row: Tensor) -> None:
+        """Add a row and a column to the stored inverse of s I + D^½ K D^½."""
+        self.roots.index_copy_(0, place, self._root_curvature()[place])
         own = self.roots[place]
         border = row * self.roots * own
-        corner = self.made + border[place]
+        corner = self.inverse_shift + border[place]
         border.index_fill_(0, place, 0.0)
         solved = self.inverse @ border
-        schur = torch.maximum(corner - (border * solved).sum(), self.made * BORDER_FLOOR)
+        schur = torch.maximum(corner - (border * solved).sum(), self.inverse_shift * BORDER_FLOOR)
         last = (-solved).index_fill_(0, place, 1.0)
         self.inverse.add_(last @ (last / schur).T)
 
     def _refresh(self, count: int) -> None:
-        """Make the stored inverse anew for the points so far: their curvature has changed since
-        they joined."""
+        """Recompute the stored inverse, because the curvature of earlier points has changed."""
         if count == 0:
             return
-        self.roots.copy_(self._typical())
-        self.made.copy_(self.shifts[count])
+        self.roots.copy_(self._root_curvature())
+        self.inverse_shift.copy_(self.shifts[count])
         own = self.fit.gram[:count, :count]
-        matrix = scaled_gram(own, self.roots[:count, 0], float(self.made))
+        matrix = scaled_gram(own, self.roots[:count, 0], float(self.inverse_shift))
         self.inverse.zero_()
         self.inverse[:count, :count] = torch.cholesky_inverse(cholesky_factor(matrix))
 
 
 class _RecordedStep:
-    """A step that is always the same list of operations, as a CUDA graph once it is known."""
+    """A fixed list of operations, recorded as a CUDA graph after the first calls."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self.step = step
@@ -437,7 +438,7 @@ class _RecordedStep:
         elif self.graph is not None:
             self.graph.replay()
         elif self.warm < WARM_UP:
-            self._aside()
+            self._warm_up()
             self.warm += 1
         else:
             self.graph = torch.cuda.CUDAGraph()
@@ -445,7 +446,7 @@ class _RecordedStep:
                 self.step()
             self.graph.replay()
 
-    def _aside(self) -> None:
+    def _warm_up(self) -> None:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

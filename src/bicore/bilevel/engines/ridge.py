@@ -28,9 +28,9 @@ from bicore.bilevel.contract import (
 from bicore.bilevel.posterior import (
     ColumnPrefetcher,
     Downdate,
+    allowed_rounding,
     check_variance,
     posterior_of,
-    rounding_allowed,
     smallest_regulariser,
     solve_lower,
 )
@@ -41,7 +41,7 @@ from bicore.numerics.linear_algebra import cholesky_factor, exact_gain, row_prod
 
 
 class RidgeEngine(ListedEngine):
-    """Scores of all points from r, K'Dr, (K'DK')_kk and K'_kk, in float64 whatever K is in."""
+    """Scores of all points from r, K'Dr, (K'DK')_kk and K'_kk, in float64 for any dtype of K."""
 
     @classmethod
     def supports(cls, requirements: Requirements) -> bool:
@@ -49,39 +49,39 @@ class RidgeEngine(ListedEngine):
 
     @classmethod
     def build(cls, problem: Problem, requirements: Requirements) -> RidgeEngine:
-        # With one target the outer set needs no products of its own; few rows are in float64.
-        if not problem.one_target and problem.train.like.dtype == torch.float64:
+        # With the same targets the outer set needs no products of its own; few rows are in float64.
+        if not problem.same_targets and problem.train.like.dtype == torch.float64:
             problem = problem.with_few_outer_rows()
         return cls(problem, requirements.capacity, Quantity.GAIN in requirements.needs)
 
     def __init__(self, problem: Problem, capacity: int, gains: bool = False) -> None:
         self.problem = problem
         self.capacity = capacity
-        # (K'DK')_kk must be kept from the first point on.
+        # (K'DK')_kk must be updated from the first point on.
         self.supported_quantities = (
             frozenset(Quantity) if gains else frozenset(Quantity) - {Quantity.GAIN}
         )
         largest = float(problem.train.diagonal().abs().max())
         dtype = problem.train.like.dtype
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
-        self.allowed = rounding_allowed(dtype, largest, self.rho)
+        self.allowed = allowed_rounding(dtype, largest, self.rho)
         self.outer_weights = problem.outer_weights.double()
         self._last_scores: Tensor | None = None
         self.prefetcher: ColumnPrefetcher | None = None
         if room := ColumnPrefetcher.width(problem.train, problem.cross, capacity):
             self.prefetcher = ColumnPrefetcher(
-                problem.train, problem.cross, problem.outer_weights, self._likely, room
+                problem.train, problem.cross, problem.outer_weights, self._prefetch_candidates, room
             )
         self._reset()
 
     def _reset(self) -> None:
-        """Begin with no points."""
+        """Remove all points."""
         problem = self.problem
         train, cross, weights = problem.train, problem.cross, problem.outer_weights
         self.chosen: list[int] = []
         self.objective = problem.outer_value(torch.zeros_like(problem.outer_targets))
         self.outer_residual = self.residual = problem.outer_targets.double().clone()
-        if not problem.one_target:
+        if not problem.same_targets:
             self.residual = problem.inner_targets.double().clone()
         self._taken: list[tuple[Tensor, Tensor]] = []
         self._chooser: DeviceChooser | None = None
@@ -89,7 +89,7 @@ class RidgeEngine(ListedEngine):
         self.pull = cross.transposed_matmul(weights[:, None] * problem.outer_targets).double()
         self.variance = train.diagonal().double().clone().clamp_min_(0)
         self.lowest = self.variance.new_zeros(())
-        # K D r with the prior kernel, which only the first-order rule reads; kept from its first
+        # K D r with the prior kernel, which only the first-order rule reads; updated from its first
         # use on.
         self.prior_pull: Tensor | None = None
         self.energy: Tensor | None = None
@@ -123,17 +123,17 @@ class RidgeEngine(ListedEngine):
 
     @property
     def on_device(self) -> bool:
-        """Whether reading a number back costs a wait."""
+        """Whether reading a number back has to wait for the device."""
         return self.residual.is_cuda
 
     def extend(self, points: Sequence[int]) -> None:
-        """Add points: several take one Cholesky factor and block products, not a pass each."""
+        """Add points together, with one Cholesky factor and block products."""
         if points:
             self.advance(torch.tensor(list(points), device=self.residual.device))
             self.read_back()
 
     def advance(self, index: Tensor) -> None:
-        """Take the points whose numbers the tensor holds; :meth:`read_back` tells the host."""
+        """Take the points whose indices the tensor holds; :meth:`read_back` reads the results."""
         columns = self.posterior.columns(index)
         if len(index) == 1:
             lower = (self.variance[index] + self.rho).sqrt()[:, None]
@@ -154,7 +154,7 @@ class RidgeEngine(ListedEngine):
     def _objective_after(self, step: Downdate, head: Tensor) -> Tensor:
         if self.prior_pull is not None:
             self.prior_pull -= self._multiply_prior(step.outer.T @ head)
-        if not self.problem.one_target:
+        if not self.problem.same_targets:
             self.outer_residual.addmm_(step.outer.T, head, alpha=-1)
         return self.outer_weights @ row_products(self.outer_residual, self.outer_residual)
 
@@ -180,8 +180,8 @@ class RidgeEngine(ListedEngine):
         self._last_scores = found if columns is None else None
         return found
 
-    def _likely(self, count: int) -> list[int]:
-        """Return the points of the best scores at the last look, best first."""
+    def _prefetch_candidates(self, count: int) -> list[int]:
+        """Return the points with the best scores of the last step, best first."""
         if self._last_scores is None:
             return []
         scores = self._last_scores.clone()
@@ -190,10 +190,10 @@ class RidgeEngine(ListedEngine):
         return best
 
     def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
-        """Take the best open points; a GPU is read every few points, not after each."""
-        if not (self.on_device and options.alone):
+        """Take the best open points; a GPU is read after several points."""
+        if not (self.on_device and options.one_by_one):
             return super().take_best(rule, options)
-        if self._chooser is None or not self._chooser.serves(options):
+        if self._chooser is None or not self._chooser.matches(options):
             self._chooser = DeviceChooser(options, self.residual.device)
         before = len(self.chosen)
         for _ in range(options.count_unread_steps(before)):

@@ -28,18 +28,18 @@ from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
 from bicore.runtime.clock import checkpoint
 
-#: Relative residual asked of a fit: about the square root of the precision for float32, well below
-#: it for float64.
+#: Required relative residual of a fit: about the square root of the precision for float32, well
+#: below it for float64.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
 #: Rounding in K α limits every solver. A residual of this many tolerances gives the same picks.
 SOLVED = 100
-#: Below this relative residual Newton's method goes on with the last direct factor.
+#: Below this relative residual Newton's method reuses the last direct factor.
 CHORD = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class InnerProblem:
-    """A fit of the points S: their Gram matrix, targets, weights, and ρ."""
+    """A fit of the points S: Gram matrix, targets, weights and ρ."""
 
     gram: Tensor
     targets: Tensor
@@ -51,7 +51,7 @@ class InnerProblem:
 
     @property
     def tolerance(self) -> float:
-        """The relative residual asked for: ``goal``, or what the precision allows with a margin."""
+        """The required relative residual: ``goal``, or a default for the precision."""
         return TOLERANCE[self.gram.dtype] if self.goal is None else self.goal
 
     def objective(self, alpha: Tensor, predictions: Tensor) -> float:
@@ -59,15 +59,14 @@ class InnerProblem:
         return float(data) + self.rho * float((alpha * predictions).sum())
 
     def residual(self, alpha: Tensor, predictions: Tensor) -> tuple[Tensor, float]:
-        """r, and its size relative to the two terms that cancel in it."""
+        """Return r and its size relative to the two terms that cancel in it."""
         pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
         r = torch.add(pull, alpha, alpha=2 * self.rho)
         scale = _norm(pull) + 2 * self.rho * _norm(alpha)
         return r, 0.0 if scale == 0 else _norm(r) / scale
 
     def backward_error(self, alpha: Tensor, predictions: Tensor) -> float:
-        """‖r‖ relative to the pull of the data on a model that predicts nothing: what rounding can
-        honestly achieve.
+        """Return ‖r‖ relative to its value for a model that predicts zero, which rounding limits.
 
         Where a fit all but interpolates, the two terms of r are differences of nearly equal
         numbers, and r can be no smaller relative to them than rounding is relative to the targets.
@@ -92,7 +91,7 @@ def _norm(values: Tensor) -> float:
 
 
 class InnerSolver(ABC):
-    """Fits the inner problem from a warm start."""
+    """Fits the inner problem from a start."""
 
     @abstractmethod
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
@@ -196,7 +195,7 @@ class _TensorRun(NewtonRun):
         return self.problem.residual(place.alpha, place.predictions)
 
     def step(self, place: Place, r: Tensor, size: float, tolerance: float) -> tuple[Tensor, Tensor]:
-        # Close to the solution the curvature hardly moves: the last factor does.
+        # Close to the solution the curvature hardly changes, and the last factor is good enough.
         factor = self.factor if size < CHORD else None
         system = self.problem.system(place.predictions, self.preconditioner, factor)
         step = self.linear.solve(system, -r, tolerance).z
@@ -207,7 +206,7 @@ class _TensorRun(NewtonRun):
 
 
 def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
-    """Fit a softmax in plain arrays; None if that does not reach the tolerance."""
+    """Fit a softmax with NumPy arrays; None if the tolerance is not reached."""
     fit = SoftmaxFit(
         problem.gram.double().numpy(),
         by_class(problem.targets),
@@ -225,7 +224,7 @@ def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit |
 
 @dataclass(frozen=True)
 class LBFGS(InnerSolver):
-    """L-BFGS on α as ``torch.optim`` has it; :meth:`paper` is the authors' setting.
+    """L-BFGS on α with ``torch.optim``; :meth:`paper` has the authors' settings.
 
     Parameters
     ----------
@@ -314,7 +313,7 @@ def _finish(
     products: int,
     lenient: bool = False,
 ) -> Fit:
-    """Return a fit that is solved as far as rounding allows; raise an error for others."""
+    """Return a fit that is solved as far as rounding allows, or raise an error."""
     size = problem.backward_error(alpha, predictions)
     zeros = torch.zeros_like(alpha)
     if size != size or (
@@ -335,14 +334,15 @@ def _finish(
 
 @dataclass(frozen=True)
 class Solvers:
-    """Of the inner problem, and of the linear systems of its derivative."""
+    """Solvers of the inner problem and of the linear systems of its derivative."""
 
     inner: InnerSolver = field(default_factory=Newton)
     linear: LinearSolver = field(default_factory=Adaptive)
 
 
 def solvers_for(loss: Loss, inner: InnerSolver | None, linear: LinearSolver | None) -> Solvers:
-    """Those asked for; else the closed form for the squared error and Newton's method beyond."""
+    """Return the solvers given, or the closed form for the squared error and Newton's method
+    otherwise."""
     system = linear or Adaptive()
     fitted = inner or (Ridge() if loss.quadratic else Newton(system))
     return Solvers(fitted, system)

@@ -37,7 +37,7 @@ from bicore.numerics.linear_algebra import (
     conjugate_gradients,
 )
 
-#: A preconditioner is made anew after a solve of more than this many iterations.
+#: A preconditioner is rebuilt after a solve of more than this many iterations.
 PATIENCE = 40
 
 #: Applies (s I + A K)⁻¹ A to a matrix of values.
@@ -45,7 +45,7 @@ Factor = Callable[[Tensor], Tensor]
 
 
 def factorise(gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> Factor:
-    """Factorise a Newton system, in the cheapest way that is exact for its curvature."""
+    """Factorise a Newton system in the cheapest way that is exact for its curvature."""
     if isinstance(curvature, Isotropic):
         root = curvature.scale.clamp_min(0).sqrt()[:, None]
         lower = cholesky_factor(scaled_gram(gram, root[:, 0], shift))
@@ -57,7 +57,7 @@ def factorise(gram: Tensor, curvature: Curvature, shift: float, outputs: int) ->
 
 
 def _factorise_blocks(gram: Tensor, blocks: Tensor, shift: float) -> Factor:
-    """Any blocks A = root rootᵀ: one factor of size m·C."""
+    """Factorise any blocks A = root rootᵀ, with one factor of size m·C."""
     size = blocks.shape[0] * blocks.shape[1]
     eigenvalues, vectors = torch.linalg.eigh(blocks)
     root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
@@ -75,7 +75,7 @@ def _factorise_blocks(gram: Tensor, blocks: Tensor, shift: float) -> Factor:
 
 @dataclass(eq=False)
 class NewtonSystem:
-    """The operator z ↦ s z + A K z; counts its products by K.
+    """The operator z ↦ s z + A K z, which counts its products by K.
 
     A preconditioner travels from one solve to the next. A factor serves the solves of this system,
     and those of a later one that is given it on purpose.
@@ -93,14 +93,15 @@ class NewtonSystem:
         return self.gram @ z
 
     def apply(self, z: Tensor) -> Tensor:
-        """The image of z."""
+        """Return s z + A K z."""
         return self.curvature.apply(self.gram_product(z)).add_(z, alpha=self.shift)
 
 
 class LinearSolver(ABC):
-    """Solves a :class:`NewtonSystem`; raises where it misses the tolerance, unless lenient."""
+    """Solves a :class:`NewtonSystem`; raises an error if the tolerance is missed, unless
+    lenient."""
 
-    #: Whether it leaves the choice of method to the size of the system.
+    #: Whether the method depends on the size of the system.
     adaptive = False
 
     @abstractmethod
@@ -214,7 +215,7 @@ class ConjugateGradient(LinearSolver):
         return found
 
     def _solve_paired(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
-        """In the K-inner product: a vector's pair is K times it."""
+        """Solve in the K-inner product; each vector is kept with its product by K."""
 
         def unchanged(residual: Tensor) -> tuple[Tensor, Tensor]:
             return residual.clone(), system.gram_product(residual)
@@ -246,7 +247,7 @@ class ConjugateGradient(LinearSolver):
         return found
 
     def _solve_euclidean(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
-        """On K (s I + A K) z = K b in the ordinary inner product: a vector is its own pair."""
+        """Solve K (s I + A K) z = K b in the ordinary inner product."""
         return conjugate_gradients(
             system.gram_product(right),
             lambda residual: (residual, residual),
@@ -258,7 +259,7 @@ class ConjugateGradient(LinearSolver):
 
 @dataclass(frozen=True)
 class Adaptive(LinearSolver):
-    """Cholesky while it is the cheapest way, preconditioned conjugate gradients beyond."""
+    """Cholesky while it is cheapest, preconditioned conjugate gradients for larger systems."""
 
     adaptive = True
 
@@ -280,7 +281,7 @@ class Adaptive(LinearSolver):
 
 
 def by_class(rows: Tensor) -> Array:
-    """A tensor with a row for each point as an array with a row for each class."""
+    """Convert a tensor with one row per point to an array with one row per class."""
     array: Array = rows.T.double().contiguous().numpy()
     return array
 
@@ -291,7 +292,7 @@ PlainSolve = Callable[[SoftmaxSystem, Array, float, Preconditioner | None], Solu
 def _solve_plain(
     system: NewtonSystem, solve: PlainSolve, right: Tensor, tolerance: float
 ) -> Solved | None:
-    """Solve a softmax system on a CPU in plain arrays; None for others, or if that fails."""
+    """Solve a softmax system on a CPU with NumPy arrays; None for others, or if that fails."""
     curvature = system.curvature
     if not isinstance(curvature, Softmax) or system.gram.device.type != "cpu":
         return None

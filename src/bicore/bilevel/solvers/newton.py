@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from bicore.numerics.descent import NOISE, Trial, first_descent, step_lengths
 from bicore.runtime.clock import checkpoint
 
-#: Lengths that a line search tries before it gives up.
+#: Maximum number of lengths of a line search.
 ATTEMPTS = 40
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Coefficients α, the predictions h of the points, and how they were obtained."""
+    """Coefficients α, the predictions h of the points, and the cost of the fit."""
 
     alpha: Any
     predictions: Any
@@ -33,7 +33,7 @@ class Fit:
 
 
 class Place(NamedTuple):
-    """Coefficients, their predictions and objective; of a softmax also the probabilities."""
+    """Coefficients with their predictions and objective; for a softmax also the probabilities."""
 
     alpha: Any
     predictions: Any
@@ -42,12 +42,12 @@ class Place(NamedTuple):
 
 
 class NewtonRun(ABC):
-    """One fit by Newton's method; a subclass has the arithmetic."""
+    """One fit by Newton's method; subclasses implement the arithmetic."""
 
     tolerance: float
-    #: Rounding of a number.
+    #: Machine epsilon of the arithmetic.
     eps: float
-    #: Carried from one linear system to the next.
+    #: Passed on from one linear system to the next.
     preconditioner: Any
     #: Products by K so far.
     products = 1
@@ -58,7 +58,7 @@ class NewtonRun(ABC):
 
     @abstractmethod
     def residual(self, place: Place) -> tuple[Any, float]:
-        """Compute r, and its size relative to the two terms that cancel in it."""
+        """Return r and its size relative to the two terms that cancel in it."""
 
     @abstractmethod
     def step(self, place: Place, r: Any, size: float, tolerance: float) -> tuple[Any, Any] | None:
@@ -70,15 +70,15 @@ class NewtonRun(ABC):
         count = 0
         while size > self.tolerance and count < iterations:
             checkpoint()
-            # The forcing term keeps Newton's fast convergence without solving early systems
-            # further than they deserve.
+            # The forcing term keeps the fast convergence without solving early systems more exactly
+            # than needed.
             found = self.step(place, r, size, min(0.1, max(size, 0.1 * self.tolerance)))
             if found is None:
                 break
             noise = NOISE * self.eps * abs(place.objective)
             lower = first_descent(self._trials(place, r, *found), place.objective, noise)
             if lower is None:
-                break  # what rounding leaves of the objective shows no descent any more
+                break  # the remaining descent is below the rounding of the objective
             count += 1
             previous, stalled = size, lower.objective >= place.objective
             place = lower.point

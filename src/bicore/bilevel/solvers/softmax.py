@@ -1,4 +1,4 @@
-"""Newton's method for the softmax cross-entropy on a CPU: plain arrays, a row for each class.
+"""Newton's method for the softmax cross-entropy on a CPU: NumPy arrays with one row per class.
 
     minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
     r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
@@ -31,27 +31,27 @@ from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.numerics.linear_algebra import cholesky_factor
 
-#: A typical curvature below this share of the largest is raised to it: rough, but rounding is not
+#: A mean curvature below this share of the largest is raised to it, so that rounding is not
 #: amplified.
 PRECONDITIONER_FLOOR = 1e-4
-#: A preconditioner is made anew after this many bordering rows.
+#: A preconditioner is rebuilt after this many bordering rows.
 REFRESH = 25
-#: Rounding may push a Schur complement below the shift that bounds it; it is not let below this
-#: share of it.
+#: Rounding may push a Schur complement below its bound, the shift; it is raised to at least this
+#: share of the shift.
 BORDER_FLOOR = 0.5
-#: The border of the last point is made anew when its root curvature is off by this factor.
+#: The border of the last point is recomputed if its root curvature is wrong by this factor.
 STALE = 1.25
-#: Points up to which C inverses are quicker than iterations.
+#: Up to this many points C inverses are faster than iterations.
 DIRECT = 32
-#: Curvature below this share of the largest is raised to it where a factor needs it positive.
+#: Curvature below this share of the largest is raised to it if a factor must be positive.
 CURVATURE_FLOOR = 1e-12
-#: The relative residual that float32 is asked for at most in one go …
+#: Smallest relative residual required of one solve in float32 …
 SINGLE = 2e-6
-#: … which must at least halve the true one; after this many attempts the general solver takes over.
+#: … which must at least halve the true residual. After this many solves the general solver is used.
 GOES = 16
-#: Iterations of one go.
+#: Maximum number of iterations of one solve.
 MOST = 500
-#: Newton's method leaves to the general solver what it has not solved by then.
+#: Maximum number of Newton steps before the general solver is used.
 ITERATIONS = 25
 
 
@@ -82,8 +82,8 @@ class Preconditioner:
         shift: float,
         dtype: torch.dtype,
     ) -> Preconditioner:
-        """The one carried along while it fits; with another border when a single point is new;
-        otherwise a fresh one. ``typical`` is an eigenvalue of each block of curvature."""
+        """Return a preconditioner for a matrix: the last one, extended by one point, or a new
+        one."""
         size = len(gram)
         floor = PRECONDITIONER_FLOOR * float(typical.max()) + torch.finfo(typical.dtype).tiny
         kinds = typical.dtype, dtype
@@ -102,12 +102,13 @@ class Preconditioner:
         return cls(root, inverse.to(dtype), shift)
 
     def _bordered(self, row: Tensor, root: float) -> Preconditioner:
-        """The inverse of one more row and column from that of the smaller matrix."""
+        """Return the inverse of a matrix with one more row and column, from that of the smaller
+        matrix."""
         m = len(self.root)
         border = (row[:m] * self.root * root).to(self.inverse)
         solved = self.inverse @ border
         corner = self.shift + float(row[m]) * root**2
-        # in exact arithmetic it is at least the shift
+        # in exact arithmetic at least the shift
         schur = max(corner - float(torch.dot(border, solved)), self.shift * BORDER_FLOOR)
         inverse = self.inverse.new_empty(m + 1, m + 1)
         torch.addr(self.inverse, solved, solved, alpha=1 / schur, out=inverse[:m, :m])
@@ -117,7 +118,7 @@ class Preconditioner:
         return Preconditioner(roots, inverse, self.shift, self)
 
     def apply(self, right: Tensor) -> tuple[Tensor, Tensor]:
-        """P r and K P r."""
+        """Return P r and K P r."""
         root = self.root[:, None]
         scaled = right / root
         inner = self.inverse @ scaled
@@ -125,7 +126,7 @@ class Preconditioner:
 
 
 def scaled_gram(gram: Tensor, root: Tensor, shift: float) -> Tensor:
-    """s I + D^½ K D^½, for one row of roots or a batch of them."""
+    """Return s I + D^½ K D^½ for one row of roots or a batch of them."""
     matrix = gram * root.unsqueeze(-1) * root.unsqueeze(-2)
     matrix.diagonal(dim1=-2, dim2=-1).add_(shift)
     return matrix
@@ -165,7 +166,7 @@ def _invert(matrix: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """z, K z, and what it took."""
+    """z, K z, the residual, the iterations and the preconditioner."""
 
     z: Array
     image: Array
@@ -183,8 +184,8 @@ class SoftmaxSystem:
     weighted: Array
     shift: float
 
-    def curved(self, rows: Array) -> Array:
-        """A · rows."""
+    def apply_curvature(self, rows: Array) -> Array:
+        """Return A · rows."""
         mean = np.einsum("cm,cm->m", self.probabilities, rows)
         result: Array = rows - mean
         result *= self.weighted
@@ -199,7 +200,7 @@ class SoftmaxSystem:
     def solve(
         self, right: Array, tolerance: float, carried: Preconditioner | None
     ) -> Solution | None:
-        """z to a relative residual of ``tolerance``; None where this way does not get there."""
+        """Return z with relative residual ``tolerance``; None if this method does not reach it."""
         if len(self.gram) > DIRECT:
             return self._iterate(right, tolerance, carried)
         found = self.solve_range(right @ self.gram, tolerance, carried)
@@ -211,9 +212,9 @@ class SoftmaxSystem:
     def solve_range(
         self, values: Array, tolerance: float, carried: Preconditioner | None
     ) -> Solution | None:
-        """The same for b = A · values."""
+        """Solve for b = A · values."""
         if len(self.gram) > DIRECT:
-            return self._iterate(self.curved(values), tolerance, carried)
+            return self._iterate(self.apply_curvature(values), tolerance, carried)
         try:
             z = factorise_softmax(self.gram, self.weighted, self.shift)(values)
         except np.linalg.LinAlgError:  # rounding has made it singular
@@ -239,13 +240,13 @@ class SoftmaxSystem:
         reached = 1.0
         count = 0
         for _ in range(GOES):
-            # a little more than is left to do: the norms of the two systems differ
+            # slightly more than needed, because the norms of the two systems differ
             goal_in_single = max(min(tolerance / reached, 0.5) / 2, SINGLE)
             change, iterations = _iterate_in_single(self, preconditioner, residual, goal_in_single)
             count += iterations
             z += change
             image += change @ self.gram
-            residual = right - self.shift * z - self.curved(image)
+            residual = right - self.shift * z - self.apply_curvature(image)
             before = reached
             reached = norm(residual) / goal
             if reached <= tolerance:
@@ -274,7 +275,7 @@ def _iterate_in_single(
         image = residual - preconditioner.shift * step  # K̂ times the step
         energy = float(np.vdot(residual, image))
         if not energy > 0:
-            break  # what is left is rounding; the caller sees how much
+            break  # only rounding is left; the caller reads the residual
         direction *= energy / before
         direction += step
         paired *= energy / before
@@ -292,12 +293,12 @@ def _iterate_in_single(
 
 
 def norm(values: Array) -> float:
-    """Of all numbers."""
+    """Return the norm of all numbers."""
     return math.sqrt(np.vdot(values, values))
 
 
 class SoftmaxFit(NewtonRun):
-    """A fit in plain arrays: targets and coefficients have a row for each class."""
+    """A fit with NumPy arrays: targets and coefficients have one row per class."""
 
     eps = float(np.finfo(np.float64).eps)
 
@@ -314,7 +315,7 @@ class SoftmaxFit(NewtonRun):
         iterations: int = ITERATIONS,
         carried: Preconditioner | None = None,
     ) -> Fit | None:
-        """Fit from a start; None if a plain Newton method does not get there."""
+        """Fit from a start; None if a plain Newton method does not converge."""
         self.tolerance, self.preconditioner = tolerance, carried
         place = self.evaluate(alpha, alpha @ self.gram)
         fit, solved = self.run(place, min(iterations, ITERATIONS))

@@ -1,4 +1,4 @@
-"""Optimise the weights of chosen points; the outer objective never ends above its start."""
+"""Optimise the weights of chosen points; the objective never ends above its initial value."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from bicore.runtime.clock import Clock, without_time_limit
 ATTEMPTS = 25
 #: The search ends if the predicted decrease is below this share of the objective.
 FLAT = 1e-9
-#: The first step changes no weight by more than about this share of itself.
+#: The first step changes weights by at most about this share.
 FIRST_STEP = 0.5
 #: Added to every weight in the metric, as a share of the mean weight, so that a weight of zero can
-#: grow again.
+#: grow.
 METRIC_FLOOR = 0.01
 
 
-#: A learned ρ is at least this share of the one it began with.
+#: Lower bound of a learned ρ, as a share of its initial value.
 LEAST_SHARE = 1e-4
 
 
 class WithRegulariser:
-    """The weights of an engine and its ρ, as a share of the one it began with, in one vector.
+    """The weights of an engine and its ρ, as a share of the initial one, in one vector.
 
     ∂G/∂ρ then has the scale of a weight's gradient, and one optimiser serves both.
     """
@@ -60,7 +60,7 @@ class WithRegulariser:
 
 
 def as_reweighable(engine: ReweighableEngine) -> Reweighable:
-    """Return the state whose weights are optimised: with ρ, if that is learned."""
+    """Return the state to optimise: the engine, or the engine with ρ if that is learned."""
     return WithRegulariser(engine) if engine.problem.regulariser.learned else engine
 
 
@@ -71,16 +71,16 @@ class WeightMode(StrEnum):
     UNIFORM = "uniform"
     #: Optimised after every point.
     LEARNED = "learned"
-    #: Optimised once, when all points are chosen.
+    #: Optimised once, after the last point.
     FINAL = "final"
 
 
 class WeightOptimiser(ABC):
-    """Lowers G(w) over w >= 0 with the chosen points fixed."""
+    """Lowers G(w) over w ≥ 0 for fixed points."""
 
     @abstractmethod
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
-        """Give the points better weights.
+        """Lower the objective by changing the weights.
 
         Parameters
         ----------
@@ -138,7 +138,8 @@ class ProjectedGradient(WeightOptimiser):
         descent.run(state, _first_length, steps, clock)
 
     def _bounds(self, weights: Tensor, final: bool) -> tuple[Tensor, Tensor]:
-        """The least and the largest weight of each point; where it stands is always among them."""
+        """Return the lower and upper bound of each weight; the present weight is always within
+        them."""
         if final:
             return weights.clamp_max(0), weights.clamp_min(self.largest)
         reach = min(self.reach, self.largest)
@@ -223,7 +224,8 @@ class WeightUpdater:
     optimiser: WeightOptimiser
 
     def update(self, clock: Clock, final: bool = False) -> None:
-        """Lower the objective by the weights; ``final`` allows the longer search at the end."""
+        """Lower the objective by changing the weights; ``final`` allows the longer search at the
+        end."""
         self.optimiser.optimise(as_reweighable(self.engine), final=final, clock=clock)
         gone = torch.nonzero(self.engine.weights <= 0).flatten().tolist()
         if gone:

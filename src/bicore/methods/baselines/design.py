@@ -38,7 +38,7 @@ from torch import Tensor
 
 from bicore.arguments import lowest
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
-from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
+from bicore.bilevel.posterior import allowed_rounding, check_variance, posterior_of
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.coreset import Status
 from bicore.data import Array
@@ -343,7 +343,7 @@ class Variances:
         self.largest_power = float(self.power.max())  # when it was last computed from K'
         self.objective = 0.5 * float(model.weights.double() @ model.prior_variances)
         largest = float(self.variance.max())
-        self.allowed = rounding_allowed(model.train.like.dtype, largest, self.noise)
+        self.allowed = allowed_rounding(model.train.like.dtype, largest, self.noise)
 
     def gains(self) -> Tensor:
         """Return the decrease of the objective for every point that might be added."""
