@@ -484,6 +484,19 @@ def test_points_that_all_but_agree_keep_their_angle_in_float32(name, step):
     )
 
 
+@pytest.mark.parametrize("name", ANGLES)
+def test_equal_points_have_the_value_of_the_diagonal(name, monkeypatch):
+    kernel, points = ANGLES[name]
+    both = torch.from_numpy(np.concatenate([points, points]))
+    n = len(points)
+    for cached in (800_000, 50):
+        monkeypatch.setattr(tangent_module, "_CACHED_ELEMENTS", cached)
+        own = kernel.diag(both)[:n].numpy()
+        for matrix in (kernel.gram(both), kernel.evaluate(both, both[n:])):
+            found = matrix[:n, -n:].diagonal().numpy()
+            np.testing.assert_allclose(found, own, rtol=1e-14)
+
+
 def test_pairs_that_are_too_near_are_done_one_by_one_or_all(monkeypatch):
     points = np.concatenate([VECTORS, VECTORS + 1e-4, VECTORS]).astype(np.float32)
     exact = fully_connected()(points.astype(np.float64))

@@ -397,6 +397,10 @@ TWINS = replace(
     twins=True,
     seed=1445,
 )
+#: The angle between equal rows is 0, and not the 1e-8 that rounding leaves of a cosine of 1.
+EQUAL_ROWS = replace(
+    TWINS, strategy="greedy", rule="reducible", rows=8, size=2, weighted=False, seed=0
+)
 #: Where k(x, x)/ρ is small nearly every digit is right, whatever has chosen the points.
 EASY = replace(PLAIN, kernel="rbf", scale=1.0, rows=12, size=5)
 SEARCHES = (
@@ -428,6 +432,7 @@ def in_every_way(test):
 @example(replace(PLAIN, scale=1.0, dtype="float32", inner_reg=1e-6, strategy="batches"))
 @example(replace(SINGLE, inner_reg=PerPoint(1e-3)))
 @example(replace(TWINS, dtype="float32"))
+@example(replace(EQUAL_ROWS, inner_reg=1e-6))
 @example(replace(TWINS, scale=1e-4, inner_reg=1e-6, rows=14, size=3, strategy="simplex", seed=3587))
 @given(cases())
 def test_a_reported_objective_is_that_of_an_independent_fit(case):

@@ -34,6 +34,8 @@ _CACHED_ELEMENTS = 800_000
 _CACHED_PAIRS = 1 << 16
 #: Cosines nearer to ±1 than this need float64: beyond it float32 errs by 1e-5.
 _NEAR = 1e-3
+#: In float64, where rounding leaves angles of 1e-8, cosines of equal points are within this of 1.
+_EQUAL = 1e-12
 #: Cost of a pair computed alone, in pairs of a tile; if more than that share is too near, the whole
 #: tile is computed again.
 _APART = 16
@@ -238,16 +240,19 @@ class TangentKernel(Kernel):
         """The kernel of all pairs; those that almost agree, or are opposite, in float64.
 
         An angle that is nearly zero comes from a cosine that is nearly one, and rounding leaves the
-        angle half its digits: in float32 an error of 3e-4 for equal points. ``own`` is the diagonal
-        of pairs of an image with itself, which is computed elsewhere.
+        angle half its digits: in float32 an error of 3e-4 for equal points. In float64 it is 1e-8,
+        which a regulariser near that would show; so equal points get the value of the diagonal.
+        ``own`` is the diagonal of pairs of an image with itself, which is computed elsewhere.
         """
-        if left.inputs.dtype == torch.float64:
-            return self._block(left, right)
+        double = left.inputs.dtype == torch.float64
         near: list[Tensor] = []
 
         def look(cosine: Tensor) -> None:
             # Usually there are none, and two reductions are all it costs.
-            if max(float(cosine.amax()), -float(cosine.amin())) > 1 - _NEAR:
+            if double:
+                if float(cosine.amax()) > 1 - _EQUAL:
+                    near.append(cosine > 1 - _EQUAL)
+            elif max(float(cosine.amax()), -float(cosine.amin())) > 1 - _NEAR:
                 near.append(cosine.abs() > 1 - _NEAR)
 
         if self.spatial:
@@ -258,8 +263,19 @@ class TangentKernel(Kernel):
             if own is not None and -len(found) < own < found.shape[1]:
                 found.diagonal(own).fill_(False)
             if len(pairs := found.nonzero()):
-                self._repair(result, pairs, left, right)
+                (self._equate if double else self._repair)(result, pairs, left, right)
         return result
+
+    def _equate(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
+        """Overwrite those of these pairs that are equal by k of one with itself."""
+        numbers = left.inputs[..., :1, :].numel()
+        for some in torch.split(pairs, max(1, _CACHED_ELEMENTS // numbers)):
+            first, second = some.unbind(1)
+            differ = left.inputs[..., first, :] != right.inputs[..., second, :]
+            first, second = some[~differ.movedim(-2, 0).flatten(1).any(1)].unbind(1)
+            alone, places = torch.unique(first, return_inverse=True)
+            values = self._diagonal(self._trace_inputs(left.inputs[..., alone, :]))
+            result[first, second] = values[places]
 
     def _repair(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
         """Overwrite these pairs by their values in float64, or all if they are many."""
