@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bicore.kernels.base import Kernel
-from bicore.numerics.linear_algebra import row_by_row, summed_over_rows
+from bicore.numerics.linear_algebra import tall_product, transposed_product
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import all_threads
 
@@ -108,10 +108,10 @@ class Gram(KernelOperator):
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         if not self.symmetric:
             kept = self.matrix if columns is None else self.matrix[:, columns]
-            return summed_over_rows(kept, right)
+            return transposed_product(kept, right)
         if columns is None and right.dim() == 1 and not right.is_cuda:
             return self._half_product(right)
-        return row_by_row(self.matrix if columns is None else self.matrix[columns], right)
+        return tall_product(self.matrix if columns is None else self.matrix[columns], right)
 
     def _half_product(self, right: Tensor) -> Tensor:
         """K times a vector from one half of K: memory sets the time, and half of it is read."""
@@ -158,17 +158,17 @@ class Features(KernelOperator):
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         cols = self.cols if columns is None else self.cols[columns]
-        return row_by_row(cols, summed_over_rows(self.rows, right))
+        return tall_product(cols, transposed_product(self.rows, right))
 
     def columns(self, index: Tensor) -> Tensor:
-        return row_by_row(self.rows, self.cols[index].T)
+        return tall_product(self.rows, self.cols[index].T)
 
     def diagonal(self) -> Tensor:
         return (self.rows * self.cols).sum(1)
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        moment = summed_over_rows(self.rows, self.rows, weights)
-        return (row_by_row(self.cols, moment) * self.cols).sum(1, dtype=torch.float64)
+        moment = transposed_product(self.rows, self.rows, weights)
+        return (tall_product(self.cols, moment) * self.cols).sum(1, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)

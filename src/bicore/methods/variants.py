@@ -27,7 +27,7 @@ from bicore.kernels.base import Kernel
 from bicore.methods.base import Request, Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.outcome import build_coreset
-from bicore.numerics.linear_algebra import summed_over_rows
+from bicore.numerics.linear_algebra import transposed_product
 from bicore.runtime.clock import ProgressLine
 from bicore.runtime.context import Runtime, parse_bytes
 from bicore.types import Label
@@ -290,7 +290,7 @@ def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
     scaled = np.sqrt(share)[:, None] * (rows - centre)
     few = len(rows) < rows.shape[1]
     long = torch.from_numpy(np.ascontiguousarray(scaled.T if few else scaled))
-    values, vectors = np.linalg.eigh(summed_over_rows(long, long).numpy())
+    values, vectors = np.linalg.eigh(transposed_product(long, long).numpy())
     order = [k for k in np.argsort(values)[::-1][:count] if values[k] > RANK_TOLERANCE * values[-1]]
     if not order:  # all rows are equal
         return centre, np.eye(rows.shape[1])[:, :1]

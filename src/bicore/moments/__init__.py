@@ -1,4 +1,4 @@
-"""The outer objective as moments: one object for streams, shards and clusters."""
+"""The outer objective as sums over rows, for streams, shards and clusters."""
 
 from bicore._deprecated import keep_old_names
 

@@ -1,4 +1,4 @@
-"""Linear models from moments: ridge regression on every row that was counted, without the rows.
+"""Ridge regression from sums over all rows seen, without the rows.
 
 With means m and t of features and targets, and sums divided by their weight N,
 
@@ -39,35 +39,35 @@ from bicore.types import Matrix, Numbers
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
-#: What writes head files, for errors.
+#: Functions that write head files, for errors.
 WRITER = "Head.save or bicore stream --head"
 
 #: Regularisation is searched among powers of ten times the mean eigenvalue of S.
 SHARES = 10.0 ** np.arange(-8, 4)
-#: The place of the share that the search starts at.
+#: Index of the share at which the search starts.
 START = 6
-#: The shares that are compared by the loss on held-out rows, the decades between a pole and the
-#: best share at which the search ends, and the most poles.
+#: Shares compared by held-out loss, the maximum distance (in decades) between the best share and a
+#: pole, and the maximum number of poles.
 FINE_SHARES = 10.0 ** np.linspace(-8.0, 3.0, 111)
 NEAR = 1.0
 POLES = 5
-#: The width from which the search is in float32, which is twice as fast.
+#: Minimum width for a search in float32, which is twice as fast.
 SINGLE = 2048
 #: Rows whose features are computed at a time.
 ROWS_AT_ONCE = 4096
-#: The widths that are compared on request, as shares of all features.
+#: Widths compared on request, as fractions 1/k of all features.
 WIDTHS = (1, 2, 4, 8)
-#: Rows by which a feature map is chosen: at least, and at most.
+#: Minimum and maximum number of rows to choose a feature map.
 FEW_ROWS, MANY_ROWS = 200, 512
-#: The score of classes that have not come yet.
+#: Score of classes without rows.
 UNSEEN = -1e4
-#: Later rows that correct a factorisation before it is computed anew, as a share of the features.
+#: Maximum number of later rows before a new factorisation, as a fraction 1/k of the features.
 LATER = 4
 
 
 @dataclass(frozen=True)
 class Centred:
-    """Sums over rows, divided by their weight and without their means.
+    """Sums over rows, divided by their weight and centred.
 
     Only the lower triangle of ``second`` is valid.
     """
@@ -80,7 +80,7 @@ class Centred:
     weight: float
 
     def to_single(self) -> Centred:
-        """Return the same in float32."""
+        """Return the sums in float32."""
         second, cross = self.second.float(), self.cross.float()
         mean, target = self.mean.float(), self.target.float()
         return replace(self, second=second, cross=cross, mean=mean, target=target)
@@ -129,8 +129,8 @@ class Centred:
         missed = self.target - of.target - (self.mean - of.mean) @ model
         return float(quadratic) + self.constant + float(missed.square().sum())
 
-    def crossvalidated(self, model: Tensor, factor: Tensor, ridge: float) -> float:
-        """Compute the generalised cross-validation score, from these rows alone."""
+    def gcv_score(self, model: Tensor, factor: Tensor, ridge: float) -> float:
+        """Return the generalised cross-validation score of these rows."""
         inverse = torch.cholesky_inverse(factor)
         fitted = len(inverse) - ridge * float(inverse.diagonal().sum()) + 1.0  # the intercept
         left = 1.0 - fitted / self.weight
@@ -162,7 +162,7 @@ def centre(moments: Moments, prior: Prior, intercept: float | None) -> Centred:
 
 @dataclass(frozen=True, eq=False)
 class UpdatedFactor:
-    """A factorisation NS + αI = LLᵀ that later rows correct.
+    """A factorisation NS + αI = LLᵀ that is corrected for later rows.
 
     With later rows φ of weight v, and the mean m that they move from m₀,
 
@@ -264,7 +264,7 @@ def choose_ridge(fitted: Centred) -> float:
         if place not in losses:
             ridge = SHARES[place] * fitted.scale
             found = fitted.solve(ridge)
-            losses[place] = math.inf if found is None else fitted.crossvalidated(*found, ridge)
+            losses[place] = math.inf if found is None else fitted.gcv_score(*found, ridge)
         return losses[place]
 
     place = START
@@ -693,7 +693,7 @@ def held_out_loss(train: Centred, held: Centred) -> float:
 
 
 def fit_map(given: FeatureMap, x: Array, y: Array | None) -> FeatureMap:
-    """Fit a map; "auto" compares few by the held-out loss of half of the first labelled rows."""
+    """Fit a map; "auto" compares a few by held-out loss on the first labelled rows."""
     if not isinstance(given, AutomaticFeatures):
         return given.fit(x)
     some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MANY_ROWS)).astype(int))

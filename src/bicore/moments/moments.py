@@ -1,4 +1,4 @@
-"""The squared-error objective of everything ever counted, as sums that need no rows.
+"""The squared-error objective of all rows seen, as sums.
 
 With features φ (n×p), targets y (n×C) and weights v the loss of any linear model W is
 
@@ -32,25 +32,25 @@ from bicore.files import FORMAT, damaged_file_error, read_state, write_state
 from bicore.numerics.linear_algebra import symmetric_product
 from bicore.runtime.threads import all_threads
 
-#: A class prior: of the rows that were counted, equal shares, or shares by label.
+#: A class prior: by frequency, equal, or shares by label.
 Prior = str | Mapping[Any, float]
 
-#: The default ρ, chosen on streams of data sets that no result is reported on: of 0.001 to 1 it was
-#: best on digits, satellite images and embeddings.
+#: The default ρ, chosen on streams of data sets that are not used in results: among 0.001 to 1 it
+#: was best on digits, satellite images and embeddings.
 DEFAULT_REG = Relative(0.1)
 #: Values of prior= in version 0.2.
 OLD_PRIORS = {"prior": {"stream": "data"}}
 #: Bytes of a float64.
 NUMBER = 8
-#: Rows held out to choose the regularisation of a head: one in this many.
+#: One row in this many is held out to choose the regularisation of a head.
 HELD_OUT = 10
-#: An odd number whose multiples look random (of the golden ratio).
+#: An odd constant whose multiples are evenly distributed (golden ratio).
 MIXER = 0x9E3779B97F4A7C15
 #: Differences of sums below this share of the sum are rounding errors.
 ROUNDING = 1e-11
-#: Rows of second moments that are added to at a time on a device.
+#: Rows of second moments updated at a time on a device.
 STRIP = 1024
-#: A class whose weight has faded below this counts as one that never came.
+#: A class whose weight has decayed below this counts as absent.
 GONE = 1e-100
 #: Features from which the sum of squares of many rows could overflow.
 TOO_LARGE = 1e140
@@ -60,7 +60,7 @@ _VALUES = ("width", "constant", "apart", "half_life", "map")
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """An objective of linear models: means of moments under some class prior."""
+    """A squared-error objective of linear models, from sums under a class prior."""
 
     second: Array
     cross: Array
@@ -91,7 +91,7 @@ class Outer:
         return self.share * last / intercept, self.cross[-1] / intercept
 
     def centred(self, shares: Array | None, intercept: float | None) -> tuple[Outer, Array]:
-        """Return the same objective for outputs less their means, and these means."""
+        """Return the objective for centred outputs, and their means."""
         features, outputs = self.means(shares, intercept)
         cross = self.cross - np.multiply.outer(features, outputs)
         constant = self.constant - float(outputs @ outputs)
@@ -103,14 +103,14 @@ class Outer:
         return product.T
 
     def loss(self, model: Array) -> float:
-        """Compute the mean loss of a linear model on everything that was counted."""
+        """Compute the mean loss of a linear model over all counted rows."""
         quadratic = float(np.vdot(self.times(np.ascontiguousarray(model.T)).T, model))
         return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over rows from which the loss of every linear model on them follows.
+    """Sums over rows, from which the loss of every linear model follows.
 
     A value: adding rows or other moments makes another one. Sums are in float64 for rows of any
     precision; order and split do not matter beyond rounding. With a half-life rows fade by those
@@ -139,7 +139,7 @@ class Moments:
         map: str = "",
         device: Any = None,
     ) -> Moments:
-        """Make moments of no rows."""
+        """Return moments of no rows."""
         width = check_integer("width", width, 0)
         columns = check_integer("targets", targets, 0)
         if apart and classes is None:
@@ -186,7 +186,7 @@ class Moments:
         return self.with_weighted(rows, y, *decay_weights(weights, self.half_life))
 
     def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
-        """Multiply every sum by a factor, then add rows with weights that have faded already."""
+        """Multiply every sum by a factor, then add rows whose weights have decayed already."""
         with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused
             found = (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
             traces = (float(one.trace()) for one in found.second)
@@ -285,7 +285,7 @@ class Moments:
         )
 
     def scaled(self, factor: float) -> Moments:
-        """Multiply every sum by a number: how the past is forgotten."""
+        """Multiply every sum by a number, for forgetting."""
         return replace(
             self,
             second=tuple(factor * one for one in self.second),
@@ -310,11 +310,11 @@ class Moments:
         )
 
     def __sub__(self, other: Moments) -> Moments:
-        """Return the moments without those of some of the rows."""
+        """Return the moments without those of some rows."""
         return self + other.scaled(-1.0)
 
     def without_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
-        """Subtract rows that were counted: the result is as if they had never come."""
+        """Subtract counted rows, as if they had never been added."""
         if self.half_life is not None:
             raise InputError(
                 f"half_life={self.half_life}: the weight that is left of a row is not known, so "
@@ -361,7 +361,7 @@ class Moments:
         )
 
     def on_host(self) -> Moments:
-        """Return the same with second moments as arrays."""
+        """Return the moments with second moments as NumPy arrays."""
         if not self._on_device:
             return self
         return replace(
@@ -398,7 +398,7 @@ class Moments:
         )
 
     def outer(self, prior: Prior = "data") -> Outer:
-        """Return the mean loss over all rows, or over classes in other shares."""
+        """Return the mean loss over all rows, or with other class weights."""
         if not self.weight > 0:
             raise InputError("these moments have counted no rows yet.")
         if prior == "data":
@@ -416,7 +416,7 @@ class Moments:
         return Outer(second, self.cross * each, float(each @ self.counts))
 
     def shares(self, prior: Prior = "data", *, pooled: bool = False) -> Array:
-        """Return how much each class counts; 0 for classes that never came or have faded away."""
+        """Return the weight of each class; 0 for classes without remaining rows."""
         if prior == "data" and self.classes is not None:
             return np.asarray(self.counts / self.weight)
         if not (self.apart or pooled) or self.classes is None:
@@ -433,7 +433,7 @@ class Moments:
         return np.asarray(shares / shares.sum())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments to an ``.npz`` without pickle; a reader never sees half a file."""
+        """Write the moments to an ``.npz`` without pickle; the file is complete or absent."""
         values, arrays = self.on_host().to_state()
         return write_state(path, {"format": FORMAT, "moments": values}, arrays)
 
@@ -469,7 +469,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class RunningMoments:
-    """Moments of a stream; rows wait until there are ``block`` of them.
+    """Moments of a stream, updated ``block`` rows at a time.
 
     Many rows are added to p² sums at the cost of one copy of them.
     """
@@ -477,7 +477,7 @@ class RunningMoments:
     moments: Moments
     block: int = 1
     waiting: tuple[tuple[Any, Any, Array], ...] = ()
-    #: The factor that the moments lack, for they fade with every row.
+    #: Pending decay factor of the moments.
     factor: float = 1.0
 
     def add(self, rows: Any, y: Any, faded: float, weights: Array) -> RunningMoments:
@@ -494,7 +494,7 @@ class RunningMoments:
         return found.fold() if full else found
 
     def fold(self) -> RunningMoments:
-        """Add the rows that wait."""
+        """Add the buffered rows."""
         if not self.waiting:
             whole = self.moments if self.factor == 1 else self.moments.scaled(self.factor)
         else:
@@ -529,7 +529,7 @@ def decay_weights(weights: Array, half_life: float | None) -> tuple[float, Array
 
 
 def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
-    """Return how much each class counts under a prior; refuse shares that are not numbers >= 0."""
+    """Return the weight of each class under a prior; refuse shares that are not numbers ≥ 0."""
     if str(prior) == "equal":
         return np.ones(len(classes))
     try:

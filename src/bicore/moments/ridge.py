@@ -1,4 +1,4 @@
-"""Ridge regression on a changing set of rows: the cost of every addition and removal.
+"""Ridge regression on a changing set of rows, with the cost of every addition and removal.
 
 With the features Φ_S and targets Y_S of the rows S, and the moments A, B of the outer objective G,
 
@@ -35,9 +35,9 @@ from bicore.moments.moments import Outer
 from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.runtime.threads import all_threads
 
-#: Most changes that are pending before the matrices of candidates are updated.
+#: Maximum number of pending changes before the matrices of candidates are updated.
 MOST_PENDING = 64
-#: If 1 − t of a row that leaves is below this, rounding decides: the fit is made again.
+#: If 1 − t of a leaving row is below this, rounding dominates and the rows are refitted.
 LEAST = 1e-9
 
 
@@ -76,7 +76,7 @@ class Step(NamedTuple):
         return self.rate * float(slope @ residual - self.rate * self.q * (residual @ residual))
 
     def apply(self, both: Any, scaled: Any, v: Any) -> None:
-        """Update r and h of rows, which are side by side: one product changes both.
+        """Update r and h of rows, stored next to each other, with one product.
 
         ``scaled`` is rate·t.
         """
@@ -88,17 +88,17 @@ class Step(NamedTuple):
 
 
 class RidgeRows(ABC):
-    """Rows of which some are in a coreset, with exact costs of every addition and removal."""
+    """Rows inside and outside a coreset, with exact costs of every addition and removal."""
 
     objective: float
-    #: 1 + t of rows that are out and 1 − t of those that are in; q of every row.
+    #: 1 + t of rows outside and 1 − t of rows inside; q of every row.
     divisor: Any
     q: Any
-    #: Residuals and h side by side.
+    #: Residuals and h, next to each other.
     both: Any
-    #: 1 for rows that are out, −1 for those that are in.
+    #: 1 for rows outside, −1 for rows inside.
     signs: Any
-    #: If the divisor of a changed row is below this, the rows are fitted again.
+    #: If the divisor of a changed row is below this, the rows are refitted.
     least: ClassVar[float] = LEAST
 
     def __init__(self, targets: Array, inside: Array | None = None) -> None:
@@ -106,19 +106,19 @@ class RidgeRows(ABC):
         self.inside = np.zeros(len(targets), dtype=bool) if inside is None else inside.copy()
 
     def _renew(self) -> None:
-        """Fit the rows that are in again, because rounding would dominate the next change."""
+        """Refit the rows of the coreset, because rounding would dominate the next change."""
         raise NotImplementedError
 
     @abstractmethod
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
-        """Change the objective; return the step, and t and v of all rows."""
+        """Apply the change; return the step, and t and v of all rows."""
 
     @abstractmethod
     def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
-        """Return T and V between some rows and others, which a subclass names in its own way."""
+        """Return T and V between some rows and others, identified as the subclass defines."""
 
     def change(self, row: int) -> None:
-        """Add a row, or remove it if it is in."""
+        """Add a row, or remove it if it is inside."""
         sign = -1.0 if self.inside[row] else 1.0
         self.inside[row] = sign > 0
         divisor = float(self.divisor[row])
@@ -130,7 +130,7 @@ class RidgeRows(ABC):
         self.divisor -= self.signs * scaled * t
         self.q -= 2.0 * scaled * u
         step.apply(self.both, scaled, v)
-        # The row itself without the rounding of a difference.
+        # The row's own values, without the rounding of a difference.
         count = self.targets.shape[1]
         self.signs[row] = -sign
         self.divisor[row] = 1.0 / divisor
@@ -175,7 +175,7 @@ class FeatureState:
         second += np.tril(second, -1).T
         self.second: Any = to_device(second, device)
         self.inverse: Any = to_device(np.eye(width) / ridge, device)
-        #: −W and M side by side.
+        #: −W and M, next to each other.
         self.both: Any = to_device(
             np.hstack([np.zeros((width, outputs)), 2.0 * outer.cross / ridge]), device
         )
@@ -223,7 +223,7 @@ class FeatureState:
         return step, reach, turned
 
     def growth_since(self, before: Any, longest: float, shares: Array | None) -> float:
-        """Bound the growth of the slope of any row, by norms alone.
+        """Bound the growth of the slope of any row, by norms.
 
         A slope is ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. It grows by at most
         ‖φ‖·max_c‖ΔM(e_c − π)‖ + ‖φ‖²·‖Δ(MWᵀ)‖ in the Frobenius norm.
@@ -249,7 +249,7 @@ class FeatureState:
 
 
 class FeatureRows(RidgeRows):
-    """Rows whose costs follow a :class:`FeatureState`; a change costs each of them p products."""
+    """Rows whose costs follow from a :class:`FeatureState`; a change costs p products per row."""
 
     def __init__(
         self, state: FeatureState, features: Array, targets: Array, inside: Array | None = None
@@ -262,7 +262,7 @@ class FeatureRows(RidgeRows):
 
     @property
     def objective(self) -> float:  # type: ignore[override]
-        """Of the coreset."""
+        """The objective of the coreset."""
         return self.state.objective
 
     def _begin(self) -> None:
@@ -295,7 +295,7 @@ class FeatureRows(RidgeRows):
 
 
 class PairRows(RidgeRows):
-    """Rows whose costs follow the N×N matrices T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ.
+    """Rows whose costs follow from the N×N matrices T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ.
 
     A change is a term of rank one in T and of rank two in V. They are pending until a
     column is read: a change costs some N·t numbers after t changes, never N².
@@ -312,7 +312,7 @@ class PairRows(RidgeRows):
     def _set_tables(self, t: Array, v: Array, both: Array, objective: float = 0.0) -> None:
         """Set T, V, r and h side by side, and the objective before any change."""
         self.objective = objective
-        #: T and V side by side.
+        #: T and V, next to each other.
         self._matrices = np.hstack([t, v])
         self.both = np.asfortranarray(both)  # sums over outputs run along rows
         self.signs = np.where(self.inside, -1.0, 1.0)
@@ -330,7 +330,7 @@ class PairRows(RidgeRows):
         return self._matrices[np.ix_(rows, own)], self._matrices[np.ix_(rows, count + own)]
 
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
-        # A memory spends most of its time here, on few numbers: every call counts.
+        # Memories spend most of their time here, so every call counts.
         late, count, (ts, us, rates) = self._pending, len(self.inside), self._pending_terms
         columns = self._matrices[row]
         if late:  # terms that the matrices lack
@@ -376,7 +376,7 @@ class Candidates(PairRows):
     ) -> None:
         check_scale(outer.energy, features)
         self.outer, self.ridge = outer, ridge
-        #: ΦΦᵀ, ΦAΦᵀ and ΦB: the features are not needed any more.
+        #: ΦΦᵀ, ΦAΦᵀ and ΦB; the features are no longer needed.
         self.gram, self.quadratic = _pair_products(outer, features, known)
         self.linear = features @ outer.cross
         RidgeRows.__init__(self, targets, inside)
@@ -422,7 +422,7 @@ class Candidates(PairRows):
         return float(np.vdot(weights, pulled - 2.0 * linear)) + self.outer.constant
 
     def refit(self) -> float:
-        """Compute the objective of the rows that are in from a new fit."""
+        """Compute the objective of the rows inside from a new fit."""
         own = np.flatnonzero(self.inside)
         square = np.ix_(own, own)
         weights = _invert(self.gram[square], self.ridge) @ self.targets[own]

@@ -1,4 +1,4 @@
-"""Searches for a coreset of some size among candidates: elimination, addition, exchange."""
+"""Searches for a coreset of given size among candidates: elimination, addition, exchange."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from bicore.errors import NumericalWarning, check_name
 from bicore.moments.moments import Outer
 from bicore.moments.ridge import Candidates, RidgeRows
 
-#: Least relative decrease of the objective for an exchange.
+#: Minimum relative decrease of the objective for an exchange.
 WORTHWHILE = 1e-6
-#: Largest difference between the sum of all changes and a refit, as a share of the loss of no rows.
+#: Maximum difference between the sum of all changes and a refit, as a share of the empty coreset's
+#: loss.
 DRIFT = 1e-6
 
-#: The products of the first rows, if they are known already.
+#: Known products of the first rows.
 Known = tuple[Array, Array] | None
 
 
 def _eliminate(rows: Candidates, size: int) -> None:
-    """Drop the row with the smallest removal cost, one at a time; of equal ones the last."""
+    """Repeatedly remove the row with the smallest removal cost; of equal ones the last."""
     for _ in range(len(rows.inside) - size):
         removal_costs = rows.removal_costs()
         least = float(removal_costs.min())
@@ -33,7 +34,7 @@ def _eliminate(rows: Candidates, size: int) -> None:
 
 
 def _add(worth: Callable[[Candidates], Array], rows: Candidates, size: int) -> None:
-    """Add the row that is worth most, one at a time; of equal ones the first."""
+    """Repeatedly add the row with the largest score; of equal ones the first."""
     for _ in range(size):
         found = np.where(rows.inside, -np.inf, worth(rows))
         most = float(found.max())
@@ -42,7 +43,7 @@ def _add(worth: Callable[[Candidates], Array], rows: Candidates, size: int) -> N
 
 
 def _exchange(rows: Candidates, size: int) -> None:
-    """Eliminate, then exchange while that helps."""
+    """Eliminate, then exchange while that lowers the objective."""
     _eliminate(rows, size)
     exchange_rows(rows)
 
@@ -57,14 +58,14 @@ def _choose(
     size: int,
     known: Known = None,
 ) -> Candidates:
-    """Run a search that starts with all rows in or with none."""
+    """Run a search that starts with all rows inside or with none."""
     inside = np.full(len(features), from_all)
     rows = Candidates(outer, features, targets, ridge, inside, known)
     search(rows, size)
     return _verify(rows)
 
 
-#: The searches for the rows of a memory: by removal cost, by gradient as in the paper, or by gain.
+#: Searches for the rows of a memory: by removal cost, by gradient as in the paper, or by gain.
 SEARCHES: dict[str, Callable[..., Candidates]] = {
     "elimination": partial(_choose, _eliminate, True),
     "gradient": partial(_choose, partial(_add, Candidates.gradients), False),
@@ -80,7 +81,7 @@ def check_search(strategy: str) -> str:
 
 
 def exchange_rows(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:
-    """Exchange the best row outside for the one with the smallest removal cost, repeatedly."""
+    """Repeatedly exchange the best row outside for the one with the smallest removal cost."""
     for exchanges in range(len(rows.inside)):
         before = rows.objective
         joining = _first_largest(rows.gains())
@@ -91,7 +92,7 @@ def exchange_rows(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = 
         leaving = _first_largest(-removal_costs)
         rows.change(leaving)
         if rows.objective > before - WORTHWHILE * abs(before):
-            if leaving != joining:  # take it back
+            if leaving != joining:  # undo it
                 rows.change(joining)
                 rows.change(leaving)
             return exchanges
@@ -99,7 +100,7 @@ def exchange_rows(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = 
 
 
 def _first_largest(values: Array) -> int:
-    """Return the place of the first value that is the largest up to rounding."""
+    """Return the index of the first value that is largest up to rounding."""
     most = float(values.max())
     return int((values >= most - TIE * abs(most)).argmax())
 
@@ -107,7 +108,8 @@ def _first_largest(values: Array) -> int:
 def _verify(rows: Candidates) -> Candidates:
     """Compare the sum of the changes with a refit; warn and use the refit if they differ."""
     fitted = rows.refit()
-    # If only one class counts, the loss of no points is 0 and rows of others still have targets.
+    # With a single class, the loss of an empty coreset is 0, and rows of other classes still have
+    # targets.
     size = float(np.einsum("ij,ij->", rows.targets, rows.targets)) / len(rows.targets)
     if not abs(fitted - rows.objective) <= DRIFT * max(rows.outer.constant, abs(fitted), size):
         warnings.warn(

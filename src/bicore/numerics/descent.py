@@ -1,4 +1,4 @@
-"""Line searches, searches that a clock may end, and projected gradients for weights."""
+"""Line searches, searches with a time limit, and projected gradients for weights."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 #: Share of the predicted decrease that a step must achieve (Armijo's rule): small, so that any real
 #: decrease is accepted, but above zero, so that a negligible one is not.
 ARMIJO = 1e-4
-#: A rise of an objective by this many units of rounding does not count.
+#: A rise of the objective by this many units of rounding is ignored.
 NOISE = 10
 #: Weights below this many units of rounding in the total are set to zero.
 DUST = 16
-#: Halvings of the interval in which the shift of a projection lies.
+#: Bisections of the interval that contains the shift of a projection.
 BISECTIONS = 60
 
 
@@ -57,7 +57,7 @@ def step_lengths(first: float, count: int, factor: float = 2.0) -> Iterator[floa
 
 
 def until_time_limit(path: Iterator[T], clock: Clock | None) -> Iterator[T]:
-    """Yield the steps of a path while there is time.
+    """Yield the steps of a path until the time limit.
 
     The path ends at the first look at ``clock`` after a step that finds the time over, or at a step
     that is interrupted for that.
@@ -72,7 +72,7 @@ def until_time_limit(path: Iterator[T], clock: Clock | None) -> Iterator[T]:
 
 
 def cap_weights(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
-    """Return the nearest point of {0 ≤ w ≤ largest, Σw = total}: a constant is taken off all."""
+    """Return the nearest point of {0 ≤ w ≤ largest, Σw = total}."""
     low = float(weights.max()) - total if math.isinf(largest) else float(weights.min()) - largest
     high = float(weights.max())
     for _ in range(BISECTIONS):
@@ -86,7 +86,7 @@ def cap_weights(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
 
 
 class Reweighable(Protocol):
-    """An objective of weights that remembers where it was evaluated last."""
+    """An objective of weights, evaluated at its current weights."""
 
     @property
     def objective(self) -> float: ...
@@ -102,7 +102,7 @@ class Reweighable(Protocol):
 def spectral_length(
     change: Tensor, difference: Tensor, longer: float, metric: Tensor | None = None
 ) -> float:
-    """⟨s, M⁻¹s⟩/⟨s, y⟩ for a step s that changed the gradient by y; ``longer`` where that is no
+    """Return ⟨s, M⁻¹s⟩/⟨s, y⟩ for a step s that changed the gradient by y, or ``longer`` without
     curvature."""
     along = float(change @ difference)
     if not along > 0:
@@ -148,7 +148,7 @@ class ProjectedDescent:
         steps: int,
         clock: Clock | None,
     ) -> None:
-        """Lower the objective; the state never ends above where it began.
+        """Lower the objective; it never ends above its initial value.
 
         ``first`` is the length to try first, from the direction of steepest descent. When the time
         is over, also in the middle of a step, the state is left at the best weights so far.

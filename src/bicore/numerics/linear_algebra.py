@@ -1,4 +1,4 @@
-"""Long products in parts that a clock can interrupt, and conjugate gradients.
+"""Products of tall matrices in interruptible parts, and conjugate gradients.
 
 An inner product is given by what it pairs a vector with: K v in the K-inner product, v itself in
 the ordinary one. ``precondition(r)`` returns P r and its pair, ``image(d, pair)`` the operator's
@@ -24,9 +24,9 @@ from bicore.runtime.threads import all_threads
 
 #: Multiplications of one part: about a tenth of a second on one core.
 PART = 1 << 30
-#: Iterations on a GPU between two looks at how far they got.
-UNASKED = 6
-#: Numbers that are added to the diagonal of a Gram matrix in turn, each ten times the last.
+#: Iterations on a GPU between two readings of the residual.
+UNREAD_ITERATIONS = 6
+#: Number of attempts to add to the diagonal of a Gram matrix, each with ten times more.
 JITTERS = 20
 
 Numbers = TypeVar("Numbers", Tensor, Array)
@@ -35,12 +35,12 @@ Image = Callable[[Tensor, Tensor], Tensor]
 
 
 def height(multiplications: int) -> int:
-    """Return the rows of a part, if each costs this many multiplications."""
+    """Return the number of rows of a part, if each row costs this many multiplications."""
     return max(1, PART // max(multiplications, 1))
 
 
-def summed_over_rows(left: Tensor, right: Tensor, weights: Tensor | None = None) -> Tensor:
-    """leftᵀ right, or leftᵀ diag(weights) right, of two matrices with many rows."""
+def transposed_product(left: Tensor, right: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Compute leftᵀ right, or leftᵀ diag(weights) right, of two tall matrices."""
     width = right.shape[1] if right.dim() > 1 else 1
     step = height(left.shape[1] * width)
     total: Tensor | None = None
@@ -57,9 +57,9 @@ def summed_over_rows(left: Tensor, right: Tensor, weights: Tensor | None = None)
 
 
 def weighted_gram(rows: Tensor, weights: Tensor) -> Tensor:
-    """rowsᵀ diag(weights) rows in float64, of a matrix with many rows and weights >= 0."""
+    """Compute rowsᵀ diag(weights) rows in float64, of a tall matrix and weights ≥ 0."""
     if rows.is_cuda:
-        return summed_over_rows(rows, rows, weights).double()
+        return transposed_product(rows, rows, weights).double()
     from scipy.linalg import blas  # not before it is needed: importing it takes time
 
     width = rows.shape[1]
@@ -78,8 +78,8 @@ def weighted_gram(rows: Tensor, weights: Tensor) -> Tensor:
     return whole.add_(whole.tril(-1).T)
 
 
-def row_by_row(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right of a left matrix with many rows."""
+def tall_product(left: Tensor, right: Tensor) -> Tensor:
+    """Compute left @ right for a tall left matrix."""
     step = height(right.numel())
     with all_threads(len(left) * right.numel()):
         if step >= len(left):
@@ -95,7 +95,7 @@ def row_by_row(left: Tensor, right: Tensor) -> Tensor:
 def row_products(left: Numbers, right: Numbers) -> Numbers:
     """Compute ⟨a_i, b_i⟩ for every row of two tensors or arrays."""
     if not isinstance(left, Tensor):
-        # one pass and no matrix of products, which takes half the time
+        # one pass without a matrix of products takes half the time
         return np.asarray(np.einsum("nc,nc->n", left, right))
     if left.is_cuda:
         return (left * right).sum(1)
@@ -103,7 +103,7 @@ def row_products(left: Numbers, right: Numbers) -> Numbers:
 
 
 def symmetric_product(lower: Any, right: Any, scale: float = 1.0) -> Any:
-    """Multiply a matrix by a symmetric one of which only the lower triangle is read."""
+    """Multiply a matrix by a symmetric one, reading its lower triangle only."""
     from scipy.linalg import blas  # not before it is needed: importing it takes time
 
     multiply = blas.ssymm if lower.dtype == np.float32 else blas.dsymm
@@ -112,7 +112,7 @@ def symmetric_product(lower: Any, right: Any, scale: float = 1.0) -> Any:
 
 
 def exact_gain(slopes: Any, energy: Any, squares: Any, divisor: Any) -> Any:
-    """Compute s/d − e‖r‖²/d²: by how much a ridge objective falls if a point joins or leaves.
+    """Compute s/d − e‖r‖²/d², the decrease of a ridge objective if a point joins or leaves.
 
     With the posterior kernel K', the residuals r and the weights D of the outer set, a point that
     joins has s = 2⟨(K'Dr)_k, r_k⟩, e = (K'DK')_kk and d = ρ + K'_kk. For tensors and arrays.
@@ -133,7 +133,7 @@ def cholesky_factor(matrix: Tensor, regulariser: str = "inner_reg") -> Tensor:
 
 
 def jittered_cholesky(matrix: Tensor, jitter: float) -> tuple[Tensor, float]:
-    """Return the Cholesky factor of a Gram matrix with a small diagonal added, and that number.
+    """Return the Cholesky factor of a Gram matrix with an increased diagonal, and the increase.
 
     The number grows while equal or dependent points, or rounding of the kernel, ask for it.
     """
@@ -148,7 +148,7 @@ def jittered_cholesky(matrix: Tensor, jitter: float) -> tuple[Tensor, float]:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """z, the relative residual it has, and the number of iterations."""
+    """z, its relative residual, and the number of iterations."""
 
     z: Tensor
     reached: float
@@ -164,7 +164,7 @@ def conjugate_gradients(
     null_space: Callable[[Tensor], Tensor] | None = None,
     indefinite: Callable[[float], Exception] | None = None,
 ) -> Solved:
-    """z with operator(z) = right, to a relative residual of ``tolerance``.
+    """Return z with operator(z) = right, to a relative residual of ``tolerance``.
 
     ``null_space`` solves for a residual whose energy is zero; ``indefinite`` builds the error that
     is raised if the operator shows a direction of no curvature. A GPU is asked how far it got only
@@ -174,7 +174,7 @@ def conjugate_gradients(
     run = ConjugateIteration(right, precondition, image)
     reached = 1.0 if goal else 0.0
     count = 0
-    unasked = UNASKED if right.is_cuda else 1
+    unasked = UNREAD_ITERATIONS if right.is_cuda else 1
     while count < iterations and reached > tolerance:
         checkpoint()
         steps = min(unasked, iterations - count)
@@ -193,7 +193,7 @@ def conjugate_gradients(
 
 
 class ConjugateIteration:
-    """Conjugate gradients whose numbers never leave the device.
+    """Conjugate gradients whose numbers stay on the device.
 
     Once nothing is left but rounding, or what is left lies in the null space of the inner product
     (``energy`` 0), further iterations change nothing: a fixed number of them can be recorded.

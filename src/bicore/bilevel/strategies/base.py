@@ -27,54 +27,54 @@ from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
 @dataclass(eq=False)
 class Assembly:
-    """The state of a strategy: the points so far and its notes; valid at any time."""
+    """The state of a strategy: the points so far and its notes, valid at any time."""
 
     problem: Problem
     requirements: Requirements
-    #: The greedy run that takes the first points.
+    #: The greedy run that adds points.
     run: Run
     start: Start
-    #: Whether the objectives of the initial points are those of this very problem.
+    #: Whether the objectives of the initial points belong to this problem.
     same_problem: bool
-    #: Number of points to select; the run may take more.
+    #: Number of points to select; the run may add more.
     size: int
     clock: Clock
     outcome: Outcome = field(default_factory=Outcome)
-    #: Details of the strategy for display, and notes in sentences.
+    #: Details for display, and notes in sentences.
     details: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
     def fixed(self) -> int:
-        """Number of initial points, which stay."""
+        """Number of initial points, which cannot leave."""
         return min(len(self.start.points), self.size)
 
     @property
     def ranks(self) -> list[int]:
-        """The place of every point in the order of the ids."""
+        """The rank of every point in the order of ids."""
         ranks: list[int] = ranks_of(self.run.plan.ids).tolist()
         return ranks
 
     @property
     def open(self) -> Tensor:
-        """A mask of the points that may still join, on the device of the engine."""
+        """Mask of the points that may still join, on the engine's device."""
         return torch.from_numpy(self.run.plan.open.copy()).to(self.problem.train.like.device)
 
     @property
     def groups(self) -> Array | None:
-        """The class of every point if quotas fix how many points a class has."""
+        """The class of every point if quotas fix the number of points per class."""
         quotas = self.run.plan.quotas
         return None if quotas is None else quotas.codes
 
     def grow(self) -> Outcome:
-        """Take points as the plan of the run says."""
+        """Add points by the plan of the run."""
         outcome = self.run.complete(self.start, self.same_problem)
         if self.run.engine.operation_counts:
             self.details["effort"] = dict(self.run.engine.operation_counts)
         return outcome
 
     def reweighable(self, points: Sequence[int]) -> ReweighableEngine:
-        """Return an engine of the same problem with these points, whose weights may change."""
+        """Return an engine with these points, whose weights may change."""
         needs = frozenset({Quantity.GRADIENT})
         requirements = replace(self.requirements, capacity=len(points), needs=needs)
         engine = choose_reweighable(self.problem, requirements)
@@ -82,7 +82,7 @@ class Assembly:
         return engine
 
     def sort_by_rule(self, points: Sequence[int], rule: Rule) -> Status:
-        """Put the points into greedy order, the initial ones first.
+        """Sort the points into greedy order, the initial ones first.
 
         The run holds them if that could be finished: within the time, and a little more.
         """
@@ -114,7 +114,7 @@ class Assembly:
         return status
 
     def truncate(self, status: Status) -> Outcome:
-        """Keep the first points, at most ``size``, after a run that ended early."""
+        """Keep the first points, at most ``size``, of a run that ended early."""
         run, size = self.run, self.size
         run.indices, run.weights = run.indices[:size], run.weights[:size]
         run.objectives = run.objectives[:size]
@@ -131,16 +131,16 @@ class Strategy:
     name: str
     #: Whether it needs the exact objective of every exchange and removal.
     exact = False
-    #: Whether it changes the greedy points; this needs weights of 1 meanwhile, and a constant
+    #: Whether it changes the greedy points, which requires uniform weights and a constant
     #: regulariser.
     refines = False
-    #: Whether a prefix of its answer is its answer for a smaller size.
+    #: Whether a prefix of a coreset is the coreset of a smaller size.
     ordered = True
     #: Points added after each evaluation of the scores.
     points_per_step = 1
-    #: Whether its answer has as many points of each class as quotas say.
+    #: Whether its coresets satisfy quotas.
     keeps_quotas = False
-    #: Whether the data decide on the strategy (``strategy="auto"``).
+    #: Whether the strategy is chosen from the data (``strategy="auto"``).
     open = False
 
     def greedy_size(self, size: int, available: int) -> int:
@@ -163,7 +163,7 @@ class Strategy:
     def refinement_cost(
         self, taken: int, points: int, outer: int, depth: int = 0
     ) -> RefinementCost:
-        """Return the cost of refining in addition to that of the greedy run.
+        """Return the cost of refinement in addition to that of the greedy run.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Strategy:
         return RefinementCost()
 
     def assemble(self, assembly: Assembly) -> Outcome:
-        """Bring an assembly to its size.
+        """Bring the coreset to its size.
 
         Parameters
         ----------
@@ -197,8 +197,8 @@ class Strategy:
         return assembly.grow()
 
 
-class Refining(Strategy, ABC):
-    """Select greedily, improve the whole set, and sort it into greedy order."""
+class RefiningStrategy(Strategy, ABC):
+    """Select greedily, improve the set, and sort it into greedy order."""
 
     refines = True
     ordered = False
@@ -206,7 +206,7 @@ class Refining(Strategy, ABC):
     def refinement_cost(
         self, taken: int, points: int, outer: int, depth: int = 0
     ) -> RefinementCost:
-        # The columns of all points taken, twice, and their products.
+        # The columns of all points, twice, and their products.
         return RefinementCost(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
 
     def assemble(self, assembly: Assembly) -> Outcome:
@@ -220,7 +220,7 @@ class Refining(Strategy, ABC):
         try:
             points, refined = self.refine(assembly, points)
             if refined.status is not Status.COMPLETE:
-                outcome = refined  # otherwise the outcome of growing stands
+                outcome = refined  # otherwise keep the outcome of the greedy run
         except KeyboardInterrupt:
             outcome = unrefined_outcome(when, interrupted=True)
         except TimeOver:
@@ -229,7 +229,7 @@ class Refining(Strategy, ABC):
         status = assembly.sort_by_rule(points[: assembly.size], rule)
         if status is Status.COMPLETE:
             return outcome
-        # Better points without an order are no coreset: those stand that growing took.
+        # Points without an order are no coreset, so the greedy points are returned.
         assembly.details = known
         assembly.notes.clear()
         return assembly.truncate(status)
@@ -254,7 +254,7 @@ class Refining(Strategy, ABC):
 
 
 def restrict_problem(problem: Problem, points: Array) -> Problem:
-    """Return the same problem in float64 with these points alone to choose from.
+    """Return the problem in float64, with these points as the only candidates.
 
     Their columns are all that a choice among them needs: no pass over the kernel matrix.
     """
@@ -283,7 +283,7 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
 
 @dataclass(frozen=True)
 class Greedy(Strategy):
-    """One point at a time, by the rule alone.
+    """One point per step, by the rule.
 
     Examples
     --------
@@ -297,16 +297,16 @@ class Greedy(Strategy):
 
 @dataclass(frozen=True)
 class OpenStrategy(Greedy):
-    """Chosen when the data are known; until then one point at a time."""
+    """Chosen once the data are known; until then one point per step."""
 
     name = "auto"
     open = True
-    ordered = False  # it may turn out to refine
+    ordered = False  # the data may choose a refinement
 
 
 @dataclass(frozen=True)
 class Batches(Strategy):
-    """Several points at a time, for large coresets and expensive fits.
+    """Several points per step, for large coresets and expensive fits.
 
     With the squared error they are chosen greedily and exactly among the four times as many best
     scores and taken at once: one block product in place of a pass over the kernel matrix for each.
@@ -332,5 +332,5 @@ class Batches(Strategy):
 
     @property
     def points_per_step(self) -> int:  # type: ignore[override]
-        """Points taken between two looks at the scores."""
+        """Points added after each evaluation of the scores."""
         return self.count

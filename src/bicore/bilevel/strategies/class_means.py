@@ -6,9 +6,9 @@ chosen rows, in the space of the kernel:
     s_c(x) = 2/m Σ_{k∈S_c} K(x, k) − 1/m² Σ_{k,l∈S_c} K(k, l) = ‖φ(x)‖² − ‖φ(x) − μ_c‖²
     L(S)   = Σ_x v_x (log Σ_c exp(τ s_c(x)) − τ s_{y(x)}(x)),    τ fitted before every sweep
 
-The squared error of a ridge regression on so few rows mostly says how small its predictions are, L
-which class is the nearest. An exchange within class c changes s_c alone, so one product scores all
-drawn rows of a class.
+With few rows the squared error of a ridge regression mostly measures the size of its predictions,
+but L measures which class is nearest. An exchange within class c changes s_c alone, so one product
+scores all drawn rows of a class.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bicore.data import Array
 from bicore.kernels.operators import square_among
 from bicore.runtime.clock import checkpoint
 
-#: Sweeps end when one lowers the log-loss by less than this share of it.
+#: The sweeps end if one lowers the log-loss by less than this share.
 LEAST_DECREASE = 5e-3
 #: Largest |log τ|, in units of the standard deviation of the scores.
 WIDEST = 4.0
-#: Rows of a class that are drawn to be compared in a sweep.
+#: Number of rows of a class drawn as candidates in a sweep.
 DRAWN = 32
 
 
@@ -52,7 +52,7 @@ class ClassMeans(Exchange):
         work = _ClassMeans(assembly, points, self.tolerance)
         try:
             return points, work.run(math.inf if self.sweeps is None else self.sweeps)
-        finally:  # an interrupt keeps the swaps that were made
+        finally:  # an interrupt keeps the swaps made so far
             gain = work.begin - work.loss
             assembly.details |= {"exchanges": work.swaps, "exchange_gain": gain}
             assembly.notes.append(
@@ -63,7 +63,7 @@ class ClassMeans(Exchange):
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The rows of a class that may be its points, with what their losses need."""
+    """Candidate rows of a class, with the terms of their losses."""
 
     rows: Array
     #: K[:, rows] on the outer set, and K[rows, rows].
@@ -75,7 +75,7 @@ class _Candidates:
 
 
 class _ClassMeans:
-    """The points of each class, and the scores of the class means on the outer set."""
+    """The points of each class, and the scores of class means on the outer set."""
 
     def __init__(self, assembly: Assembly, points: list[int], tolerance: float) -> None:
         problem = assembly.problem
@@ -145,7 +145,7 @@ class _ClassMeans:
         return math.exp(found.x) / scale
 
     def _exchange(self, code: int) -> None:
-        """Let each place of a class take the best row of the class."""
+        """Put the best row of the class at each of its places."""
         found = self.candidates(code)
         for place in self._places(code):
             if place < self.assembly.fixed:

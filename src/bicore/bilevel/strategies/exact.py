@@ -1,4 +1,4 @@
-"""The exact objective of every exchange and every removal, for the squared error, in float64.
+"""The exact objective of every exchange and removal, for the squared error, in float64.
 
 A pass over all pairs of a chosen and another point costs one product of K with m columns, no more
 than choosing the m points did; after a swap only the column of the point that joined is new.
@@ -39,28 +39,28 @@ from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, 
 from bicore.moments.ridge import PairRows, RidgeRows
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
-    row_by_row,
     row_products,
-    summed_over_rows,
+    tall_product,
+    transposed_product,
 )
 from bicore.runtime.clock import checkpoint
 
-#: Numbers of a stored matrix that are copied to float64 at a time.
+#: Numbers of a stored matrix copied to float64 at a time.
 COPIED = 1 << 22
-#: Numbers of one block of the matrix of all exchanges.
+#: Numbers in one block of the matrix of all exchanges.
 BLOCK = 1 << 20
-#: The set is fitted again when (K_SS + ρI) α differs from Y_S by more than this share of Y_S …
+#: The set is refitted if (K_SS + ρI) α differs from Y_S by more than this share of Y_S …
 DRIFT = 1e-9
-#: … or by more than this multiple of the share right after the last fit.
+#: … or by more than this multiple of the share after the last fit.
 WORSE = 100
-#: Fewest rows of a pool whose exchanges are computed together.
+#: Minimum number of rows of a pool whose exchanges are computed together.
 SCORED = 64
-#: More rows are computed together if they have at most this many pairs with the chosen points.
+#: Maximum number of pairs computed together for more rows.
 PAIRS = 1 << 17
 
 
 class DoubleOperator:
-    """A kernel operator whose stored numbers are multiplied in float64."""
+    """A kernel operator with stored numbers, multiplied in float64."""
 
     def __init__(self, operator: KernelOperator) -> None:
         self.operator = operator
@@ -94,9 +94,9 @@ class DoubleOperator:
 
 
 class ExchangeTerms:
-    """Terms that no exchange changes."""
+    """Terms that exchanges do not change."""
 
-    #: The group of every point; exchanges stay within a group. None: any two points.
+    #: The group of every point, within which exchanges are allowed. None: any two points.
     groups: Array | None = None
 
     def swap_gains(
@@ -113,7 +113,7 @@ class ExchangeTerms:
 
 
 class SharedTerms(ExchangeTerms):
-    """Terms of sets that are held by columns of the kernel matrix."""
+    """Terms of sets represented by columns of the kernel matrix."""
 
     def __init__(self, problem: Problem) -> None:
         problem = problem.with_few_outer_rows()
@@ -150,17 +150,17 @@ class SharedTerms(ExchangeTerms):
     def between(self, index: Tensor) -> Tensor:
         """Kᵀ D K among some points."""
         columns = self.cross.columns(index)
-        return summed_over_rows(columns, columns, self.weights)
+        return transposed_product(columns, columns, self.weights)
 
 
 class ExchangeSet(ABC):
-    """A set of points with weight 1, its fit, and the effect of exchanging each of them."""
+    """A fitted set of points with weight 1, and the effect of every exchange."""
 
     points: list[int]
     objective: float
     rho: float
     terms: ExchangeTerms
-    #: How far steps may take the coefficients from a fit, see :func:`allowed_drift`.
+    #: Largest allowed drift of the coefficients, see :func:`allowed_drift`.
     allowed: float
 
     @abstractmethod
@@ -169,27 +169,27 @@ class ExchangeSet(ABC):
 
     @abstractmethod
     def removals(self) -> Removals:
-        """The effect of removing each of the points."""
+        """Return the effect of removing each point."""
 
     @abstractmethod
     def others(self, rows: Tensor | slice) -> Others:
-        """The tables of some points that are not chosen."""
+        """Return the tables of some points outside the set."""
 
     @abstractmethod
     def pool(self, shortlist: Tensor | None = None) -> ExchangePool:
-        """The set, and a shortlist of others that may take the places of its points."""
+        """Return the pool of the set and a shortlist of candidates."""
 
     def best_gains(
         self,
         open_points: Tensor,
         fixed: int = 0,
-        barred: Collection[tuple[int, int]] = (),
+        excluded: Collection[tuple[int, int]] = (),
         some: Tensor | None = None,
     ) -> Tensor:
         """Compute the gain of the best exchange for each point, or for ``some``.
 
         This takes a pass over their pairs with the chosen points. The first ``fixed`` places stay,
-        and ``barred`` pairs of a leaving and a joining point are excluded.
+        and ``excluded`` pairs of a leaving and a joining point are excluded.
         """
         best = torch.full_like(open_points, -torch.inf, dtype=torch.float64)
         if fixed >= len(self.points):
@@ -199,17 +199,17 @@ class ExchangeSet(ABC):
         for part in slices(len(best), height) if some is None else parts(some, height):
             gains = self.terms.swap_gains(removals, self.others(part), part, self.points)
             best[part] = torch.as_tensor(gains)[:, fixed:].amax(1)
-        for joins in {joins for _, joins in barred}:  # few, and computed once more
+        for joins in {joins for _, joins in excluded}:  # few, and computed once more
             row = slice(joins, joins + 1)
             gains = self.terms.swap_gains(removals, self.others(row), row, self.points)[0]
-            staying = {leaves for leaves, other in barred if other == joins}
+            staying = {leaves for leaves, other in excluded if other == joins}
             places = [k for k in range(fixed, len(self.points)) if self.points[k] not in staying]
             best[joins] = float(gains[places].max()) if places else -math.inf
         return best.masked_fill(~open_points, -torch.inf)
 
 
 class MatrixSet(ExchangeSet):
-    """A set of points by the columns of the kernel matrix."""
+    """A set of points represented by columns of the kernel matrix."""
 
     terms: SharedTerms
 
@@ -235,9 +235,9 @@ class MatrixSet(ExchangeSet):
         self.alpha = torch.cholesky_solve(self.targets, factor)
         self.residual = self.terms.outer_targets - self.outer_columns @ self.alpha
         # U = O Q first: Q O'DO Q made from the inside loses the square of the condition of K_SS.
-        functions = row_by_row(self.outer_columns, self.inverse)
-        self.sandwich = summed_over_rows(functions, functions, weights)
-        self.pulled = summed_over_rows(functions, self.residual, weights)
+        functions = tall_product(self.outer_columns, self.inverse)
+        self.sandwich = transposed_product(functions, functions, weights)
+        self.pulled = transposed_product(functions, self.residual, weights)
         self.objective = float(weights @ self.residual.square().sum(1))
         self.allowed = allowed_drift(
             relative_residual(shifted @ self.alpha - self.targets, self.targets)
@@ -267,28 +267,28 @@ class MatrixSet(ExchangeSet):
     def inside(self) -> tuple[Tensor, Tensor]:
         """OᵀDO and OᵀDr, with O the columns of the outer set."""
         outer, weights = self.outer_columns, self.terms.weights
-        pulled = summed_over_rows(outer, self.residual, weights)
-        return summed_over_rows(outer, outer, weights), pulled
+        pulled = transposed_product(outer, self.residual, weights)
+        return transposed_product(outer, outer, weights), pulled
 
     def removals(self) -> Removals:
-        """The effect of removing each of the points."""
+        """Return the effect of removing each point."""
         diagonals = self.inverse.diagonal(), self.sandwich.diagonal()
         own, spread, alpha, pulled = map(as_host_array, (*diagonals, self.alpha, self.pulled))
         return Removals(own, spread, alpha, pulled, self.rho)
 
     def others(self, rows: Tensor | slice) -> Others:
-        """The tables of some points that are not chosen."""
+        """Return the tables of some points outside the set."""
         moment, pulled = self.inside
         terms = self.terms
         columns = self.columns[rows]
         products = self.products[rows]
-        half = row_by_row(columns, self.inverse)
-        moved = products - row_by_row(half, moment)  # K'ᵀD O
+        half = tall_product(columns, self.inverse)
+        moved = products - tall_product(half, moment)  # K'ᵀD O
         pull = terms.pulled[rows] - products @ self.alpha - half @ pulled
         residual = terms.targets[rows] - columns @ self.alpha
         variance = terms.variance[rows] - row_products(half, columns)
         energy = terms.norms[rows] - row_products(half, products) - row_products(half, moved)
-        image = row_by_row(moved, self.inverse)
+        image = tall_product(moved, self.inverse)
         tables = (residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
         return Others(*map(as_host_array, tables))
 
@@ -309,7 +309,7 @@ def allowed_drift(share: float) -> float:
 
 @dataclass(frozen=True)
 class Swap:
-    """A place of the set, the row of the pool whose point takes it, and the gain."""
+    """A place of the set, the row of the pool that replaces it, and the gain."""
 
     place: int
     row: int
@@ -317,7 +317,7 @@ class Swap:
 
 
 class ExchangePool(ABC):
-    """A fitted set of points and a shortlist of others that may take their places.
+    """A fitted set and a shortlist of candidates for exchange.
 
     The first ``size`` of ``points`` are the set. A swap changes the gains of all pairs, but little.
     So those of a row are computed again only if they may be the largest: their best so far, changed
@@ -326,37 +326,37 @@ class ExchangePool(ABC):
     """
 
     rows: RidgeRows
-    #: What ``rows.pairs`` takes as the chosen rows, place by place.
+    #: The chosen rows for ``rows.pairs``, by place.
     own: Any
 
     def __init__(self, chosen: ExchangeSet, points: list[int]) -> None:
         self.terms: Any = chosen.terms
         self.objective = chosen.objective
-        #: How large ``drift`` may become before the set must be fitted again.
+        #: Largest drift before the set is refitted.
         self.allowed = chosen.allowed
         self.rho = chosen.rho
         self.points = points
         self.size = len(chosen.points)
-        #: The row of every place.
+        #: The row at every place.
         self.order = np.arange(len(points))
-        #: The largest gain of every row when it was computed, and the level at that time.
+        #: The largest gain of every row when it was last computed, and the level at that time.
         self.best = np.full(len(points), np.inf)
         self.level = np.zeros(len(points))
 
     @property
     @abstractmethod
     def drift(self) -> float:
-        """The relative residual of the coefficients after the updates so far."""
+        """The relative residual of the coefficients after the updates."""
 
     @abstractmethod
     def _evaluate(self, place: int) -> float:
-        """Compute G after a point has come to this place."""
+        """Compute G after a change at this place."""
 
     def removals(self) -> Removals:
-        """The effect of removing each chosen point."""
+        """Return the effect of removing each chosen point."""
         return removals_of(self.rows, self.order[: self.size], self.rho)
 
-    def score(self, fixed: int, barred: Collection[tuple[int, int]]) -> tuple[Any, Any]:
+    def score(self, fixed: int, excluded: Collection[tuple[int, int]]) -> tuple[Any, Any]:
         """Compute the gains of pairs of another row and a place, and the others' rows.
 
         The best pair and its equals are among them.
@@ -377,7 +377,7 @@ class ExchangePool(ABC):
             tables = others_of(self.rows, self.order[some], self.own[: self.size], self.rho)
             joining, leaving = [self.points[row] for row in some], self.points[: self.size]
             gains = self.terms.swap_gains(removals, tables, joining, leaving)
-            self.exclude(gains, some, fixed, barred)
+            self.exclude(gains, some, fixed, excluded)
             self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
             self.level[some] = level[likely]
             top = max(top, float(self.best[some].max()))
@@ -387,22 +387,22 @@ class ExchangePool(ABC):
         gains = torch.cat(blocks) if torch.is_tensor(blocks[0]) else np.concatenate(blocks)
         return gains, np.concatenate(found)
 
-    def exclude(self, gains: Any, rows: Any, fixed: int, barred: Collection[Any]) -> None:
-        """Let pairs that are not allowed have no gain."""
+    def exclude(self, gains: Any, rows: Any, fixed: int, excluded: Collection[Any]) -> None:
+        """Set the gains of pairs that are not allowed to −∞."""
         gains[:, :fixed] = -torch.inf
-        places = {self.points[row]: k for k, row in enumerate(rows)} if barred else {}
-        for leaves, joins in barred:
+        places = {self.points[row]: k for k, row in enumerate(rows)} if excluded else {}
+        for leaves, joins in excluded:
             if joins in places and leaves in self.points[: self.size]:
                 gains[places[joins], self.points.index(leaves)] = -torch.inf
 
-    def best_swap(self, ranks: Any, fixed: int, barred: Collection[tuple[int, int]] = ()) -> Swap:
+    def best_swap(self, ranks: Any, fixed: int, excluded: Collection[tuple[int, int]] = ()) -> Swap:
         """The best exchange with the shortlist; the first ``fixed`` places stay, and pairs of a
-        leaving and a joining point that are ``barred`` do not count.
+        leaving and a joining point that are ``excluded`` do not count.
 
         Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
         leaving point has the highest.
         """
-        gains, others = self.score(fixed, barred)
+        gains, others = self.score(fixed, excluded)
         found, places = nonzero_places(gains >= gains.max() - TIE * self.objective)
         pairs = zip(found.tolist(), places.tolist(), strict=True)
         one, place = min(
@@ -412,7 +412,7 @@ class ExchangePool(ABC):
         return Swap(place, int(others[one]), float(gains[one, place]))
 
     def swap(self, place: int, row: int) -> None:
-        """Exchange a chosen point and another one; doing it again undoes it."""
+        """Exchange a chosen point and a candidate; the same call undoes it."""
         for one in (place, row):
             self.rows.change(int(self.order[one]))
         self._exchange(place, row)
@@ -420,7 +420,7 @@ class ExchangePool(ABC):
         self.objective = self._evaluate(place)
 
     def remove(self, place: int) -> None:
-        """Let the point at this place leave; the last chosen one takes its place."""
+        """Remove the point at this place; the last point moves there."""
         self.rows.change(int(self.order[place]))
         self.size -= 1
         self._exchange(place, self.size)
@@ -442,7 +442,7 @@ class ExchangePool(ABC):
 
 
 class MatrixPool(ExchangePool):
-    """The pool of a set that is held by columns of the kernel matrix; its tables are arrays."""
+    """The pool of a set represented by columns of the kernel matrix."""
 
     terms: SharedTerms
 
@@ -459,7 +459,7 @@ class MatrixPool(ExchangePool):
             others = Others(*map(torch.as_tensor, chosen.others(shortlist)))
             some = DoubleOperator(SomeRows.of(terms.train.operator, index))
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
-            # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+            # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
             kernel.diagonal().copy_(terms.variance[index])
             across = kernel[:count, count:]
             variance = kernel[count:, count:] - others.back @ across
@@ -479,7 +479,7 @@ class MatrixPool(ExchangePool):
 
     @cached_property
     def _outer(self) -> Tensor:
-        """K[outer, S], in which the columns of points that come are replaced."""
+        """K[outer, S], updated by exchanges."""
         return self._columns.clone()
 
     @property
@@ -501,7 +501,7 @@ class MatrixPool(ExchangePool):
         joined = torch.tensor([self.points[place]], device=terms.weights.device)
         self._outer[:, place] = terms.cross.columns(joined)[:, 0]
         alpha = torch.from_numpy(self._alpha).to(terms.weights)
-        missing = terms.outer_targets - row_by_row(self._outer, alpha)
+        missing = terms.outer_targets - tall_product(self._outer, alpha)
         return float(terms.weights @ missing.square_().sum(1))
 
 

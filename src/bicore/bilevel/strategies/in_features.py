@@ -39,7 +39,7 @@ from bicore.runtime.clock import checkpoint
 
 
 class FeatureTerms(ExchangeTerms):
-    """Terms of sets by their features: features, targets and the outer objective."""
+    """Terms of sets represented by features: features, targets and outer objective."""
 
     def __init__(self, problem: Problem) -> None:
         assert problem.train.feature_rows is not None
@@ -52,7 +52,7 @@ class FeatureTerms(ExchangeTerms):
         assert few.cross.feature_rows is not None
         root = few.outer_weights[:, None].double().sqrt()
         outer, goals = few.cross.feature_rows[0], few.outer_targets
-        #: Few rows and targets with the objective of the outer set.
+        #: A few rows and targets with the objective of the outer set.
         self.outer, self.goals = ((root * part.double()).cpu().numpy() for part in (outer, goals))
         quadratic, linear = self.outer.T @ self.outer, self.outer.T @ self.goals
         moments = Outer(quadratic, linear, float(np.vdot(self.goals, self.goals)))
@@ -65,14 +65,14 @@ class FeatureTerms(ExchangeTerms):
         return float((missing * missing).sum())
 
     def relative_residual(self, state: FeatureState, features: Array, targets: Array) -> float:
-        """Compute how far W is from the fit of some points, relative to Φ_SᵀY_S."""
+        """Return the residual of the fit of W, relative to Φ_SᵀY_S."""
         rows, goals = (to_device(part, self.device) for part in (features, targets))
         model = -state.both[:, : goals.shape[1]]
         return relative_residual(rows.T @ (goals - rows @ model) - self.rho * model, rows.T @ goals)
 
 
 class FeatureSet(ExchangeSet):
-    """A set of points by their features."""
+    """A set of points represented by features."""
 
     terms: FeatureTerms
 
@@ -113,7 +113,7 @@ class FeatureSet(ExchangeSet):
 
 
 class FeaturePool(ExchangePool):
-    """The pool of a set by features."""
+    """The pool of a set represented by features."""
 
     terms: FeatureTerms
     rows: FeatureRows
@@ -139,7 +139,7 @@ class FeaturePool(ExchangePool):
 
 
 def fit_set(problem: Problem, points: Sequence[int], terms: Any = None) -> ExchangeSet:
-    """Fit some points: in features if the kernel has fewer than there are points.
+    """Fit some points, in features if the kernel has fewer features than points.
 
     ``terms`` are those of another set of the problem.
     """

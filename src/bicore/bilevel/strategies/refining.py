@@ -1,4 +1,4 @@
-"""Strategies that refine a coreset when its points are there: exchange, elimination, simplex."""
+"""Strategies that refine a greedy coreset: exchange, elimination, simplex."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bicore._deprecated import renamed_fields
 from bicore.arguments import TIE
 from bicore.bilevel.contract import RefinementCost, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
-from bicore.bilevel.strategies.base import Assembly, Refining
+from bicore.bilevel.strategies.base import Assembly, RefiningStrategy
 from bicore.bilevel.strategies.exact import PAIRS, ExchangePool
 from bicore.bilevel.strategies.in_features import fit_set
 from bicore.errors import InputError, check_integer, check_number
@@ -70,7 +70,7 @@ class SparseWeights:
         self.size = size
         self.fixed = fixed
         self.largest = largest
-        self.departed: list[int] = []  # points without weight, the last to go last
+        self.removed: list[int] = []  # points without weight, in order of removal
         self.beta = 0.0
         mean = (size - fixed) / max(len(engine.chosen) - fixed, 1)
         self.smoothing = SMOOTHING * mean
@@ -85,7 +85,7 @@ class SparseWeights:
 
     @property
     def remaining(self) -> int:
-        """Points that still have weight."""
+        """Points with positive weight."""
         return int((self.weights > 0).sum())
 
     @property
@@ -107,14 +107,14 @@ class SparseWeights:
         return (self.weights[self.fixed :] + self.smoothing).sqrt()
 
     def run(self, steps: int, clock: Clock) -> None:
-        """Lower the objective, then raise β until few enough points are left."""
+        """Lower the objective, then raise β until few enough points remain."""
         self.descend(steps, clock)
         self.beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
         for _ in range(DOUBLINGS):
             if self.remaining <= self.size or clock.over:
                 return
             self.descend(steps, clock)
-            self._drop_weightless()
+            self._drop_zero_weights()
             self.beta *= 2
 
     def descend(self, steps: int, clock: Clock) -> None:
@@ -129,25 +129,25 @@ class SparseWeights:
         weights[self.fixed :] = cap_weights(free, self.size - self.fixed, self.largest)
         return weights
 
-    def _drop_weightless(self) -> None:
-        """Points without weight leave the fits; the penalty would hardly let them return."""
+    def _drop_zero_weights(self) -> None:
+        """Remove points without weight from the fits; the penalty would hardly let them return."""
         gone = torch.nonzero(self.weights == 0).flatten().tolist()
         if gone:
-            self.departed += [self.engine.chosen[place] for place in gone]
+            self.removed += [self.engine.chosen[place] for place in gone]
             self.engine.drop(gone)
 
     def rank_points(self) -> list[int]:
-        """All points, those of the largest weight first, then those that lost theirs last."""
+        """Return all points: by weight, then points without weight, the last removed first."""
         free = self.weights[self.fixed :]
         order = torch.argsort(free, descending=True, stable=True).tolist()
         points = self.engine.chosen
         kept = [points[self.fixed + place] for place in order]
-        return [*points[: self.fixed], *kept, *reversed(self.departed)]
+        return [*points[: self.fixed], *kept, *reversed(self.removed)]
 
 
 @dataclass(frozen=True)
-class Shrinking(Refining):
-    """Takes ``excess`` times as many points as are wanted."""
+class ShrinkingStrategy(RefiningStrategy):
+    """A strategy that first takes ``excess`` times as many points as requested."""
 
     excess: float = 2.0
 
@@ -162,8 +162,8 @@ class Shrinking(Refining):
 
 
 @dataclass(frozen=True)
-class Elimination(Shrinking):
-    """Greedy selection of too many points; then the cheapest points to lose are removed.
+class Elimination(ShrinkingStrategy):
+    """Greedy selection of too many points, then removal of those with the smallest removal cost.
 
     For the squared error.
 
@@ -189,14 +189,14 @@ class Elimination(Shrinking):
         while pool.size > assembly.size:
             checkpoint()
             pool.remove_cheapest(ranks, assembly.fixed)
-            if not pool.drift <= pool.allowed:  # rounding has added up
+            if not pool.drift <= pool.allowed:  # rounding errors have accumulated
                 pool = fit_set(assembly.problem, pool.points[: pool.size], pool.terms).pool()
         return pool.points[: pool.size], Outcome()
 
 
 @dataclass(frozen=True)
-class Simplex(Shrinking):
-    """Greedy selection of too many points; then weights over them that a penalty makes sparse.
+class Simplex(ShrinkingStrategy):
+    """Greedy selection of too many points, then weights that a penalty makes sparse.
 
     Σw = size and 0 ≤ w ≤ ``largest`` while a penalty on Σ√w grows until only the size is left (the
     L½ penalty of Borsos et al., JMLR 2024). Where the greedy points of that size are better, they
@@ -250,7 +250,7 @@ class Simplex(Shrinking):
 
     @staticmethod
     def _objective(assembly: Assembly, points: list[int]) -> float:
-        """Compute G of these points with weight 1; in float64 where it has a closed form."""
+        """Return G of these points with weight 1, in float64 if it has a closed form."""
         if assembly.requirements.closed_form:
             return fit_set(assembly.problem, points).objective
         return assembly.reweighable(points).objective
@@ -258,8 +258,8 @@ class Simplex(Shrinking):
 
 @renamed_fields(passes="sweeps")
 @dataclass(frozen=True)
-class Exchange(Refining):
-    """Greedy selection, then exchanges: the best swap of all, again and again.
+class Exchange(RefiningStrategy):
+    """Greedy selection, then repeatedly the best exchange.
 
     A pass over all pairs of a chosen and another point says by how much each swap would lower the
     objective, exactly. The points of the best ones are exchanged with, each swap by rank-one terms
@@ -320,7 +320,7 @@ class Exchange(Refining):
         if in_features:
             pairs += swaps * min(PAIRS, width * taken)
             multiplications = 2 * depth * (pairs + 2 * swaps * (taken + width))
-            multiplications += 4 * depth**2 * passes * points  # of each row with Σ and A, twice
+            multiplications += 4 * depth**2 * passes * points  # every row times Σ and A, twice
             return RefinementCost(
                 passes=FIRST_PASSES, multiplications=multiplications, reads=pairs * READS_A_PAIR
             )
@@ -328,7 +328,7 @@ class Exchange(Refining):
         return RefinementCost(
             held=3 * taken,  # the set's columns, their products and the pool's copy
             listed=width,
-            # After each pass the columns of those that joined are new, before it the shortlist's.
+            # A pass reads the columns of the shortlist, and then those of the points that joined.
             passes=FIRST_PASSES + passes * (1 + width / points),
             multiplications=passes * of_a_pass + (taken + swaps) * points * depth,
             reads=pairs * READS_A_PAIR + swaps * outer * taken,
@@ -352,7 +352,7 @@ class Exchange(Refining):
         work = _Exchanges(assembly, points, self)
         try:
             return points, work.run()
-        finally:  # an interrupt keeps the swaps that were made
+        finally:  # an interrupt keeps the swaps made so far
             lowered = work.begin - work.objective
             assembly.details |= {"exchanges": work.swaps, "exchange_gain": lowered}
             assembly.notes.append(
@@ -360,17 +360,17 @@ class Exchange(Refining):
                 if work.swaps
                 else "exchanges: none, because none lowers the objective"
             )
-            if len(work.barred) == MOST_FAILED_SWAPS:
+            if len(work.excluded) == MOST_FAILED_SWAPS:
                 assembly.notes.append(IMPRECISE)
 
 
 def shortlist(chosen: int, points: int) -> int:
-    """The number of points to exchange with after a pass."""
+    """Return the number of candidates for exchange after a pass."""
     return max(SHORTLIST, chosen, points // SHARE)
 
 
 class _Exchanges:
-    """One run of exchanges: passes over all pairs, and the swaps among the best of each pass."""
+    """One run of exchanges: passes over all pairs, then swaps among the best of each pass."""
 
     def __init__(self, assembly: Assembly, points: list[int], settings: Exchange) -> None:
         self.assembly = assembly
@@ -385,7 +385,7 @@ class _Exchanges:
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
         #: Swaps of the present set that lowered nothing, as pairs of points.
-        self.barred: set[tuple[int, int]] = set()
+        self.excluded: set[tuple[int, int]] = set()
 
     def run(self) -> Outcome:
         some: Tensor | None = None  # the points with the best gains; None for all of them
@@ -393,11 +393,11 @@ class _Exchanges:
             if self.assembly.clock.over:
                 return STOPPED
             self.passes -= 1
-            best_gains = self.chosen.best_gains(self.free, self.assembly.fixed, self.barred, some)
+            best_gains = self.chosen.best_gains(self.free, self.assembly.fixed, self.excluded, some)
             made = False
             if bool(best_gains.max() > self.tolerance * self.objective):
                 made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
-            if len(self.barred) == MOST_FAILED_SWAPS or not (made or some is not None):
+            if len(self.excluded) == MOST_FAILED_SWAPS or not (made or some is not None):
                 break
             if not made:
                 some = None
@@ -414,7 +414,7 @@ class _Exchanges:
         return shortlist(len(self.points), len(self.free))
 
     def _best(self, best_gains: Tensor, count: int) -> Tensor:
-        """The points with the best gains; of equal ones those of the lowest ranks."""
+        """Return the points with the best gains; ties go to the lowest ranks."""
         count = min(count, int((best_gains > -torch.inf).sum()))
         least = best_gains.topk(count).values[-1]
         tie = TIE * self.objective
@@ -428,17 +428,17 @@ class _Exchanges:
 
         Returns whether a swap was made or excluded.
         """
-        before = self.swaps, len(self.barred)
+        before = self.swaps, len(self.excluded)
         while self.swaps < self.most and not self.assembly.clock.over:
-            swap = pool.best_swap(self.ranks, self.assembly.fixed, self.barred)
+            swap = pool.best_swap(self.ranks, self.assembly.fixed, self.excluded)
             least = self.tolerance * self.objective
             if not swap.gain > least:
                 break
             leaves, joins = pool.points[swap.place], pool.points[swap.row]
             pool.swap(swap.place, swap.row)
             if not self.objective - pool.objective > least:
-                self.barred.add((leaves, joins))
-                if len(self.barred) == MOST_FAILED_SWAPS:
+                self.excluded.add((leaves, joins))
+                if len(self.excluded) == MOST_FAILED_SWAPS:
                     break
                 pool.swap(swap.place, swap.row)
                 continue
@@ -446,8 +446,8 @@ class _Exchanges:
             self.free[leaves] = True
             self.free[joins] = False
             self.objective = pool.objective
-            self.barred.clear()
+            self.excluded.clear()
             self.swaps += 1
             if not pool.drift <= pool.allowed:
                 break
-        return (self.swaps, len(self.barred)) != before
+        return (self.swaps, len(self.excluded)) != before

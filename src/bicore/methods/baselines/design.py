@@ -63,8 +63,8 @@ from bicore.numerics.descent import (
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
     jittered_cholesky,
-    row_by_row,
-    summed_over_rows,
+    tall_product,
+    transposed_product,
 )
 from bicore.runtime.clock import TimeOver, checkpoint
 
@@ -289,7 +289,7 @@ class _Model:
         features = square_root(self.train)
         if self.outer is not self.train:
             return features, torch.eye(features.shape[1]).to(features)
-        return features, summed_over_rows(features, features, self.weights.double())
+        return features, transposed_product(features, features, self.weights.double())
 
     def verify(self, points: Sequence[int], reported: float) -> tuple[float, str]:
         """Compute the objective again in float64; return it with a note if they differ."""
@@ -478,10 +478,10 @@ def relaxed_objective(
     features: Tensor, moment: Tensor, noise: float, weights: Tensor
 ) -> tuple[float, Tensor]:
     """Return G(w) and its gradient."""
-    matrix = summed_over_rows(features, features, weights) / noise
+    matrix = transposed_product(features, features, weights) / noise
     matrix.diagonal().add_(1)
     inverse = torch.cholesky_inverse(cholesky_factor(matrix, "noise"))
-    gradient = -0.5 / noise * (row_by_row(features, inverse @ moment @ inverse) * features).sum(1)
+    gradient = -0.5 / noise * (tall_product(features, inverse @ moment @ inverse) * features).sum(1)
     return 0.5 * float((inverse * moment).sum()), gradient
 
 
@@ -667,7 +667,7 @@ class Inducing:
         self.trace = float(self.weights @ self.diagonal)
         self.places = torch.tensor(places, device=self.weights.device)
         self.cross = operator.columns(self.places).double()
-        self.moment = summed_over_rows(self.cross, self.cross, self.weights)
+        self.moment = transposed_product(self.cross, self.cross, self.weights)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -1,4 +1,4 @@
-"""Feature maps: rows in, a matrix of a fixed width out, the same for ever once fitted."""
+"""Feature maps: from rows to feature vectors of fixed length, unchanged once fitted."""
 
 from bicore._deprecated import keep_old_names
 from bicore.moments.features.base import FeatureMap

@@ -1,4 +1,4 @@
-"""Feature maps: the base classes, and the two maps that every other map can be wrapped in."""
+"""Feature maps: the base classes, and two maps that wrap other maps."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from bicore.runtime.threads import all_threads
 
 T = TypeVar("T")
 
-#: Numbers of the temporaries of one part of the rows: 128 MiB in float64.
+#: Numbers in the temporary arrays of one part of the rows: 128 MiB in float64.
 AT_ONCE = 1 << 24
 #: The number of rows that an error lists.
 LISTED_ROWS = 5
-#: Where an instance caches what follows from its fields (matrices, its identity).
+#: Name of the cache of an instance, for values computed from its fields (matrices, identity).
 _CACHE = "_cached_values"
 
 
@@ -200,7 +200,7 @@ class FeatureMap(ABC):
             if one.compare
             and not (one.metadata.get("added") and getattr(self, one.name) == one.default)
         ]
-        # By the names of version 0.2: the identity of a map in a file does not change.
+        # Uses the names of version 0.2, so that the identity of a map in a file does not change.
         values = {OLD_FIELDS.get(name, name): getattr(self, name) for name in names}
         inner = {name: getattr(value, "identity", value) for name, value in values.items()}
         return f"{type(self).__name__}:{fingerprint(inner)}"
@@ -220,7 +220,7 @@ class FeatureMap(ABC):
 
 @dataclass(frozen=True, eq=False)
 class UnitRows(FeatureMap):
-    """Features scaled to length 1: only their direction is left.
+    """Features scaled to length 1.
 
     A rule that follows the gradient rewards long rows; under this map all are equally long. A row
     of zeros stays one.
@@ -368,7 +368,7 @@ class ShapedMap(FeatureMap):
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """Convert rows to the precision that features are computed in."""
+    """Convert rows to the dtype in which features are computed."""
     if not torch.is_tensor(x) or x.is_complex() or x.dim() == 0:
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
         raise InputError(f"x must be a tensor of real numbers, one row per example; got {got}.")
@@ -379,7 +379,7 @@ def as_rows(x: Tensor) -> Tensor:
 
 @contextmanager
 def in_full_precision(rows: Tensor) -> Iterator[None]:
-    """Multiply float32 with all digits, whatever precision a training script has asked for."""
+    """Multiply float32 with all digits, also if a training script allows fewer."""
     before = torch.get_float32_matmul_precision()
     if not rows.is_cuda or before == "highest":
         yield
@@ -393,7 +393,7 @@ def in_full_precision(rows: Tensor) -> Iterator[None]:
 
 def _check_finite(found: Tensor, name: str) -> Tensor:
     """Return the features, or raise an error that lists the rows which are not finite."""
-    # A finite sum has finite terms; only if it overflows are the terms inspected.
+    # The terms of a finite sum are finite, so they are inspected only if the sum is not.
     if math.isfinite(float(found.sum())):
         return found
     bad = torch.isfinite(found).all(1).logical_not_().nonzero()[:, 0].tolist()

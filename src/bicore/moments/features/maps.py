@@ -25,17 +25,17 @@ from bicore.kernels import RBF, Kernel, Laplace
 from bicore.kernels.scaling import Columns
 from bicore.moments.features.base import AT_ONCE, FeatureMap, ShapedMap, as_rows, to_tensor
 
-#: A relu halves the mean square of its input; this factor makes up for it (He's scaling).
+#: A relu halves the mean square of its input; this factor compensates (He's initialisation).
 RELU_GAIN = math.sqrt(2)
 #: The side of a filter of RandomPooled.
 SIDE = 3
-#: Rows over which RandomPooled takes the mean: a first batch may be large.
+#: Maximum number of rows whose mean RandomPooled uses.
 MEAN_ROWS = 128
 #: Images and patches from which WhitenedPatches takes its filters.
 PATCH_IMAGES = 512
 PATCHES = 20_000
-#: The contrast that counts as noise, and what is added to the eigenvalues of patches: shares of
-#: their means, chosen on held-out training rows of CIFAR-10.
+#: The contrast regarded as noise, and the number added to the eigenvalues of patches, as shares of
+#: their means. Chosen on held-out training rows of CIFAR-10.
 NOISE = 0.4
 SHRINKAGE = 0.01
 #: Nyström directions below this share of the largest eigenvalue are dropped: dividing by their
@@ -46,7 +46,7 @@ _FOURIER_KERNELS: dict[str, type[RBF] | type[Laplace]] = {"rbf": RBF, "laplace":
 
 @dataclass(frozen=True, eq=False)
 class Rows(ShapedMap):
-    """The rows themselves, each as one vector: for embeddings, which are features already."""
+    """The rows themselves as vectors, for embeddings and other finished features."""
 
     constant: bool = False
 
@@ -557,7 +557,7 @@ class RandomFourier(ShapedMap):
 
 @dataclass(frozen=True, eq=False)
 class Nystrom(ShapedMap):
-    """A kernel seen from landmarks Z: φ(x) = k(x, Z) K_ZZ^{−½}, exact between landmarks.
+    """A kernel approximated by landmarks Z: φ(x) = k(x, Z) K_ZZ^{−½}, exact between landmarks.
 
     Landmarks are drawn from the rows that the map is fitted to; rows unlike all of them have short
     features. The kernel is evaluated in float64 whatever the rows.
@@ -665,7 +665,7 @@ def _draw_layer(
 
 
 def _root_mean_square(rows: Array) -> float:
-    """Compute the size of a typical entry without overflow; 1 if all are zero."""
+    """Return the root mean square without overflow; 1 if all numbers are zero."""
     largest = float(np.abs(rows).max())
     if largest == 0:
         return 1.0

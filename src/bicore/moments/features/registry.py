@@ -1,4 +1,4 @@
-"""Feature maps by name, and the choice of a map by the first rows, without labels."""
+"""Feature maps by name, and the automatic choice from the first rows, without labels."""
 
 from __future__ import annotations
 
@@ -26,36 +26,39 @@ from bicore.moments.features.maps import (
     WhitenedPatches,
 )
 
-#: The most rows that are inspected, evenly spaced.
+#: Maximum number of inspected rows, evenly spaced.
 INSPECTED = 512
-#: Sides of an image from which filters have room to slide.
+#: Minimum side of an image for filters.
 IMAGE_SIDE = 8
-#: Columns from which rows may be an embedding, or pixels.
+#: Minimum number of columns of an embedding or of pixels.
 BROAD = 32
-#: An embedding has more different values than this share of its entries, or than this many: pixels
-#: have 256 a colour, and float16 repeats values too.
+#: Minimum number of different values of an embedding, as a share of its entries and absolutely:
+#: pixels have 256 per colour, and float16 repeats values too.
 DIFFERENT_SHARE = 0.3
 DIFFERENT = 1024
-#: From here on float32 has no fractions, and integers say nothing.
+#: From this number on float32 has no fractions, and whole numbers mean nothing.
 FRACTIONS = 2.0**24
-#: The share of entries equal to the one above, of an embedding at most: the dead units of a
-#: network, not the background of an image.
+#: Maximum share of entries equal to the one above in an embedding: dead units of a network, not the
+#: background of images.
 EQUAL_ABOVE = 0.5
-#: The correlation of adjacent columns of pixels and signals; an embedding's have no order.
+#: Minimum correlation of adjacent columns of pixels and signals; an embedding's columns have no
+#: order.
 ADJACENT = 0.4
-#: The ratio of spreads among the middle nine tenths of the columns, of an embedding at most; of
-#: fewer rows than this a spread says nothing.
+#: Maximum ratio of standard deviations among the middle 90% of the columns of an embedding, and the
+#: minimum number of rows to measure it.
 UNLIKE = 20.0
 SPREAD_ROWS = 5
-#: If fewer columns than this hold nearly all squares, the rows are a table in many units.
+#: If fewer columns than this hold nearly all of the sum of squares, the rows are a table with
+#: different units.
 DOMINANT = 8.0
-#: Deviations from which a table's values are softened: few first rows say little about tails.
+#: Number of standard deviations beyond which the values of a table are softened: the first rows say
+#: little about tails.
 FAR = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class AutomaticFeatures(FeatureMap):
-    """The map that suits the first rows.
+    """A map chosen from the first rows.
 
     Memories and heads compare a few by their held-out loss if at least 200 first rows of several
     classes are known: for images random convolutions, two layers of them and whitened patches; for
@@ -122,7 +125,7 @@ def _kind_of_rows(rows: Array) -> str:
 
 
 def _is_continuous(rows: Array) -> bool:
-    """Whether values are fractions and hardly repeat, over all and down the columns."""
+    """Whether values are fractions that hardly repeat, over all rows and in columns."""
     if np.abs(rows).max() < FRACTIONS and np.array_equal(rows, np.round(rows)):
         return False
     different = len(np.unique(rows))

@@ -35,7 +35,7 @@ _KERNELS: list[type] = [
     for one in vars(module).values()
     if inspect.isclass(one) and dataclasses.is_dataclass(one) and one.__module__ == module.__name__
 ]
-#: The classes that a state may hold, by name; names of kernels cannot clash with names of maps.
+#: Classes that a state may hold, by name; names of kernels and maps differ.
 _CLASSES: dict[str, type] = {
     **{one.__name__: one for one in (*_MAPS, AutomaticFeatures, UnitRows, WithConstant)},
     **{f"kernel {one.__name__}": one for one in _KERNELS},
@@ -72,7 +72,7 @@ def map_from_state(
 
 
 def _sample_draws() -> list[float]:
-    """Draw one number of each kind: a NumPy that draws others would make other features."""
+    """Draw one number of each kind, to detect a NumPy with other random streams."""
     rng = step_rng(0, 0)
     return [float(rng.standard_normal()), float(rng.standard_cauchy()), float(rng.random())]
 
