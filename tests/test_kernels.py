@@ -437,7 +437,7 @@ def test_doubtful_distances_are_few_or_all(monkeypatch):
 
 def test_ordinary_points_take_one_product(monkeypatch):
     """Nothing is done again for points around the origin."""
-    monkeypatch.setattr(classical, "_redo", None)
+    monkeypatch.setattr(classical, "_recompute", None)
     x = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
     RBF(1 / 1200)(x)
     RBF(1 / 1200)(x.astype(np.float64) + 100)
@@ -509,7 +509,7 @@ def test_pairs_that_are_too_near_are_done_one_by_one_or_all(monkeypatch):
 
 def test_ordinary_points_are_not_done_twice(monkeypatch):
     """What is far apart takes float32 alone, and a point and itself have their own way."""
-    monkeypatch.setattr(TangentKernel, "_repair", None)
+    monkeypatch.setattr(TangentKernel, "_recompute_near", None)
     fully_connected()(VECTORS.astype(np.float32))
     cnn()(_images(5).astype(np.float32))
     with pytest.raises(TypeError):

@@ -27,7 +27,7 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.regularisation import EXPONENTS, predict_from_subsets
 from bicore.data import Array, Targets
 from bicore.errors import InputError
-from bicore.kernels.operators import KernelOperator, multiply_columns, square_among
+from bicore.kernels.operators import KernelOperator, multiply_columns, square_block
 from bicore.losses import encode_targets
 
 #: Number of reference points; the decomposition has cubic cost.
@@ -195,7 +195,7 @@ class _Reference:
         self.points = torch.from_numpy(points).to(self.operator.like.device)
         #: Places of the points in the order of drawing, which does not depend on the order of rows.
         self.places = np.searchsorted(points, drawn)
-        square = square_among(self.operator, self.points)
+        square = square_block(self.operator, self.points)
         self.square = (square + square.T) / 2
         values, self.vectors = torch.linalg.eigh(self.square)
         self.values = values.clamp_min(0)

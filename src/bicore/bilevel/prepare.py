@@ -37,7 +37,7 @@ from bicore.data import (
 from bicore.errors import InputError
 from bicore.kernels.base import Intercept, Kernel
 from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
-from bicore.kernels.operators import BLOCK_BYTES, SomeRows
+from bicore.kernels.operators import BLOCK_BYTES, RowSubset
 from bicore.kernels.scaling import check_scale
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
@@ -303,7 +303,7 @@ def _sample_outer_rows(problem: Problem, by_id: Array, seed: int) -> Problem:
     shares = problem.outer_weights[rows]
     return replace(
         problem,
-        cross=SomeRows.of(problem.train, rows),
+        cross=RowSubset.of(problem.train, rows),
         outer_targets=problem.outer_targets[rows],
         outer_weights=shares / shares.sum(),
     )

@@ -21,7 +21,7 @@ from bicore.bilevel.solvers.linear import Adaptive
 from bicore.coreset import Coreset, mark_unverified
 from bicore.data import Array
 from bicore.errors import NumericalError
-from bicore.kernels.operators import KernelOperator, multiply_columns, square_among
+from bicore.kernels.operators import KernelOperator, multiply_columns, square_block
 from bicore.numerics.linear_algebra import cholesky_factor
 from bicore.runtime.clock import without_time_limit
 
@@ -96,7 +96,7 @@ def refit_objective(
     index = torch.from_numpy(np.asarray(points, dtype=np.int64)[counted]).to(device)
     if not len(index):
         return _empty_objective(problem)
-    gram = square_among(problem.train, index)
+    gram = square_block(problem.train, index)
     alpha = _fit(problem, gram, index, torch.from_numpy(every[counted]).to(device))
     return _objective_of(problem, multiply_columns(problem.cross, index, alpha))
 

@@ -30,7 +30,7 @@ from bicore.kernels.architecture import Layer, NormPairs, State
 
 
 class Activation(Layer):
-    """A function of every number alone; the output is not Gaussian."""
+    """An elementwise function; its output is not Gaussian."""
 
     activations = 1
 
@@ -44,7 +44,7 @@ class ReLU(Activation):
         return state.map(lambda values: values.div(2))
 
     def covariance(self, state: State, norms: NormPairs) -> State:
-        # In place throughout: the tensors are as large as a tile, and the cache holds few of them.
+        # In place, because a tensor is as large as a tile, and the cache holds few of them.
         left, right = overlap(*next(norms), state.shift)
         cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
         if state.watch is not None:
@@ -84,7 +84,7 @@ class LeakyReLU(Activation):
 
 
 def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """The parts of two images where p and p' = p − shift both lie inside."""
+    """Return the parts of two images where both p and p' = p − shift lie inside."""
     for axis, step in enumerate(shift):
         if step:
             count = left.shape[axis] - abs(step)
@@ -94,7 +94,7 @@ def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor
 
 
 def _inverse(norm: Tensor) -> Tensor:
-    """1/norm, and 0 where the norm is 0 (an all-black patch without bias)."""
+    """Return 1/norm, and 0 if the norm is 0 (a black patch without bias)."""
     return torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
 
 
@@ -103,7 +103,7 @@ class _Smooth(Activation):
 
     @abstractmethod
     def _maps(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """E φφ' and E φ̇φ̇'."""
+        """Return E φφ' and E φ̇φ̇'."""
 
     def variance(self, state: State, norms: list[Tensor]) -> State:
         norms.append(state.nngp.sqrt())
@@ -111,7 +111,7 @@ class _Smooth(Activation):
 
     def covariance(self, state: State, norms: NormPairs) -> State:
         left, right = overlap(*next(norms), state.shift)
-        # Rounding may leave a covariance just above what its variances allow.
+        # Rounding may raise a covariance slightly above the bound of its variances.
         most = left * right
         within = torch.minimum(torch.maximum(state.nngp, -most), most)
         return self._apply(state, left.square(), right.square(), within)

@@ -32,7 +32,7 @@ NormPairs = Iterator[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class State:
-    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first weights.
+    """A covariance Σ and the tangent kernel Θ; Θ is None before the first weights.
 
     ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second),
     rows then columns: the tensors hold the pairs where both lie inside their images. ``watch`` is
@@ -51,21 +51,21 @@ class State:
 
 
 class Layer(ABC):
-    """One step of a network: how it maps covariances at infinite width."""
+    """A layer of a network, as a map of covariances at infinite width."""
 
     @property
     def spatial(self) -> bool:
-        """Whether it needs images rather than vectors."""
+        """Whether it needs images."""
         return False
 
     @property
     def stride(self) -> int:
-        """The factor by which it divides the number of positions along a side."""
+        """The factor by which it reduces the side of an image."""
         return 1
 
     @property
     def activations(self) -> int:
-        """The number of its activations, and so of recorded norms."""
+        """The number of its activations, which is the number of recorded norms."""
         return 0
 
     @abstractmethod
@@ -82,7 +82,7 @@ class _LinearMap(Layer):
 
     @abstractmethod
     def _map(self, state: State) -> State:
-        """Map either."""
+        """Map variances or covariances."""
 
     def variance(self, state: State, norms: list[Tensor]) -> State:
         return self._map(state)
@@ -102,7 +102,8 @@ class Weighted(_LinearMap):
     trained: bool
 
     def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
-        """The mean over the window (a dense layer has none), without the weight's variance."""
+        """Return the mean over the window, without the weight's variance; a dense layer has no
+        window."""
         return values
 
     def _map(self, state: State) -> State:
@@ -114,7 +115,7 @@ class Weighted(_LinearMap):
             ntk = torch.zeros_like(nngp)
         ntk.mul_(self.sigma_w**2).add_(self.sigma_b**2 if self.trained else 0.0)
         nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2)
-        # Other displacements than multiples of the stride reach no output.
+        # Only displacements that are multiples of the stride reach an output.
         down, right = state.shift
         return replace(
             state, nngp=nngp, ntk=ntk, shift=(int(down / self.stride), int(right / self.stride))
@@ -167,8 +168,8 @@ class Conv(Weighted):
         return length, low
 
     def _window_sum(self, values: Tensor, axis: int, shift: int) -> Tensor:
-        """The sums over windows along one axis, for images that are ``shift`` apart."""
-        # The overlap of the two images begins where one of them does and ends ``shift`` before its
+        """Return the sums over windows along one axis, for images ``shift`` apart."""
+        # The overlap of the images begins where one of them begins and ends ``shift`` before its
         # end.
         size = values.shape[axis]
         length, low = self.extent(size + shift)
@@ -191,7 +192,7 @@ class Conv(Weighted):
 
 @dataclass(frozen=True)
 class Flatten(_LinearMap):
-    """The read-out that keeps positions apart: the mean of the covariances at equal positions."""
+    """The read-out that keeps positions: the mean of the covariances at equal positions."""
 
     spatial = True
 
@@ -201,7 +202,7 @@ class Flatten(_LinearMap):
 
 @dataclass(frozen=True)
 class GlobalAverage(_LinearMap):
-    """The read-out that averages over positions: the mean covariance of all pairs of positions.
+    """The read-out that averages positions: the mean covariance of all pairs of positions.
 
     A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the
     displacements up.
@@ -254,5 +255,5 @@ class Residual(Layer):
 
 
 def stride_of(layers: Sequence[Layer]) -> int:
-    """The stride of the layers together."""
+    """Return the combined stride of the layers."""
     return math.prod(layer.stride for layer in layers)

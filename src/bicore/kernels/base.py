@@ -21,21 +21,22 @@ from bicore.sparse import SparsePoints, is_sparse
 
 T = TypeVar("T")
 
-#: Rows on which a user's callable is checked for symmetry before it is used.
+#: Number of rows on which a callable is checked for symmetry before it is used.
 _PROBE_ROWS = 16
-#: Largest deviation of a callable from symmetric and positive, relative to its values: float32.
+#: Largest relative deviation of a callable from a symmetric, positive semi-definite matrix
+#: (float32).
 _PROBE_TOLERANCE = 1e-5
-#: Rows of a matrix that are compared with its columns at a time, so that no second one is made.
+#: Rows of a matrix compared with its columns at a time, to avoid a copy.
 GRAM_ROWS = 1024
-#: Rows, all or a sample, on which a matrix is tested for positive semi-definiteness.
+#: Maximum number of rows (a sample of more) for the test of positive semi-definiteness.
 PSD_ROWS = 2000
-#: Blocks per side in which a symmetric matrix is computed, …
+#: Blocks per side of a symmetric matrix …
 GRAM_PARTS = 8
-#: … and the fewest rows of one; below that the calls cost more than they save.
+#: … and minimum number of rows of a block; smaller blocks cost more calls than they save.
 GRAM_BLOCK = 128
-#: Rows of a small matrix from which the diagonal is read by default.
+#: Rows of the small matrices from which the diagonal is read by default.
 DIAGONAL_ROWS = 64
-#: Rows that give the mean of k(x, x) for an intercept, evenly spaced.
+#: Evenly spaced rows for the mean of k(x, x) of an intercept.
 INTERCEPT_ROWS = 1000
 
 
@@ -59,7 +60,7 @@ class Kernel(ABC):
 
     @property
     def precomputed(self) -> bool:
-        """Whether x itself is the Gram matrix, and there is nothing to evaluate."""
+        """Whether x is the Gram matrix itself."""
         return False
 
     @property
@@ -69,7 +70,7 @@ class Kernel(ABC):
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether points may be sparse: the kernel needs inner products and lengths alone."""
+        """Whether x may be sparse: the kernel needs only inner products and lengths."""
         return False
 
     def __call__(self, a: Any, b: Any = None) -> Any:
@@ -88,7 +89,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        """The matrix k(a_i, b_j); pure arithmetic on tensors of one dtype and device.
+        """Return the matrix k(a_i, b_j) for tensors of one dtype and device.
 
         Parameters
         ----------
@@ -102,7 +103,7 @@ class Kernel(ABC):
         """
 
     def diag(self, a: Tensor) -> Tensor:
-        """The values k(a_i, a_i), exact; by default from small matrices.
+        """Return the values k(a_i, a_i), by default from small matrices.
 
         Parameters
         ----------
@@ -123,10 +124,10 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """A short description with the parameters that matter."""
+        """A short description with the main parameters."""
 
     def fitted(self, x: Array) -> Kernel:
-        """The kernel with every parameter that is chosen from the data (a bandwidth) filled in.
+        """Return the kernel with every unset parameter, such as a bandwidth, chosen from the data.
 
         Parameters
         ----------
@@ -147,14 +148,14 @@ class Kernel(ABC):
         return self
 
     def _fitted(self, value: T | None) -> T:
-        """A parameter that :meth:`fitted` chooses; an error if it is not chosen yet."""
+        """Return a parameter chosen by :meth:`fitted`; raise an error if it is not chosen yet."""
         if value is None:
             name = type(self).__name__
             raise InputError(f"{name} takes a parameter from the data: use .fitted(x) first.")
         return value
 
     def features(self, a: Tensor) -> Tensor | None:
-        """Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ, where the kernel has a finite, cheap feature map.
+        """Return Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ if the kernel has cheap finite features, else None.
 
         Parameters
         ----------
@@ -203,7 +204,7 @@ class Kernel(ABC):
         return 0
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        """The symmetric matrix k(a, a): one half computed, the diagonal taken from :meth:`diag`.
+        """Return the symmetric matrix k(a, a); only one half is computed.
 
         Parameters
         ----------
@@ -220,7 +221,7 @@ class Kernel(ABC):
         n = len(a)
         block = block or n
         if not a.is_cuda:
-            # Blocks below the diagonal are not computed: the more blocks, the nearer to one half.
+            # Blocks below the diagonal are not computed: with more blocks nearly half is saved.
             block = min(block, max(GRAM_BLOCK, -(-n // GRAM_PARTS)))
         result = torch.empty(n, n, dtype=a.dtype, device=a.device)
 
@@ -255,7 +256,7 @@ class Kernel(ABC):
 
 
 def _points(value: Any, checked: Any) -> Tensor:
-    """Convert points to a tensor of floats; tensors keep their device and precision."""
+    """Convert rows to a floating-point tensor; tensors keep their device and dtype."""
     if isinstance(value, Tensor):
         return value if value.is_floating_point() else value.double()
     return as_tensor(checked) if is_sparse(checked) else torch.from_numpy(np.array(checked))
@@ -275,19 +276,19 @@ def mirror(matrix: Tensor, block: int = 512) -> None:
 
 
 def flatten_points(rows: Tensor) -> Tensor:
-    """Flatten each point to a vector."""
+    """Flatten each row to a vector."""
     return rows.reshape(len(rows), -1)
 
 
 def inner_products(a: Tensor, b: Tensor) -> Tensor:
-    """Compute all inner products of two sets of points."""
+    """Compute all inner products of two sets of rows."""
     if is_sparse(a):
         return cast(SparsePoints, a).products(cast(SparsePoints, b)).to(a.device, a.dtype)
     return flatten_points(a) @ flatten_points(b).T
 
 
 def squared_lengths(a: Tensor) -> Tensor:
-    """Compute the inner product of each point with itself."""
+    """Compute the inner product of each row with itself."""
     if is_sparse(a):
         return cast(SparsePoints, a).squared_lengths().to(a.device, a.dtype)
     return flatten_points(a).square().sum(1)
@@ -300,7 +301,7 @@ def sample_points(x: Any, most: int) -> Tensor:
 
 
 def as_doubles(rows: Any) -> Tensor:
-    """Copy rows to points in float64."""
+    """Copy rows in float64."""
     if is_sparse(rows):
         return as_tensor(rows).to(torch.float64)
     return torch.from_numpy(np.array(rows, dtype=np.float64))
@@ -308,7 +309,7 @@ def as_doubles(rows: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class _Pair(Kernel):
-    """An entry-by-entry combination of two kernels."""
+    """An elementwise combination of two kernels."""
 
     first: Kernel
     second: Kernel
@@ -332,7 +333,7 @@ class _Pair(Kernel):
         return found
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        # The first matrix waits while the second is computed.
+        # The first matrix is kept while the second is computed.
         parts = (part.bytes_per_pair(itemsize, shape) for part in (self.first, self.second))
         return max(parts) + itemsize
 
@@ -356,7 +357,7 @@ class Sum(_Pair):
 
 @dataclass(frozen=True)
 class Product(_Pair):
-    """k₁ · k₂, entry by entry."""
+    """k₁ · k₂, elementwise."""
 
     _combine = staticmethod(operator.mul)
 
@@ -367,7 +368,7 @@ class Product(_Pair):
 
 @dataclass(frozen=True)
 class Wrapper(Kernel):
-    """A kernel computed from another one; subclasses define the arithmetic."""
+    """A kernel computed from another one."""
 
     kernel: Kernel
 
@@ -461,7 +462,7 @@ class Intercept(Wrapper):
 
 @dataclass(frozen=True)
 class CallableKernel(Kernel):
-    """Any function k(a, b) of two sets of rows that returns the matrix (tensor or array).
+    """A function k(a, b) of two sets of rows that returns the matrix (tensor or array).
 
     Before it is used on data, it is tried on a few rows: shape, finiteness, symmetry and sign are
     checked before anything relies on them.
@@ -524,7 +525,7 @@ def check_gram(matrix: Array, name: str, asymmetry: float, negative: float) -> N
 
 @dataclass(frozen=True)
 class Precomputed(Kernel):
-    """The rows of x are already rows of a Gram matrix (scikit-learn's ``kernel="precomputed"``).
+    """The rows of x are rows of a Gram matrix (scikit-learn's ``kernel="precomputed"``).
 
     Examples
     --------

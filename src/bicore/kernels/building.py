@@ -25,24 +25,24 @@ from bicore.kernels.operators import (
 from bicore.runtime.context import Runtime, free_bytes, human_bytes
 from bicore.sparse import dense_needed, is_sparse
 
-#: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
+#: Explicit features are preferred to a Gram matrix if they have at most this share of n columns.
 FEATURE_SHARE = 0.5
-#: What any machine has: requests far below it do not ask how much is free.
+#: Memory that every machine has: smaller requests do not ask how much is free.
 TRIVIAL_BYTES = 256_000_000
-#: Data of more than this share of a GPU's memory limit are left with the host.
+#: Data larger than this share of a GPU's memory limit stay in main memory.
 DATA_SHARE = 0.25
-#: Copies of its features that a kernel makes on the way to them.
+#: Copies of its features that a kernel makes while computing them.
 FEATURE_COPIES = 3
-#: Copies in float64 of a stored matrix, or of half a block, that norms of its columns make.
+#: Copies in float64 of a stored matrix, or of half a block, for norms of its columns.
 COPIES = 3
-#: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
+#: Side of the smallest block; for smaller ones the overhead of a kernel dominates.
 SMALLEST_BLOCK = 32
-#: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
+#: Side of the largest block: a tile takes a fraction of a second, so that time limits are
+#: respected.
 LARGEST_BLOCK = 1024
 #: The same on a GPU.
 LARGEST_DEVICE_BLOCK = 8192
-#: Tolerances of a given Gram matrix for asymmetry and for negative eigenvalues: what float32
-#: rounding can do.
+#: Tolerances for asymmetry and for negative eigenvalues of a given Gram matrix: float32 rounding.
 GRAM_TOLERANCE, PSD_TOLERANCE = 1e-6, 2e-7
 
 
@@ -69,7 +69,7 @@ class MatrixForm(StrEnum):
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """The form of the matrices of a call, the side of a block, and bytes.
+    """The form of the matrices, the side of a block, and bytes.
 
     ``needed`` includes the memory of the engine, ``stored`` is that of the matrices alone, and
     ``limit`` is the memory allowed.
@@ -80,16 +80,16 @@ class OperatorPlan:
     needed: int
     stored: int
     limit: int
-    #: Of explicit features.
+    #: Number of explicit features.
     width: int = 0
-    #: Data that would crowd a GPU stay with the host and come by blocks.
+    #: Whether the data are too large for the GPU and are copied to it in blocks.
     crowded: bool = False
 
 
 def plan_operators(
     kernel: Kernel, x: Array, rows: int, reserve: Reserve, runtime: Runtime
 ) -> OperatorPlan:
-    """Choose the form of the matrices of these points and of ``rows`` more.
+    """Choose the form of the matrices of these rows and ``rows`` outer rows.
 
     Features or stored matrices while they fit the limit with what the engine itself needs,
     otherwise blocked products, otherwise an error that names the number.
@@ -104,7 +104,7 @@ def plan_operators(
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
     found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
     if found is not None and (width := found.shape[1]) <= FEATURE_SHARE * n and not crowded:
-        # Norms make two products; single precision needs four copies in float64 as well.
+        # Norms need two products; float32 needs four copies in float64 as well.
         norms = 8 * (2 if runtime.itemsize == 8 else 6) if reserve.norms else 0
         bytes_each = runtime.itemsize + norms
         narrow = width < reserve.points
@@ -138,7 +138,7 @@ def plan_operators(
 def build_operators(
     kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
 ) -> tuple[KernelOperator, KernelOperator]:
-    """The training operator and the outer one (the same object when there is no outer set).
+    """Return the training operator and the outer one (the same object without an outer set).
 
     Bytes are predicted before anything is allocated: see :func:`plan_operators`.
     """
@@ -184,7 +184,7 @@ def _limit(needed: int, runtime: Runtime) -> int:
 
 
 def _features(kernel: Kernel, points: Tensor) -> Tensor:
-    """Φ of all points, some at a time."""
+    """Return Φ of all points, computed in parts."""
 
     def compute(some: Tensor) -> Tensor:
         found = kernel.features(some)
@@ -194,7 +194,7 @@ def _features(kernel: Kernel, points: Tensor) -> Tensor:
     first = compute(points[:1])
     height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
     if len(points) <= height or first.data_ptr() == points.data_ptr():
-        # few, or the points themselves, which costs nothing
+        # few, or the points themselves without a copy
         return _finite(compute(points), kernel)
     result = first.new_empty(len(points), first.shape[1])
     for rows in slices(len(points), height):

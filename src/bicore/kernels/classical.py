@@ -29,24 +29,24 @@ from bicore.kernels.base import (
 )
 from bicore.sparse import SparsePoints, is_sparse
 
-#: Rows the median heuristic looks at: all pairs among at most this many, evenly spaced.
+#: Maximum number of evenly spaced rows for the median heuristic, which uses all pairs.
 MEDIAN_ROWS = 1000
-#: Eigenvalues of a landmark matrix below this share of the largest are left out of the Nyström
+#: Eigenvalues of a landmark matrix below this share of the largest are dropped from the Nyström
 #: features.
 NYSTROM_CUTOFF = 1e-10
-#: By which share of itself, or of 1/γ, a distance d may be wrong in float64 and in less precision:
-#: exp(−γd) then errs by 1e-9 and 1e-5 at most for near points, and t·exp(−t) < 0.37 for others.
+#: Allowed error of a distance d in float64 and in float32, as a share of d or of 1/γ: exp(−γd) then
+#: errs by at most 1e-9 and 1e-5 for near points, and t·exp(−t) < 0.37 for others.
 DISTANCE_SHARE = 1e-9
 DISTANCE_SHARE_SINGLE = 1e-5
-#: A distance by the product is wrong by this many units in the last place of ‖a‖² + ‖b‖², times one
-#: and the square root of the columns. Twice the largest error seen over 1 to 5000 columns.
+#: Error of a distance by the product, in units in the last place of ‖a‖² + ‖b‖², times one plus the
+#: square root of the columns. Twice the largest error measured with 1 to 5000 columns.
 ROUNDING = 2.0
-#: Cost of a pair computed alone, in pairs of a product; if more than that share is inaccurate, all
-#: pairs are computed again.
+#: Cost of a single pair, in pairs of a product: if more than 1/``APART`` of the pairs are
+#: inaccurate, all are recomputed.
 APART = 32
-#: With fewer rows or columns than this, converting to float64 costs as much as the differences.
+#: With fewer rows or columns than this, float64 copies cost as much as the differences.
 NARROW = 32
-#: Numbers of one temporary while pairs are computed again, to bound its memory.
+#: Numbers in one temporary array during recomputation, to bound its memory.
 AT_ONCE = 2_000_000
 
 
@@ -82,7 +82,7 @@ class Linear(Kernel):
 
     def features(self, a: Tensor) -> Tensor | None:
         if is_sparse(a):
-            return None  # they are as wide as the rows, and dense
+            return None  # features would be dense and as wide as the rows
         rows = flatten_points(a)
         if self.bias == 0:
             return rows
@@ -139,8 +139,9 @@ class Polynomial(Kernel):
 
 
 def squared_distances(a: Tensor, b: Tensor, share: float, negligible: float = 0.0) -> Tensor:
-    """‖a_i − b_j‖² of all pairs of rows, wrong by at most that share of itself or that much."""
-    # The distance does not change when both move; near the origin less cancels.
+    """Return ‖a_i − b_j‖² of all pairs, with an error of at most ``share`` of it or
+    ``negligible``."""
+    # Moving both points does not change the distance, and less cancels near the origin.
     centre = b.mean(0)
     left = a - centre
     right = b - centre
@@ -159,7 +160,7 @@ def correct_distances(
     share: float,
     negligible: float = 0.0,
 ) -> Tensor:
-    """Compute the inaccurate ones of distances that came from a product again, in place.
+    """Recompute, in place, the inaccurate ones among distances from a product.
 
     ``lengths`` and ``others`` are the squared lengths of the rows that were multiplied, ``a`` and
     ``b`` the rows, or any that are as far apart.
@@ -173,13 +174,13 @@ def correct_distances(
     for top in range(0, len(a), step):
         rows = slice(top, top + step)
         allowed = found[rows].mul(share).clamp_min_(negligible)
-        # Not <=: also pairs whose lengths overflow.
+        # Not <=, to include pairs whose lengths overflow.
         doubtful = ((lengths[rows, None] + others).mul_(unit) <= allowed).logical_not_()
-        _redo(found[rows], doubtful.nonzero(), a[rows], b, share, negligible)
+        _recompute(found[rows], doubtful.nonzero(), a[rows], b, share, negligible)
     return found
 
 
-def _redo(
+def _recompute(
     found: Tensor, pairs: Tensor, a: Tensor, b: Tensor, share: float, negligible: float
 ) -> None:
     """Overwrite the distances of these pairs, or all if they are many."""
@@ -202,11 +203,11 @@ def _redo(
 
 @dataclass(frozen=True)
 class _Stationary(Kernel):
-    """exp(−γ · distance): the bandwidth comes from the data when it is not given."""
+    """exp(−γ · distance), with a bandwidth from the data by default."""
 
     gamma: float | None = None
 
-    #: Rows whose distances the median heuristic looks at.
+    #: Number of rows for the median heuristic.
     _median_rows: ClassVar[int] = MEDIAN_ROWS
 
     def __post_init__(self) -> None:
@@ -220,10 +221,10 @@ class _Stationary(Kernel):
 
     @abstractmethod
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance in the exponent."""
+        """Return the distance in the exponent."""
 
     def _gamma_of_median(self, median: float) -> float:
-        """The median heuristic's γ."""
+        """Return γ by the median heuristic."""
         return 1 / median
 
     def fitted(self, x: Array) -> Kernel:
@@ -233,7 +234,7 @@ class _Stationary(Kernel):
         distances = self._distance(sample, sample)
         pairs = distances[torch.triu_indices(len(sample), len(sample), 1).unbind()]
         pairs = pairs[pairs > 0]
-        # All rows equal (or a single row): every bandwidth gives the same matrix.
+        # All rows are equal (or there is one): every bandwidth gives the same matrix.
         gamma = self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0
         return replace(self, gamma=gamma)
 
@@ -273,7 +274,7 @@ class RBF(_Stationary):
         negligible = 0.0 if self.gamma is None else self._negligible(share / self.gamma)
         if not is_sparse(a):
             return squared_distances(flatten_points(a), flatten_points(b), share, negligible)
-        # Sparse points are not moved towards the origin: that would fill them.
+        # Sparse points are not moved towards the origin, which would make them dense.
         own, other = cast(SparsePoints, a), cast(SparsePoints, b)
         lengths, others = own.squared_lengths(), other.squared_lengths()
         found = (lengths[:, None] + others).sub_(own.products(other), alpha=2).clamp_min_(0)
@@ -309,7 +310,7 @@ class Laplace(_Stationary):
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
 
-    # No product of matrices gives these distances; the median of fewer is as good.
+    # These distances do not follow from a product of matrices; the median of fewer is as good.
     _median_rows = MEDIAN_ROWS // 4
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -334,7 +335,7 @@ class Exponential(RBF):
 
 @dataclass(frozen=True, eq=False)
 class Nystrom(Wrapper):
-    """A kernel seen through landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}.
+    """A kernel approximated by landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}.
 
     n·p numbers stand for n²: memory and time grow with n, not with n².
 

@@ -1,4 +1,4 @@
-"""Read a network's kernel off a torch module.
+"""Derive the kernel of a network from a torch module.
 
 The computation of the module is traced, not guessed from the order of its parts.
 """
@@ -27,18 +27,18 @@ from bicore.kernels.architecture import (
 )
 from bicore.kernels.tangent import TangentKernel
 
-#: What to do with a network that has no kernel.
+#: Fix for a network without kernel.
 _OTHERWISE = (
     "Or let its embeddings choose: bicore.integrations.torch.select_from(dataset, size, model=…)."
 )
-#: What may be left out, by the option for it.
+#: Layers that an option allows to ignore.
 _LEFT_OUT = {"pooling": "max-pooling or an adaptive average", "normalisation": "normalisation"}
-#: Names that a warning lists; a network may have dozens.
+#: Maximum number of names in a warning; a network may have dozens.
 _MOST_NAMES = 4
-#: Sizes that mean one position, and axes that are all positions of (n, channels, height, width).
+#: Sizes of one position, and axes of all positions of (n, channels, height, width).
 _ONE = (1, (1, 1), [1, 1])
 _POSITIONS = [kind(axes) for kind in (tuple, list) for axes in ((2, 3), (3, 2), (-2, -1), (-1, -2))]
-#: Functions that modules apply; a subclass is read as the class it derives from.
+#: Functions that modules apply; a subclass counts as its base class.
 _MODULES: dict[type, str] = {
     nn.Linear: "linear",
     nn.Conv2d: "conv2d",
@@ -72,7 +72,7 @@ def from_module(
     pooling: str = "drop",
     normalisation: str = "refuse",
 ) -> TangentKernel:
-    """The infinite-width kernel of a torch module.
+    """Derive the infinite-width kernel of a torch module.
 
     It may hold Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, Flatten, an average over all positions
     before the read-out, Dropout and sums of branches: networks of these layers, ResNets, VGG and
@@ -151,10 +151,10 @@ def from_module(
 
 
 def _unwrap(module: nn.Module) -> nn.Module:
-    """The module as it was before it, or parts of it, were compiled; the original is unchanged."""
-    # The result of torch.compile holds the module it was given under this name.
+    """Return the module without compilation of it or its parts; the original is unchanged."""
+    # torch.compile keeps the original module under this name.
     found: nn.Module = getattr(module, "_orig_mod", module)
-    # a part that has two names is under both
+    # a part with two names appears under both
     parts = {name: _unwrap(part) for name, part in found._modules.items() if part is not None}
     if all(part is found._modules[name] for name, part in parts.items()):
         return found
@@ -164,7 +164,7 @@ def _unwrap(module: nn.Module) -> nn.Module:
 
 
 def _remove_needless_flattens(layers: list[Layer]) -> list[Layer]:
-    """Drop flattens of vectors: at the beginning, and after a global average."""
+    """Drop flattens of vectors, at the beginning and after a global average."""
     while layers and isinstance(layers[0], Flatten):
         layers = layers[1:]
     averages = [isinstance(layer, GlobalAverage) for layer in layers]
@@ -210,7 +210,8 @@ class _Reader:
         try:
             self.graph = fx.symbolic_trace(module).graph
         except Exception as error:
-            # torch.fx raises many kinds, all meaning that the code depends on its input's values.
+            # torch.fx raises many kinds of errors; all mean that the code depends on the values of
+            # its input.
             why = str(error).strip().partition("\n")[0] or repr(error)
             name = type(module).__name__
             raise InputError(
@@ -219,7 +220,7 @@ class _Reader:
         self.modules = dict(module.named_modules())
 
     def layers(self) -> list[Layer]:
-        """All layers in order, without a final softmax, which belongs to the loss."""
+        """Return all layers in order, without a final softmax, which belongs to the loss."""
         nodes = list(self.graph.nodes)
         inputs = [node for node in nodes if node.op == "placeholder"]
         if len(inputs) != 1:
@@ -231,7 +232,7 @@ class _Reader:
         return self._chain(last, inputs[0])
 
     def _function(self, node: Any) -> str:
-        """The name of the function that a node applies; methods and functions have one."""
+        """Return the name of the function or method that a node applies."""
         if node.op != "call_module":
             return str(getattr(node.target, "__name__", node.target))
         part = self.modules[node.target]
@@ -239,18 +240,19 @@ class _Reader:
         return next(known, type(part).__name__)
 
     def _argument(self, node: Any, name: str) -> Any:
-        """An argument of a node: the module's attribute, or the second one of a call."""
+        """Return an argument of a node: an attribute of the module, or the second argument of a
+        call."""
         if node.op == "call_module":
             return getattr(self.modules[node.target], name, None)
         return node.args[1] if len(node.args) > 1 else node.kwargs.get(name)
 
     def _chain(self, node: Any, stop: Any) -> list[Layer]:
-        """The layers between ``stop`` (excluded) and ``node`` (included), in order."""
+        """Return the layers between ``stop`` (excluded) and ``node`` (included), in order."""
         found: list[Layer] = []
         while node is not stop:
             if _is_sum(node):
                 first, second = self._branches(node)
-                fork = self._fork(first, second)
+                fork = self._common_source(first, second)
                 branches = (tuple(self._chain(branch, fork)) for branch in (first, second))
                 found.append(Residual(*branches))
                 node = fork
@@ -263,7 +265,7 @@ class _Reader:
 
     @staticmethod
     def _branches(node: Any) -> tuple[Any, Any]:
-        """The terms of a sum, which must be two different parts of the network, each once."""
+        """Return the terms of a sum, which must be two different parts of the network."""
         terms = list(node.args)
         if node.kwargs or len(terms) != 2 or not all(hasattr(term, "op") for term in terms):
             raise InputError(f"{node.format_node()} is not a plain sum a + b of two branches.")
@@ -277,8 +279,8 @@ class _Reader:
             raise InputError(f"{node.name} cannot be followed back; use TangentKernel([...]).")
         return sources[0]
 
-    def _fork(self, first: Any, second: Any) -> Any:
-        """The last node that both branches come from."""
+    def _common_source(self, first: Any, second: Any) -> Any:
+        """Return the last node from which both branches come."""
         behind = [second]
         while behind[-1].op != "placeholder":
             behind.append(self._single_input(behind[-1]))
@@ -287,11 +289,11 @@ class _Reader:
         return first
 
     def _single_input(self, node: Any) -> Any:
-        """One step back: past a sum to where its branches part."""
-        return self._fork(*self._branches(node)) if _is_sum(node) else self._source(node)
+        """Return the node before; before a sum, the one where its branches separate."""
+        return self._common_source(*self._branches(node)) if _is_sum(node) else self._source(node)
 
     def _layer(self, function: str, node: Any) -> Layer | None:
-        """The layer of a node; None if it leaves the kernel as it is."""
+        """Return the layer of a node; None if it does not change the kernel."""
         own = node.op == "call_module"
         name = f"{type(self.modules[node.target]).__name__} ({node.target})" if own else function
         match function:
@@ -346,7 +348,7 @@ class _Reader:
         return None
 
     def _bias(self, node: Any) -> float:
-        """The σ_b of a layer, whose weights must be its own."""
+        """Return σ_b of a layer, which must not share its weights."""
         if node.target in self.seen:
             raise InputError(f"{node.target} is used twice; shared weights have no kernel.")
         self.seen.add(node.target)
@@ -354,7 +356,7 @@ class _Reader:
 
     def _conv(self, node: Any) -> Layer:
         part: Any = self.modules[node.target]
-        # torch writes a padding as a word or as one number an axis.
+        # torch gives a padding as a word or as one number per axis.
         paddings = {part.padding} if isinstance(part.padding, str) else set(part.padding)
         square = len(set(part.kernel_size)) == 1 and len(set(part.stride)) == 1
         plain = set(part.dilation) == {1} and part.groups == 1 and part.padding_mode == "zeros"
@@ -367,7 +369,7 @@ class _Reader:
         return Conv(*sizes, self.sigma_w, self._bias(node))
 
     def _drop(self, name: str, option: str) -> None:
-        """Leave something out, or refuse it."""
+        """Ignore a layer if the option allows it, otherwise refuse it."""
         if self.options[option] == "refuse":
             what = f"{name} is {_LEFT_OUT[option]}, which has no kernel here"
             raise InputError(f"{what}; {option}='drop' leaves it out.")

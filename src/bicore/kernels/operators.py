@@ -1,4 +1,4 @@
-"""A kernel matrix as the engine sees it: products, columns and a diagonal.
+"""Kernel matrices as operators: products, columns and a diagonal.
 
 ``Gram`` stores the matrix, ``Features`` stores Φ with K = Φ_rows Φ_colsᵀ, ``Blocked`` recomputes
 the kernel block by block. Rows belong to the outer set, columns to the training points; for one set
@@ -20,45 +20,45 @@ from bicore.numerics.linear_algebra import tall_product, transposed_product
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import all_threads
 
-#: Memory for one block of a blocked product.
+#: Bytes of one block of a blocked product.
 BLOCK_BYTES = 64_000_000
-#: Numbers that are squared together: they fit into a core's cache.
+#: Numbers squared at a time, which fit the cache of a core.
 SQUARES = 1 << 18
 
 CPU = torch.device("cpu")
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
-    """Slices of ``size`` rows, at least one each, that cover ``count`` rows."""
+    """Yield slices of ``size`` rows, at least one each, that cover ``count`` rows."""
     for start in range(0, count, max(size, 1)):
         checkpoint(start / count)
         yield slice(start, min(start + max(size, 1), count))
 
 
 def parts(index: Tensor, size: int) -> Iterator[Tensor]:
-    """Pieces of ``index``, at least one entry each."""
+    """Split ``index`` into pieces of at least one entry."""
     return (index[part] for part in slices(len(index), size))
 
 
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
 
-    #: Whether columns and products come from memory, and nothing is computed again.
+    #: Whether columns and products are read from memory instead of computed again.
     stored: ClassVar[bool] = False
-    #: Bytes within the memory limit that may hold what saves passes over the matrix.
+    #: Spare bytes within the memory limit, for data that saves passes over the matrix.
     spare: int = 0
-    #: The whole matrix, if it is held.
+    #: The matrix, if it is stored.
     matrix: Tensor | None = None
 
     @property
     def feature_rows(self) -> tuple[Tensor, Tensor] | None:
-        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ, if they are held."""
+        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ, if they are stored."""
         return None
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
 
     @property
     @abstractmethod
@@ -67,18 +67,18 @@ class KernelOperator(ABC):
 
     @abstractmethod
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        """Kᵀ @ right, or only the rows of it that belong to ``columns``."""
+        """Return Kᵀ @ right, or only its rows for ``columns``."""
 
     @abstractmethod
     def columns(self, index: Tensor) -> Tensor:
-        """K[:, index]."""
+        """Return K[:, index]."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """The diagonal of a square operator."""
+        """Return the diagonal of a square operator."""
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        """Σ_j weights_j K_jk² for every column k."""
+        """Return Σ_j weights_j K_jk² for every column k."""
         rows, columns = self.shape
         total = weights.new_zeros(columns, dtype=torch.float64)
         every = torch.arange(columns, device=weights.device)
@@ -90,7 +90,7 @@ class KernelOperator(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Gram(KernelOperator):
-    """A stored matrix; a symmetric one is never read by columns, which is slower."""
+    """A stored matrix; a symmetric one is read by rows, which is faster than by columns."""
 
     matrix: Tensor
     symmetric: bool = False
@@ -114,7 +114,7 @@ class Gram(KernelOperator):
         return tall_product(self.matrix if columns is None else self.matrix[columns], right)
 
     def _half_product(self, right: Tensor) -> Tensor:
-        """K times a vector from one half of K: memory sets the time, and half of it is read."""
+        """Multiply a vector by K reading half of K, because memory bandwidth limits the speed."""
         from scipy.linalg import blas  # not before it is needed: importing it takes time
 
         checkpoint()
@@ -173,7 +173,8 @@ class Features(KernelOperator):
 
 @dataclass(frozen=True, eq=False)
 class OuterProducts(KernelOperator):
-    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩: the Gram matrix of outer products a_i b_iᵀ, never formed."""
+    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩, the Gram matrix of outer products a_i b_iᵀ, which are never
+    formed."""
 
     left: Tensor
     right: Tensor
@@ -203,7 +204,7 @@ class OuterProducts(KernelOperator):
 
 @dataclass(frozen=True, eq=False)
 class Blocked(KernelOperator):
-    """A kernel that is evaluated again for every product: time instead of memory.
+    """A kernel evaluated again for every product, which needs less memory and more time.
 
     Points may lie elsewhere than the arithmetic: those of a block are brought to ``device`` when it
     is their turn.
@@ -218,7 +219,7 @@ class Blocked(KernelOperator):
 
     @property
     def square(self) -> bool:
-        """Whether rows and columns are the same points: one half of the tiles then gives all."""
+        """Whether rows and columns are the same points, so that half of the tiles suffices."""
         return self.row_points is self.col_points
 
     @property
@@ -230,7 +231,7 @@ class Blocked(KernelOperator):
         return self.row_points.new_empty(0, device=self.device)
 
     def _tiles(self, columns: Tensor, half: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Tiles in turn; ``half``: those on and above the diagonal of a square matrix."""
+        """Yield the tiles; ``half``: those on and above the diagonal of a square matrix."""
         height = len(self.row_points)
         done = 0
         total = height * len(columns) / (2 if half else 1)
@@ -257,7 +258,7 @@ class Blocked(KernelOperator):
         return result
 
     def evaluate(self, points: Tensor) -> Tensor:
-        """The whole matrix with these points as columns."""
+        """Return the whole matrix with these points as columns."""
         result = self.like.new_empty(self.shape[0], len(points))
         for rows, cols, part in self._tiles(points):
             result[rows, cols] = part
@@ -267,7 +268,7 @@ class Blocked(KernelOperator):
         points = self.col_points[index.to(self.col_points.device)].to(self.device)
         result = self.evaluate(points)
         if self.square:
-            # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+            # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
             result[index, torch.arange(len(index), device=index.device)] = self.kernel.diag(points)
         return result
 
@@ -286,7 +287,7 @@ class Blocked(KernelOperator):
 
 
 @dataclass(frozen=True, eq=False)
-class SomeRows(KernelOperator):
+class RowSubset(KernelOperator):
     """Some rows of another operator."""
 
     whole: KernelOperator
@@ -294,13 +295,13 @@ class SomeRows(KernelOperator):
 
     @staticmethod
     def of(operator: KernelOperator, rows: Tensor) -> KernelOperator:
-        """The cheapest form: points and features that are not asked for are left out."""
+        """Return the cheapest form, without points and features of other rows."""
         if isinstance(operator, Features):
             return Features(operator.rows[rows], operator.cols)
         if isinstance(operator, Blocked):
             points = operator.row_points[rows.to(operator.row_points.device)]
             return replace(operator, row_points=points)
-        return SomeRows(operator, rows)
+        return RowSubset(operator, rows)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -340,12 +341,12 @@ def multiply_columns(operator: KernelOperator, index: Tensor, right: Tensor) -> 
     return total
 
 
-def square_among(operator: KernelOperator, index: Tensor) -> Tensor:
+def square_block(operator: KernelOperator, index: Tensor) -> Tensor:
     """Compute K[index, index] of a square operator in float64."""
     features = operator.feature_rows
     if features is not None:
         return features[0][index].double() @ features[1][index].double().T
-    square = SomeRows.of(operator, index).columns(index).double()
-    # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+    square = RowSubset.of(operator, index).columns(index).double()
+    # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
     square.diagonal().copy_(operator.diagonal()[index])
     return square

@@ -1,4 +1,5 @@
-"""Kernels of changed points: unit diagonal, standardised columns, unit rows, augmented images."""
+"""Kernels of transformed points: unit diagonal, standardised columns, unit rows, augmented
+images."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ from bicore.kernels.base import Kernel, Wrapper, as_doubles, flatten_points, mir
 from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
-#: Numbers converted to float64 at a time while columns are measured.
+#: Numbers converted to float64 at a time to measure columns.
 AT_ONCE = 4_000_000
 #: A column whose standard deviation is below this share of its mean counts as constant (float32).
 CONSTANT = 1e-7
-#: Mean squared lengths whose products and squares keep their digits, in float32 and in float64.
+#: Ranges of mean squared lengths whose products and squares are accurate, in float32 and in
+#: float64.
 SINGLE_RANGE, DOUBLE_RANGE = (1e-30, 1e60), (1e-100, 1e100)
 
 Transformation = Callable[[Tensor], Tensor]
@@ -67,11 +69,11 @@ class Normalised(Wrapper):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         rows = _inverse_root(self.kernel.diag(a))
         columns = _inverse_root(self.kernel.diag(b))
-        # A callable may have handed out a matrix of its own: the first factor makes a copy.
+        # A callable may return a matrix of its own; the first factor makes a copy.
         return (self.kernel.evaluate(a, b) * rows[:, None]).mul_(columns)
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        # A kernel's own way to a symmetric matrix is the fast one, and its diagonal is exact.
+        # A kernel's own Gram matrix is faster, and its diagonal is exact.
         result = self.kernel.gram(a, block)
         diagonal = result.diagonal().clone()
         inverse = _inverse_root(diagonal)
@@ -93,15 +95,15 @@ class Normalised(Wrapper):
 
 
 def _inverse_root(diagonal: Tensor) -> Tensor:
-    """1/√k(a, a); 0 for points of norm zero."""
+    """Return 1/√k(a, a); 0 for points of norm zero."""
     inverse = diagonal.clamp_min(torch.finfo(diagonal.dtype).tiny).rsqrt()
     return torch.where(diagonal > 0, inverse, torch.zeros_like(diagonal))
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Points divided by their Euclidean length; those of length zero stay zero."""
+    """Divide points by their Euclidean length; those of length zero stay zero."""
     vectors = flatten_points(rows)
-    # Squares of what is divided by the largest entry neither overflow nor vanish.
+    # After division by the largest entry, squares neither overflow nor underflow.
     largest = vectors.abs().amax(1, keepdim=True)
     scaled = vectors / torch.where(largest > 0, largest, torch.ones_like(largest))
     lengths = scaled.square().sum(1, keepdim=True).sqrt_()
@@ -111,7 +113,7 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _OfTransformed(Wrapper):
-    """A kernel of points that are transformed one by one first."""
+    """A kernel of transformed points."""
 
     takes_sparse = False
 
@@ -139,7 +141,7 @@ class _OfTransformed(Wrapper):
 
 
 class _TransformedRows:
-    """Rows that are transformed when they are read: fitting a kernel reads few of them."""
+    """Rows that are transformed when read, because fitting a kernel reads only some of them."""
 
     def __init__(self, x: Any, kernel: _OfTransformed) -> None:
         self.x = x if hasattr(x, "shape") else np.asarray(x)
@@ -159,7 +161,7 @@ class _TransformedRows:
 
 @dataclass(frozen=True)
 class UnitRows(_OfTransformed):
-    """A kernel of directions: every point is divided by its Euclidean length first.
+    """A kernel of points divided by their Euclidean length.
 
     A point of length zero stays zero. For the linear kernel this is :class:`Normalised`; an RBF
     kernel becomes one of angles.
@@ -193,7 +195,7 @@ class Columns:
 
     @classmethod
     def of(cls, x: Any) -> Columns:
-        """Those of these rows, some rows at a time."""
+        """Measure the columns of these rows, a part at a time."""
         rows = x if hasattr(x, "shape") else np.asarray(x)
         step = max(1, AT_ONCE // max(1, int(np.prod(rows.shape[1:]))))
         mean = np.zeros(rows.shape[1:])
@@ -203,9 +205,9 @@ class Columns:
             part = np.array(rows[top : top + step], dtype=np.float64)
             own = part.mean(0)
             part -= own
-            # Two sets of rows: squares about each mean, and what the means are apart.
+            # Two sets of rows: sums of squares about each mean, and the difference of the means.
             done = top + len(part)
-            with np.errstate(over="ignore", invalid="ignore"):  # which is looked for below
+            with np.errstate(over="ignore", invalid="ignore"):  # which is checked below
                 squares += np.square(part, out=part).sum(0)
                 squares += (own - mean) ** 2 * (top * len(part) / done)
             mean += (own - mean) * (len(part) / done)
@@ -214,21 +216,21 @@ class Columns:
             raise InputError("x has a column whose squares are not finite; scale x.")
         return cls(mean, np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0))
 
-    def standardised(self, a: Tensor) -> Tensor:
-        """Points less the mean, over the deviation."""
+    def standardise(self, a: Tensor) -> Tensor:
+        """Subtract the mean and divide by the deviation."""
         if tuple(a.shape[1:]) != self.mean.shape:
             shapes = f"{tuple(a.shape[1:])} and the columns were measured on {self.mean.shape}"
             raise InputError(f"x has rows of shape {shapes}; they must match.")
         mean = torch.from_numpy(self.mean)
         near = mean.to(a.dtype)
-        # A mean far from zero has digits that float32 does not hold; they go second.
+        # A mean far from zero has digits that float32 lacks; they are subtracted second.
         rest = (mean - near.double()).to(a)
         deviation = torch.from_numpy(self.deviation).to(a).clamp_min(torch.finfo(a.dtype).tiny)
         return (a - near.to(a.device)).sub_(rest).div_(deviation)
 
     @property
     def digest(self) -> str:
-        """Of all numbers."""
+        """A digest of all numbers."""
         both = np.concatenate([self.mean.ravel(), self.deviation.ravel()])
         return hashlib.sha256(both.tobytes()).hexdigest()[:12]
 
@@ -279,7 +281,7 @@ class Standardised(_OfTransformed):
         return _OfTransformed.fitted(known, x)
 
     def _transform(self, a: Tensor) -> Tensor:
-        return self._fitted(self.columns).standardised(a)
+        return self._fitted(self.columns).standardise(a)
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,7 @@ class Averaged(Wrapper):
     def name(self) -> str:
         return f"{self.kernel.name} averaged over {len(self.transformations)} transformations"
 
-    def _images(self, a: Tensor) -> list[Tensor]:
+    def _transformed(self, a: Tensor) -> list[Tensor]:
         images = [transform(a) for transform in self.transformations]
         wrong = [tuple(image.shape) for image in images if image.shape != a.shape]
         if wrong:
@@ -335,8 +337,8 @@ class Averaged(Wrapper):
             other = self.features(b)
             assert other is not None
             return features @ other.T
-        right = self._images(b)
-        found = [self.kernel.evaluate(one, two) for one in self._images(a) for two in right]
+        right = self._transformed(b)
+        found = [self.kernel.evaluate(one, two) for one in self._transformed(a) for two in right]
         return torch.stack(found).mean(0)
 
     def diag(self, a: Tensor) -> Tensor:
@@ -344,7 +346,7 @@ class Averaged(Wrapper):
         return super().diag(a) if features is None else features.square().sum(1)
 
     def features(self, a: Tensor) -> Tensor | None:
-        found = [self.kernel.features(image) for image in self._images(a)]
+        found = [self.kernel.features(image) for image in self._transformed(a)]
         known = [features for features in found if features is not None]
         return torch.stack(known).mean(0) if len(known) == len(found) else None
 

@@ -1,4 +1,4 @@
-"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture; the paper's ones."""
+"""Infinite-width kernels of networks: the NTK and the NNGP, and the architectures of the paper."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from bicore.kernels.base import Kernel, mirror
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import run_in_threads
 
-#: Pairs × positions of a tile on a CPU: it and its few temporaries then stay in the cache.
+#: Pairs × positions of a tile on a CPU, so that it and its temporary arrays fit the cache.
 _CACHED_ELEMENTS = 800_000
-#: Pairs of vectors in a tile: small tiles compute less of what lies below the diagonal.
+#: Pairs of vectors in a tile: small tiles compute less below the diagonal.
 _CACHED_PAIRS = 1 << 16
-#: Cosines nearer to ±1 than this need float64: beyond it float32 errs by 1e-5.
+#: Cosines closer to ±1 than this need float64; float32 would err by 1e-5.
 _NEAR = 1e-3
-#: In float64, where rounding leaves angles of 1e-8, cosines of equal points are within this of 1.
+#: In float64 rounding leaves angles of 1e-8: cosines of equal points are within this of 1.
 _EQUAL = 1e-12
-#: Cost of a pair computed alone, in pairs of a tile; if more than that share is too near, the whole
-#: tile is computed again.
+#: Cost of a single pair, in pairs of a tile: if more than 1/``_APART`` of the pairs are too close,
+#: the tile is recomputed.
 _APART = 16
 #: Cost of an angle and its maps at a pair of positions, in multiplications.
 _LAYER_WORK = 32
@@ -98,17 +98,17 @@ class TangentKernel(Kernel):
 
     @property
     def spatial(self) -> bool:
-        """Whether it takes images rather than vectors."""
+        """Whether it takes images."""
         return any(layer.spatial for layer in self.layers)
 
     @property
     def pooled(self) -> bool:
-        """Whether the read-out averages over positions, so that all pairs of positions count."""
+        """Whether the read-out averages over positions, which needs all pairs."""
         return any(isinstance(layer, GlobalAverage) for layer in self.layers)
 
     @property
     def _average(self) -> int:
-        """The place of the layer that averages over positions."""
+        """Index of the layer that averages over positions."""
         return [isinstance(layer, GlobalAverage) for layer in self.layers].index(True)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -130,29 +130,30 @@ class TangentKernel(Kernel):
         return self._diagonal(self._trace(a)) if fused is None else fused
 
     def _fused(self, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
-        """The whole network in one pass on the GPU; None on a CPU and if no kernel covers it."""
+        """Evaluate the whole network on the GPU; None on a CPU or if it is not supported."""
         if not (a.is_cuda and self.spatial):
             return None
-        # Nothing of it is imported where there is no GPU.
+        # Imported only if there is a GPU.
         from bicore.kernels.gpu.fused import fused
 
         self._check_images(a)
         if a.dtype in (torch.float32, torch.float64):
             return fused(self, a, b, diagonal)
-        # Half precision is for storing.
+        # Half precision is for storage only.
         found = fused(self, a.float(), None if b is None else b.float(), diagonal)
         return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # √v at every position and activation, and the image itself.
         positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
-        # A fused kernel keeps two factors, those of the second image twice, and makes them.
+        # A fused kernel stores two factors, those of the second image twice, and computes them.
         copies = 8 if self.pooled else 1
         activations = sum(layer.activations for layer in self.layers)
         return itemsize * (copies * positions * activations + int(np.prod(shape)))
 
     def _fill(self, left: _Traced, right: _Traced) -> Tensor:
-        """The matrix tile by tile; of a symmetric one the tiles on or above the diagonal."""
+        """Compute the matrix tile by tile; for a symmetric one only tiles on or above the
+        diagonal."""
         symmetric = left is right
         large = left.inputs.is_cuda
         positions = left.inputs.shape[:-2].numel()
@@ -172,7 +173,7 @@ class TangentKernel(Kernel):
         return result
 
     def _trace(self, a: Tensor) -> _Traced:
-        """Follow every image alone."""
+        """Record the norms of every image."""
         if not self.spatial:
             return self._trace_inputs(a.reshape(len(a), -1))
         self._check_images(a)
@@ -188,7 +189,7 @@ class TangentKernel(Kernel):
             )
 
     def _trace_inputs(self, inputs: Tensor) -> _Traced:
-        """The same of vectors (n, d), or of images as (height, width, n, channels)."""
+        """Record the norms of vectors (n, d), or images (height, width, n, channels)."""
         state = State(inputs.square().mean(-1))
         norms = list[Tensor]()
         for layer in self.layers:
@@ -198,10 +199,10 @@ class TangentKernel(Kernel):
         if state.nngp.dim() != 1:
             kept = tuple(state.nngp.shape[:-1])
             raise InputError(f"the output keeps positions {kept}; add Flatten() before the end.")
-        return _Traced(inputs, norms, self.answer(state), (1, 1))
+        return _Traced(inputs, norms, self.kernel_values(state), (1, 1))
 
     def _pooled_positions(self, inputs: Tensor, maps: Tensor) -> tuple[int, int]:
-        """Height and width of the maps that are averaged.
+        """Return height and width of the averaged maps.
 
         Every displacement between them must exist between pixels.
         """
@@ -216,7 +217,7 @@ class TangentKernel(Kernel):
         return height, width
 
     def norms(self, a: Tensor) -> list[Tensor]:
-        """√v at every activation in order.
+        """Return √v at every activation, in order.
 
         Parameters
         ----------
@@ -237,7 +238,7 @@ class TangentKernel(Kernel):
         return self._pairs(exact, exact).to(traced.inputs.dtype)
 
     def _tile(self, left: _Traced, right: _Traced, own: int | None) -> Tensor:
-        """The kernel of all pairs; those that almost agree, or are opposite, in float64.
+        """Return the kernel of all pairs; nearly equal or opposite pairs in float64.
 
         An angle that is nearly zero comes from a cosine that is nearly one, and rounding leaves the
         angle half its digits: in float32 an error of 3e-4 for equal points. In float64 it is 1e-8,
@@ -247,8 +248,8 @@ class TangentKernel(Kernel):
         double = left.inputs.dtype == torch.float64
         near: list[Tensor] = []
 
-        def look(cosine: Tensor) -> None:
-            # Usually there are none, and two reductions are all it costs.
+        def note_near_pairs(cosine: Tensor) -> None:
+            # Usually there are none, which two reductions show.
             if double:
                 if float(cosine.amax()) > 1 - _EQUAL:
                     near.append(cosine > 1 - _EQUAL)
@@ -256,18 +257,18 @@ class TangentKernel(Kernel):
                 near.append(cosine.abs() > 1 - _NEAR)
 
         if self.spatial:
-            look(left.directions() @ right.directions().T)
-        result = self._block(left, right, None if self.spatial else look)
+            note_near_pairs(left.directions() @ right.directions().T)
+        result = self._block(left, right, None if self.spatial else note_near_pairs)
         if near:
             found = torch.stack(near).any(0)
             if own is not None and -len(found) < own < found.shape[1]:
                 found.diagonal(own).fill_(False)
             if len(pairs := found.nonzero()):
-                (self._equate if double else self._repair)(result, pairs, left, right)
+                (self._set_equal if double else self._recompute_near)(result, pairs, left, right)
         return result
 
-    def _equate(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
-        """Overwrite those of these pairs that are equal by k of one with itself."""
+    def _set_equal(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
+        """Set the pairs among these that are equal to the diagonal of the kernel."""
         numbers = left.inputs[..., :1, :].numel()
         for some in torch.split(pairs, max(1, _CACHED_ELEMENTS // numbers)):
             first, second = some.unbind(1)
@@ -277,8 +278,8 @@ class TangentKernel(Kernel):
             values = self._diagonal(self._trace_inputs(left.inputs[..., alone, :]))
             result[first, second] = values[places]
 
-    def _repair(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
-        """Overwrite these pairs by their values in float64, or all if they are many."""
+    def _recompute_near(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
+        """Overwrite these pairs by values in float64, or all if they are many."""
         if len(pairs) * _APART > result.numel():
             rows, columns = (self._trace_inputs(one.inputs.double()) for one in (left, right))
             result.copy_(self._block(rows, columns))
@@ -293,26 +294,26 @@ class TangentKernel(Kernel):
             result[first, second] = values.to(result.dtype)
 
     def _pairs(self, left: _Traced, right: _Traced) -> Tensor:
-        """k(a_i, b_i), each image with the one of its number."""
+        """Return k(a_i, b_i)."""
 
         def multiply(first: Tensor, second: Tensor) -> Tensor:
             return (first * second).mean(-1).unsqueeze(-1)
 
-        return self._carry(left, right, multiply, -1)[:, 0]
+        return self._propagate(left, right, multiply, -1)[:, 0]
 
     def _block(
         self, left: _Traced, right: _Traced, watch: Callable[[Tensor], None] | None = None
     ) -> Tensor:
-        """k(a_i, b_j) of all pairs."""
+        """Return k(a_i, b_j) of all pairs."""
         channels = left.inputs.shape[-1]
 
         def multiply(first: Tensor, second: Tensor) -> Tensor:
             second = second.transpose(-1, -2)
             return first * second if channels == 1 else first @ second / channels
 
-        return self._carry(left, right, multiply, -2, watch)
+        return self._propagate(left, right, multiply, -2, watch)
 
-    def _carry(
+    def _propagate(
         self,
         left: _Traced,
         right: _Traced,
@@ -320,7 +321,7 @@ class TangentKernel(Kernel):
         axis: int,
         watch: Callable[[Tensor], None] | None = None,
     ) -> Tensor:
-        """From the covariances of pixels to the kernel; ``axis`` is that of the first images.
+        """Map covariances of inputs to the kernel; ``axis`` is that of the first images.
 
         A pooled kernel is the mean of the last map over all pairs of positions; pairs of one
         displacement are summed together, displacement by displacement.
@@ -330,7 +331,7 @@ class TangentKernel(Kernel):
             for one, two in zip(left.norms, right.norms, strict=True)
         ]
 
-        def through(layers: Sequence[Layer], shift: tuple[int, int]) -> State:
+        def propagate(layers: Sequence[Layer], shift: tuple[int, int]) -> State:
             pairs = iter(norms)
             state = State(multiply(*overlap(left.inputs, right.inputs, shift)), None, shift, watch)
             for layer in layers:
@@ -338,20 +339,20 @@ class TangentKernel(Kernel):
             return state
 
         if not self.pooled:
-            return self.answer(through(self.layers, (0, 0)))
+            return self.kernel_values(propagate(self.layers, (0, 0)))
         place = self._average
         stride = stride_of(self.layers[:place])
         height, width = left.positions
         down, across = (range((1 - n) * stride, n * stride, stride) for n in left.positions)
-        states = (through(self.layers[: place + 1], shift) for shift in product(down, across))
+        states = (propagate(self.layers[: place + 1], shift) for shift in product(down, across))
         total = replace(reduce(_add, states), shift=(0, 0))
         mean = total.map(lambda values: values / (height * width) ** 2)
         for layer in self.layers[place + 1 :]:
             mean = layer.covariance(mean, iter(()))
-        return self.answer(mean)
+        return self.kernel_values(mean)
 
-    def answer(self, state: State) -> Tensor:
-        """The kernel's values.
+    def kernel_values(self, state: State) -> Tensor:
+        """Return the values of the kernel for a state.
 
         Parameters
         ----------
@@ -371,7 +372,7 @@ class TangentKernel(Kernel):
 
 
 def _add(total: State, state: State) -> State:
-    """The sum of two states, written over the first."""
+    """Add a state to another one in place."""
     if total.ntk is not None and state.ntk is not None:
         total.ntk.add_(state.ntk)
     total.nngp.add_(state.nngp)
@@ -379,7 +380,7 @@ def _add(total: State, state: State) -> State:
 
 
 def _check_readout(layers: Sequence[Layer]) -> None:
-    """Raise an error unless there is one read-out after the convolutions."""
+    """Raise an error unless there is one read-out, after the convolutions."""
     places = [k for k, layer in enumerate(layers) if isinstance(layer, (Flatten, GlobalAverage))]
     if any(layer.spatial for layer in layers) and not places:
         raise InputError("layers has no Flatten or GlobalAverage; add one before the read-out.")
@@ -387,7 +388,8 @@ def _check_readout(layers: Sequence[Layer]) -> None:
         name = type(layers[place]).__name__
         pooled = name == "GlobalAverage"
         for layer in layers[place + 1 :]:
-            # Layers after an average may need no variances of single images: it has none.
+            # Layers after an average must not need variances of single images, which it does not
+            # give.
             if layer.spatial or (pooled and not isinstance(layer, Dense)):
                 raise InputError(
                     f"{type(layer).__name__} follows {name}, the read-out: put it once, after the "
@@ -404,7 +406,7 @@ def _check_readout(layers: Sequence[Layer]) -> None:
 
 @dataclass(frozen=True)
 class _Traced:
-    """Images with the norms that their activations need.
+    """Images with the norms at their activations.
 
     Images come last in every norm, so that a slice of them is a slice of the norm. ``diagonal`` is
     None if it does not follow from single positions; ``positions`` are height and width before the
@@ -420,7 +422,7 @@ class _Traced:
         return self.inputs.shape[-2]
 
     def directions(self) -> Tensor:
-        """Every image as one vector of length 1; an all-black one stays zero."""
+        """Every image as a vector of length 1; a black one stays zero."""
         rows = self.inputs.movedim(-2, 0).flatten(1)
         lengths = rows.square().sum(1, keepdim=True).sqrt()
         return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
@@ -431,7 +433,7 @@ class _Traced:
 
 
 def _tiles(rows: int, columns: int, positions: int, large: bool) -> Iterator[tuple[slice, slice]]:
-    """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long.
+    """Yield tiles of pairs that fit the cache, with a long last axis.
 
     ``large`` if calls cost more than a cache saves.
     """
@@ -574,7 +576,7 @@ def pooled_cntk(depth: int = 6, kind: str = "ntk", fixed: bool = False) -> Tange
     check_integer("depth", depth, 2)
     layers: list[Layer] = []
     for place in range(depth - 1):
-        # A ReLU halves the variance; the gain of the layer after it makes up for that.
+        # A ReLU halves the variance; the gain of the next layer compensates.
         gain = 1.0 if place == 0 else 2**0.5
         layers += [Conv(3, sigma_w=gain, trained=not (fixed and place == 0)), ReLU()]
     layers += [GlobalAverage(), Dense(2**0.5, trained=not fixed)]

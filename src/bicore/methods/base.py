@@ -70,7 +70,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
 
     @property
     def needs_model(self) -> bool:
-        """Whether ``select`` needs the current model in its context, in any form."""
+        """Whether ``select`` needs the current model, as a module or by its outputs."""
         return self.fits_model
 
     @property
@@ -80,16 +80,16 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
 
     @property
     def fits_model(self) -> bool:
-        """Whether it needs the module itself, not only its outputs, to train or to sample from."""
+        """Whether it needs the module itself, to train or to sample from it."""
         return False
 
     @property
     def ordered(self) -> bool:
-        """Whether a prefix of an answer is the answer for a smaller size."""
+        """Whether a prefix of a coreset is the coreset of a smaller size."""
         return True
 
     def for_classes(self, classes: Sequence[Label]) -> Selector:
-        """Return the selector for a part of some data, which may lack some classes.
+        """Return the selector for a part of the data, which may lack some classes.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
     def resolve_defaults(
         self, data: Dataset, size: int, previous: Coreset | None = None
     ) -> Selector:
-        """Return the selector with unset choices, such as the kernel, resolved by the data.
+        """Return the selector with unset choices, such as the kernel, resolved from the data.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         return self
 
     def for_memory(self) -> Selector:
-        """Return the selector for a memory, which selects again among the points it kept.
+        """Return the selector for a memory, which selects repeatedly among the points it holds.
 
         Returns
         -------

@@ -82,7 +82,7 @@ from bicore.types import Label, Matrix, Numbers
 
 #: Number of rows from which the width of a kernel's features is determined.
 FIRST_ROWS = 1000
-#: Points of earlier contexts are reused if fewer than this multiple of the size are unused.
+#: Rows of earlier contexts are reused if fewer than this multiple of the size are unused.
 LEAST_UNUSED = 2
 #: With more rows than this, default exchanges end after a few sweeps over them.
 MANY_ROWS, SWEEPS_OF_MANY = 20_000, 3
@@ -403,7 +403,7 @@ class BilevelSelector(Selector, Proxy):
     def for_memory(self) -> BilevelSelector:
         found = self
         if needs_choice(found.kernel):
-            # The best kernel for a part of a problem says little about the whole.
+            # The best kernel for a part of a problem may not suit the whole.
             found = replace(found, kernel=mark_automatic(found.kernel, in_part=True))
         if found.strategy.open and found.quotas is None:
             found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
@@ -414,7 +414,7 @@ class BilevelSelector(Selector, Proxy):
             return self
         known = list(labels_in(classes) or ())
         if len(known) == 1:  # a second class that never occurs
-            known.append(_other(known[0]))
+            known.append(_different_label(known[0]))
         return replace(self, classes=tuple(known))
 
     def as_bilevel(
@@ -568,7 +568,7 @@ class BilevelSelector(Selector, Proxy):
         """
         if self.weighting is not WeightMode.LEARNED:
             return self._run_strategy(prepared, rule, request, line, same)
-        # Which greedy path ends lower is known only after both. The path of unit weights comes
+        # Which greedy path ends lower is known only after both. The path of uniform weights comes
         # first: it is cheaper, and the fallback if the search ends early.
         chooser, quiet = replace(self, weighting=WeightMode.FINAL), line
         if line.callback is not None:  # its points are not reported
@@ -607,7 +607,7 @@ class BilevelSelector(Selector, Proxy):
         return assembly
 
     def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
-        """Replace a complete answer from a single class, which trains no classifier.
+        """Replace a complete coreset of a single class, which trains no classifier.
 
         The intercept makes this rare: it remains for very few points of a rare class.
         """
@@ -851,7 +851,7 @@ class BilevelSelector(Selector, Proxy):
         random_state: int = 0,
         runtime: Runtime | None = None,
     ) -> Array:
-        """Compute how much more weight on each point would help the model fitted on a coreset.
+        """Compute how much more weight on each row would help the model fitted on a coreset.
 
         Parameters
         ----------
@@ -932,7 +932,7 @@ class BilevelSelector(Selector, Proxy):
             return prepared.decode(engine.predictions)
 
 
-def _other(label: Any) -> Any:
+def _different_label(label: Any) -> Any:
     """Return a different label of the same type."""
     if isinstance(label, bool):
         return not label

@@ -23,8 +23,8 @@ from bicore.methods.sampling import EXACT_ROWS
 from bicore.runtime.context import Context
 
 #: Large data are split into parts of about this many rows, with at least this many points each.
-#: Parts of a sixth of the rows were as good as all rows together, and the cost falls with the
-#: square of their number.
+#: Parts of a sixth of the rows gave results as good as all rows together, and the cost is quadratic
+#: in the number of rows.
 PART_ROWS, PART_POINTS = 1000, 250
 
 
@@ -95,7 +95,7 @@ def _select_part(
     found = plain.select(data, sum(counts.values()), initial=begun, **more)
     if found.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    # Points whose label contradicts the others are no candidates, but the counts are exact.
+    # Points with contradicted labels are no candidates, but the counts are exact.
     missing = [
         np.setdiff1d(rows[label], found.indices)[: count - (labels[found.indices] == label).sum()]
         for label, count in counts.items()

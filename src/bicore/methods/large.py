@@ -1,7 +1,7 @@
 """Large data: the approximation that replaces an exact method, and the cost of a selection.
 
-Approximations depend on the number of rows only. Measured speed is used to tell how long a
-selection will take, and for nothing else.
+Approximations depend on the number of rows only. Measured speed is used only to estimate how long a
+selection takes.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from bicore.runtime.threads import all_threads
 MANY = 20_000
 #: Number of landmarks, and of the rows that facility location sums over.
 LANDMARKS, SAMPLE = 1000, 4000
-#: A probe takes the fastest of a few calls, and doubles its rows until a call takes this long.
+#: A probe takes the fastest of several calls, and doubles its rows until a call takes this long.
 PROBE_CALLS, PROBE_ROWS, PROBE_SECONDS = 3, 512, 0.03
 #: Seconds to read one number from memory, on one core of a common machine.
 READ = 7.5e-10
 #: Seconds of the calls of a selection, and of one step of a greedy search, on such a core.
 START, STEP = 0.2, 5e-4
-#: Products of features before the first point: moments and orthogonal bases, which take as long as
-#: several, and the subsets of an automatic ρ.
+#: Cost of the preparation, in products of features: moments and orthogonal bases, and the subsets
+#: of an automatic ρ.
 MOMENTS, COLUMNS = 12, SUBSETS * SUBSET_SIZE
-#: Reads of each number of all rows, to check and to identify them.
+#: Number of reads of the data for checks and the fingerprint.
 CHECKS = 5
 #: Rows from which a kernel is fitted for an estimate.
 FIRST_ROWS = 2000

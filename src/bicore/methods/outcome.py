@@ -29,7 +29,7 @@ EQUAL = 1e-7
 
 
 def final_weights_outcome(status: Status) -> Outcome:
-    """Return the outcome if only the path of unit weights was completed."""
+    """Return the outcome if only the path of uniform weights was completed."""
     when = "while weights were learned after every row: those of the end alone, all rows"
     return unrefined_outcome(when, status is Status.INTERRUPTED)
 

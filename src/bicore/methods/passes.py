@@ -1,4 +1,4 @@
-"""Rows in files and other sources: read as a data set, or selected from in passes over all rows.
+"""Rows in files and other sources: loaded as a data set, or selected from in passes over all rows.
 
 An option means the same as for an array. Options without a meaning in passes are refused, with a
 fix; features that replace a kernel are noted.
@@ -32,10 +32,10 @@ from bicore.sources.base import Source
 from bicore.sources.opening import open_in_parts, open_shards, open_table, read_in_parts
 from bicore.sources.parts import LazyRows, ShardSource, rows_of
 
-#: Options that only a selection in passes has, and those that it shares with others.
+#: Options of a selection in passes only, and those shared with others.
 PASSES_ONLY = {"passes", "state", "executor", "skip_bad", "shortlist"}
 SHARED = {"rule", "inner_reg", "prior", "intercept", "quotas"}
-#: Options that say how a source is opened, and how a table is read.
+#: Options for opening a source, and for reading a table.
 OPENING = ("columns", "target", "labels")
 TABLE_OPTIONS = (
     *("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding"),
@@ -53,7 +53,7 @@ _FIXES = {
 
 @dataclass(frozen=True, eq=False)
 class RowsInParts:
-    """The rows of a request that are given as a source, and the options of ``select``."""
+    """The rows of a request in a source, and the options of ``select``."""
 
     x: Any
     y: Any
@@ -63,7 +63,7 @@ class RowsInParts:
 
     @property
     def in_passes(self) -> bool:
-        """Whether the request asks for passes over all rows, by its options or its kernel."""
+        """Whether the request needs passes over all rows, by its options or its kernel."""
         kernel = self.options.get("kernel")
         return bool(PASSES_ONLY & set(self.options)) or isinstance(kernel, (FeatureMap, nn.Module))
 

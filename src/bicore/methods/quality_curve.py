@@ -231,7 +231,8 @@ def _measure(
     seed: int,
     runtime: Runtime,
 ) -> QualityCurve:
-    """Measure the loss on ``judge`` along a run on ``part``, with the regulariser of the run."""
+    """Measure the loss on held-out rows along a run on ``part``, with the regulariser of the
+    run."""
     known = coreset.provenance
     assert known.inner_reg is not None
     form = PerPoint if known.per_point else Constant

@@ -25,7 +25,7 @@ from bicore.methods.baselines.simple import (
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Reconstruction
 
-#: The paper's algorithm: nothing is left to the data.
+#: The paper's algorithm, with nothing chosen from the data.
 GREEDY = {
     "kernel": "ntk",
     "rule": "gradient",

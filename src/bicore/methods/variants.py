@@ -40,7 +40,7 @@ SOME_ROWS = 1000
 
 @dataclass(frozen=True)
 class JointSelector(Selector):
-    """Select points that serve several models at once, such as different architectures.
+    """Select points that serve several models, such as different architectures.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class JointSelector(Selector):
 
 
 class _Model(NamedTuple):
-    """One of the models of a joint selection, with its objective of no points."""
+    """A model of a joint selection, with the objective of its empty coreset."""
 
     part: Prepared
     engine: Engine

@@ -21,7 +21,7 @@ from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
-from bicore.kernels.operators import Features, Gram, KernelOperator, square_among
+from bicore.kernels.operators import Features, Gram, KernelOperator, square_block
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 
 
@@ -269,7 +269,7 @@ def restrict_problem(problem: Problem, points: Array) -> Problem:
         train, cross = Features(columns, columns), Features(other[0].double(), columns)
     else:
         outer = problem.cross.columns(index).double()
-        square = outer[index] if problem.same else square_among(problem.train, index)
+        square = outer[index] if problem.same else square_block(problem.train, index)
         train, cross = Gram(square, symmetric=True, spare=problem.train.spare), Gram(outer)
     return replace(
         problem,

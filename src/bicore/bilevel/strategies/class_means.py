@@ -27,7 +27,7 @@ from bicore.bilevel.greedy import Outcome
 from bicore.bilevel.strategies.base import Assembly
 from bicore.bilevel.strategies.refining import STOPPED, Exchange
 from bicore.data import Array
-from bicore.kernels.operators import square_among
+from bicore.kernels.operators import square_block
 from bicore.runtime.clock import checkpoint
 
 #: The sweeps end if one lowers the log-loss by less than this share.
@@ -95,7 +95,7 @@ class _ClassMeans:
         self.scores = problem.outer_targets.new_full((len(known), len(present)), -torch.inf)
         for code in sorted(found):
             own = self._index([points[place] for place in self._places(code)])
-            self._rescore(code, self.cross.columns(own), square_among(self.train, own))
+            self._rescore(code, self.cross.columns(own), square_block(self.train, own))
         self.swaps = self.visits = 0
         self.temperature = self._fit_temperature()
         self.begin = self.loss = self._loss(self.temperature)
@@ -173,7 +173,7 @@ class _ClassMeans:
         others = self.temperature * self.scores
         others[:, code] = -torch.inf
         own = torch.where(self.labels == code, self.weights, torch.zeros_like(self.weights))
-        columns, square = self.cross.columns(index), square_among(self.train, index)
+        columns, square = self.cross.columns(index), square_block(self.train, index)
         return _Candidates(rows, columns, square, others.logsumexp(1), own)
 
     def losses(self, found: _Candidates, place: int) -> Tensor:

@@ -35,7 +35,7 @@ from bicore.bilevel.pool import (
 )
 from bicore.bilevel.problem import Problem
 from bicore.data import Array
-from bicore.kernels.operators import Features, KernelOperator, SomeRows, parts, slices
+from bicore.kernels.operators import Features, KernelOperator, RowSubset, parts, slices
 from bicore.moments.ridge import PairRows, RidgeRows
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
@@ -457,7 +457,7 @@ class MatrixPool(ExchangePool):
         both = torch.cat([rho * chosen.alpha, 2 * chosen.pulled], 1)
         if shortlist is not None:
             others = Others(*map(torch.as_tensor, chosen.others(shortlist)))
-            some = DoubleOperator(SomeRows.of(terms.train.operator, index))
+            some = DoubleOperator(RowSubset.of(terms.train.operator, index))
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
             # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
             kernel.diagonal().copy_(terms.variance[index])

@@ -16,24 +16,24 @@ from torch import Tensor
 
 from bicore.errors import BicoreError
 
-#: torch's own library of the run-time compiler and the driver, then their names elsewhere.
+#: torch's library of the run-time compiler and driver, then their usual names.
 _LIBRARIES = ("libcaffe2_nvrtc.so", "caffe2_nvrtc.dll")
 _COMPILERS = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _DRIVERS = ("libcuda.so.1", "nvcuda.dll")
-#: cuFuncSetAttribute's number for the largest dynamic shared memory.
+#: Number of the largest dynamic shared memory in cuFuncSetAttribute.
 _MAX_SHARED = 8
 
 
-#: What a kernel can be given.
+#: Types of arguments of a kernel.
 Argument = Tensor | int | float
 
 
 class CompilerError(BicoreError):
-    """The run-time compiler is missing, or refused a source."""
+    """The run-time compiler is missing, or rejected the source."""
 
 
 class Function:
-    """A compiled kernel; :func:`function` makes one."""
+    """A compiled kernel, built by :func:`function`."""
 
     def __init__(self, handle: ctypes.c_void_p, shared: int) -> None:
         self.handle = handle
@@ -53,7 +53,7 @@ class Function:
 
 
 def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0) -> Function:
-    """A kernel of a source, compiled for the current device.
+    """Compile a kernel of a source for the current device.
 
     That happens once a process, device and set of macros.
     """
@@ -63,7 +63,7 @@ def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0)
 
 @functools.cache
 def source_of(file: str) -> str:
-    """The text of a file in this folder."""
+    """Return the text of a file in this folder."""
     return Path(__file__).with_name(file).read_text()
 
 
@@ -87,7 +87,7 @@ def _compile(
 
 
 def _binary(source: str, options: Sequence[str]) -> bytes:
-    """The machine code of a source; what the compiler says where it refuses."""
+    """Return the machine code of a source, or raise an error with the compiler's message."""
     compiler = _library("nvrtcCompileProgram", _COMPILERS)
     program = ctypes.c_void_p()
     compiler.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"bicore.cu", 0, None, None)
@@ -117,7 +117,7 @@ def _driver() -> ctypes.CDLL:
 
 @functools.cache
 def _library(symbol: str, names: tuple[str, ...]) -> ctypes.CDLL:
-    """The first library that has the symbol: torch's own, then by name."""
+    """Return the first library with the symbol: torch's own, then by name."""
     folder = Path(torch.__file__).parent / "lib"
     for name in (*(str(folder / name) for name in _LIBRARIES), *names):
         try:

@@ -1,4 +1,4 @@
-"""Network kernels on a GPU: the whole network for a pair of images in one kernel.
+"""Network kernels on a GPU: the whole network for a pair of images in one CUDA kernel.
 
 Its covariances never leave the chip. Two kernels cover most networks:
 
@@ -35,27 +35,27 @@ from bicore.kernels.architecture import (
 )
 from bicore.kernels.gpu.compiler import Argument, CompilerError, function, source_of
 
-#: Pairs of one launch: short enough to respond to an interrupt; fewer for pooled read-outs, where a
-#: pair costs more.
+#: Pairs per launch: short enough to respond to an interrupt; fewer for pooled read-outs, which cost
+#: more per pair.
 PAIRS, POOLED_PAIRS = 1 << 20, 1 << 16
-#: Images of one launch for the diagonal.
-OWN = 1000
-#: Threads of a block of the flat kernel.
+#: Images per launch for the diagonal.
+DIAGONAL_IMAGES = 1000
+#: Threads per block of the flat kernel.
 THREADS = 128
-#: Maps of a branch in the flat kernel: Σ, Θ and the distance (see ``flat.cu``).
+#: Maps per branch of the flat kernel: Σ, Θ and the distance (see ``flat.cu``).
 MAPS = 3
 SIGNATURE = (
     "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, "
     "real& s, real& t, real& d)"
 )
-#: Shared memory of a block if torch does not report the limit of the device.
+#: Shared memory per block if torch does not report the limit of the device.
 SHARED_BYTES = 48 * 1024
-#: The pooled kernel: a warp holds a column for each lane; the rows are registers.
+#: The pooled kernel: a warp has one column per lane; rows are in registers.
 LARGEST_SIDE = 32
 #: Warps per block and blocks per multiprocessor: few, since a warp needs many registers (measured).
 WARPS, RESIDENT = 4, 2
 
-#: From pairs of images to the state after the last layer.
+#: Computes the state after the last layer for pairs of images.
 Launch = Callable[[Tensor], State]
 
 
@@ -69,22 +69,23 @@ class Network(Protocol):
     @property
     def pooled(self) -> bool: ...
     def norms(self, a: Tensor) -> list[Tensor]: ...
-    def answer(self, state: State) -> Tensor: ...
+    def kernel_values(self, state: State) -> Tensor: ...
 
 
 class NotCoveredError(BicoreError):
-    """A network, or images, that the fused kernels do not support; the text says why."""
+    """The fused kernels do not support this network or image size; the message gives the reason."""
 
 
 def fused(kernel: Network, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
-    """k(a, b), the Gram matrix of ``a`` if b is None, or its diagonal; None if not covered."""
+    """Return k(a, b), the Gram matrix of ``a`` if b is None, or its diagonal; None if
+    unsupported."""
     try:
         with torch.cuda.device(a.device):
             if diagonal:
-                return _own(kernel, a)
+                return _diagonal(kernel, a)
             result = _fill(kernel, a, b)
             if b is None and kernel.pooled:
-                result.diagonal().copy_(_own(kernel, a))
+                result.diagonal().copy_(_diagonal(kernel, a))
             return result
     except (NotCoveredError, CompilerError) as reason:
         words = f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}"
@@ -92,13 +93,13 @@ def fused(kernel: Network, a: Tensor, b: Tensor | None, diagonal: bool = False) 
         return None
 
 
-def _own(kernel: Network, a: Tensor) -> Tensor:
-    """The diagonal, in float64: between an image and itself float32 would lose the angles."""
+def _diagonal(kernel: Network, a: Tensor) -> Tensor:
+    """Return the diagonal in float64, because float32 loses the angle of an image with itself."""
     found = []
-    for part in torch.split(_images(a), OWN):
+    for part in torch.split(_images(a), DIAGONAL_IMAGES):
         index = torch.arange(len(part), device=a.device, dtype=torch.int32)[:, None].repeat(1, 2)
         exact = part.double()
-        found.append(kernel.answer(_prepare(kernel, exact, exact)(index)).to(a))
+        found.append(kernel.kernel_values(_prepare(kernel, exact, exact)(index)).to(a))
     return torch.cat(found)
 
 
@@ -111,7 +112,7 @@ def _images(a: Tensor) -> Tensor:
 
 
 def _fill(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor:
-    """All entries, or the upper triangle and its mirror image, a launch at a time."""
+    """Compute all entries, or the upper triangle and its mirror image, one launch at a time."""
     launch = _prepare(kernel, _images(a), _images(a if b is None else b))
     columns = len(a) if b is None else len(b)
     height = max(1, (POOLED_PAIRS if kernel.pooled else PAIRS) // columns)
@@ -122,7 +123,7 @@ def _fill(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor:
         pairs = torch.cartesian_prod(i, j)
         if b is None:
             pairs = pairs[pairs[:, 1] >= pairs[:, 0]]
-        values = kernel.answer(launch(pairs.int())).to(a.dtype)
+        values = kernel.kernel_values(launch(pairs.int())).to(a.dtype)
         result[pairs[:, 0], pairs[:, 1]] = values
         if b is None:
             result[pairs[:, 1], pairs[:, 0]] = values
@@ -135,7 +136,7 @@ def _prepare_flat(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
     network = writer.network(kernel.layers)
     shared = MAPS * writer.slots * writer.area * rows.dtype.itemsize
     properties = torch.cuda.get_device_properties(rows.device)
-    # CUDA keeps some shared memory for itself.
+    # CUDA reserves some shared memory.
     most = int(getattr(properties, "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
     if shared > most:
         raise NotCoveredError(f"the feature maps need {shared} bytes of shared memory of {most}.")
@@ -165,7 +166,7 @@ def _prepare_flat(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
 
 
 def _flat_norms(kernel: Network, images: Tensor) -> Tensor:
-    """√v of every image at every position of every ReLU, one after the other."""
+    """Return √v of every image at every position of every ReLU, consecutively."""
     norms = kernel.norms(images)
     if not norms:
         return images.new_zeros(len(images), 1)
@@ -190,7 +191,7 @@ class Writer:
         self.lines: list[str] = []
 
     def network(self, layers: Sequence[Layer]) -> str:
-        """The text of the device function ``network``."""
+        """Return the source of the device function ``network``."""
         self._write(layers, self._slot())
         body = "\n".join(f"    {line}" for line in self.lines)
         return f"{SIGNATURE} {{\n{body}\n}}\n"
@@ -204,7 +205,7 @@ class Writer:
     def _write(self, layers: Sequence[Layer], slot: int) -> None:
         for layer in layers:
             positions = self.height * self.width
-            # After the flattening a layer acts on the two numbers that are left.
+            # After flattening, a layer acts on the two remaining numbers.
             size = "" if self.flat else f"<{positions}>"
             target = "s, t, d" if self.flat else f"memory, {slot}"
             match layer:
@@ -290,7 +291,7 @@ def _prepare_pooled(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
     }
     run = function(source_of("activation.cu") + source_of("pooled.cu"), "pooled", macros)
     biases = rows.new_tensor(shares)
-    # The last activation's κ1 and κ0 carry the gain, and halves are left to the caller.
+    # κ1 and κ0 of the last activation include the gain; the caller halves them.
     scale = units[-1] / (2 * gain) / (height * width) ** 2
     trained = int(convolutions[0].trained)
 
@@ -307,7 +308,7 @@ def _prepare_pooled(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
 
 
 def _stack(layers: Sequence[Layer]) -> list[Conv]:
-    """The convolutions of a network that is a stack of them; otherwise an error."""
+    """Return the convolutions of a network that is a stack of them, or raise an error."""
     place = [isinstance(layer, GlobalAverage) for layer in layers].index(True)
     body = layers[:place]
     found = [layer for layer in body[::2] if isinstance(layer, Conv)]
@@ -327,7 +328,7 @@ def _stack(layers: Sequence[Layer]) -> list[Conv]:
 
 
 def _pooled_norms(kernel: Network, images: Tensor, units: Sequence[float], gain: float) -> Tensor:
-    """(n, layers, height, width, 2): √τ/s, and s √(g/τ), of every image, ReLU and position."""
+    """Return √τ/s and s √(g/τ) of every image, ReLU and position: (n, layers, height, width, 2)."""
     # s, brought to (n, layer, height, width).
     norms = torch.stack(kernel.norms(images), 0).permute(3, 0, 1, 2)
     scales = images.new_tensor(units)[:, None, None]

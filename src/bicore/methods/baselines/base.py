@@ -77,8 +77,8 @@ class Job(Request):
             raise InputError(needed)
         return as_module(self.context.model)
 
-    def observed(self, layer: str | None = None) -> Observed:
-        """Return outputs and embeddings of the rows; those computed before are only sliced."""
+    def observe(self, layer: str | None = None) -> Observed:
+        """Return outputs and embeddings of the rows; given ones are only sliced."""
         seen = self.context.model
         if not isinstance(seen, Observed):
             found = observe(seen, self.data.x, layer=layer)
@@ -117,7 +117,7 @@ class PartialSelection:
         self.objectives: list[float] = []
         self.details: dict[str, Any] = {}
         self.outcome = Outcome()
-        #: Why the objective could not be verified; empty if it was.
+        #: Reason why the objective could not be verified; empty if it was.
         self.unverified = ""
 
     def needs_more(self) -> bool:
@@ -135,7 +135,7 @@ class PartialSelection:
         return lowest(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
 
     def end(self, status: Status) -> None:
-        """Record an early end, or that the work after the last point was ended."""
+        """Record an early end, or an end of the work after the last point."""
         if status is Status.OUT_OF_TIME and len(self.order) == self.size:
             self.outcome = unrefined_outcome("after the last row")
         else:
@@ -170,7 +170,7 @@ def check_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
 class BaselineSelector(Selector):
     """The base of baselines, which select by one rule."""
 
-    #: Whether its objective may be measured on other rows than those it chooses from.
+    #: Whether the objective may be measured on other rows than the candidates.
     takes_outer = False
 
     def _select(self, request: Request) -> Coreset:

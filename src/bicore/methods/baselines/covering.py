@@ -21,13 +21,13 @@ from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
 from bicore.runtime.clock import checkpoint, without_time_limit
 
-#: Distinguishes the draw of the summed rows from other draws of the same seed.
+#: Stream number of the draw of the summed rows, different from other draws of the seed.
 DRAW = 0xFAC
-#: Copies of a block of distances that are held at the same time.
+#: Copies of a block of distances that exist at the same time.
 COPIES = 4
 #: Distances are stored if this many times their size fits the memory limit.
 ROOM = 1.5
-#: An exchange must lower the sum of distances by this share; every point is tried this many times.
+#: Minimum relative decrease of an exchange, and the maximum number of sweeps.
 LEAST_GAIN, SWEEPS = 1e-9, 2
 
 
@@ -210,7 +210,7 @@ class FacilityLocation(PerClassRule):
         distances = _Distances(
             self.space.operator(job, centre=True),
             None if codes is None else torch.from_numpy(codes).to(job.like.device),
-            self._summed(job, codes),
+            self._rows_to_sum(job, codes),
             job.context.runtime.memory_bytes(),
         )
         coverage = _Coverage(distances, job.weights)
@@ -226,9 +226,11 @@ class FacilityLocation(PerClassRule):
                 _exchange_points(coverage, selection, given)
         finally:
             if self.counted:
-                _count(selection, coverage.served(selection.order) * mean_weight)
+                _weight_by_nearest(
+                    selection, coverage.weights_of_nearest(selection.order) * mean_weight
+                )
 
-    def _summed(self, job: Job, codes: Array | None) -> Array:
+    def _rows_to_sum(self, job: Job, codes: Array | None) -> Array:
         """Return the rows over which gains are summed: all, or a sample of every class."""
         count = len(job.data)
         if self.sample is None or self.sample >= count:
@@ -240,7 +242,7 @@ class FacilityLocation(PerClassRule):
         return np.sort(np.concatenate([part[: math.ceil(share * len(part))] for part in parts]))
 
 
-def _count(selection: PartialSelection, counts: Array) -> None:
+def _weight_by_nearest(selection: PartialSelection, counts: Array) -> None:
     """Weight points by the rows nearest to them; drop points without any, such as duplicates."""
     serving = counts > 0
     selection.weights = counts[serving]
@@ -249,7 +251,7 @@ def _count(selection: PartialSelection, counts: Array) -> None:
 
 
 class _Distances:
-    """Rows of the distance matrix that gains are summed over; other classes are at infinity.
+    """Rows of the distance matrix for the gains; distances to other classes are infinite.
 
     They are stored if the memory limit allows, otherwise computed again.
     """
@@ -270,26 +272,28 @@ class _Distances:
             self.stored = self.norms.new_empty(len(summed), self.count)
         self.largest = 0.0
         for part in self.parts():
-            rows = self._computed(part)
+            rows = self._compute_rows(part)
             self.largest = max(self.largest, float(torch.nan_to_num(rows, posinf=0.0).max()))
             if self.stored is not None:
                 self.stored[self.place_of[part]] = rows
 
     def parts(self) -> Iterator[Tensor]:
-        """Yield the rows that are summed over, a block at a time."""
+        """Yield the rows for the gains, a block at a time."""
         return parts(self.summed, self.block)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return the distances of some of those rows to all points."""
-        return self._computed(index) if self.stored is None else self.stored[self.place_of[index]]
+        return (
+            self._compute_rows(index) if self.stored is None else self.stored[self.place_of[index]]
+        )
 
     def of(self, place: int) -> Tensor:
         """Return the distances of any point to all points."""
         index = torch.tensor([place], device=self.norms.device)
         known = self.stored is not None and int(self.place_of[place]) >= 0
-        return (self.rows(index) if known else self._computed(index))[0]
+        return (self.rows(index) if known else self._compute_rows(index))[0]
 
-    def _computed(self, index: Tensor) -> Tensor:
+    def _compute_rows(self, index: Tensor) -> Tensor:
         distances = squared_distances_to(self.operator, self.norms, index).T.sqrt()
         if self.codes is not None:
             distances.masked_fill_(self.codes[index][:, None] != self.codes, torch.inf)
@@ -309,9 +313,9 @@ class _Coverage:
         self.gains = torch.zeros_like(distances.norms, dtype=torch.float64)
         self.counts = distances.place_of >= 0
         for part in distances.parts():
-            self._credit(part, torch.zeros_like(self.nearest[part]), +1)
+            self._add_gains(part, torch.zeros_like(self.nearest[part]), +1)
 
-    def _credit(self, part: Tensor, floor: Tensor, sign: int) -> None:
+    def _add_gains(self, part: Tensor, floor: Tensor, sign: int) -> None:
         """Add ± v_i (nearest_i − clamp(d_ij, floor_i, nearest_i)) to the gain of every candidate j.
 
         The sum goes over the rows i of ``part``.
@@ -322,19 +326,19 @@ class _Coverage:
         self.gains.add_((weights @ ceiling - weights @ within).double(), alpha=sign)
 
     def add(self, place: int) -> None:
-        """Add a point; only summed rows that are nearer to it than before are visited."""
+        """Add a point; only summed rows that are nearer to it than before are read."""
         own = self.distances.of(place)
         visited = torch.nonzero(self.counts & (own < self.nearest))[:, 0]
         for part in parts(visited, self.distances.block):
-            self._credit(part, own[part], -1)
+            self._add_gains(part, own[part], -1)
         self.nearest = torch.minimum(self.nearest, own)
 
     def mean(self) -> float:
         """Return the weighted mean distance to the nearest chosen point."""
         return float((self.weights * self.nearest).sum() / self.weights.sum())
 
-    def served(self, chosen: Sequence[int]) -> Array:
-        """Cover the rows by some points; return the total weight of the rows nearest to each."""
+    def weights_of_nearest(self, chosen: Sequence[int]) -> Array:
+        """Assign the rows to some points; return the total weight of the rows nearest to each."""
         nearest = torch.full_like(self.nearest, torch.inf)
         owner = torch.full_like(nearest, -1, dtype=torch.long)
         for number, place in enumerate(chosen):
@@ -370,7 +374,7 @@ class _Medoids:
         return self.distances.of(place).clamp(max=self.distances.largest)
 
     def exchange(self, joining: int) -> int | None:
-        """Replace the point whose exchange lowers the sum most; return its number, or None."""
+        """Make the best exchange with ``joining``; return the index that leaves, or None."""
         column = self._column(joining)
         nearer = torch.minimum(column, self.nearest)
         gain = self.weights @ (self.nearest - nearer).double()
@@ -390,7 +394,7 @@ class _Medoids:
 
 
 def _exchange_points(coverage: _Coverage, selection: PartialSelection, fixed: int) -> None:
-    """Exchange points that were not given for others, while one lowers the sum of distances."""
+    """Exchange points except the initial ones while that lowers the sum of distances."""
     medoids = _Medoids(coverage, selection.order, fixed)
     try:
         for _ in range(SWEEPS):
@@ -404,5 +408,5 @@ def _exchange_points(coverage: _Coverage, selection: PartialSelection, fixed: in
             if selection.order == before:
                 break
     finally:
-        coverage.served(selection.order)
+        coverage.weights_of_nearest(selection.order)
         selection.objectives[-1] = coverage.mean()

@@ -126,7 +126,7 @@ class _Design(OverSpace):
         if self.weighting == "uniform":
             self._grow_binary(model, job, selection)
         else:
-            _pursue(model, job, selection, self.weighting == "pursuit")
+            _run_pursuit(model, job, selection, self.weighting == "pursuit")
         selection.objectives = [one / self.precision for one in selection.objectives]
         for name in {"lower_bound", "relaxed_objective", "noise", "path"} & set(selection.details):
             selection.details[name] = np.divide(selection.details[name], self.precision).tolist()
@@ -485,7 +485,7 @@ def relaxed_objective(
     return 0.5 * float((inverse * moment).sum()), gradient
 
 
-def _pursue(model: _Model, job: Job, selection: PartialSelection, corrective: bool) -> None:
+def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, corrective: bool) -> None:
     """Grow weights with Σw ≤ m along the steepest coordinates.
 
     ``corrective`` optimises all weights after every step. The budget m is part of the features, so

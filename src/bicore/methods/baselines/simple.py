@@ -115,7 +115,7 @@ class MaxEntropy(BaselineSelector):
     needs_model = True
 
     def _select_points(self, job: Job, selection: PartialSelection) -> None:
-        logs = check_outputs(job, job.observed().log_probabilities())
+        logs = check_outputs(job, job.observe().log_probabilities())
         entropies = -(logs.exp() * logs).sum(1)
         _take_highest(selection, entropies.cpu().numpy())
 
@@ -161,7 +161,7 @@ class Stratified(BaselineSelector):
 
     def _select_points(self, job: Job, selection: PartialSelection) -> None:
         job.classes()  # refuses numeric targets
-        difficulty = job.observed().residuals(job.labels).norm(dim=1).cpu().numpy()
+        difficulty = job.observe().residuals(job.labels).norm(dim=1).cpu().numpy()
         by_difficulty = np.argsort(difficulty, kind="stable")
         cut = len(difficulty) - int(self.prune * len(difficulty))
         kept, pruned = np.sort(by_difficulty[:cut]), by_difficulty[cut:]
@@ -184,7 +184,7 @@ def _intervals(values: Array, count: int) -> Array:
 
 def _losses(job: Job) -> Array:
     """Return the loss of every row under the current model."""
-    observed = job.observed()
+    observed = job.observe()
     if job.labels.dtype.kind == "f":  # the residual of the squared error is 2(h − y)
         return np.asarray((observed.residuals(job.labels) / 2).square().sum(1).cpu().numpy())
     logs = observed.log_probabilities()

@@ -109,7 +109,7 @@ class Embedding(Space):
     needs_model = True
 
     def _vectors(self, job: Job) -> Tensor:
-        return job.observed(self.layer).embedding
+        return job.observe(self.layer).embedding
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Predictions(Space):
     needs_model = True
 
     def _vectors(self, job: Job) -> Tensor:
-        return check_outputs(job, job.observed().log_probabilities().exp())
+        return check_outputs(job, job.observe().log_probabilities().exp())
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class LastLayerGradients(Space):
     needs_model = True
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        factors = [one.to(job.like) for one in job.observed().gradient_factors(job.labels)]
+        factors = [one.to(job.like) for one in job.observe().gradient_factors(job.labels)]
         return OuterProducts(*(map(_unit, factors) if normalise else factors))
 
 

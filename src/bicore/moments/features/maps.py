@@ -102,7 +102,7 @@ class Standardised(ShapedMap):
         return self.map.features(self._scale(rows))
 
     def _scale(self, rows: Tensor) -> Tensor:
-        scores: Tensor = self._fitted("columns").standardised(rows)
+        scores: Tensor = self._fitted("columns").standardise(rows)
         if self.beyond is None:
             return scores
         # ±b(1 + log(|s|/b)) for scores beyond ±b: a smooth, rising curve
