@@ -14,10 +14,10 @@ from bicore.errors import WorkerLostError
 from bicore.moments.features import RandomReLU
 from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
-from bicore.shards.counting import Counting, PartRows
+from bicore.shards.counting import CountWork, PartRows
 from bicore.shards.executors import DaskExecutor, Executor, GPUExecutor, Threads
 from bicore.shards.request import Request
-from bicore.shards.scoring import Scoring, largest
+from bicore.shards.scoring import ScoreWork, largest
 from bicore.shards.selection import Selection, as_executor, select_from_shards
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.opening import open_shards
@@ -84,7 +84,7 @@ class TestCard:
                 reads.append(part.number) or original(part)
             )
             with gpu:
-                counting = Counting(Rows().fit(x), Moments.empty(12))
+                counting = CountWork(Rows().fit(x), Moments.empty(12))
                 first = list(gpu.map(counting, source))
                 assert gpu.resident == stay
                 second = list(gpu.map(counting, source))
@@ -121,7 +121,7 @@ class TestWork:
         change, model = rng.normal(size=(2, 12, classes))
         centre = np.full(classes, 1 / classes)
         source = ArrayShards(x, y, part_rows=400)
-        scoring = Scoring(
+        scoring = ScoreWork(
             Rows().unit().fit(x),
             np.hstack([-model, change]),
             centre,

@@ -307,8 +307,8 @@ class TestSelection:
 class TestMemory:
     def test_a_limit_shortens_the_shortlist(self):
         asked = Request(10, Rows().fit(np.zeros((1, 256))))
-        assert asked.within(Runtime("cpu")) == asked
-        held = asked.within(Runtime("cpu", memory="100MB"))
+        assert asked.limit_shortlist(Runtime("cpu")) == asked
+        held = asked.limit_shortlist(Runtime("cpu", memory="100MB"))
         assert held.shortlist == 1220 < asked.shortlist
 
     def test_memory_limit_error_names_the_need(self):

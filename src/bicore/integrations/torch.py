@@ -26,7 +26,7 @@ from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
-from bicore.sources.embedding import embedded, embedded_batch
+from bicore.sources.embedding import embed_batch, embedded
 from bicore.types import Items
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
@@ -197,7 +197,7 @@ class RowEmbedder:
         device = str(floats_of(module).device)
         with frozen(module.to(device)):
             for x in self._batches(reading, columns):
-                part = embedded_batch(module, x, device, "float32")
+                part = embed_batch(module, x, device, "float32")
                 if not done:
                     whole = self._allocate(reading.rows, part.shape[1])
                 whole[done : done + len(part)] = part

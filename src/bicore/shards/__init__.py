@@ -1,4 +1,4 @@
-"""Selection from rows that are never loaded whole."""
+"""Selection in passes over rows that are never loaded at once."""
 
 from bicore._deprecated import keep_old_names
 from bicore.shards.executors import DaskExecutor

@@ -1,4 +1,4 @@
-"""The rows of a part, and the first pass over them: moments, lengths and counts of classes.
+"""The rows of a part, and the first pass over them: sums, lengths and counts of classes.
 
 Work on a part can be sent to another process. It reads the rows and looks at them in blocks: on the
 host in blocks that fit a processor's cache, on a device in large ones. Sums and the features of
@@ -27,22 +27,22 @@ from bicore.sources.parts import Part, ShardSource, checked
 
 T = TypeVar("T", covariant=True)
 
-#: Numbers of a block on the host, 4 MB of float32: smaller ones cost more calls than they save.
+#: Numbers in a block on the CPU, 4 MB of float32: smaller ones cost more calls than they save.
 BLOCK = 2**20
-#: Numbers of a block on a device (256 MB of float32), and of a block that is summed in float64.
+#: Numbers in a block on a device (256 MB of float32), and in a block summed in float64.
 DEVICE_BLOCK, DEVICE_SUMS = 2**26, 2**23
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 @dataclass(eq=False)
 class PartRows:
-    """The rows of a part: arrays on the host, or features as a tensor on a device."""
+    """The rows of a part: arrays in memory, or features as a tensor on a device."""
 
     part: Part
     x: Any
     y: Array | None = None
     weight: Array | None = None
-    #: Rows that were left out.
+    #: Number of skipped rows.
     bad: int = 0
     _codes: tuple[Array, Tensor] | None = field(default=None, init=False)
 
@@ -55,14 +55,14 @@ class PartRows:
         return self.x.device if torch.is_tensor(self.x) else torch.device("cpu")
 
     def slices(self, numbers: int, device_numbers: int) -> Iterator[slice]:
-        """Yield consecutive rows that hold about this many numbers."""
+        """Yield slices of rows with about this many numbers."""
         block = device_numbers if torch.is_tensor(self.x) else numbers
         size = max(1, block // max(1, int(np.prod(self.x.shape[1:]))))
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield rows block by block; float16 becomes float32 on the host.
+        """Yield blocks of rows; float16 becomes float32 on the CPU.
 
         There all blocks are written to one place: memory that is new to the process costs five
         times the conversion.
@@ -86,13 +86,13 @@ class PartRows:
         """Compute features of some rows in float64, as an array or on the device."""
         if torch.is_tensor(self.x):
             return map.exact(self.x[rows])
-        # A copy: a mapped file is not writable, and torch asks for that.
+        # A copy, because torch needs writable memory and a mapped file is not.
         x = np.array(self.x[rows])
         own = _widen(x, np.empty(x.shape, np.float32)) if _is_half(x) else torch.from_numpy(x)
         return map.exact(own).numpy()
 
     def codes(self, classes: Array) -> Tensor:
-        """Return the place of every label among sorted classes, on the device; kept for later."""
+        """Return the index of every label among sorted classes, on the device; cached."""
         if self._codes is None or self._codes[0] is not classes:
             codes = torch.as_tensor(encode(self.y, classes), device=self.device)
             self._codes = (classes, codes)
@@ -104,7 +104,7 @@ def _is_half(x: Array) -> bool:
 
 
 def _widen(half: Array, single: Array) -> Tensor:
-    """Write float16 as float32; on x86 torch is 20 times as fast as NumPy, elsewhere slower."""
+    """Convert float16 to float32: on x86 torch is 20 times as fast as NumPy, elsewhere slower."""
     found = torch.from_numpy(single)
     if X86:
         return found.copy_(torch.from_numpy(half))
@@ -113,7 +113,7 @@ def _widen(half: Array, single: Array) -> Tensor:
 
 
 def encode(y: Any, classes: Array) -> Array:
-    """Return the places of labels among sorted classes."""
+    """Return the index of every label among sorted classes."""
     labels = np.asarray(y).reshape(-1)
     if classes.dtype.kind == "i" and labels.dtype == np.int64 and len(labels):
         counted = np.array_equal(classes, np.arange(len(classes)))
@@ -139,43 +139,43 @@ class PartWork(ABC, Generic[T]):
 
     @abstractmethod
     def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
-        """Read a chunk, and count the rows that were left out."""
+        """Read a chunk and count the skipped rows."""
 
     @abstractmethod
     def on(self, rows: PartRows) -> T:
-        """Do the work; the result is on the host."""
+        """Do the work and return the result in main memory."""
 
     def __call__(self, source: ShardSource, part: Part) -> T:
         return self.on(self.read(source, part))
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class PartCounts:
     """The result of the first pass for a part."""
 
     moments: Moments | None
-    #: Rows left out because they are not finite.
+    #: Number of rows skipped because they are not finite.
     bad: int
     #: The largest ‖φ‖².
     longest: float
-    #: Rows of each class that may be selected; empty for targets.
+    #: Number of rows of each class that may be selected; empty for targets.
     available: Counter[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Counting(PartWork[Counted]):
+class CountWork(PartWork[PartCounts]):
     """Add the rows of a part to moments; with ``empty=None`` only measure them."""
 
     map: FeatureMap
     empty: Moments | None
     skip_bad: bool = False
-    #: Subtracted from targets, so that their squares keep their digits; None for classes.
+    #: Subtracted from targets to keep the digits of their squares; None for classes.
     shift: Array | None = None
 
     def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
         return checked(source.read(part), part, self.skip_bad)
 
-    def on(self, rows: PartRows) -> Counted:
+    def on(self, rows: PartRows) -> PartCounts:
         moments, longest, y = self.empty, 0.0, rows.y
         if y is not None and self.shift is not None:
             y = np.asarray(y, np.float64).reshape(-1, len(self.shift)) - self.shift
@@ -187,7 +187,7 @@ class Counting(PartWork[Counted]):
             if moments is not None and (weight is None or np.any(weight > 0)):
                 moments = moments.with_rows(features, None if y is None else y[some], weight)
             longest = max(longest, float(row_products(features, features).max()))
-        return Counted(moments, rows.bad, longest, available)
+        return PartCounts(moments, rows.bad, longest, available)
 
 
 def _count_classes(y: Any, weight: Array | None) -> Counter[Any]:
@@ -199,8 +199,8 @@ def _count_classes(y: Any, weight: Array | None) -> Counter[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Fetching:
-    """Compute the features of some rows of a source; parts without such rows are not read."""
+class FetchWork:
+    """Compute the features of some rows of a source; other parts are not read."""
 
     map: FeatureMap
     positions: Array

@@ -28,16 +28,17 @@ from bicore.sources.parts import DaskShards, Part, Shard, ShardSource, check_chu
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
 
-#: The share of a GPU's free memory that rows may take; the rest is for blocks and the shortlist.
+#: Share of a GPU's free memory for rows; the rest is for blocks and the shortlist.
 GPU_SHARE = 0.7
-#: Parts under way for every thread of a cluster: with two, threads wait for results to come home.
+#: Number of parts submitted per thread of a cluster; with two, threads wait for results to be
+#: transferred.
 AHEAD = 6
 
 
 class Executor(ABC):
     """Maps work over the parts of a source."""
 
-    #: Where the coreset and its candidates are kept; None: on the host.
+    #: Device of the coreset and its candidates; None: the CPU.
     device: torch.device | None = None
 
     @abstractmethod
@@ -58,7 +59,7 @@ class Executor(ABC):
         """
 
     def close(self) -> None:  # noqa: B027
-        """Release what the executor holds; it can be used again."""
+        """Release resources; the executor can be used again."""
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +103,7 @@ class GPUExecutor(Executor):
     def close(self) -> None:
         """Free the rows on the GPU."""
         self.resident = 0
-        # Each value holds its source, so that no other source gets the same id.
+        # Each value refers to its source, so that no other source gets the same id.
         self._kept: dict[tuple[int, int], tuple[ShardSource, PartRows]] = {}
         free = self.memory is None
         self._room = int(GPU_SHARE * free_bytes(self._device)) if free else self.memory or 0
@@ -117,11 +118,11 @@ class GPUExecutor(Executor):
                 yield work.on(self._place(source, rows))
 
     def _read(self, work: PartWork[Any], source: ShardSource, part: Part) -> PartRows:
-        """Return rows that are on the GPU, or read them into pinned memory."""
+        """Return rows on the GPU, or read them into pinned memory."""
         if (id(source), part.number) in self._kept:
             return self._kept[id(source), part.number][1]
         rows = work.read(source, part)
-        x: Tensor = torch.from_numpy(np.array(rows.x))  # a mapped file is read here
+        x: Tensor = torch.from_numpy(np.array(rows.x))  # reads a mapped file
         rows.x = x.pin_memory() if self._device.type == "cuda" else x
         rows.y = None if rows.y is None else np.asarray(rows.y)
         return rows
@@ -139,7 +140,7 @@ class GPUExecutor(Executor):
 
 @dataclass
 class DaskExecutor(Executor):
-    """The workers of a Dask cluster; each reads its parts itself, so all of them need the files.
+    """The workers of a Dask cluster; each reads its own parts, so all of them need the files.
 
     If a worker is lost, the scheduler gives its parts to another one.
 
@@ -168,22 +169,22 @@ class DaskExecutor(Executor):
             )
 
     def close(self) -> None:
-        """Leave the cluster, if this object joined it."""
+        """Disconnect from the cluster, if this object connected."""
         if self._connected:
             self.client.close()
 
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
         threads = max(1, sum(self.client.nthreads().values()))
-        # pure=False: results are not looked up by arguments; another pass is other work.
+        # pure=False: results are not cached by arguments, because another pass is other work.
         submit: Callable[..., Any] = partial(self.client.submit, _call, pure=False)
         if isinstance(source, DaskShards):
             submit = self._submit_near_rows
-        # Matrices of p² travel once a pass, not with every part, and as the result of a task, which
-        # is computed again if the worker that had it is lost.
+        # Matrices of p² are sent once per pass, not with every part, as the result of a task, which
+        # is computed again if its worker is lost.
         try:
             held = self.client.submit(_same, work, pure=False)
             yield from _in_order(submit, held, source, AHEAD * threads)
-        except Exception as error:  # Dask raises many kinds when the connection is gone
+        except Exception as error:  # Dask raises many kinds of errors if the connection is lost
             if self.client.status == "running" and not isinstance(error, CancelledError):
                 raise  # an error of the work itself
             raise WorkerLostError(
@@ -192,7 +193,7 @@ class DaskExecutor(Executor):
             ) from error
 
     def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
-        """Work where the rows of a Dask collection are, once they are computed."""
+        """Run the work on the workers that hold the rows of a Dask collection."""
         rows = self.client.compute(source.chunks[part.number])
         return self.client.submit(_call_on, work, part.shard, part, rows, pure=False)
 
@@ -227,7 +228,7 @@ def _connect(address: str) -> Any:
 def _in_order(
     submit: Callable[..., Any], work: Any, source: ShardSource, ahead: int
 ) -> Iterator[Any]:
-    """Yield results in the order of the parts, with at most ``ahead`` parts waiting."""
+    """Yield results in the order of the parts, with at most ``ahead`` parts submitted."""
     waiting: deque[Any] = deque()
     try:
         for part in source.parts:

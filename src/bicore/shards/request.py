@@ -1,4 +1,4 @@
-"""The request of a selection in passes, and its cost before it runs: passes, bytes, seconds.
+"""The request of a selection in passes, and its estimated cost: passes, bytes, seconds.
 
 Operations and bytes are counted; the seconds follow from them with fixed constants.
 """
@@ -25,15 +25,15 @@ from bicore.runtime.context import Runtime
 from bicore.shards.counting import BLOCK
 from bicore.sources.parts import Chunk, ShardSource
 
-#: Rows that a pass returns in all, and if it gives one point only.
+#: Number of rows that a pass returns, and that it returns if it gives a single point.
 SHORTLIST, SHORTLIST_OF_ONE = 8192, 256
-#: Rows of a part that come with their features: at least, and as a multiple of an equal share. If
-#: more of a part are among the best, it is read again.
+#: Number of rows of a part returned with their features: minimum, and as a multiple of an equal
+#: share. If more rows of a part are among the best, it is read again.
 LEAST_OF_PART, SHARES_OF_PART = 16, 2
-#: Points of a pass as a share of the points so far. In trials with 10 000 embeddings the objective
-#: stayed within half a percent of one point a pass.
+#: Points per pass, as a share of the points so far. In trials with 10,000 embeddings the objective
+#: was within 0.5% of that with one point per pass.
 SHARE_A_PASS = 0.2
-#: Rows among which exchanges are made at the end, and passes that look for them, at most.
+#: Maximum number of rows for exchanges at the end, and of passes for them.
 MOST_EXCHANGED, ROUNDS = 1500, 3
 #: Rows that a feature map is fitted on.
 FIRST_ROWS = 1000
@@ -43,16 +43,16 @@ RULES = ("gain", "gradient")
 
 #: Bytes of a number in sums and fits, and in a block of features.
 NUMBER, SHORT = 8, 4
-#: Blocks that one worker holds at a time: rows as stored and converted, features, their products.
+#: Blocks per worker: rows as stored and converted, features, their products.
 BLOCKS = 4
-#: Copies of a shortlist that the process grows by, as measured with 8192 rows of 256 features, and
-#: the share of a memory limit that they may fill.
+#: Copies of a shortlist in memory, measured with 8192 rows of 256 features, and the share of a
+#: memory limit for them.
 COPIES, LISTED_SHARE = 16, 0.4
-#: Matrices of p² that the state of the coreset holds.
+#: Number of p² matrices in the state of the coreset.
 MATRICES = 6
-#: Seconds of a number that is read, converted and checked, and of a multiply-add, on one core.
+#: Seconds to read, convert and check a number, and of a multiply-add, on one core.
 READ, MULTIPLY = 8e-10, 4e-11
-#: Seconds of a number of the shortlist for every point.
+#: Seconds per number of the shortlist for every point.
 UPDATE = 1e-9
 
 
@@ -88,23 +88,23 @@ class Request:
         """The number of rows that a pass returns."""
         return min(self.shortlist, SHORTLIST_OF_ONE) if self.exact else self.shortlist
 
-    def within(self, runtime: Runtime) -> Request:
-        """Shorten the shortlist if a memory limit was given; free memory changes no picks."""
+    def limit_shortlist(self, runtime: Runtime) -> Request:
+        """Shorten the shortlist for a given memory limit; free memory has no influence."""
         if runtime.memory is None:
             return self
         most = LISTED_SHARE * runtime.memory_bytes() / (NUMBER * COPIES * self.features.width)
         return replace(self, shortlist=min(self.shortlist, max(1, int(most))))
 
     def listed_of_part(self, parts: int) -> int:
-        """Return how many rows of each part come with their features."""
+        """Return the number of rows of each part to return with their features."""
         return max(LEAST_OF_PART, SHARES_OF_PART * self.listed // parts)
 
     def points_of_pass(self, done: int) -> int:
-        """Return how many points the next pass gives."""
+        """Return the number of points of the next pass."""
         return 1 if self.exact else min(self.size - done, max(1, int(SHARE_A_PASS * done)))
 
     def passes_left(self, done: int) -> int:
-        """Count the passes that the missing points take, without exchanges."""
+        """Return the number of passes for the missing points, without exchanges."""
         count = 0
         while done < self.size:
             done += self.points_of_pass(done)
@@ -123,7 +123,7 @@ def make_request(
     if share > 0 and not isinstance(chosen, WithConstant):
         chosen = WithConstant(chosen, share, reason=chosen.reason)
     map = chosen.fit(first_rows(source).x)
-    return Request(size, map, **options).within(runtime)
+    return Request(size, map, **options).limit_shortlist(runtime)
 
 
 def first_rows(source: ShardSource) -> Chunk:
@@ -149,7 +149,7 @@ def first_rows(source: ShardSource) -> Chunk:
 
 @dataclass(frozen=True, eq=False)
 class ClassLimits:
-    """The largest number of points per class, from quotas and available rows."""
+    """The maximum number of points per class, from quotas and available rows."""
 
     caps: Array | None
     available: Array
@@ -165,26 +165,26 @@ class ClassLimits:
         return None if rule is None or classes is None else cls(rule.caps(classes), available)
 
     def next(self, counts: Array) -> Array:
-        """Return which classes the next point may have."""
+        """Return which classes may have the next point."""
         return open_classes(self.caps, counts, counts < self.available)
 
     def open(self, counts: Array) -> Array:
-        """Return which classes may have points again at some time."""
+        """Return which classes may have more points."""
         full = counts >= (self.available if self.caps is None else self.caps)
         return ~full & (counts < self.available)
 
     def most(self, counts: Array) -> Array:
-        """Return the most points of each class that exchanges may lead to."""
+        """Return the maximum number of points per class after exchanges."""
         return counts if self.caps is None else self.caps
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The lengths that memory and work depend on."""
+    """The lengths that determine memory and work."""
 
     rows: int
     parts: int
-    #: Rows of the largest part, and bytes of a row as it is read.
+    #: Rows of the largest part, and bytes per row.
     largest: int
     row_bytes: int
     width: int
@@ -195,7 +195,7 @@ class Shape:
 
     @classmethod
     def of(cls, source: ShardSource, request: Request) -> Shape:
-        """Read the first part; the classes are those of that part."""
+        """Read the first part; its classes count as those of the source."""
         first = source.read(source.parts[0])
         labels = np.zeros(1) if first.y is None else np.ma.getdata(first.y)
         targets = labels.dtype.kind == "f"
@@ -212,20 +212,22 @@ class Shape:
             request.prior != "data",
         )
 
-    def room(self, workers: int) -> int:
-        """Estimate the bytes that this many workers take, in addition to the process as it is."""
+    def worker_bytes(self, workers: int) -> int:
+        """Estimate the bytes of this many workers, in addition to the present process."""
         moments = Moments.room(self.width, self.outputs, self.apart)
         part = self.largest * (self.row_bytes + NUMBER)
         each = part + BLOCKS * SHORT * BLOCK + 2 * moments
-        # Results of parts wait for their turn, two for each worker.
+        # Results of parts are buffered, two per worker.
         counting = moments * (2 + 2 * workers * (workers > 1))
         columns = self.width + 2 * self.outputs
         listing = NUMBER * (COPIES * self.listed + 2 * self.size) * columns
         return workers * each + max(counting, NUMBER * MATRICES * self.width**2 + listing)
 
-    def workers_within(self, limit: int, most: int) -> int:
-        """Return how many threads fit a memory limit, at least 1."""
-        return max((count for count in range(1, most + 1) if self.room(count) <= limit), default=1)
+    def count_workers(self, limit: int, most: int) -> int:
+        """Return the number of threads that fit a memory limit, at least 1."""
+        return max(
+            (count for count in range(1, most + 1) if self.worker_bytes(count) <= limit), default=1
+        )
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ def estimate(
     operations = shape.rows * (shape.width**2 + passes * each)
     reading = (1 + passes) * shape.rows * shape.width * READ
     alone = (passes + shape.size) * shape.listed * shape.width * UPDATE
-    workers = shape.workers_within(limit, runtime.threads or torch.get_num_threads())
+    workers = shape.count_workers(limit, runtime.threads or torch.get_num_threads())
     seconds = (operations * MULTIPLY + reading) / min(workers, shape.parts) + alone
     return ShardEstimate(
         **vars(shape),
@@ -271,5 +273,5 @@ def estimate(
         operations=operations,
         workers=workers,
         seconds=seconds,
-        bytes=shape.room(workers),
+        bytes=shape.worker_bytes(workers),
     )

@@ -1,4 +1,4 @@
-"""A pass that scores all rows: their slopes, or the exact gains of those that may lead.
+"""A pass that scores all rows by their slopes, or by exact gains where these can be large.
 
 A gain is s/d − q‖r‖²/d² with d = 1 + φᵀΣφ ≥ 1 and q = φᵀΣAΣφ ≥ 0, so it is at most s/d, and at
 most s if that is above 0. A row whose bound is below the gain of another row is done after its
@@ -25,12 +25,13 @@ from bicore.sources.parts import Part, ShardSource, checked
 
 #: Squared lengths outside of these may have lost digits in float32.
 LEAST_SQUARE, MOST_SQUARE = 1e-30, 1e30
-#: The steepest rows of a block, whose gains are computed first: other rows must reach them.
+#: Number of rows of a block with the largest slopes, whose gains are computed first as a threshold
+#: for the others.
 LEADERS = 16
-#: Slack of a bound: products are in float32.
+#: Tolerance of a bound, because products are in float32.
 SLACK = 1e-4
-#: Features of rows that are no longer among the best are dropped once there are this many times
-#: as many.
+#: Features of rows that are no longer among the best are dropped once there are this many times as
+#: many.
 SPARE = 2
 
 
@@ -41,26 +42,26 @@ class PartShortlist:
     positions: Array
     values: Array
     y: Array | None
-    #: An upper bound of the values of all other rows.
+    #: Upper bound of the values of all other rows.
     below: float
-    #: Places of the rows whose features are included, and these features.
+    #: Indices of the rows with features, and the features.
     listed: Array
     features: Array
 
 
 @dataclass(frozen=True, eq=False)
 class GainTerms:
-    """Σ and ΣAΣ of the state and, while there are fewer points than features, R and ρ."""
+    """Σ and ΣAΣ of the state and, with fewer points than features, R and ρ."""
 
     inverse: Array
     turned: Array
-    #: With as many points as features, ‖φ‖² − ‖Rφ‖² would cancel, and R costs what Σ costs.
+    #: With as many points as features, ‖φ‖² − ‖Rφ‖² would cancel, and R is as expensive as Σ.
     reach: Array | None = None
     ridge: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class Scoring(PartWork[PartShortlist]):
+class ScoreWork(PartWork[PartShortlist]):
     """Find the best rows of a part.
 
     ``both`` holds −W and M side by side. ``centre`` is subtracted from targets or one-hot labels,
@@ -71,24 +72,24 @@ class Scoring(PartWork[PartShortlist]):
     both: Array
     centre: Array
     classes: Array | None
-    #: How many rows are found, and how many of them come with their features.
+    #: Number of rows to find, and of those returned with features.
     count: int
     listed: int
     #: Sorted positions of the points so far.
     taken: Array
-    #: Whether the first pass left rows out; otherwise no row is checked again.
+    #: Whether the first pass skipped rows; otherwise rows are not checked again.
     some_bad: bool = False
-    #: Terms of the gains if these score the rows, and a gain that some free row is known to have.
+    #: Terms of gains if gains score the rows, and the known gain of a free row.
     gains: GainTerms | None = None
     floor: float = -np.inf
-    #: Classes that may have another point, each with a share of the rows found; None: all.
+    #: Classes that may have more points, each with a share of the shortlist; None: all.
     open: Array | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_scorers", {})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what each process computes for itself."""
+        """Drop values that each process computes for itself."""
         return {**vars(self), "_scorers": {}}
 
     def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
@@ -113,7 +114,7 @@ class Scoring(PartWork[PartShortlist]):
         return PartShortlist(places + rows.part.start, values, y, below, listed, features)
 
     def _best(self, rows: PartRows, scorer: _Scorer) -> tuple[Array, Array, float]:
-        """Return places and values of the best rows, and a bound of the others."""
+        """Return indices and values of the best rows, and a bound for the others."""
         outputs = self._outputs(rows)
         closed = self._closed(rows, outputs)
         values = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
@@ -143,9 +144,9 @@ class Scoring(PartWork[PartShortlist]):
 
 
 class _Scorer:
-    """Slopes of rows by two products, or for many classes by a quadratic form; gains from them."""
+    """Slopes of rows by two products, or for many classes by a quadratic form; gains from these."""
 
-    def __init__(self, scoring: Scoring, device: torch.device) -> None:
+    def __init__(self, scoring: ScoreWork, device: torch.device) -> None:
         def single(array: Array) -> Tensor:
             return torch.tensor(array, dtype=torch.float32, device=device)
 
@@ -175,14 +176,14 @@ class _Scorer:
             self.reach = None if terms.reach is None else self._split(terms.reach.T)
 
     def _split(self, matrix: Array) -> tuple[Tensor, Tensor | None]:
-        """Return what multiplies the features, and what the constant feature adds."""
+        """Return the matrix for the features, and the contribution of the constant feature."""
         columns = torch.tensor(matrix, dtype=torch.float32, device=self.centre.device)
         if self.constant is None:
             return columns, None
         return columns[:-1].contiguous(), self.constant * columns[-1]
 
     def score(self, x: Tensor, outputs: Tensor, closed: Tensor, floor: float) -> tuple[Any, float]:
-        """Return slopes or gains of rows, −∞ for closed ones, and the best gain so far."""
+        """Return slopes or gains of rows, −∞ for closed ones, and the best gain."""
         block = _Block(*self._features(x), outputs, self.constant)
         slopes = self._slopes(block)
         if not math.isfinite(slopes.sum()):
@@ -191,7 +192,7 @@ class _Scorer:
         return self._gains(block, slopes, floor) if self.gains else (slopes, floor)
 
     def _features(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return features and their factors: products are scaled, not features."""
+        """Return features and their factors: products are scaled instead of features."""
         features = self.map.unchecked(x).float()
         if not self.unit:
             return features, None
@@ -212,7 +213,7 @@ class _Scorer:
         return own + row_products(slopes, minus_predicted)
 
     def _products(self, block: _Block, matrix: Tensor, added: Tensor | None) -> Tensor:
-        """Multiply the features of rows; the constant feature adds the same to every row."""
+        """Multiply the features of rows; the constant feature adds the same number to every row."""
         found = _multiply(block.features, matrix)
         if block.scale is not None:
             found *= block.scale[:, None]
@@ -221,7 +222,7 @@ class _Scorer:
         return found
 
     def _gains(self, block: _Block, slopes: Tensor, floor: float) -> tuple[Tensor, float]:
-        """Return gains of the rows that may reach the best so far, and bounds of the others."""
+        """Return gains of the rows that may be best, and bounds for the others."""
         t = self._t(block)
         values = torch.where(slopes > -torch.inf, slopes.clamp(min=0), slopes) / (1.0 + t)
         near = torch.topk(values, min(LEADERS, len(values))).indices
@@ -235,7 +236,7 @@ class _Scorer:
         return values, floor
 
     def _t(self, block: _Block) -> Tensor:
-        """φᵀΣφ, which only rounding could take below zero."""
+        """Return φᵀΣφ, at least 0."""
         if self.reach is None:
             rows = block.whole()
             return row_products(_multiply(rows, self.inverse), rows).clamp_(min=0)
@@ -264,11 +265,11 @@ class _Block:
     features: Tensor
     scale: Tensor | None
     outputs: Tensor
-    #: The last feature, which all rows share.
+    #: The constant feature.
     constant: float | None
 
     def whole(self, places: Tensor | None = None) -> Tensor:
-        """Return the features of some rows, or of all, as the map has them."""
+        """Return the features of some rows, or of all, as computed by the map."""
         rows, scale = self.features, self.scale
         if places is not None:
             rows = rows[places]
@@ -280,19 +281,19 @@ class _Block:
 
 
 def _reach(floor: float) -> float:
-    """Return the least bound of a leader; −∞ below 0, because slopes bound no such gain."""
+    """Return the smallest useful bound of a leader; −∞ below 0, where slopes are no bounds."""
     return floor * (1.0 - SLACK) if floor >= 0 else -np.inf
 
 
 def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Multiply; NumPy has less overhead for many small products."""
+    """Multiply with NumPy, which has less overhead for many small products."""
     if rows.is_cuda:
         return rows @ matrix
     return torch.from_numpy(rows.numpy() @ matrix.numpy())
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, float]:
-    """Return the sorted places of the largest values, and the largest of the others.
+    """Return the sorted indices of the largest values, and the largest of the others.
 
     Values of −∞ are left out; of equal values the first are taken, on every device.
     """
@@ -312,7 +313,7 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, float]:
 def largest_of_each(
     values: Tensor, codes: Tensor, classes: Array | None, count: int
 ) -> tuple[Tensor, float]:
-    """Return the same with an equal share of the places for each of some classes, at least one."""
+    """Return the same with an equal share for each of some classes, at least one."""
     if classes is None:
         return largest(values, count)
     each = max(1, count // max(1, len(classes)))
@@ -327,9 +328,9 @@ def largest_of_each(
 
 
 class Shortlist:
-    """The best rows of all parts so far, independent of the division into parts."""
+    """The best rows of all parts, independent of the division into parts."""
 
-    def __init__(self, scoring: Scoring) -> None:
+    def __init__(self, scoring: ScoreWork) -> None:
         self.scoring = scoring
         self.below = -np.inf
         self.positions: Array = np.empty(0, dtype=np.int64)
@@ -338,7 +339,8 @@ class Shortlist:
         self._known: list[tuple[Array, Array]] = []
 
     def add(self, found: PartShortlist) -> None:
-        """Add the best rows of the next part; of equal ones those at the smallest positions win."""
+        """Add the best rows of the next part; of equal ones those at the smallest positions are
+        kept."""
         assert found.y is not None
         scoring = self.scoring
         positions = np.concatenate([self.positions, found.positions])

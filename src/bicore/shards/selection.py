@@ -1,4 +1,4 @@
-"""Select a coreset from rows that are never loaded at once.
+"""Select a coreset in passes over rows, which are never loaded at once.
 
 The first pass sums all rows into moments, after which the objective is p² numbers. Every further
 pass scores all rows by their gradients, and each part returns a shortlist; from the shortlist,
@@ -30,7 +30,7 @@ from bicore.moments.ridge import FeatureRows, FeatureState, to_host
 from bicore.moments.search import DRIFT, exchange_rows
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
-from bicore.shards.counting import Counted, Counting, Fetching, PartRows, encode
+from bicore.shards.counting import CountWork, FetchWork, PartCounts, PartRows, encode
 from bicore.shards.executors import DaskExecutor, Executor, GPUExecutor, Threads, Work
 from bicore.shards.request import (
     MOST_EXCHANGED,
@@ -42,15 +42,15 @@ from bicore.shards.request import (
     first_rows,
     make_request,
 )
-from bicore.shards.scoring import GainTerms, Scoring, Shortlist
+from bicore.shards.scoring import GainTerms, ScoreWork, Shortlist
 from bicore.shards.state import Progress
 from bicore.sources.parts import ShardSource
 
 T = TypeVar("T")
 
-#: Digits of a gain, relative to the largest, that decide which rows are exchanged.
+#: Digits of a gain, relative to the largest, that decide exchanges.
 TIE_DIGITS = 10
-#: How many files with bad rows are named.
+#: Maximum number of files named in a note on bad rows.
 MOST_NAMED = 5
 
 
@@ -75,7 +75,7 @@ def select_from_shards(
     state: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
 ) -> Coreset:
-    """Select points from a source of any length, in memory that does not depend on it.
+    """Select points from a source of any length in bounded memory.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def select_from_shards(
     }
     request = make_request(source, count, feature_map, intercept, runtime, options)
     workers = as_executor(executor, source, request, runtime)
-    # A source has a length and a fingerprint, which points are checked against.
+    # A source has a length and a fingerprint, against which points are checked.
     points = read_initial(initial, cast(Dataset, source), count).points
     with workers, runtime.applied():
         return Selection(source, outer, request, workers, runtime).run(points, state)
@@ -173,7 +173,7 @@ def as_executor(
         return GPUExecutor(str(device))
     most = runtime.threads or torch.get_num_threads()
     if most > 1:
-        most = Shape.of(source, request).workers_within(runtime.memory_bytes(), most)
+        most = Shape.of(source, request).count_workers(runtime.memory_bytes(), most)
     return Threads(most)
 
 
@@ -205,9 +205,9 @@ class Selection:
         self.floor = -np.inf
         self.limits: ClassLimits | None = None
         self.notes = [*getattr(source, "notes", ()), *self._memory_notes()]
-        #: Why the objective could not be verified; empty if it was.
+        #: Reason why the objective could not be verified; empty if it was.
         self.unverified = ""
-        #: Seconds and passes when this run began, from which the time left is estimated.
+        #: Seconds and passes at the start of this run, to estimate the remaining time.
         self.pace_start = (0.0, 0)
 
     def run(self, initial: Sequence[int], state: str | os.PathLike[str] | None) -> Coreset:
@@ -232,7 +232,7 @@ class Selection:
             return self._coreset(Outcome() if complete else self._too_few())
 
     def _identity(self, initial: Sequence[int]) -> dict[str, Any]:
-        """Return the facts that must match for a saved state to be continued."""
+        """Return the facts that must match to continue a saved state."""
         request, outer = self.request, self.outer_source
         named = {
             "version": 2,
@@ -248,7 +248,7 @@ class Selection:
         return named
 
     def _stop(self, stop: BaseException) -> Outcome:
-        """Fit the points so far again, and return the outcome."""
+        """Refit the points and return the outcome."""
         status = Status.OUT_OF_TIME if isinstance(stop, TimeOver) else Status.INTERRUPTED
         count = len(self.points)
         if not count:
@@ -291,7 +291,7 @@ class Selection:
             raise TimeOver
 
     def _report(self, share: float) -> None:
-        """Report the points so far, and the time left from the pace of passes."""
+        """Report the points so far, and the remaining time estimated from earlier passes."""
         if not self.points:
             self.line.prepare(share)
             return
@@ -309,7 +309,7 @@ class Selection:
         if held is None:
             held = self._count_all(empty)
             if self.progress is not None:
-                self.progress.keep_moments(held, self.request.features, self.shift)
+                self.progress.save_moments(held, self.request.features, self.shift)
         self.moments, self.bad, self.longest = cast(Moments, held.moments), held.bad, held.longest
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
@@ -324,8 +324,8 @@ class Selection:
         ridge = self.outer.rho(as_inner_reg(self.request.inner_reg))
         self.state = FeatureState(self.outer, ridge, self.executor.device)
 
-    def _count_all(self, empty: Moments) -> Counted:
-        """Count the moments of the outer rows; measure the rows that may be selected."""
+    def _count_all(self, empty: Moments) -> PartCounts:
+        """Sum the outer rows; measure the rows that may be selected."""
         counted = self._count(self.outer_source or self.source, empty)
         if self.outer_source is not None:
             own = self._count(self.source, None)
@@ -336,15 +336,15 @@ class Selection:
                     f"{self.source.name} holds the class {strange[0]!r}, which outer does not "
                     "contain; add such rows to outer, or exclude the class."
                 )
-            counted = Counted(counted.moments, own.bad, own.longest, own.available)
+            counted = PartCounts(counted.moments, own.bad, own.longest, own.available)
         return counted
 
-    def _count(self, source: ShardSource, empty: Moments | None) -> Counted:
+    def _count(self, source: ShardSource, empty: Moments | None) -> PartCounts:
         total, bad, longest = empty, 0, 0.0
         available: Counter[Any] = Counter()
         places: Counter[str] = Counter()
         shift = None if empty is None else self.shift
-        work = Counting(self.request.features, empty, self.request.skip_bad, shift)
+        work = CountWork(self.request.features, empty, self.request.skip_bad, shift)
         for part, one in zip(source.parts, self._iterate_pass(work, source), strict=True):
             if total is not None and one.moments is not None:
                 total = total + one.moments
@@ -359,7 +359,7 @@ class Selection:
             self.notes.append(f"{bad} rows that are not finite were left out{words}")
         if total is not None and total.classes is not None:
             total = total._ordered(sorted(total.classes))
-        return Counted(total, bad, longest, available)
+        return PartCounts(total, bad, longest, available)
 
     def _make_empty_moments(self, source: ShardSource) -> tuple[Moments, Array | None]:
         """Return empty moments for labels or targets, and the shift of the targets.
@@ -382,7 +382,7 @@ class Selection:
         return Moments.empty(width, classes=None, targets=outputs), shift
 
     def _centre(self) -> Outer:
-        """Return the objective for outputs less their means, as for rows in memory."""
+        """Return the objective for centred outputs, as for rows in memory."""
         prior, shares = "data", None
         if self.classes is not None:
             prior = self.request.prior
@@ -400,7 +400,7 @@ class Selection:
     # Further passes.
 
     def _pass(self) -> bool:
-        """Score all rows; take points among the best. Return False if no row may be taken."""
+        """Score all rows and take points among the best. Return False if no row may be taken."""
         open_classes = None
         if self.limits is not None:
             limit = self.limits.next if self.request.exact else self.limits.open
@@ -436,7 +436,7 @@ class Selection:
         return int(equal[np.argmin(best.positions[equal])]), most
 
     def _is_certain(self, value: float, below: float, before: Any) -> bool:
-        """Return whether no row outside the shortlist can be better now."""
+        """Return whether no row outside the shortlist can be better."""
         if value < below:
             return False
         shares = None if self.classes is None else self.centre
@@ -454,7 +454,7 @@ class Selection:
     ) -> tuple[Shortlist, FeatureRows] | None:
         """Find the best rows in a pass; None if there are none."""
         request, state = self.request, self.state
-        scoring = Scoring(
+        scoring = ScoreWork(
             request.features,
             to_host(state.both),
             self.centre,
@@ -491,13 +491,13 @@ class Selection:
         return GainTerms(inverse, turned, reach, state.ridge)
 
     def _features(self, best: Shortlist) -> Array:
-        """Return the features of the best rows; those that did not come along are read again."""
+        """Return the features of the best rows; missing ones are read."""
         positions, known = best.listed_features()
         there = np.isin(best.positions, positions)
         found: Array = np.empty((len(there), known.shape[1]))
         found[there] = known
         if not there.all():
-            fetching = Fetching(self.request.features, best.positions[~there])
+            fetching = FetchWork(self.request.features, best.positions[~there])
             found[~there] = np.concatenate(list(self.executor.map(fetching, self.source)))
         return found
 
@@ -516,18 +516,18 @@ class Selection:
         return np.bincount(codes, minlength=len(self.classes))
 
     def _codes(self, targets: Array) -> Array:
-        """Return the places of classes, from one-hot labels less the shares."""
+        """Return the class indices, from centred one-hot labels."""
         found: Array = (targets + self.centre).argmax(1)
         return found
 
     @property
     def _needs_two_classes(self) -> bool:
-        """Whether points of a single class are refused: they train no classifier."""
+        """Whether points of a single class, which train no classifier, are refused."""
         several = self.classes is not None and len(self.classes) > 1 and self.request.size > 1
         return several and self._intercept is not None and not self.initial_count
 
     def _require_second_class(self) -> None:
-        """Keep the last point for another class if all others are of one."""
+        """Reserve the last point for another class if all others have one class."""
         if not self._needs_two_classes or self.limits is not None:
             return
         last = self.request.size - 1
@@ -563,7 +563,7 @@ class Selection:
             )
 
     def _exchange(self) -> None:
-        """Exchange points for the best other rows; find these in a new pass while that helps."""
+        """Exchange points for the best other rows, found in new passes while this helps."""
         if not self.request.exchanges or self.unverified or not self.points:
             return
         made, before = 0, self.state.objective
@@ -606,7 +606,7 @@ class Selection:
         return made
 
     def _may_leave(self, targets: Array, initial: Array) -> Any:
-        """Return which rows may leave: initial points stay, and no class may get too many."""
+        """Return which rows may leave: not the initial points, and within the class limits."""
         most = None
         if self.limits is not None:
             most = self.limits.most(self._counts())
@@ -623,11 +623,11 @@ class Selection:
         return may_leave
 
     def _memory_notes(self) -> list[str]:
-        """Note a given memory limit that not even one worker keeps."""
+        """Add a note if a given memory limit is too small for a single worker."""
         if self.runtime.memory is None:
             return []
         shape = Shape.of(self.source, self.request)
-        needed, limit = shape.room(1), self.runtime.memory_bytes()
+        needed, limit = shape.worker_bytes(1), self.runtime.memory_bytes()
         if needed <= limit:
             return []
         return [
@@ -664,7 +664,7 @@ class Selection:
     # Points and state.
 
     def _restore(self, initial: Sequence[int]) -> None:
-        """Let the points of a state join, or those that are in from the start."""
+        """Add the points of a saved state, or the initial points."""
         held = None if self.progress is None else self.progress.points()
         if held is not None:
             points, self.passes, self.certain_picks = held
@@ -683,14 +683,14 @@ class Selection:
         return position, row, self._targets(chunk.y[place])[0]
 
     def _add_point(self, position: int, row: Array, target: Array) -> None:
-        # Copies: a view keeps its whole shortlist.
+        # Copies, because a view keeps its whole shortlist in memory.
         self.points.append((position, np.array(row), np.array(target)))
         self.objectives.append(self.state.objective)
 
     def _save(self) -> None:
         if self.progress is not None:
             columns = (self._positions, *self._points())
-            self.progress.keep_points(columns, self.passes, self.certain_picks)
+            self.progress.save_points(columns, self.passes, self.certain_picks)
 
 
 def _largest_places(positions: Array, gains: Array, count: int) -> Array:

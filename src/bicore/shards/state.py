@@ -1,4 +1,4 @@
-"""The state of a selection in a folder: its moments and its points so far."""
+"""The state of a selection in a folder: its sums and its points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bicore.files import (
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
-from bicore.shards.counting import Counted
+from bicore.shards.counting import PartCounts
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
@@ -91,7 +91,7 @@ def load_head(
 
 
 class Progress(OwnFolder):
-    """Files of a selection; each is complete at every moment, and one process at a time writes.
+    """Files of a selection: always complete, and written by one process at a time.
 
     ``named`` identifies the selection: the state of another one is refused.
     """
@@ -102,7 +102,7 @@ class Progress(OwnFolder):
         super().__init__(path)
         self.named = named
 
-    def moments(self) -> Counted | None:
+    def moments(self) -> PartCounts | None:
         """Read the result of the first pass; None before it."""
         held = self._read(MOMENTS)
         if held is None:
@@ -110,9 +110,9 @@ class Progress(OwnFolder):
         head, arrays = held
         moments = Moments.from_state(head["moments"], arrays)
         available: Counter[Any] = Counter(dict(head["available"]))
-        return Counted(moments, head["bad"], head["longest"], available)
+        return PartCounts(moments, head["bad"], head["longest"], available)
 
-    def keep_moments(self, found: Counted, features: FeatureMap, shift: Array | None) -> None:
+    def save_moments(self, found: PartCounts, features: FeatureMap, shift: Array | None) -> None:
         assert found.moments is not None
         values, arrays = found.moments.to_state()
         counts = list(found.available.items())
@@ -123,7 +123,8 @@ class Progress(OwnFolder):
         self._write(MOMENTS, {"moments": values, **head}, arrays)
 
     def points(self) -> tuple[list[tuple[int, Array, Array]], int, int] | None:
-        """Read positions, features and targets, passes and certain picks; None before the first."""
+        """Read positions, features and targets, passes and certain picks; None before the first
+        save."""
         held = self._read(POINTS)
         if held is None:
             return None
@@ -132,7 +133,7 @@ class Progress(OwnFolder):
         points = list(zip(positions.tolist(), features, targets, strict=True))
         return points, head["passes"], head["certain"]
 
-    def keep_points(self, columns: Iterable[Array], passes: int, certain: int) -> None:
+    def save_points(self, columns: Iterable[Array], passes: int, certain: int) -> None:
         arrays = dict(zip(COLUMNS, columns, strict=True))
         self._write(POINTS, {"passes": passes, "certain": int(certain)}, arrays)
 

@@ -33,13 +33,13 @@ from bicore.sources.tables import Embedding, Encoder, Table
 
 _Batches = Iterator[Any]
 PARQUET = (".parquet", ".pq")
-#: Rows of a table that are read at a time.
+#: Rows of a table read at a time.
 _ROWS = 65_536
-#: The first bytes of an Arrow file, which a stream does not have.
+#: The first bytes of an Arrow file; a stream lacks them.
 _FILE = b"ARROW1"
-#: Numbers of the rows of a part that are decoded together, 4 MB of float32.
+#: Numbers decoded at a time, 4 MB of float32.
 BLOCK = 2**20
-#: Rows among which one is sought that shows how long the lists of a column are.
+#: Number of rows searched for one that shows the length of the lists of a column.
 FIRST_ROWS = 64
 
 
@@ -80,7 +80,7 @@ def read_feather(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any
 
 
 def _validate(batch: Any) -> Any:
-    """Refuse a damaged batch, whose offsets and letters may be anything; return it as a table."""
+    """Refuse a damaged batch, with invalid offsets or text; return it as a table."""
     batch.validate(full=True)
     return arrow().Table.from_batches([batch])
 
@@ -103,11 +103,11 @@ class ArrowShards(ShardSource):
 
     @abstractmethod
     def tables(self) -> Iterator[tuple[Any, Shard]]:
-        """Each shard with its schema; shapes and kinds are not filled in."""
+        """Return each shard with its schema; shapes and kinds are not set yet."""
 
     @abstractmethod
     def batches(self, names: list[str], part: Part | None = None, step: int = _ROWS) -> _Batches:
-        """Some columns of all rows, or of a part, about ``step`` rows at a time."""
+        """Yield some columns of all rows, or of a part, about ``step`` rows at a time."""
 
     @cached_property
     def schema(self) -> Any:
@@ -156,7 +156,7 @@ class ArrowShards(ShardSource):
             yield replace(shard, **known[shard.path]) if shard.rows else shard
 
     def read(self, part: Part) -> Chunk:
-        """Read a part some rows at a time: not as pages, table and array at once."""
+        """Read a part some rows at a time, to limit memory."""
         return parts.join_chunks(self._chunks(part), part.count)
 
     def _chunks(self, part: Part) -> Iterator[Chunk]:
@@ -185,7 +185,7 @@ class ParquetShards(ArrowShards):
         **options: Any,
     ) -> None:
         self.paths = find_files(files, PARQUET)
-        #: Of files whose columns were read: wide tables have much of it.
+        #: Metadata of files already read; wide tables have much of it.
         self._metadata: dict[Path, Any] = {}
         options |= {"columns": columns, "target": target, "sample_weight": sample_weight}
         super().__init__(common_name(self.paths), **options)
@@ -214,7 +214,7 @@ class ParquetShards(ArrowShards):
             with open_parquet(path, self._metadata.get(path) if part is None else None) as file:
                 self._metadata[path] = file.metadata
                 groups = None if part is None else [part.shard.number]
-                # One thread: parts are read by several processes.
+                # One thread, because parts are read by several processes.
                 batches = file.iter_batches(step, groups, names, use_threads=False)
                 yield from map(_validate, batches)
 

@@ -13,7 +13,7 @@ from bicore.errors import MemoryLimitError, unknown_name
 from bicore.sources.cells import Cells
 
 SCALES = ("standard", "none")
-#: Numbers whose squares are still numbers.
+#: Numbers up to this have finite squares.
 LARGE = 1e150
 _SCALES_IN_WORDS = {
     "standard": "numeric columns and image channels scaled to mean 0 and variance 1",
@@ -25,7 +25,7 @@ _SCALES_IN_WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Data read from somewhere; ``table`` holds its columns by name, as they were read."""
+    """Data read from a source; ``table`` holds the columns as they were read."""
 
     name: str
     data: Dataset
@@ -39,7 +39,7 @@ class Source:
 
     @property
     def keep(self) -> Array | None:
-        """Mark the features that scaling leaves as they are."""
+        """Mark the features that are not scaled."""
         return None if self.columns is None else self.columns.unscaled
 
     @property
@@ -49,7 +49,7 @@ class Source:
         return None if table is None else {name: Cells(one) for name, one in table.items()}
 
     def encode(self, other: Source) -> Dataset:
-        """Encode another table in the features of this one."""
+        """Encode another table like this one."""
         if other.table is None:
             lacks = f"{other.name} does not fit the memory limit"
             raise MemoryLimitError(f"{lacks}; raise Runtime(memory=…).")
@@ -57,7 +57,7 @@ class Source:
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
     def scaled(self, choice: str | None, later: bool = False) -> Source:
-        """Scale the features as asked, or as this kind of source is scaled by default."""
+        """Scale the features as requested, or by the default of this kind of source."""
         scale, x, fitted = check_scale(choice) or self.scale, None, None
         if scale == "none" and self.scale == "constants" and self.images is not None:
             grey = self.images.ndim == 3
@@ -74,7 +74,7 @@ class Source:
 
 
 def check_scale(scale: str | None) -> str | None:
-    """The scaling, if there is one of this name; None is the default."""
+    """Return the scaling of this name; None is the default."""
     if scale not in (None, *SCALES):
         raise unknown_name("scale", scale, SCALES)
     return scale
@@ -87,7 +87,7 @@ def scale_note(scale: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The map that takes a mean off and divides by a spread, a column or a channel at a time.
+    """Subtracts a mean and divides by a spread, per column or channel.
 
     Constant columns become 0, and ``keep`` marks columns left alone.
     """
@@ -113,11 +113,11 @@ class Scaling:
 
 
 def fit_scaling(x: Array, keep: Array | None = None) -> Scaling:
-    """The map that gives x mean 0 and variance 1 a column, or a channel of images."""
+    """Return the scaling of x to mean 0 and variance 1, per column or channel."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     high, low = (edge(axis=axes, keepdims=True).astype(np.float64) for edge in (x.max, x.min))
     peak = np.maximum(high, -low)
-    # Squares of numbers beyond these are infinite, or nothing: such columns are measured by their
+    # Squares of numbers beyond these overflow or underflow: such columns are divided by their
     # largest number.
     extreme = (peak > LARGE) | ((peak > 0) & (peak < 1 / LARGE))
     unit = np.where(extreme, peak, 1.0)

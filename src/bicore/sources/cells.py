@@ -1,4 +1,4 @@
-"""Columns of pyarrow, cleaned, and read as numbers, times, vectors or text.
+"""Columns of pyarrow: cleaned, and read as numbers, times, vectors or text.
 
 :func:`clean` comes first: it makes every missing cell a null and trims text. The other functions
 expect its result.
@@ -23,7 +23,7 @@ from bicore.frames import arrow, dense_column, is_list, row_shape, storage_type
 
 #: Words for a missing value, in lower case.
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
-#: Cells that are tried before all cells of a column are.
+#: Number of cells of a column tried first.
 TRIED = 100
 
 
@@ -50,7 +50,7 @@ def to_list(column: Any) -> list[Any]:
 
 
 def take(column: Any, rows: Array) -> Any:
-    """Some rows of a column."""
+    """Return some rows of a column."""
     if hasattr(column, "take"):
         return column.take(arrow().array(rows))
     return [column[row] for row in rows.tolist()]
@@ -68,7 +68,7 @@ def as_array(cells: Sequence[Any]) -> Any:
 
 
 def as_text(cells: Sequence[Any]) -> Any:
-    """Python values as an array of text."""
+    """Convert Python values to an array of text."""
     return arrow().array([None if cell is None else str(cell) for cell in cells], "string")
 
 
@@ -87,7 +87,7 @@ def join(pieces: Sequence[Any]) -> Any:
 
 
 def clean(column: Any, words: Sequence[str] = ()) -> Any:
-    """A column in which every missing cell is null and text is trimmed.
+    """Return the column with every missing cell as null and text trimmed.
 
     ``words`` are further words for a missing value. Extensions and dictionaries become their
     values.
@@ -110,7 +110,7 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
 
 
 def _simplify(column: Any) -> Any:
-    """The column without an extension, dictionary, view or null type."""
+    """Return the column without extension, dictionary, view or null type."""
     pyarrow = arrow()
     kind = storage_type(column.type)
     if kind != column.type:
@@ -123,7 +123,7 @@ def _simplify(column: Any) -> Any:
 
 
 def cells_of(column: Any) -> str:
-    """A word for the cells of a column."""
+    """Name the kind of cells of a column."""
     types, kind = arrow().types, column.type
     kinds = {
         "text": types.is_string(kind) or types.is_large_string(kind),
@@ -143,13 +143,13 @@ def is_missing(column: Any) -> Array:
 
 
 def as_numpy(column: Any) -> Array:
-    """A column or one of its chunks as an array."""
+    """Convert a column or a chunk of it to an array."""
     chunked = hasattr(column, "num_chunks")
     return np.asarray(column.to_numpy() if chunked else column.to_numpy(zero_copy_only=False))
 
 
 def _sample(column: Any) -> Any:
-    """Up to a hundred cells, spread over the column, without the nulls, in one chunk.
+    """Return up to a hundred cells, spread over the column, without nulls, in one chunk.
 
     pyarrow compiles a pattern anew for every chunk.
     """
@@ -160,7 +160,7 @@ def _sample(column: Any) -> Any:
 
 
 def vectors(column: Any) -> Array | None:
-    """Lists of numbers as rows, NaN for missing ones; None if they are no lists of one length."""
+    """Return lists of numbers as rows, NaN for missing ones; None unless all have one length."""
     types = arrow().types
     inner = column.type.value_type if cells_of(column) == "lists" else None
     if inner is None or not (types.is_integer(inner) or types.is_floating(inner)):
@@ -173,24 +173,24 @@ def vectors(column: Any) -> Array | None:
 
 
 def find_values(column: Any) -> tuple[str, ...]:
-    """The different cells as text, sorted."""
+    """Return the distinct cells as text, sorted."""
     return tuple(sorted(_as_words(column).unique().drop_null().to_pylist()))
 
 
 def find_places(column: Any, values: Sequence[str]) -> Array:
-    """The place of each cell among some values; -1 if it is missing or another one."""
+    """Return the index of each cell among some values; -1 if missing or unknown."""
     words = _as_words(column)
     known = arrow().array(values, words.type)
     return as_numpy(arrow().compute.index_in(words, value_set=known).fill_null(-1))
 
 
 def count_values(column: Any) -> int:
-    """The number of different values."""
+    """Return the number of distinct values."""
     return int(arrow().compute.count_distinct(_as_words(column)).as_py())
 
 
 def _as_words(column: Any) -> Any:
-    """The column as text; booleans as Python writes them."""
+    """Return the column as text; booleans as Python writes them."""
     if cells_of(column) == "text":
         return column
     if cells_of(column) == "booleans":
@@ -214,7 +214,7 @@ _NUMBERS = {
     # 1,001 and 12,345.6
     Numerals.THOUSANDS: rf"^[+-]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d*)?{_EXPONENT}$",
 }
-#: Currencies and the percent sign, before or after a number, are left out.
+#: Currencies and the percent sign, before or after a number, are removed.
 _UNITS = ((r"^([+-]?)[$€£¥] ?([+-]?)", r"\1\2"), (r" ?[%$€£¥]$", ""))
 #: Characters of a number that pyarrow does not read.
 _PLAIN = ((r"^\+", ""), ("_", ""))
@@ -228,7 +228,8 @@ STRAY = 100
 
 
 def find_numerals(column: Any, decimal: str | None, tolerant: bool = False) -> list[Numerals]:
-    """The ways in which cells can be read as numbers: none, one, or two if commas are ambiguous.
+    """Return the notations in which cells can be read as numbers: none, one, or two if commas are
+    ambiguous.
 
     ``tolerant`` allows one stray cell in a hundred.
     """
@@ -252,7 +253,7 @@ def find_numerals(column: Any, decimal: str | None, tolerant: bool = False) -> l
 
 
 def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
-    """Cells as float64; NaN if one is missing or no number; durations are seconds."""
+    """Read cells as float64; NaN if missing or no number; durations are in seconds."""
     kind = cells_of(column)
     if kind == "text":
         plain_numbers = _cast(column) if written == Numerals.POINT else None
@@ -269,7 +270,7 @@ def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
 
 
 def _cast(text: Any) -> Any:
-    """Text as float64 if every cell is a plain number, else None; faster than a pattern."""
+    """Convert text to float64 if every cell is a plain number, else None; faster than a pattern."""
     try:
         return text.cast("float64")
     except arrow().ArrowInvalid:
@@ -303,13 +304,13 @@ _TIMES = {
     "mdy/": rf"^(?P<m>\d{{1,2}})/(?P<d>\d{{1,2}})/(?P<y>\d{{4}}){_REST}$",
     "clock": rf"^(?P<y>)(?P<m>)(?P<d>){_CLOCK}{_HALF}(?P<zone>)$",
 }
-#: Parts of a time, and the value of a missing one.
+#: Parts of a time, and their default values.
 _PARTS = {"y": "1970", "m": "1", "d": "1", "hour": "0", "minute": "0", "second": "0"}
 _PARTS |= {"part": "0", "half": "", "zone": "Z"}
 
 
 def find_times(column: Any) -> tuple[Array, str | None] | None:
-    """Cells as times, and the form of text; None if there is no such form, or more than one."""
+    """Read cells as times and return the format of text; None without a unique format."""
     if cells_of(column) != "text":
         found = read_times(column, None)
         return None if found is None else (found, None)
@@ -321,7 +322,8 @@ def find_times(column: Any) -> tuple[Array, str | None] | None:
 
 
 def read_times(column: Any, form: str | None) -> Array | None:
-    """Cells as microseconds since 1970, NaT for missing ones; None if a cell is no such time."""
+    """Read cells as microseconds since 1970, NaT for missing ones; None if a cell has another
+    format."""
     kind, types = cells_of(column), arrow()
     if kind == "text" and form is not None:
         return _parse_times(column, form)

@@ -1,4 +1,4 @@
-"""Encode the columns of a table as features and targets: fit on all rows, apply to any."""
+"""Encode the columns of a table as features and targets: fitted on all rows, applied to any."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from bicore.sources.cells import Numerals, cells_of
 from bicore.sources.parts import Part
 from bicore.sources.reading import COPIES, NUMBER, Allowance, Reading, name_list
 
-#: A text column of at most this many values, or this share of the rows, becomes indicators …
+#: A text column with at most this many values, or this share of the rows, becomes indicators …
 FEW_VALUES = 20
 FEW_SHARE = 0.05
-#: … unless it has more than the few and its indicators are more numbers than these (80 MB): 105
-#: airports of 336,000 flights would be 35 million.
+#: … unless it has more values than ``FEW_VALUES`` and the indicators would exceed this many numbers
+#: (80 MB): 105 airports of 336,000 flights would be 35 million.
 MOST_INDICATORS = 10_000_000
-#: Names of columns that number rows, if their values do; R and pandas write empty ones.
+#: Names of columns of row numbers, if the values fit; R and pandas write empty names.
 _UNNAMED = re.compile(r"|unnamed: ?\d+|\.\.\.\d+", re.IGNORECASE)
 _ROW_NAMES = re.compile(
     r"index|(?:.*_)?id|#|level_0|row|rows|row[ ._]?(?:index|names?|num|number|no)|row[ .]?id",
     re.IGNORECASE,
 )
-#: Fewer numbers than this may be monotonic by chance.
+#: With fewer rows than this a column may be monotonic by chance.
 FEWEST_NUMBERED = 3
 #: Microseconds of a day, and days of a mean year.
 _DAY = 86_400_000_000
 _YEAR = 365.2425
 _WEEK = 7
-#: Kinds of times, and the cycles in which each has a place.
+#: Kinds of times, and the cycles of each.
 CYCLES = {
     "dates": ("year", "week"),
     "dates with times": ("year", "week", "day"),
@@ -50,7 +50,7 @@ class Column(ABC):
     """A fitted column: one or more features."""
 
     name: str
-    #: The word for such columns in the notes.
+    #: Heading of such columns in the notes.
     heading: ClassVar[str]
 
     @property
@@ -65,7 +65,7 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """Numbers as they are; the median replaces missing ones."""
+    """Numbers; the median replaces missing ones."""
 
     name: str
     median: float
@@ -79,7 +79,7 @@ class Numbers(Column):
 
 @dataclass(frozen=True)
 class Indicators(Column):
-    """An indicator for each value; a missing cell has none set."""
+    """One indicator per value; a missing cell has none set."""
 
     name: str
     values: tuple[str, ...]
@@ -96,7 +96,8 @@ class Indicators(Column):
 
 @dataclass(frozen=True)
 class Frequencies(Column):
-    """The logarithm of a value's share of the rows; a missing or unknown one is the rarest."""
+    """The logarithm of a value's share of the rows; missing and unknown values count as the
+    rarest."""
 
     name: str
     shares: Mapping[str, float]
@@ -110,7 +111,7 @@ class Frequencies(Column):
 
 @dataclass(frozen=True)
 class Times(Column):
-    """Days since 1970, and the place in the year, the week and the day as points of circles.
+    """Days since 1970, and the position in the year, week and day as points on circles.
 
     ``median`` is in microseconds; ``sort`` is one of :data:`CYCLES`, and ``form`` the form of text.
     """
@@ -146,7 +147,7 @@ class Times(Column):
 
 @dataclass(frozen=True)
 class Vectors(Column):
-    """Lists of numbers of one length, such as embeddings, which keep their scale.
+    """Lists of numbers of one length, such as embeddings, which are not scaled.
 
     The median of its place replaces a missing number.
     """
@@ -184,12 +185,12 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """The columns that are features."""
+        """The columns used as features."""
         return [one.name for one in self.features]
 
     @property
     def unscaled(self) -> Array:
-        """Mark features that scaling skips: indicators and places in cycles."""
+        """Mask of features that are not scaled: indicators and positions in cycles."""
         return np.array(
             [unscaled for column in self.features for unscaled in column.unscaled], dtype=bool
         )
@@ -226,7 +227,7 @@ class Columns:
         return self.encode(table, finite=False)
 
 
-#: Headings of the notes in their order; columns that are no feature come last.
+#: Headings of the notes, in order; columns that are not used come last.
 _KINDS = (Numbers, Times, Vectors, Indicators, Frequencies)
 _HEADINGS = (*(kind.heading for kind in _KINDS), "left out")
 _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thousands"}
@@ -235,7 +236,7 @@ _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thou
 def fit_columns(
     table: Iterable[tuple[str, Any]], reading: Reading, named: bool, scaled: bool
 ) -> Columns:
-    """Fit each column of a table; the columns may be read one after the other.
+    """Fit each column of a table, one after the other.
 
     With ``named`` the user listed the columns: they are features even if they are row numbers.
     ``scaled`` fits the scaling too.
@@ -364,7 +365,7 @@ def _remark(words: str, gone: Array) -> str:
 
 
 def _is_row_number(name: str, found: Array) -> bool:
-    """Whether a column holds row numbers: by its name, and by monotonic integers."""
+    """Whether a column holds row numbers, by its name and by monotonic integers."""
     if not (_UNNAMED.fullmatch(name) or _ROW_NAMES.fullmatch(name.strip())):
         return False
     if len(found) < FEWEST_NUMBERED or not np.isfinite(found).all() or (found % 1).any():
@@ -374,7 +375,7 @@ def _is_row_number(name: str, found: Array) -> bool:
 
 
 def ambiguous_comma(column: Any) -> str:
-    """Return the advice for numbers whose commas are ambiguous."""
+    """Return the fix for numbers with ambiguous commas."""
     example = next(text for text in cells.to_list(column.drop_null()) if "," in text)
     return (
         f"numbers such as {example}, whose comma may stand at thousands or before a fraction; say "
@@ -383,14 +384,14 @@ def ambiguous_comma(column: Any) -> str:
 
 
 def _median(values: Array) -> float:
-    """The median without NaN; 0 if there are no values."""
+    """Return the median without NaN; 0 without values."""
     there = values[~np.isnan(values)]
-    # Of their halves: the sum of the two in the middle may overflow.
+    # The sum of halves, because the sum of the two middle values may overflow.
     return 2 * float(np.median(there / 2)) if len(there) else 0.0
 
 
 def _cell(column: Any, row: int) -> Any:
-    """One cell as a Python value."""
+    """Return one cell as a Python value."""
     return cells.to_list(column[row : row + 1])[0]
 
 
@@ -401,7 +402,7 @@ def _refuse_infinite(name: str, found: Array) -> None:
         raise InputError(f"{held}; leave the cell empty, or exclude the column with --drop.")
 
 
-#: Bytes of a character in NumPy's arrays of text, which are all as wide as the longest.
+#: Bytes of a character in NumPy's arrays of text, whose items are as long as the longest.
 _CHARACTER = 4
 _WHOLE = r"^[+-]?\d[\d_]*$"
 
@@ -499,7 +500,7 @@ def fit_target(name: str, column: Any, reading: Reading) -> Target:
 
 
 def _is_whole(column: Any) -> Array:
-    """Mark cells that are integers or booleans by type, or are written as integers."""
+    """Mark cells that are integers or booleans, or text of integers."""
     pyarrow = arrow()
     if cells_of(column) == "text":
         return cells.as_numpy(pyarrow.compute.match_substring_regex(column, _WHOLE))

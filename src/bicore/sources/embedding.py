@@ -1,4 +1,4 @@
-"""Embed rows by a frozen module once, into shards on disk."""
+"""Embed rows with a frozen module, into shards on disk."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def embedded(
 def _write_shards(
     loader: Any, module: torch.nn.Module, place: Path, device: str, record: dict[str, Any]
 ) -> None:
-    """Embed the rows of all shards that are not on disk; the others are only counted again."""
+    """Embed the rows of missing shards; rows of finished ones are only counted."""
     number = rows = 0
     columns: dict[str, list[Array]] = {"y": [], "x": []}
     for batch in itertools.chain(loader, [None]):
@@ -109,13 +109,13 @@ def _write_shards(
             return
         x, y, *_ = (*batch, None) if isinstance(batch, (tuple, list)) else (batch, None)
         if not _path(place, "x", number).exists():
-            columns["x"].append(embedded_batch(module, x, device, record["dtype"]))
+            columns["x"].append(embed_batch(module, x, device, record["dtype"]))
             columns["y"] += [] if y is None else [np.asarray(y)]
         rows += len(x)
 
 
 def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Array]]) -> None:
-    """Write a shard, features last because their file says that all is there."""
+    """Write a shard, features last, because their file marks it as complete."""
     path = _path(place, "x", number)
     if not path.exists():
         for column, batches in columns.items():
@@ -131,8 +131,8 @@ def _path(place: Path, column: str, number: int) -> Path:
     return place / f"{column}-{number:05d}.npy"
 
 
-def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
-    """Embed the rows of a batch as rows of numbers."""
+def embed_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
+    """Embed the rows of a batch."""
     if not hasattr(x, "to"):
         given = f"loader gives a {type(x).__name__} for x"
         raise InputError(f"{given}; give batches (x, y) of tensors (collate_fn= makes them).")
@@ -152,7 +152,7 @@ def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> 
 
 
 def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -> dict[str, Any]:
-    """All that an embedding depends on."""
+    """Return everything that an embedding depends on."""
     batches = None
     with suppress(TypeError):  # a loader over an iterable has no length
         batches = len(loader)
@@ -162,7 +162,7 @@ def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -
 
 
 def _digest(module: torch.nn.Module) -> str:
-    # Functions inside are printed with an address, which differs from run to run.
+    # Functions are printed with an address, which differs between runs.
     digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(module)).encode())
     for name, value in module.state_dict().items():
         digest.update(name.encode())
@@ -173,7 +173,7 @@ def _digest(module: torch.nn.Module) -> str:
 
 
 def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """Read the record of the folder, which must be of the same embedding; or write a new one."""
+    """Read the record of the folder, which must be of the same embedding, or write a new one."""
     path = place / _RECORD
     if not path.exists():
         if any(place.glob("x-*.npy")):

@@ -1,4 +1,4 @@
-"""A folder of images, with a subfolder for each class or without labels."""
+"""A folder of images, with a subfolder per class or without labels."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bicore.errors import InputError
 from bicore.sources.base import Source
 from bicore.sources.reading import COPIES, NUMBER, Reading, unreadable_error
 
-#: Pillow's modes without colour; those that begin with I have more than eight bits.
+#: Pillow's modes without colour; those with I have more than eight bits.
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 CLEAR = ("RGBA", "LA", "PA")
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-#: Formats that are decoded, whatever a file is called: other decoders start other programs.
+#: Formats to decode, for any file name: other decoders start other programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-#: The side to which images of several sizes are brought.
+#: The side to which images of different sizes are resized.
 RESIZED = 32
-#: Bytes of a decoded number, and of its copy in the order of channels.
+#: Bytes of a decoded number, and of its copy with channels first.
 DECODED = 2 * 4
 #: Hidden files, and folders that archives of macOS leave next to their files.
 _SKIPPED = (".", "__MACOSX")
@@ -89,7 +89,7 @@ def copy_images(source: Source, indices: Array, out: Path) -> None:
 
 @contextmanager
 def _open(path: Path) -> Iterator[Any]:
-    """Open an image, whose pixels are decoded later; errors name the file."""
+    """Open an image and decode it later; errors name the file."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -101,7 +101,7 @@ def _open(path: Path) -> Iterator[Any]:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 yield image
-    except Exception as error:  # a damaged image fails in any number of ways
+    except Exception as error:  # a damaged image can raise any error
         words = (str(error).splitlines() or [type(error).__name__])[0]
         what = f"{path} cannot be decoded as an image ({words}); fix or remove it."
         if isinstance(error, bombs):
@@ -111,7 +111,7 @@ def _open(path: Path) -> Iterator[Any]:
 
 
 def _pixels(image: Any, colour: bool, size: tuple[int, int]) -> Array:
-    """Grey, or red, green and blue in 0 … 1, without transparency.
+    """Return grey, or red, green and blue in 0 … 1, without transparency.
 
     Grey images of more than eight bits keep all of them.
     """
@@ -130,7 +130,7 @@ def _pixels(image: Any, colour: bool, size: tuple[int, int]) -> Array:
 
 
 def _find(folder: Path) -> tuple[list[Path], list[str]]:
-    """Find the images in class folders, or else in the folder, with notes on those elsewhere."""
+    """Find the images in class folders, or else in the folder, with notes on others."""
     try:
         classes = [place for place in _inside(folder) if place.is_dir()]
         named = [one for place in classes for one in _inside(place) if _has_image_name(one)]
@@ -160,12 +160,12 @@ def _find(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The entries of a folder by name, without hidden ones."""
+    """List the entries of a folder by name, without hidden ones."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith(_SKIPPED))
 
 
 def _is_image(path: Path) -> bool:
-    """Whether an entry is a regular file with the name of an image; a FIFO would block."""
+    """Whether an entry is a regular file with an image's name; reading a FIFO would block."""
     return _has_image_name(path) and path.is_file()
 
 
@@ -174,7 +174,7 @@ def _has_image_name(path: Path) -> bool:
 
 
 def _refuse_other_letters(path: Path) -> None:
-    """Refuse a name that is not UTF-8: it can be neither a label nor written to a table."""
+    """Refuse a name that is not UTF-8, which could not be a label or a cell of a table."""
     name = f"{path.parent.name}/{path.name}"
     shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     if shown != name:

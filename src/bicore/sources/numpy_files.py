@@ -32,11 +32,11 @@ from bicore.sources.reading import (
 
 #: Words for the roles of arrays.
 _ROLES = {"x": "features", "y": "labels", "weight": "weights"}
-#: First bytes of a file of one array and of an archive.
+#: First bytes of a file with one array, and of an archive.
 _ONE, _SEVERAL = b"\x93NUMPY", b"PK"
-#: The first version of .npy whose header may be longer than 64 KiB; later ones are read alike.
+#: The first version of .npy with headers above 64 KiB; later ones are read alike.
 _LONG = (2, 0)
-#: Bytes that are read at a time: a size that is a lie takes no more memory than there are bytes.
+#: Bytes read at a time, so that a false size in a header takes no memory.
 _BLOCK = 2**24
 
 
@@ -49,7 +49,7 @@ class StoredArray:
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     fortran: bool
-    #: Bytes before the first value, bytes in all, and rows that belong to earlier shards.
+    #: Bytes before the first value, bytes in all, and rows in earlier shards.
     begin: int
     size: int
     before: int = 0
@@ -63,7 +63,7 @@ class StoredArray:
         return str(self.path) if self.name is None else f"{self.path}, array {self.name!r}"
 
     def read(self, stream: IO[bytes]) -> Array:
-        """Read all values from a stream at the first one."""
+        """Read all values from a stream positioned at the first one."""
         found = np.empty(math.prod(self.shape) * self.dtype.itemsize, dtype=np.uint8)
         filled = 0
         while filled < len(found):
@@ -75,7 +75,7 @@ class StoredArray:
         return found.view(self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
     def check_rows(self) -> StoredArray:
-        """Refuse a single value, and values beyond the end of the file or member."""
+        """Refuse a single value, and a truncated file or member."""
         if not self.shape:
             raise InputError(f"{self.place} is a single value; give an array of rows.")
         needed = self.begin + math.prod(self.shape) * self.dtype.itemsize
@@ -115,7 +115,7 @@ def open_npz(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.Zi
 
 @contextmanager
 def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes], StoredArray]]:
-    """Open an array: a stream that stands at its first value, and its header."""
+    """Open an array: a stream at its first value, and its header."""
     if name is None:
         with report_unreadable(path, ".npy file"), open(path, "rb") as file:
             if file.read(len(_SEVERAL)) == _SEVERAL:
@@ -134,7 +134,7 @@ def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes],
 
 
 def read_header(path: Path, name: str | None = None) -> StoredArray:
-    """Read the header of an array with rows; a file that is cut short is refused."""
+    """Read the header of an array with rows; a truncated file is refused."""
     with open_array(path, name) as (_, header):
         return header.check_rows()
 
@@ -154,7 +154,7 @@ def load_array(path: Path, reading: Reading, name: str | None = None) -> Array:
 
 
 class _StoredShards(ShardSource):
-    """Shards of stored arrays: for each shard those of features, labels and weights by role."""
+    """Shards of stored arrays: features, labels and weights of each shard."""
 
     def __init__(self, name: str, words: str, arrays: list[dict[str, StoredArray]]) -> None:
         super().__init__(name)
@@ -218,7 +218,7 @@ class NpyShards(_StoredShards):
 
 
 def _pair(x: list[StoredArray], argument: str, files: Files) -> list[StoredArray]:
-    """The labels or weights of each shard: a file for each, or one for all rows."""
+    """Return the labels or weights of each shard: one file per shard, or one for all rows."""
     found = [read_header(path) for path in find_files(files, (".npy",), argument)]
     counts = [one.shape[0] for one in x]
     if len(found) == 1:
@@ -245,7 +245,7 @@ def _check_count(one: StoredArray, rows: int) -> StoredArray:
 
 
 class NpzShards(_StoredShards):
-    """Rows in .npz files: features x, and if they are there labels y and weights.
+    """Rows in .npz files: features x, and optionally labels y and weights.
 
     A file is a part; sizes come from headers.
     """
@@ -267,13 +267,13 @@ class NpzShards(_StoredShards):
 
 
 def member_names(path: Path) -> set[str]:
-    """The names of the arrays of an .npz file."""
+    """Return the names of the arrays of an .npz file."""
     with open_npz(path) as (_, members):
         return set(members)
 
 
 def load_arrays(path: Path, reading: Reading) -> Source:
-    """Load arrays x and y of an .npz file, or an .npy file; labels may be in a file of their own.
+    """Load arrays x and y of an .npz file, or an .npy file; labels may have their own file.
 
     A sparse matrix in an .npz file, as scipy writes it, replaces x.
     """
@@ -292,13 +292,13 @@ def load_arrays(path: Path, reading: Reading) -> Source:
         y = load_array(path, reading, "y")
     if reading.sample_weight is not None:
         weight = load_array(path, reading, reading.sample_weight)
-    # Vectors keep the scale of their maker, most often of an embedding; pixels are standardised.
+    # Vectors, such as embeddings, are not scaled; pixels are standardised.
     scale = "none" if x.ndim == 2 else "standard"
     return Source(path.name, Dataset(x, y, weight), scale, images=_images(x))
 
 
 def _load_sparse(path: Path, reading: Reading) -> Array:
-    """Load a sparse matrix, written out with its zeros."""
+    """Load a sparse matrix as a dense array."""
     from scipy.sparse import load_npz
 
     with open_npz(path) as (_, members):
@@ -316,7 +316,7 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
 
 
 def _images(x: Array) -> Array | None:
-    """Images in 0 … 1 for a picture, if the array has their shape."""
+    """Return images in 0 … 1 for a picture, if the array has their shape."""
     if x.ndim == 3:
         x = x[:, None]
     if x.ndim != 4 or x.shape[1] not in (1, 3) or not x.size or x.dtype.kind not in "biuf":

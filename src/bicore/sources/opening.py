@@ -1,4 +1,4 @@
-"""Open data by a path, a pattern, a name or an object: loaded, or in parts."""
+"""Open data by path, pattern, name or object: loaded, or in parts."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
 from bicore.sources.tables import Table
 from bicore.types import Labels, Rows, Weights
 
-#: A word for a format, its reader, and its options.
+#: Name of a format, its reader, and its options.
 _Format = tuple[str, Callable[..., Iterable[Any]], tuple[str, ...]]
 _read_tsv = partial(text_files.read_csv, delimiter="\t")
-#: Readers of tables by ending, with a word for the format and its options; a new format is a line
-#: here. They give batches of pyarrow. Text may be packed.
+#: Readers of tables by ending, with the name of the format and its options. They yield batches of
+#: pyarrow; text may be compressed.
 _TEXT: dict[str, _Format] = {
     **dict.fromkeys((".csv", ".txt"), ("CSV", text_files.read_csv, TEXT_OPTIONS)),
     **dict.fromkeys((".tsv", ".tab"), ("CSV", _read_tsv, TEXT_OPTIONS)),
@@ -75,7 +75,7 @@ def open_source(
     needs_target: bool = True,
     **options: Any,
 ) -> Source:
-    """Load data by a name or a path, as the command line does."""
+    """Load data by name or path, as the command does."""
     reading = Reading(**options, allowance=Allowance.of(memory), needs_target=needs_target)
     source = _load(word, reading)
     limit = reading.limit
@@ -117,7 +117,7 @@ def _load_table(path: Path, reading: Reading) -> Source:
 
 
 def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
-    """Load files as one table; the path - is standard input, which holds CSV."""
+    """Load files as one table; the path - is standard input (CSV)."""
     whole: Table = {}
     notes: list[str] = []
     for path in paths:
@@ -140,7 +140,7 @@ def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
 
 
 def _ending(path: Path) -> str:
-    """The ending of a file in small letters, with that of a packed file."""
+    """Return the ending of a file in lower case, including that of a compressed file."""
     endings = [one.lower() for one in path.suffixes[-2:]]
     both = "".join(endings)
     return both if both in TABLES else "".join(endings[-1:])
@@ -180,11 +180,11 @@ def open_table(
         found = _load_tables(paths, Reading(**options)).scaled(scale)
     else:
         found = _load_arrow(shards, Runtime(memory=memory), scale)
-    return tables.labelled(found, y, sample_weight)
+    return tables.add_labels(found, y, sample_weight)
 
 
 def _load_arrow(shards: arrow_files.ArrowShards, runtime: Runtime, scale: str | None) -> Source:
-    """Load a table; read it when needed if it does not fit, or is an embedding."""
+    """Load a table; read it on demand if it does not fit, or is an embedding."""
     if shards.embedding is None:
         try:
             found = tables.table_source(shards.name, shards.load(), shards.reading)
@@ -196,7 +196,7 @@ def _load_arrow(shards: arrow_files.ArrowShards, runtime: Runtime, scale: str | 
 
 
 def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = None) -> Source:
-    """Read rows in parts; those beyond the memory limit are read when they are needed."""
+    """Read rows in parts; those beyond the memory limit are read on demand."""
     data = rows_of(shards, runtime)
     unread = f"{shards.name} does not fit the memory limit: rows are read when needed"
     notes = (*shards.notes, *([unread] if isinstance(data.x, LazyRows) else []))
@@ -274,7 +274,7 @@ def open_shards(
 
 
 def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
-    """Open a source by its options, which a kind of source may refuse."""
+    """Open a source by its options; options of other kinds of sources are refused."""
     asked = {name: one for name, one in given.items() if one is not None and one is not False}
     if are_paths(source):
         thing, names, read, source = _file_reader(source, asked)
@@ -285,7 +285,7 @@ def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
     return opened
 
 
-#: The kind of a source in words, the options it takes, and the function that opens it.
+#: The kind of a source, its options, and the function that opens it.
 _Reader = tuple[str, tuple[str, ...], Callable[..., ShardSource]]
 _COLUMNS = ("columns", "target", "sample_weight")
 _TABLE_COLUMNS = (*_COLUMNS, "drop", "decimal", "missing", "scale")
@@ -322,7 +322,7 @@ def _reader(source: Any) -> _Reader:
 
 
 def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardSource:
-    """Open a table in parts, encoded and standardised; errors of its fit come now."""
+    """Open a table in parts, encoded and standardised; errors of the fit are raised now."""
     opened = arrow_files.open_arrow(source, scale=scale, **options)
     assert opened is not None
     _ = opened.shards
@@ -347,7 +347,7 @@ def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
     return (parts.open_dask_array if dask else parts.ArrayShards)(*source)
 
 
-#: Names of labels and weights in a folder of .npy files; the other files are features.
+#: Names of label and weight files in a folder of .npy files; the other files are features.
 _NAMES = {
     "labels": re.compile(r"(?:y|labels?|targets?)(?:[-_]\d+)?", re.IGNORECASE),
     "sample_weight": re.compile(r"(?:w|(?:sample[-_])?weights?)(?:[-_]\d+)?", re.IGNORECASE),
@@ -360,7 +360,7 @@ _FILE_READERS: dict[str, _Reader] = {
 
 
 def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
-    """Choose the reader of files by their ending, which must be one; and find the files."""
+    """Choose the reader of files by their common ending, and find the files."""
     found = list(find_files(source, tuple(_FILE_READERS), "source"))
     endings = sorted({path.suffix.lower() for path in found})
     unknown = [path for path in found if path.suffix.lower() not in _FILE_READERS]

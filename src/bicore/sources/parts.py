@@ -1,4 +1,4 @@
-"""Rows in parts that can be read again and again: checked, and loaded if they fit in memory.
+"""Rows in parts that can be read repeatedly: checked, and loaded if they fit in memory.
 
 Arrays, iterables of chunks and Dask collections are read here, files in modules of their own.
 Chunks of an iterable or of Dask are looked at once; when they are read again, a digest shows
@@ -26,11 +26,11 @@ from bicore.runtime.clock import checkpoint
 from bicore.runtime.context import Runtime
 from bicore.sources.reading import COPIES, NUMBER, common_folder
 
-#: Rows of a part by default: 32 MB of float16 at 256 columns.
+#: Default number of rows of a part: 32 MB of float16 at 256 columns.
 PART_ROWS = 65536
-#: Rows (or blocks of a file) that a fingerprint samples.
+#: Number of rows (or blocks of a file) sampled by a fingerprint.
 SAMPLES = 64
-#: Bytes of a file in one sample; every file gives its beginning and its end.
+#: Bytes per sample of a file; the beginning and the end are always sampled.
 _BLOCK = 4096
 _LEAST = 2
 _LENGTH = 16
@@ -49,7 +49,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Shard:
-    """A file, row group or chunk before its rows are read."""
+    """A file, row group or chunk, before its rows are read."""
 
     place: str
     rows: int
@@ -63,7 +63,7 @@ class Shard:
 
     @property
     def traits(self) -> dict[str, Any]:
-        """Words for what all shards of a source have in common."""
+        """Properties that all shards of a source must share."""
         kind, shape = self.label or ("missing", ())
         traits = {"rows of shape": self.shape, "features that are": self.kind}
         return {**traits, "labels that are": kind, "labels of shape": shape}
@@ -78,7 +78,7 @@ class Part:
     count: int
     place: str = ""
     offset: int = 0
-    #: The shard that it is cut from, which holds all of its rows.
+    #: The shard that contains all of its rows.
     shard: Shard = Shard("", 0)
 
     @property
@@ -119,9 +119,9 @@ class ShardSource(ABC):
     10
     """
 
-    #: Rows that are read together; None: a shard is a part.
+    #: Number of rows read together; None: a shard is a part.
     part_rows: int | None = None
-    #: Remarks on how the rows were made.
+    #: Notes on how the rows were encoded.
     told: tuple[str, ...] = ()
 
     def __init__(self, name: str) -> None:
@@ -154,7 +154,7 @@ class ShardSource(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Sixteen characters that change with the files, their sizes or a sample of their rows."""
+        """Return sixteen characters that identify the files and a sample of rows."""
 
     @cached_property
     def _all_shards(self) -> tuple[Shard, ...]:
@@ -171,12 +171,12 @@ class ShardSource(ABC):
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
-        """The shards that have rows."""
+        """The shards that contain rows."""
         return tuple(shard for shard in self._all_shards if shard.rows)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """All parts in order; known without reading rows."""
+        """All parts in order, known without reading rows."""
         found: list[Part] = []
         start = 0
         for shard in self.shards:
@@ -199,7 +199,7 @@ class ShardSource(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on the source: empty shards are skipped."""
+        """Notes on the source, including skipped empty shards."""
         empty = [shard.place for shard in self._all_shards if not shard.rows]
         more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
         return (*self.told, *(f"{one}{more} has no rows and is skipped" for one in empty[:1]))
@@ -225,27 +225,28 @@ def kind_of(dtype: np.dtype[np.generic]) -> str:
 
 
 def describe(place: str, x: Any, y: Any, **rest: Any) -> Shard:
-    """A shard by the shapes and dtypes of its features and labels."""
+    """Describe a shard by the shapes and dtypes of its features and labels."""
     label = None if y is None else (kind_of(y.dtype), y.shape[1:])
     return Shard(place, x.shape[0], x.shape[1:] or (1,), kind_of(x.dtype), label, **rest)
 
 
 def check_dtype(dtype: np.dtype[np.generic], place: str, role: str = "features") -> None:
-    """Refuse features and weights that are not numbers, and labels that are not text either."""
+    """Refuse features and weights that are not numbers, and labels that are neither numbers nor
+    text."""
     if not kind_of(dtype) or (role != "labels" and kind_of(dtype) == "text"):
         allowed = "numbers" if role != "labels" else "integers, text, booleans or floats"
         raise InputError(f"{place} holds {role} of dtype {dtype}; give {allowed}.")
 
 
 def make_chunk(x: Array, y: Array | None, weight: Array | None) -> Chunk:
-    """Stored columns as a chunk: numbers as floats, labels as they are, bytes as text."""
+    """Return stored columns as a chunk: numbers as floats, labels unchanged, bytes as text."""
     if y is not None and y.dtype.kind == "S":
         y = np.char.decode(y, "utf-8")
     return Chunk(as_floats(x), y, None if weight is None else as_floats(weight))
 
 
 def as_floats(stored: Array) -> Array:
-    """float16, float32 or float64 in the machine's byte order, without a copy if possible.
+    """Return float16, float32 or float64 in native byte order, without a copy if possible.
 
     Integers of up to 16 bits become float32, longer ones float64.
     """
@@ -294,15 +295,15 @@ def digest_columns(words: str, columns: Iterable[Array | None] = ()) -> str:
     return digest.hexdigest()[:_LENGTH]
 
 
-#: Rows that are checked together, so that the check needs no second copy of a part.
+#: Number of rows checked at a time, so that the check needs no copy of a part.
 _CHECKED_ROWS = 2048
-#: The exponent of float16; all ones is infinity or NaN. Reading bits is ten times as fast as
+#: The exponent of float16; all ones mean infinity or NaN. Reading bits is ten times as fast as
 #: ``isfinite``, which converts each value.
 _EXPONENT16 = 0x7C00
 
 
 def checked(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, int]:
-    """Check that every value is finite, every label there and every weight >= 0."""
+    """Check that all values are finite, no label is missing and no weight is negative."""
     bad = np.zeros(len(chunk), dtype=bool)
     for name, column in vars(chunk).items():
         if column is not None:
@@ -322,7 +323,7 @@ def checked(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, in
 
 
 def _bad_rows(column: Array, weights: bool) -> Array:
-    """Mark rows with a value that is missing, not finite or, as a weight, negative."""
+    """Mark rows with missing or non-finite values, or negative weights."""
     found: Array = np.any(np.ma.getmaskarray(column).reshape(len(column), -1), axis=1)
     values = np.ma.getdata(column)
     for start in range(0, len(values) if values.dtype.kind == "f" else 0, _CHECKED_ROWS):
@@ -390,7 +391,7 @@ class LazyRows:
         return np.asarray(self).reshape(*shape)
 
     def fingerprint(self) -> str:
-        """Digest the source; the rows are not all read."""
+        """Digest the source without reading all rows."""
         return self.source.fingerprint()
 
 
@@ -401,7 +402,7 @@ def _features(x: Array, source: ShardSource) -> Array:
 
 
 def join_chunks(chunks: Iterable[Chunk], rows: int) -> Chunk:
-    """Put chunks below each other; features go into one array, so that memory holds them once."""
+    """Concatenate chunks into one array of features, which is the only copy in memory."""
     x = np.zeros(0, np.float16)
     columns: dict[str, list[Array]] = {"y": [], "weight": []}
     start = 0
@@ -416,7 +417,7 @@ def join_chunks(chunks: Iterable[Chunk], rows: int) -> Chunk:
 
 
 def _join_column(pieces: list[Array]) -> Array | None:
-    """Put pieces of a column below each other; the result is masked if one of them is."""
+    """Concatenate pieces of a column; the result is masked if one of them is."""
     join: Any = np.ma.concatenate if any(map(np.ma.is_masked, pieces)) else np.concatenate
     return join(pieces) if pieces else None
 
@@ -447,14 +448,14 @@ def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
 
 
 Made = Iterable[Any] | Callable[[], Iterable[Any]]
-#: After the last chunk.
+#: Marks the end of the chunks.
 _END = object()
 #: x, y and weight.
 MOST_ARRAYS = 3
 
 
 class ArrayShards(ShardSource):
-    """Rows of arrays in memory, or mapped from files; another process gets a copy."""
+    """Rows of arrays in memory or mapped from files; another process gets a copy."""
 
     def __init__(
         self,
@@ -499,7 +500,7 @@ def _as_rows(x: Any) -> Array:
 
 
 def _as_column(column: Any, rows: int, name: str) -> Array | None:
-    """Labels or weights, one for each row, if there are any."""
+    """Return labels or weights, one per row, if there are any."""
     if column is None:
         return None
     array: Array = np.asanyarray(column)
@@ -513,7 +514,7 @@ def _as_column(column: Any, rows: int, name: str) -> Array | None:
 
 
 class IterableShards(ShardSource):
-    """Rows from an iterable of chunks, each a part.
+    """Rows from an iterable of chunks, each of which is a part.
 
     A first run counts the rows; later runs must give the same chunks in the same order, which is
     checked. Parts that are read in order are one run.
@@ -529,7 +530,7 @@ class IterableShards(ShardSource):
         self._next = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        # A run under way stays in its process; the shards are sent along.
+        # An iteration in progress stays in its process; the shards are sent along.
         return {**self.__dict__, "_running": None, "_next": 0}
 
     def _run(self) -> Iterator[Any]:
@@ -565,7 +566,7 @@ class IterableShards(ShardSource):
 
 
 class DaskShards(ShardSource):
-    """Rows of a Dask array, a Dask dataframe or delayed chunks, a part each.
+    """Rows of a Dask array, a Dask dataframe or delayed chunks, one part each.
 
     All chunks are computed once to count their rows, on the current cluster; rows stay there.
     """
@@ -597,7 +598,7 @@ class DaskShards(ShardSource):
 
 
 def as_chunk(given: Any) -> Chunk:
-    """Rows as an iterable or a cluster gives them: x, (x, y) or (x, y, weight)."""
+    """Convert a chunk of an iterable or a cluster: x, (x, y) or (x, y, weight)."""
     if isinstance(given, Chunk):
         given = (given.x, given.y, given.weight)
     elif not isinstance(given, (tuple, list)):
@@ -613,7 +614,7 @@ def as_chunk(given: Any) -> Chunk:
 
 
 def check_chunk(given: Any, shard: Shard) -> Chunk:
-    """Rows as a chunk; an error if they are not those of the shard."""
+    """Return rows as a chunk; raise an error if they differ from the shard."""
     chunk = as_chunk(given)
     if _digest(chunk) != shard.digest:
         found = f"{len(chunk)} rows, some of other values"
@@ -656,7 +657,7 @@ def open_dask_array(source: Any, labels: Any = None, sample_weight: Any = None) 
 
 
 def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
-    """Cut labels or weights like the blocks of x."""
+    """Split labels or weights like the blocks of x."""
     if column is None:
         return [None] * len(sizes)
     import dask.array
@@ -681,7 +682,7 @@ def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
 def _frame_columns(
     frame: Any, features: list[str] | None, target: str | None, sample_weight: str | None
 ) -> list[Array | None]:
-    """The columns of one partition of a dataframe as arrays."""
+    """Return the columns of one partition of a dataframe as arrays."""
     others = [target, sample_weight]
     names = features or [name for name in frame.select_dtypes("number") if name not in others]
     missing = [name for name in (*names, *others) if name and name not in frame]

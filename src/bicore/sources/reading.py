@@ -17,13 +17,13 @@ from bicore._deprecated import renamed_fields
 from bicore.errors import BicoreError, InputError, MemoryLimitError, check_integer, unknown_name
 from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 
-#: Bytes of one feature: they become float64.
+#: Bytes of a feature in float64.
 NUMBER = 8
-#: A matrix of features and the scaled one.
+#: Copies of the features: the matrix, and the scaled one.
 COPIES = 2
-#: Copies of cells: as they were read, and cleaned.
+#: Copies of cells: as read, and cleaned.
 CELL_COPIES = 2
-#: Columns named in a message.
+#: Maximum number of columns named in a message.
 MOST_NAMES = 10
 #: Options of tables, and of those in text.
 TABLE_OPTIONS = (
@@ -35,7 +35,7 @@ TEXT_OPTIONS = (*TABLE_OPTIONS, "encoding")
 
 @dataclass(frozen=True)
 class Allowance:
-    """The memory that reading may take, checked before it is taken; ``held`` bytes are in use."""
+    """The memory that reading may take, checked before allocation; ``held`` bytes are in use."""
 
     limit: int = DEFAULT_MEMORY
     held: int = 0
@@ -85,12 +85,12 @@ class Reading:
 
     @property
     def missing_words(self) -> tuple[str, ...]:
-        """Further words for a missing value."""
+        """Additional words for a missing value."""
         return () if self.missing is None else tuple(_split(self.missing))
 
 
 def refuse_unused(given: Mapping[str, Any], where: str, names: Sequence[str]) -> None:
-    """Refuse options that mean nothing for a kind of source; ``names`` are those that it reads."""
+    """Refuse options that do not apply to a kind of source; ``names`` are those that do."""
     known = (*names, "limit", "allowance", "needs_target")
     for name, value in given.items():
         if value is not None and value is not False and name not in known:
@@ -105,13 +105,13 @@ class Roles:
     targets: tuple[str, ...]
     sample_weight: str | None
     features: tuple[str, ...]
-    #: Whether the features were named one by one.
+    #: Whether the features were listed by name.
     named: bool
     dropped: tuple[str, ...]
 
 
 def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
-    """Give each column its role; every named column must exist, and have one role."""
+    """Assign each column a role; every named column must exist and have one role."""
     options = ("target", "sample_weight", "drop", "columns")
     given = {option: _named(option, getattr(reading, option), names) for option in options}
     if reading.needs_target and not given["target"]:
@@ -132,7 +132,7 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
 
 
 def _named(option: str, given: str | Sequence[str] | None, names: list[str]) -> tuple[str, ...]:
-    """Columns named by an option: in a list, or separated by commas (quoted as in CSV)."""
+    """Return the columns named by an option: a list, or separated by commas (quoted as in CSV)."""
     if given is None:
         return ()
     found = list(given)
@@ -149,13 +149,13 @@ def _split(text: str) -> list[str]:
 
 
 def name_list(names: Sequence[str]) -> str:
-    """Ten names of columns, and how many there are in all."""
+    """List up to ten names of columns, and the total number."""
     shown = ", ".join(names[:MOST_NAMES])
     return shown if len(names) <= MOST_NAMES else f"{shown}, … ({len(names)} columns)"
 
 
 def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
-    """The error for a column that a table does not have; it suggests the nearest name."""
+    """Return the error for an unknown column, with the nearest name."""
     close = difflib.get_close_matches(value, names, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(f"{option}={value!r} is not known; the columns are {name_list(names)}.{hint}")
@@ -163,9 +163,9 @@ def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
 
 #: A file, a folder, a pattern, or several of these.
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-#: Files that writers of tables leave next to their parts, such as _SUCCESS and .x.crc.
+#: Prefixes of files that writers of tables leave next to their parts, such as _SUCCESS and .x.crc.
 _SKIPPED = ("_", ".")
-#: Characters of another library's message that are passed on.
+#: Maximum length of a message of another library.
 _LONGEST = 200
 
 
@@ -176,7 +176,7 @@ def are_paths(source: Any) -> bool:
 
 
 def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") -> tuple[Path, ...]:
-    """Find files in the order of their names; several things given keep their order.
+    """Find files by name, in sorted order; several arguments keep their order.
 
     Paths are absolute: another process may work in another folder.
     """
@@ -203,7 +203,7 @@ def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") 
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files of a folder and its folders by name, without hidden ones and logs of writers."""
+    """List all files below a folder by name, without hidden ones and logs."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -213,14 +213,14 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def common_name(files: Sequence[Path]) -> str:
-    """A name for files in reports: the one, or the folder and their number."""
+    """Return a name for files in reports: the only one, or the folder and their number."""
     if len(files) == 1:
         return files[0].name
     return f"{common_folder(files).name} ({len(files)} files)"
 
 
 def unreadable_error(path: Path, kind: str, error: BaseException) -> InputError:
-    """Return the error for a file that is damaged, of another format or not readable."""
+    """Return the error for a file that is damaged, unreadable or of another format."""
     if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
         return InputError(
             f"{path} cannot be read ({error.strerror}); check its name and permissions."
@@ -232,7 +232,7 @@ def unreadable_error(path: Path, kind: str, error: BaseException) -> InputError:
 
 @contextmanager
 def report_unreadable(path: Path, kind: str) -> Iterator[None]:
-    """Convert any failure inside to the error of an unreadable file.
+    """Convert any failure in the block to the error of an unreadable file.
 
     A damaged file fails in many ways, and each library has its own; running out of memory is one
     of them, for a damaged size asks for anything.
@@ -246,5 +246,5 @@ def report_unreadable(path: Path, kind: str) -> Iterator[None]:
 
 
 def common_folder(files: Iterable[Path]) -> Path:
-    """The deepest folder that holds all files."""
+    """Return the deepest folder that contains all files."""
     return Path(os.path.commonpath([path.parent for path in files]))

@@ -48,14 +48,14 @@ from bicore.sources.reading import (
     roles_of,
 )
 
-#: Above this many classes a target is more likely an amount or a name; the notes say so.
+#: With more classes than this a target is probably an amount or a name; a note says so.
 MANY_CLASSES = 50
-#: Columns by name: pyarrow's, or lists.
+#: Columns by name, of pyarrow or as lists.
 Table = dict[str, Any]
 
 
 def load_columns(batches: Iterable[Any], reading: Reading) -> Table:
-    """Load batches of pyarrow until there are enough rows; memory is counted as they come.
+    """Load batches of pyarrow until there are enough rows, counting memory.
 
     A column that some batches lack is missing there.
     """
@@ -88,12 +88,12 @@ def take_rows(table: Table, rows: Array) -> Table:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Put tables below each other that have the same columns, in any order."""
+    """Concatenate tables that have the same columns, in any order."""
     return {name: cells.join([one[name] for one in tables]) for name in tables[0]}
 
 
 def refuse_other_columns(place: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a table that has not the columns of the one before."""
+    """Refuse a table with other columns than the one before."""
     strange = set(names) ^ set(known)
     if strange:
         tables = f"{place} and the table before it must have the same columns"
@@ -174,7 +174,7 @@ def encode_table(
     table = {
         name: cells.join([cells.as_array(one)]) for name, one in zip(names, found, strict=True)
     }
-    return labelled(table_source(kind, table, reading), y, sample_weight)
+    return add_labels(table_source(kind, table, reading), y, sample_weight)
 
 
 def all_numbers(frame: Any) -> bool:
@@ -189,13 +189,13 @@ def _is_number(dtype: Any) -> bool:
 
 
 def named_columns(y: Any, sample_weight: Any) -> dict[str, Any]:
-    """The options of a reading for a target and weights that are names of columns."""
+    """Return reading options for a target and weights given by column name."""
     columns = {"target": y, "sample_weight": sample_weight}
     return {key: one for key, one in columns.items() if isinstance(one, str)}
 
 
-def labelled(source: Source, y: Any, sample_weight: Any) -> Source:
-    """The source with labels and weights that are given row by row, not as names of columns."""
+def add_labels(source: Source, y: Any, sample_weight: Any) -> Source:
+    """Add labels and weights given per row, not by column name."""
     given = {"y": y, "sample_weight": sample_weight}
     given = {key: one for key, one in given.items() if not (one is None or isinstance(one, str))}
     return replace(source, data=replace(source.data, **given)) if given else source
@@ -203,22 +203,22 @@ def labelled(source: Source, y: Any, sample_weight: Any) -> Source:
 
 @dataclass(frozen=True)
 class Embedding:
-    """One column of lists, the only features of a table: read as it is stored."""
+    """A single column of lists, the only features of a table, read as stored."""
 
     name: str
 
     @property
     def names(self) -> list[str]:
-        """The column."""
+        """The name of the column."""
         return [self.name]
 
     @property
     def notes(self) -> list[str]:
-        """The features in words."""
+        """Notes on the features."""
         return [f"features: the lists of column {self.name!r}"]
 
     def shape(self, first: Any, place: str) -> tuple[tuple[int, ...], str]:
-        """The shape of a list, and a word for its numbers."""
+        """Return the shape of a list, and the kind of its numbers."""
         column = first.column(self.name)
         inner, types = column.type, arrow().types
         while is_list(inner):
@@ -234,17 +234,17 @@ class Embedding:
         return shape, kind_of(np.dtype(inner.to_pandas_dtype()))
 
     def encode_part(self, table: Mapping[str, Any], shape: tuple[int, ...], part: Part) -> Array:
-        """The lists as rows of the stored precision; NaN for a missing list or value."""
+        """Return the lists as rows in the stored precision; NaN for a missing list or value."""
         return as_floats(dense_column(table[self.name], shape, part.offset, part.place))
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Encodes the columns of a table as rows: fitted on all rows, applied to any of them."""
+    """Encodes the columns of a table as rows: fitted on all rows, applied to any."""
 
     columns: Columns | Embedding
     targets: tuple[Target, ...] = ()
-    #: The column of weights, and how its numbers are written.
+    #: The column of weights, and the notation of its numbers.
     weight: tuple[str, cells.Numerals] | None = None
 
     @property
@@ -265,14 +265,14 @@ class Encoder:
         start: int = 0,
         masked: bool = False,
     ) -> Array | None:
-        """Labels or numbers of one target; several targets are columns of numbers."""
+        """Return labels, or numbers of one or several targets."""
         found = [one.encode(table[one.name], start, allowance, masked) for one in self.targets]
         if len(found) < 2:
             return found[0] if found else None
         return np.ma.stack(found, axis=1) if masked else np.stack(found, axis=1)
 
     def weights(self, table: Mapping[str, Any], strict: bool = True) -> Array | None:
-        """Weights of some rows; ``strict`` refuses a missing one."""
+        """Return weights of some rows; ``strict`` refuses missing ones."""
         if self.weight is None:
             return None
         name, way = self.weight
@@ -283,14 +283,14 @@ class Encoder:
         return values
 
     def describe(self, first: Any, place: str) -> dict[str, Any]:
-        """The shape and kinds of rows, by the first of them."""
+        """Return the shape and kinds of rows, from the first of them."""
         shape, kind = self.columns.shape(first, place)
         several = (len(self.targets),) if len(self.targets) > 1 else ()
         label = (self.targets[0].kind.name, several) if self.targets else None
         return {"shape": shape, "kind": kind, "label": label}
 
     def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
-        """Encode the rows of a part; those that are bad are marked as such, not refused."""
+        """Encode the rows of a part and mark bad rows."""
         columns = {name: table.column(name) for name in self.names}
         y = self.labels(columns, start=part.offset, masked=True)
         x = self.columns.encode_part(columns, shape, part)
@@ -298,7 +298,7 @@ class Encoder:
 
     @property
     def identity(self) -> str:
-        """The fit in words."""
+        """A text that identifies the fit."""
         features = getattr(self.columns, "features", self.columns)
         scaled = getattr(self.columns, "scaling", None) is not None
         return repr((features, self.targets, self.weight, scaled))
@@ -311,7 +311,7 @@ def fit_table(
     scaled: bool = False,
     stored: Embedding | None = None,
 ) -> Encoder:
-    """Fit the columns of a table, which are read one after the other.
+    """Fit the columns of a table, reading one at a time.
 
     ``scaled`` fits the scaling of the features too; ``stored`` ones are not fitted.
     """
@@ -330,7 +330,7 @@ def fit_table(
 
 
 def table_source(name: str, table: Table, reading: Reading, notes: Sequence[str] = ()) -> Source:
-    """Features, target and weights from a table."""
+    """Return features, target and weights of a table as a source."""
     roles = roles_of(name, list(table), reading)
     told = list(notes)
     every = len(next(iter(table.values())))
@@ -356,7 +356,7 @@ def table_source(name: str, table: Table, reading: Reading, notes: Sequence[str]
 
 
 def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Array:
-    """The features of a table that are in a file of their own."""
+    """Load the features of a table from their own file."""
     path = Path(str(reading.embeddings))
     if path.suffix.lower() != ".npy" or not path.is_file():
         raise InputError(f"--embeddings {path} must be an .npy file that exists.")
@@ -370,7 +370,7 @@ def _load_embeddings(reading: Reading, table: str, rows: int, named: bool) -> Ar
 
 
 def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
-    """The rows that have all targets, by their numbers in the file."""
+    """Return the numbers of rows that have all targets."""
     targets = [cells.clean(table[name], reading.missing_words) for name in roles.targets]
     lost = np.any([cells.is_missing(column) for column in targets], axis=0)
     if lost.all():
@@ -398,7 +398,8 @@ def _many_classes(target: str, y: Array) -> list[str]:
 
 
 def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
-    """Write the chosen rows with a weight column as .csv or .parquet, all or nothing."""
+    """Write the chosen rows with a weight column to a .csv or .parquet file, completely or not
+    at all."""
     numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
     free = next(name for name in itertools.chain(["weight"], numbered) if name not in table)
     chosen = {name: cells.to_list(column) for name, column in take_rows(table, indices).items()}

@@ -24,35 +24,34 @@ from bicore.frames import arrow
 from bicore.sources.cells import as_array
 from bicore.sources.reading import CELL_COPIES, Reading, roles_of
 
-#: Endings of packed files, and pyarrow's names for them.
+#: Endings of compressed files, and pyarrow's names for them.
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
-#: Bytes that show the encoding, and the longest line: an open quote ends here, before it takes all
-#: memory.
+#: Bytes read to detect the encoding, and maximum length of a line, which also ends an open quote.
 LONGEST = 2**24
-#: Bytes in which a null means that a file is not text.
+#: Number of first bytes in which a null byte means that the file is not text.
 _LOOKED_AT = 4096
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-#: pyarrow's words for a row of too few or too many cells.
+#: pyarrow's message for a row with too few or too many cells.
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
-#: A first line that names the delimiter, as spreadsheets write it.
+#: A first line with the delimiter, as spreadsheets write it.
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*')
-#: The most columns of a header.
+#: Maximum number of columns.
 MOST_COLUMNS = 100_000
-#: Bytes that are parsed at a time; a row, or a header, is no longer.
+#: Bytes parsed at a time, and maximum length of a row.
 BLOCK = 2**22
-#: Rows that are held as Python values before pyarrow holds them.
+#: Number of rows collected as Python values before conversion.
 _ROWS = 8192
-#: What may stand between the objects of a .json file.
+#: Separators between the objects of a .json file.
 _GAP = re.compile(r"[\s,]*")
 
 
 @contextmanager
 def open_text(path: Path | None, encoding: str | None, notes: list[str]) -> Iterator[IO[bytes]]:
-    """Open a file, or standard input, as UTF-8; notes get another encoding that was found."""
+    """Open a file, or standard input, as UTF-8; another encoding is noted."""
     where = "standard input" if path is None else str(path)
     with ExitStack() as stack:
         raw: Any = sys.stdin.buffer if path is None else _unpack(path, stack)
@@ -84,7 +83,7 @@ def _unpack(path: Path, stack: ExitStack) -> Any:
 
 
 def check_encoding(name: str) -> str:
-    """The codec of a name; an error if there is none."""
+    """Return the codec of a name, or raise an error."""
     try:
         return codecs.lookup(name).name
     except LookupError as error:
@@ -94,7 +93,7 @@ def check_encoding(name: str) -> str:
 
 
 def _find_encoding(head: bytes, where: str) -> str:
-    """The encoding by the byte order mark; UTF-8; or else Windows-1252 or Latin-1."""
+    """Detect the encoding: by byte order mark, UTF-8, Windows-1252 or Latin-1."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
@@ -106,7 +105,7 @@ def _find_encoding(head: bytes, where: str) -> str:
 
 
 def _decodes(head: bytes, name: str) -> bool:
-    """Whether the bytes are such text; they may end within a character."""
+    """Whether the bytes are text in this encoding; they may end within a character."""
     try:
         codecs.getincrementaldecoder(name)().decode(head, final=len(head) < LONGEST)
     except UnicodeDecodeError:
@@ -115,7 +114,7 @@ def _decodes(head: bytes, name: str) -> bool:
 
 
 class PrependedStream(io.RawIOBase):
-    """A stream with some bytes put back in front of it."""
+    """A stream with some bytes put back at its start."""
 
     def __init__(self, before: bytes, rest: IO[bytes]) -> None:
         self._before = before
@@ -138,7 +137,7 @@ class PrependedStream(io.RawIOBase):
 def read_csv(
     path: Path | None, reading: Reading, notes: list[str], delimiter: str | None = None
 ) -> Iterator[Any]:
-    """Read a CSV file, or standard input, as text; by default its header shows the delimiter."""
+    """Read a CSV file, or standard input, as text; by default the delimiter is detected."""
     pyarrow = arrow("a table")
     from pyarrow import csv as parsing
 
@@ -162,7 +161,7 @@ def read_csv(
 
 
 def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[list[str], Any, int]:
-    """The names of a header, the reader of all lines after it, and the lines before it.
+    """Return the column names, a reader of all later lines, and the number of lines before.
 
     A first line may name the delimiter; by default the header shows it.
     """
@@ -183,7 +182,7 @@ def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[li
 
 
 def _csv_error(where: str, lines: int, words: str) -> Exception:
-    """The error for pyarrow's words; the header has ``lines`` lines."""
+    """Convert pyarrow's error message; the header has ``lines`` lines."""
     ragged = _RAGGED.search(words)
     if ragged:
         row, width, cells = map(int, ragged.groups())
@@ -200,7 +199,7 @@ def no_rows_error(where: str) -> InputError:
 
 
 def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
-    """Read one JSON object for each line, or from .json files one array of objects."""
+    """Read one JSON object per line, or from .json files an array of objects."""
     pyarrow = arrow("a table")
     with open_text(path, reading.encoding, notes) as stream:
         lines = ".json" not in map(str.lower, path.suffixes)
@@ -213,7 +212,7 @@ def read_json(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
 
 
 def _json_lines(stream: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of one JSON object for each line."""
+    """Yield rows of one JSON object per line."""
     for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
         if line.strip():
             row = None
@@ -223,7 +222,7 @@ def _json_lines(stream: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _json_elements(stream: IO[bytes], path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
-    """Rows of an array of objects, or of objects one after the other, decoded one by one."""
+    """Yield rows of an array of objects, or of consecutive objects, decoded one at a time."""
     content = bytearray()
     while part := stream.read(LONGEST):  # one call for all would reserve the whole limit
         content += part

@@ -1,4 +1,4 @@
-"""The base of all memories: their state on disk and in checkpoints, and rehearsal from them."""
+"""The base of all memories: state on disk and in checkpoints, and rehearsal."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ PathLike = str | os.PathLike[str]
 Arrays = Mapping[str, Array]
 #: The state of a memory: values for JSON, and arrays.
 State = tuple[dict[str, Any], dict[str, Array]]
-#: The entry of a state dict next to the arrays: everything else, as JSON.
+#: The entry of a state dict that holds the JSON values.
 _HEAD = "head"
 
 
 class Memory(Parameters, ABC):
-    """Rows kept within a capacity, with their state and the loss that rehearses them."""
+    """Rows kept within a capacity, with saved state and rehearsal loss."""
 
     #: The name in state files of memories that share the files of another class.
     _file_kind: ClassVar[str] = ""
@@ -54,27 +54,27 @@ class Memory(Parameters, ABC):
         self.random_state = check_integer("random_state", random_state, 0)
         self.rng = np.random.default_rng(self.random_state)
         self._passes = 0
-        #: The rows on the device and in the precision of the last model.
+        #: Cached tensors on the device and in the precision of the last model.
         self._cast: tuple[Tensor, Tensor, Tensor] | None = None
 
     @abstractmethod
     def _parts(self) -> list[Dataset]:
-        """The rows to rehearse, in parts that count the same."""
+        """Return the rows to rehearse, in parts of equal weight."""
 
     @abstractmethod
     def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context) -> None:
-        """Take in batches, each the arguments of ``update`` or ``add_task``."""
+        """Add batches, each the arguments of ``update`` or ``add_task``."""
 
     @abstractmethod
     def _state(self) -> State:
-        """Everything that changes: JSON values, and arrays."""
+        """Return the whole state: JSON values, and arrays."""
 
     @abstractmethod
     def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
         """Invert :meth:`_state`."""
 
     def _configuration(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON holds them."""
+        """Return the constructor's arguments for JSON."""
         return {"capacity": self.capacity, "random_state": self.random_state}
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ class Memory(Parameters, ABC):
     # Rehearsal.
 
     def _loss_weights(self) -> Array:
-        """Weights of rows whose weighted mean loss is the sum over parts of mean losses."""
+        """Return weights of rows, for the sum over parts of mean losses."""
         parts = self._parts()
         total = sum(map(len, parts))
         return np.concatenate(
@@ -471,12 +471,12 @@ class Memory(Parameters, ABC):
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
-        """Build the memory of a file; ``given`` is what no file can hold."""
+        """Build the memory of a file; ``given`` holds objects that files cannot store."""
         return cls(**configuration)
 
 
 def as_context(model: Any, runtime: Runtime | None) -> Context:
-    """Combine a model and a runtime; a Context in place of either is used as it is."""
+    """Combine a model and a runtime; a Context in place of either is used unchanged."""
     for given in (model, runtime):
         if isinstance(given, Context):
             return given
@@ -484,7 +484,7 @@ def as_context(model: Any, runtime: Runtime | None) -> Context:
 
 
 class Weighting(StrEnum):
-    """The division of the weight of all rows among the selected ones."""
+    """How the weight of all rows is divided among the selected ones."""
 
     UNIFORM = "uniform"
     LEARNED = "learned"
@@ -499,7 +499,7 @@ class SelectingMemory(Memory):
 
     selector: Selector
     weighting: Weighting
-    #: The selector as it chooses rows of a memory.
+    #: The selector with options resolved for a memory.
     _chooser: Selector
 
     def _set_selector(self, selector: Any, weighting: str) -> None:
@@ -576,17 +576,18 @@ def _as_memory_selector(selector: Any) -> Selector:
 
 
 def _configuration_of(head: Mapping[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments in a state; earlier replay memories kept them in two places."""
+    """Return the constructor's arguments in a state; early replay memories stored them in two
+    places."""
     if "options" in head:
         return rename_fields({**head["options"], "selector": head["selector"]})
     return rename_fields(head["configuration"])
 
 
 def store_columns(rows: Dataset, part: str = "") -> dict[str, Array]:
-    """The columns of rows in a state file; ``part`` distinguishes several sets of rows."""
+    """Return the columns of rows for a state file; ``part`` distinguishes sets of rows."""
     columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
     stored = {f"{name}{part}": column for name, column in columns.items() if column is not None}
-    # No other name has a dot, so that no column can be mistaken for another.
+    # No other name has a dot, so names cannot clash.
     return stored | {f"extra{part}.{name}": column for name, column in (rows.extra or {}).items()}
 
 

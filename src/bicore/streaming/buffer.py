@@ -28,15 +28,15 @@ from bicore.streaming.base import (
 )
 from bicore.types import Matrix, Numbers
 
-#: The most weight that a memory may see: a priority divides a weight by a random number of at least
-#: 2⁻⁵³, and must stay finite.
+#: Maximum total weight: a priority divides a weight by a random number of at least 2⁻⁵³, and must
+#: stay finite.
 MOST_WEIGHT = float(np.finfo(np.float64).max) * 2.0**-53
-#: State files in a folder: the newest, and the one before it in case that is damaged.
+#: Number of state files in a folder: the newest, and the one before in case of damage.
 KEPT_FILES = 2
 
 
 class Buffer(Memory):
-    """A bounded memory of a stream.
+    """A memory of a stream with a fixed capacity.
 
     :meth:`update` takes a batch of any number of rows, also none; :meth:`snapshot` returns the rows
     kept, with labels, ids that are positions in the stream, and weights that say how much of the
@@ -55,11 +55,11 @@ class Buffer(Memory):
     def __init__(self, capacity: int, random_state: int = 0) -> None:
         super().__init__(capacity, random_state)
         self.kept: Dataset | None = None
-        #: Rows seen, those of them with a positive weight, and the sum of their weights.
+        #: Numbers of rows seen and of those with positive weight, and the sum of weights.
         self.position = 0
         self.counted = 0
         self.seen = 0.0
-        #: Values for JSON that the owner wants to find again next to the state.
+        #: Values for JSON that the owner stores with the state.
         self.mark: dict[str, Any] = {}
 
     @property
@@ -86,7 +86,7 @@ class Buffer(Memory):
         model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> Self:
-        """Take in the next rows of the stream.
+        """Add the next rows of the stream.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Buffer(Memory):
         return [self.snapshot()] if len(self) else []
 
     def list_differences(self, other: Buffer) -> list[str]:
-        """List the parameters in which another buffer was built differently.
+        """List the parameters that differ from those of another buffer.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class Buffer(Memory):
         return np.full(len(self), self.seen / len(self))
 
     def _join_kept(self, batch: Dataset) -> Dataset:
-        """The rows kept, then those of the batch."""
+        """Return the rows kept, followed by those of the batch."""
         return batch if self.kept is None else join_datasets(self.kept, batch)
 
     def _check_total(self, weights: Array) -> None:
@@ -249,7 +249,7 @@ class Buffer(Memory):
         self.position, self.counted = int(head["position"]), int(head["counted"])
         self.seen = float(head["seen"])
         self.rng.bit_generator.state = head["rng"]
-        # Early files have no mark.
+        # Early files have no such field.
         self.mark = dict(head["values"].get("mark", {}))
         self._load_subclass_state(head["values"], arrays)
 
@@ -267,7 +267,7 @@ class Buffer(Memory):
 
 
 class MergingBuffer(Buffer):
-    """A buffer that can take in another one, as if its stream had come afterwards."""
+    """A buffer that can be merged with another one, as if its stream had come afterwards."""
 
     @renamed_keywords(context="model")
     def merge(
@@ -278,7 +278,7 @@ class MergingBuffer(Buffer):
         model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> Self:
-        """Take in the stream of another buffer of the same kind, as if it had come after this one.
+        """Merge another buffer of the same kind, as if its stream had come after this one.
 
         A :class:`MomentMemory` adds the moments, and chooses from the rows of both. Both need the
         same fitted feature map: start one memory, and build the others with
@@ -324,12 +324,12 @@ class MergingBuffer(Buffer):
         return self
 
     def _differences(self, other: Self) -> list[str]:
-        """The parameters that prevent a merge."""
+        """Return the parameters that prevent a merge."""
         return [name for name in self.list_differences(other) if name != "random_state"]
 
     @abstractmethod
     def _merge_state(self, other: Self, moved: int, context: Context) -> None:
-        """Change the rows kept; ``moved`` is added to the other's ids."""
+        """Merge the rows kept; ``moved`` is added to the other's ids."""
 
 
 def _is_json(mark: dict[str, Any]) -> bool:
@@ -344,7 +344,7 @@ B = TypeVar("B", bound=Buffer)
 
 
 class StateFolder(OwnFolder):
-    """A folder of state files that one process holds.
+    """A folder of state files, locked by one process.
 
     A file is named after the rows seen when it was written. Loading takes the newest; a damaged one
     is listed in ``notes`` and the one before it is used. A file of another format or configuration
@@ -383,7 +383,7 @@ class StateFolder(OwnFolder):
         return None
 
     def rename_damaged(self, used: int) -> None:
-        """Rename damaged files, so that they do not get in the way of new ones."""
+        """Rename damaged files, so that they do not hide new ones."""
         for path in self.files():
             if path.name > f"state-{used:015d}.npz":
                 path.rename(path.with_name(f"damaged-{path.name}"))

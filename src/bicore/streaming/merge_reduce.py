@@ -102,7 +102,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
 
     @property
     def slot_size(self) -> int:
-        """Rows of a slot."""
+        """Number of rows of a slot."""
         return self.capacity // self.slots
 
     @property
@@ -122,7 +122,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         self._gather()
 
     def _add_classes(self, labels: list[Any]) -> None:
-        """Remember classes in order: a chunk without some of them is a problem with all."""
+        """Record classes in order, because a chunk may lack some of them."""
         self.classes = list(dict.fromkeys([*self.classes, *labels]))
 
     def _append(self, rows: Dataset, context: Context) -> None:
@@ -133,7 +133,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
             self._merge(select_index(self.levels), context)
 
     def _make_room(self, context: Context) -> None:
-        """Merge slots if there is no room for the waiting rows."""
+        """Merge slots if the waiting rows do not fit."""
         assert self.pending is not None
         if sum(len(slot.data) for slot in self.slots_) + len(self.pending) <= self.capacity:
             return
@@ -146,7 +146,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
             self._merge(nearest_pair(self.levels), context)
 
     def _merge(self, k: int, context: Context) -> None:
-        """Make one slot of slot k and the next."""
+        """Merge slot k with the next one."""
         first, second = self.slots_[k : k + 2]
         rows = self._reduce(join_datasets(first.data, second.data), context)
         merged = Slot(rows, first.level + second.level, self.chunks)
@@ -181,7 +181,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
             self._gather()
 
     def _gather(self) -> None:
-        """Keep the rows of the slots, then those that wait."""
+        """Collect the rows of the slots, then the waiting ones."""
         parts = [*(slot.data for slot in self.slots_), self.pending]
         self.kept = reduce(join_datasets, [rows for rows in parts if rows is not None])
 
@@ -210,7 +210,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
 
 
 def select_index(levels: list[int]) -> int:
-    """Choose the neighbours to merge by algorithm 3 of the paper, counted from 0.
+    """Return the index of the slots to merge, by algorithm 3 of the paper.
 
     The last two if the slot before the last full one is larger than it (or there is one slot), else
     the leftmost pair of equal level among those of the smallest level.
@@ -222,7 +222,8 @@ def select_index(levels: list[int]) -> int:
 
 
 def nearest_pair(levels: list[int]) -> int:
-    """The leftmost pair of equal neighbours with the smallest level, else the smallest sum."""
+    """Return the leftmost pair of equal neighbours with the smallest level, else with the
+    smallest sum."""
     equal = [k for k in range(len(levels) - 1) if levels[k] == levels[k + 1]]
     if equal:
         return min(equal, key=lambda k: (levels[k], k))

@@ -1,4 +1,4 @@
-"""A memory chosen against the moments of the whole stream."""
+"""A memory that selects rows by sums over the whole stream."""
 
 from __future__ import annotations
 
@@ -52,31 +52,31 @@ from bicore.types import Label, Matrix, Numbers
 if TYPE_CHECKING:
     from bicore.moments.heads import Head, UpdatedFactor
 
-#: New rows that are chosen from at a time, unless the capacity is larger.
+#: Number of new rows processed at a time, unless the capacity is larger.
 LEAST_PART = 128
-#: Rows before features are fitted, if there is room for them: one row does not show whether it is
+#: Number of rows before features are fitted, if they fit: a single row does not show whether it is
 #: an embedding or a table.
 FIRST = 32
-#: Directions of the features that replace labels in a stream without labels.
+#: Number of feature directions that replace labels in a stream without labels.
 DIRECTIONS = 10
-#: The strategy that depends on whether rows have targets.
+#: The strategy that depends on the presence of targets.
 AUTO = "auto"
 
 
 class Keep(StrEnum):
-    """When the rows kept are chosen: with every batch, or when they are asked for."""
+    """When rows are selected: with every batch, or on access."""
 
     ALWAYS = "always"
     LAZY = "lazy"
 
 
-#: Rows whose features wait before they are added to sums that nothing needs at once.
+#: Number of rows buffered before they are added to the sums.
 BLOCK = 1024
-#: Rows held out that wait.
+#: Number of held-out rows buffered.
 HELD_BLOCK = 128
-#: Rows that wait to be chosen from with keep="lazy", in parts of those chosen from at a time.
+#: Size of the pool with keep="lazy", as a multiple of the rows processed at a time.
 POOL = 4
-#: Attributes that the first rows determine; those of the second line are arrays in state files.
+#: Attributes fitted on the first rows; those of the second line are arrays in state files.
 _FITTED = ("feature_map_", "_sums", "_held", "_products")
 _ARRAYS = ("_origin", "_spread", "_features", "_directions")
 
@@ -144,20 +144,20 @@ class MomentMemory(MergingBuffer):
     """
 
     feature_map_: FeatureMap | None
-    #: Sums over all rows, and over a tenth of them.
+    #: Sums over all rows, and over the held-out tenth.
     _sums: RunningMoments | None
     _held: RunningMoments | None
     #: Mean and spread of the targets among the first rows, if y holds targets.
     _origin: Array | None
     _spread: Array | None
-    #: Features of the rows kept; ΦΦᵀ of them, and ΦAΦᵀ with A the sum of second moments.
+    #: Features Φ of the rows kept; ΦΦᵀ and ΦAΦᵀ, with A the second moments.
     _features: Array | None
     _products: tuple[Array, Array] | None
     _directions: Array | None
-    #: With keep="lazy": rows that wait to be chosen from, and their random priorities.
+    #: With keep="lazy": the pool of waiting rows, and their random priorities.
     _pool: Dataset | None
     _priorities: Array
-    #: The factorisation of the last head with a given alpha, which later rows correct.
+    #: The factorisation of the last head with a given alpha, which is corrected for later rows.
     _factor: UpdatedFactor | None
 
     def __init__(
@@ -187,7 +187,7 @@ class MomentMemory(MergingBuffer):
         self._map = as_feature_map(feature_map, random_state=self.random_state)
         self._stored_map = map_to_state(self._map)  # fails now and not when the memory is saved
         self._clear_fit()
-        #: The means of the outputs that the objective is of.
+        #: The means of the outputs in the objective.
         self._mean: Array | float = 0.0
 
     def _clear_fit(self) -> None:
@@ -204,7 +204,7 @@ class MomentMemory(MergingBuffer):
 
     @property
     def held_out(self) -> Moments | None:
-        """The sums over a tenth of the rows, which ``moments`` have too; None without them."""
+        """The sums over the held-out rows; None without them."""
         if self._held is not None:
             self._held = self._held.fold()
         return None if self._held is None else self._held.moments
@@ -253,7 +253,7 @@ class MomentMemory(MergingBuffer):
             self._choose_from(batch, features)
 
     def _choose_from(self, batch: Dataset, features: Array) -> None:
-        """Choose from the rows kept and new ones, in parts."""
+        """Select from the rows kept and new ones, in parts."""
         assert self.moments is not None
         outer = self._outer(self.moments.on_host())
         part = max(LEAST_PART, self.capacity)
@@ -262,7 +262,7 @@ class MomentMemory(MergingBuffer):
             self._choose(batch[rows], features[rows], outer)
 
     def _sample(self, batch: Dataset) -> None:
-        """Add new rows to those that wait; too many are reduced at random."""
+        """Add new rows to the pool, and reduce it at random if it is too large."""
         pool = batch if self._pool is None else join_datasets(self._pool, batch)
         fresh = self.rng.random(len(batch)) ** (1.0 / batch.weights)
         priorities = np.concatenate([self._priorities, fresh])
@@ -273,7 +273,7 @@ class MomentMemory(MergingBuffer):
         self._pool, self._priorities = pool, priorities
 
     def _choose_from_pool(self, context: Context | None = None) -> None:
-        """Choose from the rows that wait."""
+        """Select from the pool."""
         if self._pool is None:
             return
         context, pool = context or Context(), self._pool
@@ -334,7 +334,7 @@ class MomentMemory(MergingBuffer):
         return fitted if isinstance(fitted, WithConstant) else WithConstant(fitted)
 
     def _compute_features(self, x: Array, context: Context, stay: bool = False) -> Any:
-        """Compute features as an array; with ``stay`` those of a GPU stay there."""
+        """Compute features as an array; with ``stay`` they remain on a GPU."""
         assert self.feature_map_ is not None
         rows = torch.from_numpy(np.ascontiguousarray(x)).to(context.runtime.torch_device)
         found = self.feature_map_.features(rows)
@@ -345,7 +345,7 @@ class MomentMemory(MergingBuffer):
         check_room(width, outputs, apart, limit // (1 + self.holdout))
 
     def _count(self, features: Any, batch: Dataset, context: Context) -> None:
-        """Add rows to the sums, and some of them to those of rows held out."""
+        """Add rows to the sums, and some of them to the held-out sums."""
         assert self._sums is not None
         sums, y = self._sums.moments, batch.y
         if self._origin is not None:
@@ -393,7 +393,7 @@ class MomentMemory(MergingBuffer):
         return Outer(outer.second, cross, constant, outer.share)
 
     def _targets(self, rows: Dataset, features: Array | None = None) -> Array:
-        """The outputs of the ridge regression, before their means are subtracted."""
+        """Return the outputs of the ridge regression before centring."""
         if self._directions is not None:
             assert features is not None
             return np.asarray(features @ self._directions)
@@ -435,7 +435,7 @@ class MomentMemory(MergingBuffer):
         *,
         runtime: Runtime | None = None,
     ) -> MomentMemory:
-        """Return a memory that continues from here with other features.
+        """Return a memory that continues with other features.
 
         Sums over one map's features say nothing about another's. The new memory knows the past only
         by the rows kept, each with an equal share of the weight that has not faded; later rows
@@ -476,7 +476,7 @@ class MomentMemory(MergingBuffer):
         if self.moments is None:
             memory.kept = self.kept  # rows that wait
         elif self.kept is not None:
-            # Weights that have faded must not fade once more as they are counted again.
+            # Weights that have decayed must not decay again.
             weight = np.full(len(self), self.moments.weight / len(self))
             with context.runtime.applied():
                 memory._count_and_choose(
@@ -530,7 +530,7 @@ class MomentMemory(MergingBuffer):
         self._choose_from(rows, other._features)
 
     def _copy_origin(self, other: Self, context: Context) -> None:
-        """Take the features of another memory, and count only the rows that wait here."""
+        """Copy the features of another memory, and count only the rows waiting here."""
         assert other.moments is not None
         for name in (*_FITTED, *_ARRAYS):
             setattr(self, name, getattr(other, name))
@@ -550,7 +550,7 @@ class MomentMemory(MergingBuffer):
         prior: Prior | None = None,
         choose_width: bool = False,
     ) -> Head:
-        """Return the ridge regression on every row ever counted, as a fitted model.
+        """Return the ridge regression on all rows counted, as a fitted model.
 
         It does not depend on the order of the rows or on the rows kept, and changes neither. With a
         number for ``alpha`` the factorisation is kept, p² numbers, and corrected for later rows
@@ -629,7 +629,7 @@ class MomentMemory(MergingBuffer):
         *,
         runtime: Runtime | None = None,
     ) -> Self:
-        """Subtract rows that are presented again, and drop them from the rows kept.
+        """Subtract rows given again, and remove them from the rows kept.
 
         The sums are as if the rows had never come. The feature map stays as the first rows made it,
         and rows that were not kept because of forgotten ones do not come back.
@@ -681,7 +681,7 @@ class MomentMemory(MergingBuffer):
         return self
 
     def forget_class(self, label: Label) -> Self:
-        """Remove a class: its sums, and its rows among those kept.
+        """Remove a class from the sums and the rows kept.
 
         Parameters
         ----------
@@ -738,7 +738,7 @@ class MomentMemory(MergingBuffer):
     # State.
 
     def _configuration(self) -> dict[str, Any]:
-        # As pairs: labels may be numbers, which JSON does not have as keys.
+        # Stored as pairs, because labels may be numbers, which cannot be keys in JSON.
         given, reg = self._prior, self._reg
         prior = given if isinstance(given, str) else list(map(list, given.items()))
         return {
@@ -864,7 +864,7 @@ def _as_prior(prior: Any) -> Prior:
 
 
 def _find_rows(kept: Dataset, rows: Dataset) -> list[int]:
-    """The places of rows with the same numbers and labels, each place once."""
+    """Return the places of equal rows and labels, each place once."""
     places: dict[Any, list[int]] = {}
     for place, key in enumerate(_row_keys(kept, kept)):
         places.setdefault(key, []).append(place)

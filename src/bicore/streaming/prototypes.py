@@ -15,7 +15,7 @@ from bicore.streaming.buffer import Buffer
 
 
 class Prototypes(Buffer):
-    """Averages of rows: in a full memory, the two nearest prototypes of one class become one.
+    """Averages of rows: in a full memory, the two nearest prototypes of a class are merged.
 
     ExStream of Hayes, Cahill and Kanan (2019): each class keeps prototypes; for a new row in a full
     memory, the two nearest of one class are replaced by their average, weighted by the rows each
@@ -48,8 +48,8 @@ class Prototypes(Buffer):
     def __init__(self, capacity: int, random_state: int = 0) -> None:
         super().__init__(capacity, random_state)
         self.order: list[Any] = []  # classes in the order they were first seen
-        # The distances between the prototypes kept are changed in place: an update takes them out
-        # first, so that they are computed again after one that fails.
+        # Distances are changed in place: an update removes them first, so that they are recomputed
+        # after a failed one.
         self._distances: list[Array] = []
 
     def _check(self, batch: Dataset, context: Context) -> None:
@@ -91,20 +91,20 @@ class Prototypes(Buffer):
 
 
 def _labels(rows: Dataset) -> list[Any]:
-    """One label per row; None for all of them if there are none."""
+    """Return one label per row; None for all without labels."""
     return [None] * len(rows) if rows.y is None else rows.y.reshape(-1).tolist()
 
 
 def _matrix(rows: Dataset) -> Array:
-    """The columns that are averaged: the features, then the extra ones by name."""
+    """Return the averaged columns: the features, then extra ones by name."""
     extra = rows.extra or {}
     columns = [rows.x, *(extra[name] for name in sorted(extra))]
-    # In double precision: a weight times a half may overflow in half precision.
+    # In double precision, because a product may overflow in half precision.
     return np.hstack([column.reshape(len(rows), -1).astype(np.float64) for column in columns])
 
 
 class _Averages:
-    """Prototypes with the squared distances between their features, which change row by row."""
+    """Prototypes with the squared distances between their features, updated row by row."""
 
     def __init__(self, capacity: int, features: int, width: int, squared: Array | None) -> None:
         self.rows = np.zeros((capacity, width))
@@ -130,7 +130,7 @@ class _Averages:
         self.squared[place, :count] = self.squared[:count, place] = distances
 
     def add(self, vector: Array, weight: float, ident: int, code: int) -> None:
-        """Add a row; if there is no room, two prototypes of the largest class merge first."""
+        """Add a row; without room, two prototypes of the largest class are merged first."""
         if len(self.ids) == len(self.weights):
             counts = np.bincount([*self.codes, code])
             group = code if counts[code] == counts.max() else int(counts.argmax())
@@ -146,7 +146,7 @@ class _Averages:
         self._measure(place)
 
     def _absorb(self, place: int, vector: Array, weight: float) -> None:
-        """Move a prototype to its weighted average with a row."""
+        """Average a prototype with a row, by weight."""
         own = self.weights[place]
         self.rows[place] = (own * self.rows[place] + weight * vector) / (own + weight)
         self.weights[place] = own + weight

@@ -1,4 +1,4 @@
-"""Replay memories for continual learning: a share of the capacity per task, or a joint choice."""
+"""Replay memories for continual learning: a share of the capacity per task, or joint selection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bicore.types import Matrix, Numbers
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
 
-#: The extra column of a joint memory with the number of a row's task.
+#: Extra column of a joint memory: the number of a row's task.
 TASK = "task"
 
 
@@ -64,7 +64,7 @@ class TaskMemory(Memory):
         model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        """Take in a task, and choose again among all rows.
+        """Add a task and select again among all rows.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class TaskMemory(Memory):
         """Take in the rows of a task."""
 
     def head(self, alpha: float | str = "auto", prior: Prior | None = None) -> Head:
-        """Return the ridge regression on all rows of all tasks, next to the network in training.
+        """Return the ridge regression on all rows of all tasks.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class TaskMemory(Memory):
 
 @renamed_fields(values=OLD_WEIGHTING, weights="weighting")
 class ReplayMemory(SelectingMemory, TaskMemory):
-    """Summaries of the tasks seen so far, ⌊capacity/t⌋ rows of each of t tasks.
+    """Coresets of the tasks seen so far, ⌊capacity/t⌋ rows for each of t tasks.
 
     After a task, :meth:`add_task` chooses its rows and shrinks the earlier summaries: by prefix if
     the selector's order has a meaning and weights are equal (it would choose the same again), else
@@ -345,7 +345,7 @@ class JointReplay(TaskMemory):
             self.tasks = self._split_tasks()
 
     def _split_tasks(self) -> list[Dataset]:
-        """The rows kept, task by task; a task without rows is left out."""
+        """Split the rows kept by task; tasks without rows are omitted."""
         kept = self.memory.snapshot()
         assert kept.extra is not None
         numbers = kept.extra[TASK]
@@ -354,7 +354,7 @@ class JointReplay(TaskMemory):
         return [rows[np.flatnonzero(numbers == task)] for task in np.unique(numbers)]
 
     def _loss_weights(self) -> Array:
-        """All rows count the same, and together as much as there were tasks."""
+        """Return equal weights of all rows, whose sum is the number of tasks."""
         return np.full(len(self), float(self._count))
 
     def _configuration(self) -> dict[str, Any]:

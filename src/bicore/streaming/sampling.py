@@ -20,7 +20,7 @@ from bicore.runtime.context import Context
 from bicore.streaming.base import Arrays, State
 from bicore.streaming.buffer import Buffer
 
-#: The score of a row without rows to compare it with: that of orthogonal gradients.
+#: Score of a row without others to compare with: that of orthogonal gradients.
 NEUTRAL = 1.0
 STRATEGIES = ("greedy", "cosine")
 
@@ -135,13 +135,13 @@ class ClassBalancedReservoir(Buffer):
         self.kept = both[source]
 
     def _note_full(self, slots: dict[Any, list[int]], kept: int) -> None:
-        """Once the memory is filled, the largest classes are full, for good."""
+        """Mark the largest classes of a full memory as full, permanently."""
         if kept == self.capacity:
             largest = max(map(len, slots.values()))
             self.full.update(label for label, own in slots.items() if len(own) == largest)
 
     def _place(self, label: Any, drawn: list[float], slots: dict[Any, list[int]]) -> int | None:
-        """The slot that a new row takes, or None."""
+        """Return the slot for a new row, or None."""
         chance, which = drawn
         own = slots.get(label, [])
         if label in self.full and own:
@@ -248,7 +248,7 @@ class GradientSampling(Buffer):
                 source.append(row)
                 scores.append(score)
             elif score < NEUTRAL:
-                place = self._drawn(np.array(scores))
+                place = self._draw(np.array(scores))
                 if self.rng.random() * (scores[place] + score) < scores[place]:
                     source[place] = row
                     scores[place] = score
@@ -267,8 +267,8 @@ class GradientSampling(Buffer):
         scores: Array = 1 + cosines.amax(1).cpu().numpy()
         return scores
 
-    def _drawn(self, scores: Array) -> int:
-        """A place, drawn in proportion to its score."""
+    def _draw(self, scores: Array) -> int:
+        """Draw a place in proportion to its score."""
         total = float(scores.sum())
         if total > 0:
             return int(self.rng.choice(len(scores), p=scores / total))

@@ -33,7 +33,7 @@ from bicore.streaming.base import as_context
 DEVIATION = 0.05
 #: Rows predicted at a time.
 ROWS = 5000
-#: Losses of rows, from outputs and targets.
+#: Loss per row, from outputs and targets.
 Losses = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -241,7 +241,7 @@ class VariationalLearner:
     torch.Size([1, 40, 2])
     """
 
-    #: The class that fits; a subclass may use a faster one.
+    #: The class that fits; subclasses may use a faster one.
     fit: type[VariationalFit] = VariationalFit
 
     @renamed_keywords(prior="prior_std")
@@ -279,7 +279,7 @@ class VariationalLearner:
     def add_task(
         self, x: Array, y: Array, model: nn.Module | None = None, runtime: Runtime | None = None
     ) -> None:
-        """Fit the posterior of one more task, with its coreset withheld.
+        """Fit the posterior for another task, with its coreset held out.
 
         Parameters
         ----------
@@ -354,7 +354,7 @@ class VariationalLearner:
         return self._refined[head]
 
     def predict(self, x: Array, samples: int = 20, task: int = 0) -> Tensor:
-        """Class probabilities, averaged over draws of the refined posterior.
+        """Return class probabilities, averaged over draws of the refined posterior.
 
         Parameters
         ----------
