@@ -1,7 +1,7 @@
 # make test      lint, types and tests (the README's command; at most five minutes on two cores)
 # make test-all  the same and everything marked slow, with the libraries of all integrations
 # make test-busy the tests five times, with two busy loops next to them
-# make demo      a coreset of the built-in digits against uniform samples
+# make demo      a coreset of the built-in digits against random samples
 # make bench     the benchmark tables, as JSON
 # make bench-check  what became slower than recorded, by ratios to a matrix product
 # make docs      the site, in build/docs; a warning is an error

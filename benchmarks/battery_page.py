@@ -161,7 +161,7 @@ def large_verdict(pool: str | int) -> str:
 
 
 def large_worst_seeds(margin: float = 0.1) -> str:
-    """Count the tables, sizes and models whose worst seed is near that of uniform samples."""
+    """Count the tables, sizes and models whose worst seed is near that of random samples."""
     found: dict[Any, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in read_record("large")["rows"]:
         found[row["pool"]][row["table"], row["size"]].append(row["scores"])

@@ -26,7 +26,7 @@ PARTS = 3
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    """Count single-class answers and compare accuracies with uniform samples."""
+    """Count single-class answers and compare accuracies with random samples."""
     jobs = product(SHARES, SIZES, [arguments.seeds])
     cells = list(run_jobs(_measure_cell, jobs, arguments.processes))
     found: dict[str, Any] = {"cells": sorted(cells, key=lambda one: (-one["share"], one["size"]))}

@@ -4,7 +4,7 @@
     python -m benchmarks hard --cache DIR --seeds 20 --record
 
 ``--cache`` is the folder of the packages. A seed draws at most 1,000 rows to select from and at
-most 1,000 test rows, standardised by the former. Next to the default are uniform samples, the
+most 1,000 test rows, standardised by the former. Next to the default are random samples, the
 kernel that the earlier default chose, without an intercept, and the default told which model will
 be trained.
 """

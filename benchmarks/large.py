@@ -1,4 +1,4 @@
-"""Tables of more than 20,000 rows: the default on pools of growing size, and uniform samples.
+"""Tables of more than 20,000 rows: the default on pools of growing size, and random samples.
 
 python -m benchmarks large --sets SETS --record
 """

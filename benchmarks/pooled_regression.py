@@ -34,7 +34,7 @@ from bicore.sources import cifar10
 
 SIZES = (10, 25, 50, 100, 150, 200, 250, 300, 350, 400)
 POOLS = (2000, 5000, 10_000)
-#: The pool whose weights the uniform samples are optimised on, and from which they are drawn.
+#: The pool whose weights the random samples are optimised on, and from which they are drawn.
 UNIFORM_POOL = 5000
 TESTED = 4000
 STRIP = 500
@@ -147,7 +147,7 @@ class Work:
     def sample(
         self, selector: BilevelSelector, data: Dataset, order: np.ndarray
     ) -> Iterator[Choice]:
-        """Uniform samples, with equal and with optimised weights."""
+        """Random samples, with equal and with optimised weights."""
         for size in SIZES:
             picks = order[:size]
             yield "uniform", size, Coreset(picks, np.ones(size), picks)

@@ -4,7 +4,7 @@
     --cache FOLDER --record
 
 The slope of a candidate needs its column of all images, and all columns are 1.25 billion pairs,
-three hours of a GPU. Here the kernel is seen from landmarks, a uniform sample of 400: points are
+three hours of a GPU. Here the kernel is seen from landmarks, a random sample of 400: points are
 chosen and weighted in its Nyström features, from 250 random candidates a step after 10 random
 points as in the paper, weights after every point; and the regression on them is by the kernel
 itself, on all 10 000 test images. What landmarks cost shows where the exact slopes are known: the
@@ -42,7 +42,7 @@ def run(arguments: Any) -> dict[str, Any]:
 
 
 def jobs(images: int, seeds: int) -> Iterator[Job]:
-    """The landmarks are the first uniform sample, so that their columns serve twice."""
+    """The landmarks are the first random sample, so that their columns serve twice."""
     for seed in range(seeds):
         yield Job(CORESET, images, seed)
         if seed < 2:

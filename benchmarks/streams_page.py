@@ -206,7 +206,7 @@ TASKS = {
     "Joint moments, elimination": "`JointReplay`",
     "Joint moments, gradient": '`strategy="gradient"`',
     "Coreset": "`ReplayMemory` with the paper's coreset",
-    "Uniform sampling": "with uniform samples",
+    "Uniform sampling": "with random samples",
 }
 Cells = dict[str, Cell]
 
@@ -248,7 +248,7 @@ def normalised_words() -> str:
         ours, uniform, coreset = (found[f"{key}, {way}"] for key in NORMALISED)
         parts.append(
             f"with {way} {ours:.1f} ({ours.seeds} seeds), "
-            f"{less(ours, uniform)} against uniform samples and {less(ours, coreset)} against the "
+            f"{less(ours, uniform)} against random samples and {less(ours, coreset)} against the "
             "paper's coreset"
         )
     return "; ".join(parts)

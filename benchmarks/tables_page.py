@@ -35,7 +35,7 @@ OUR_NAMES = {"from shards": "**`select_from_shards`**", "bicore": "**bicore**"}
 MOST_CHARACTERS = 60
 #: Names of strategies by the classes that records name.
 STRATEGIES = {
-    "Uniform": "uniform sample",
+    "Uniform": "random sample",
     "Strategy": "greedy",  # in older records
     "Batches": "batches",
     "Exchange": "exchange",

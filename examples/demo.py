@@ -1,4 +1,4 @@
-"""Select a coreset of scikit-learn's digits, train a small network on it and on uniform samples of
+"""Select a coreset of scikit-learn's digits, train a small network on it and on random samples of
 the same size, and compare.
 
     make demo        (or: python examples/demo.py)
@@ -60,7 +60,7 @@ def main() -> None:
             "mean ± std)"
         )
     )
-    for name in ("points", "uniform sample", "bicore coreset"):
+    for name in ("points", "random sample", "bicore coreset"):
         table.add_column(name, justify="right")
     for size in SIZES:
         cells = [

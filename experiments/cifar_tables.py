@@ -374,7 +374,7 @@ def summary_experiment() -> list[Row]:
 
 @experiment("cifar-proxy", "An RBF kernel as the proxy on SplitCIFAR-10")
 def proxy_experiment() -> list[Row]:
-    """Uniform samples and the network's kernel, which are runs of another table, and the RBF."""
+    """Random samples and the network's kernel, which are runs of another table, and the RBF."""
     plans = {plan.row.key: plan for plan in continual_plans()}
     shown = [
         replace(plans[key].build(), paper=None, source=Source("cifar-continual", key))

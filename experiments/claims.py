@@ -136,7 +136,7 @@ def _above_uniform(key: str) -> list[Comparison]:
 
 
 def check_coreset_above_uniform(book: Book) -> Answer:
-    """Check that the coreset beats uniform samples on all three problems and no baseline does."""
+    """Check that the coreset beats random samples on all three problems and no baseline does."""
     found = apply_rule(better, _above_uniform("Coreset"))(book)
     others = {
         key: [one.part(book)[0] for one in _above_uniform(key)]

@@ -117,7 +117,7 @@ def imbalanced_rows(problem: Problem, memory: int) -> list[StreamRow]:
 
 
 def summary_rows(problem: Problem, recipe: Recipe) -> list[SummaryRow]:
-    """The paper's coreset and uniform samples."""
+    """The paper's coreset and random samples."""
     facts = {"problem": problem, "recipe": recipe, "network": problem.network}
     uniform = SummaryRow(key="Uniform", choice=UniformChoice(), **facts)
     return [uniform, uniform.variant("Coreset", choice=CoresetChoice(), reference=True)]

@@ -156,7 +156,7 @@ class Simple:
 
 
 def _as_words(method: str) -> str:
-    """Return "random" for uniform rows, the name of other random rows, else without dashes."""
+    """Return "random" for ``uniform``, the name of other random rows, else without dashes."""
     if method in BASELINES:
         return "random" if method == "uniform" else method
     return method.replace("-", " ")
@@ -221,7 +221,7 @@ class Worth:
 
     @property
     def rows(self) -> float:
-        """Uniform random rows with the same mean score; ``inf`` if no random sample has it."""
+        """Random rows with the same mean score; ``inf`` if no random sample has it."""
         return self.baselines[0].rows
 
     @property
@@ -236,7 +236,7 @@ class Worth:
 
     @property
     def verdict(self) -> Verdict:
-        """LESS if uniform rows are better; MORE if the chosen rows beat every baseline."""
+        """LESS if random rows are better; MORE if the chosen rows beat every baseline."""
         found = [one.verdict for one in self.baselines]
         if found[0] is Verdict.LESS:
             return Verdict.LESS

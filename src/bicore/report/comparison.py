@@ -484,7 +484,7 @@ def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]
         lines.append("one seed cannot show differences; give 5 seeds or more")
     if found.worth:
         lines.append(
-            "worth: the number of uniform rows with the same mean score, interpolated between the "
+            "worth: the number of random rows with the same mean score, interpolated between the "
             "compared sizes (bicore worth is more precise and gives an interval)"
         )
     return lines
