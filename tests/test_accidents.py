@@ -492,7 +492,8 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(bicore, folder, word):
 
 
 def test_help_and_version_load_neither_torch_nor_numpy():
-    verbs = ["select", "estimate", "worth", "compare", "stream", "show", "doctor"]
+    verbs = ["select", "query", "contexts", "estimate", "worth", "compare", "stream", "predict"]
+    verbs += ["show", "doctor"]
     typer = tuple(map(int, metadata.version("typer").split(".")[:2]))
     # typer itself loads rich up to here
     heavy = ["torch", "numpy", "scipy", "sklearn", *(["rich"] if typer > (0, 16) else [])]

@@ -1,14 +1,24 @@
 """Contexts: each one is selected against the errors of those before, and models average them."""
 
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.neighbors import KNeighborsClassifier
 
 import bicore
+from bicore.coreset import Status
 from bicore.integrations.tabpfn import ContextClassifier, ContextRegressor, set_contexts
 from bicore.kernels import RBF
+from bicore.methods import BilevelSelector
+from bicore.sources.opening import open_source
+from tests.commands import refused, succeeded
 from tests.helpers import fails
 
 RHO = 0.1
@@ -139,3 +149,91 @@ def test_tabpfn_reads_all_contexts_in_one_fit(rows):
     assert own.inference_config == {"FINGERPRINT_FEATURE": False}
     with pytest.raises(bicore.InputError, match="inference_config"):
         set_contexts(KNeighborsClassifier(), model.contexts_)
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A table of forty rows; one row has no label."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    with open("table.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", "city", "y"])
+        for row in range(40):
+            a = round(rng.normal(), 3)
+            writer.writerow([a, ["Rome", "Bern"][row % 2], "" if row == 7 else int(a > 0)])
+    with open("table.csv", newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+WORDS = ["contexts", "table.csv", "--target", "y", "--size", "5", "--contexts", "3"]
+LABELLED = [*WORDS, "--drop-missing-target"]
+
+
+def test_the_command_writes_the_row_numbers_of_each_context(table, command):
+    done = succeeded(command(*LABELLED, "--out", "c.json"))
+    assert done.stdout == "3 contexts of 5 of 39 rows, written to c.json\n"
+    source = open_source("table.csv", target="y", drop_missing_target=True)
+    expected = [one.tolist() for one in bicore.contexts(source.data.x, source.data.y, 5, 3)]
+    assert json.loads(Path("c.json").read_text()) == expected
+    found = json.loads(command(*LABELLED, "--json", "--quiet").stdout)
+    assert found == {"contexts": expected, "size": 5, "n": 39}
+    shown = succeeded(command(*LABELLED, "--quiet")).stdout.splitlines()
+    words = (", ".join(map(str, one)) for one in expected)
+    assert shown == [f"context {k}: rows {one}" for k, one in enumerate(words, 1)]
+
+
+def test_the_command_writes_the_rows_of_each_context(table, command):
+    succeeded(command(*LABELLED, "--out", "c.csv"))
+    numbers = json.loads(command(*LABELLED, "--json", "--quiet").stdout)["contexts"]
+    labelled = [one for one in table if one[-1]]
+    expected = [[*labelled[row], str(k)] for k, one in enumerate(numbers, 1) for row in one]
+    with open("c.csv", newline="") as file:
+        assert list(csv.reader(file)) == [["a", "city", "y", "context"], *expected]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (WORDS, "'y' has no value in row 7"),
+        ([*WORDS[:2], "--size", "5"], "--target"),
+        ([*LABELLED, "--target", "z"], "target='z' is not known"),
+        ([*LABELLED, "--contexts", "40"], "--contexts must be an integer between 1 and 39"),
+        ([*LABELLED, "--size", "40"], "--size must be an integer between 1 and 39"),
+        ([*LABELLED, "--out", "c.npz"], "--out c.npz must end in .json, .csv or .parquet"),
+        (["contexts", "digits", "--size", "5", "--out", "c.csv"], "digits is not a table"),
+        (["contexts", "images", "--size", "2"], "images has no labels or targets"),
+    ],
+)
+def test_the_command_names_what_is_wrong(table, command, words, says):
+    Path("images").mkdir()
+    for number in range(3):
+        Image.new("L", (4, 4), number).save(f"images/{number}.png")
+    refused(command(*words), says)
+
+
+def test_row_numbers_are_printed_if_the_file_cannot_be_written(table, command, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bicore.files.replacing", fail)
+    done = command(*LABELLED, "--quiet", "--out", "c.json")
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert [len(one) for one in json.loads(done.stdout)["contexts"]] == [5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(Status.INTERRUPTED, KeyboardInterrupt), (Status.OUT_OF_TIME, bicore.TimeLimitError)],
+)
+def test_no_context_has_fewer_rows_because_the_search_ended_early(rows, monkeypatch, status, error):
+    search = BilevelSelector._search
+
+    def end_early(self, request, prepared):
+        found = search(self, request, prepared)
+        return replace(found.prefix(3), status=status)
+
+    monkeypatch.setattr(BilevelSelector, "_search", end_early)
+    with pytest.raises(error, match=r"context 1 of 2|^$"):
+        bicore.contexts(*rows, 5, 2, runtime=bicore.Runtime(max_seconds=60))

@@ -44,7 +44,7 @@ LONG = {
     *ALL_ROWS,
 }
 #: Pages that a reader follows on a command line, and how many commands each must have.
-COMMANDS = {"README.md": 2, "command.md": 7, "embeddings.md": 2, "texts.md": 3}
+COMMANDS = {"README.md": 2, "command.md": 7, "contexts.md": 1, "embeddings.md": 2, "texts.md": 3}
 
 
 def blocks(page, languages="python|sh"):
@@ -134,7 +134,9 @@ def test_blocks_for_other_libraries_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["continual", "images", "device", "streaming"])
+@pytest.mark.parametrize(
+    "name", ["continual", "images", "device", "streaming", "texts", "contexts"]
+)
 def test_examples_run(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
@@ -149,6 +151,10 @@ def test_examples_run(name, tmp_path, capsys, monkeypatch):
     elif name == "images":
         chosen, drawn = re.findall(r"held-out images ([\d.]+)", shown)
         assert float(chosen) > float(drawn)
+    elif name in ("texts", "contexts"):
+        found = re.findall(r"accuracy ([\d.]+), random \D*([\d.]+)", shown)
+        assert len(found) == {"texts": 4, "contexts": 2}[name]
+        assert all(float(chosen) > float(drawn) for chosen, drawn in found)
     else:
         assert (
             "0" not in shown.splitlines()[2].split("[")[1].split()

@@ -546,6 +546,8 @@ def contexts(
     ------
     InputError
         If there are more contexts, or more rows in one, than rows of x.
+    TimeLimitError
+        If ``max_seconds`` is reached before the last context is complete.
 
     Examples
     --------

@@ -125,6 +125,7 @@ def _make_app() -> Any:
     import typer
 
     from bicore.cli.compare import compare
+    from bicore.cli.contexts import contexts
     from bicore.cli.options import as_command, print_version
     from bicore.cli.predict import predict
     from bicore.cli.query import query
@@ -141,7 +142,7 @@ def _make_app() -> Any:
         help="Select the few rows of a data set that train a model almost as well as all rows.",
         epilog="Example: bicore select digits --size 50 --out picks.npz",
     )
-    for verb in (select, query, estimate, worth, compare, stream, predict, show, doctor):
+    for verb in (select, query, contexts, estimate, worth, compare, stream, predict, show, doctor):
         as_command(app, verb)
     app.callback()(print_version)
     return app

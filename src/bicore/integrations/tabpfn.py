@@ -21,14 +21,14 @@ __all__ = ["ContextClassifier", "ContextRegressor", "set_contexts"]
 
 
 @renamed_keywords(rows="contexts")
-def set_contexts(model: Estimator, contexts: Sequence[Array]) -> Any:
+def set_contexts(model: Estimator, contexts: Sequence[Array | Sequence[int]]) -> Any:
     """Let each estimator of a TabPFN model read one context.
 
     Parameters
     ----------
     model : TabPFNClassifier or TabPFNRegressor
         A model with the parameters ``n_estimators`` and ``inference_config``.
-    contexts : sequence of array
+    contexts : sequence of array or of list
         Row numbers of each context, from :func:`bicore.contexts`.
 
     Returns
@@ -53,7 +53,7 @@ def set_contexts(model: Estimator, contexts: Sequence[Array]) -> Any:
             "ContextRegressor, which fit one copy of it for each context."
         )
     given = model.get_params()["inference_config"] or {}
-    config = {**given, "SUBSAMPLE_SAMPLES": [one.tolist() for one in contexts]}
+    config = {**given, "SUBSAMPLE_SAMPLES": [list(map(int, one)) for one in contexts]}
     return clone(model).set_params(n_estimators=len(contexts), inference_config=config)
 
 

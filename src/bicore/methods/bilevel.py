@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -59,7 +60,14 @@ from bicore.data import (
     scale_below_one,
     scale_to_mean_one,
 )
-from bicore.errors import InputError, LargeDataWarning, as_option, check_integer, check_type
+from bicore.errors import (
+    InputError,
+    LargeDataWarning,
+    TimeLimitError,
+    as_option,
+    check_integer,
+    check_type,
+)
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.methods import names
@@ -534,6 +542,8 @@ class BilevelSelector(Selector, Proxy):
         ------
         InputError
             If an argument is invalid, or a loss is not the squared error.
+        TimeLimitError
+            If ``max_seconds`` is reached before the last set is complete.
         """
         if not self.squared:
             raise InputError(f"loss={self.loss.name!r}: contexts need the squared error.")
@@ -546,18 +556,32 @@ class BilevelSelector(Selector, Proxy):
             prepared = chooser._prepare(request)
         problem, left = prepared.problem, torch.zeros(())
         used = np.zeros(len(rows), dtype=bool)
-        for _ in range(count):
+        for number in range(1, count + 1):
             if (
                 prepared.counted & ~prepared.contradicted & ~used
             ).sum() < LEAST_UNUSED * request.size:
                 used[:] = False  # few rows, such as those of one class, would be no choice
             aimed = replace(problem, outer_targets=problem.outer_targets + left)
             one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
-            picked = chooser._with_two_classes(chooser._search(request, one), request).indices
+            searched = chooser._search_context(request, one, f"{number} of {count}")
+            picked = chooser._with_two_classes(searched, request).indices
             used[picked] = True
             found.append(rows[picked])
             left = left + problem.outer_targets - prepared.fit(picked.tolist()).predictions
         return found
+
+    def _search_context(self, request: Request, prepared: Prepared, place: str) -> Coreset:
+        """Select one context; raise if it was interrupted or the time limit ended it."""
+        with suppress(TimeLimitError):
+            found = self._search(request, prepared)
+            if found.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
+            if found.status.whole:
+                return found
+        raise TimeLimitError(
+            f"max_seconds={request.clock.max_seconds:g} was reached in context {place}; raise "
+            "max_seconds, or ask for fewer or smaller contexts."
+        )
 
     def _run(
         self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool

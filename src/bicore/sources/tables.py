@@ -397,13 +397,15 @@ def _many_classes(target: str, y: Array) -> list[str]:
     return [f"target {target!r}: {count} {what}"] if count > MANY_CLASSES else []
 
 
-def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
-    """Write the chosen rows with a weight column to a .csv or .parquet file, completely or not
+def write_rows(
+    path: Path, table: Table, indices: Array, values: Array, column: str = "weight"
+) -> None:
+    """Write the chosen rows with a further column to a .csv or .parquet file, completely or not
     at all."""
-    numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
-    free = next(name for name in itertools.chain(["weight"], numbered) if name not in table)
+    numbered = (f"bicore_{column}_{number}" for number in itertools.count(1))
+    free = next(name for name in itertools.chain([column], numbered) if name not in table)
     chosen = {name: cells.to_list(column) for name, column in take_rows(table, indices).items()}
-    chosen[free] = weights.tolist()
+    chosen[free] = values.tolist()
     with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
             pyarrow = arrow()
