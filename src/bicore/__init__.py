@@ -1,6 +1,6 @@
 """bicore: coresets by bilevel optimisation.
 
-Pick the few points of a data set which train a model almost as well as all of it.
+Pick the few rows of a data set which train a model almost as well as all of it.
 """
 
 from __future__ import annotations

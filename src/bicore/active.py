@@ -1,8 +1,8 @@
-"""Batch active learning: select the points of a pool to label next.
+"""Batch active learning: select the rows of a pool to label next.
 
-After Borsos, Tagliasacchi and Krause 2020: the coreset begins with the labelled points, a model
-predicts labels for the pool, and the points are selected that, fitted together with the labelled
-ones, predict all points best.
+After Borsos, Tagliasacchi and Krause 2020: the coreset begins with the labelled rows, a model
+predicts labels for the pool, and the rows are selected that, fitted together with the labelled
+ones, predict all rows best.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from bicore.methods.bilevel import BilevelSelector
 from bicore.runtime.context import Runtime
 from bicore.types import Labels, Numbers
 
-#: Of a larger set a sample is used, with at least this many points for each point to select.
+#: Larger sets are sampled, with at least this many candidates per requested row.
 LARGE, PER_POINT = 5000, 4
-#: The kernel and the noise of V-design, and the head; of the values tried on Reuters texts and an
-#: embedding of CIFAR-10 these were best.
+#: Kernel, noise and head of V-design; of the values tried on Reuters texts and an embedding of
+#: CIFAR-10 these were best.
 SHARPNESS, NOISE, STRENGTH = 2.0, 1.0, 10.0
-#: The most steps of the head's fit.
+#: Maximum number of steps of the head's fit.
 STEPS = 300
-#: The least weight of a row.
+#: Minimum weight of a row.
 LEAST_DOUBT = 1e-3
 #: Shorter rows are not scaled to length 1.
 SHORTEST = 1e-12
@@ -52,7 +52,7 @@ def query(
     random_state: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
-    """Select the points of a pool to label next."""
+    """Select the rows of a pool to label next."""
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
     chooser = selector or BilevelSelector("ntk", intercept=0.0, exact=True)
@@ -86,10 +86,10 @@ def query_by_variance(
     random_state: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
-    """Select the points that most lower the variance of predictions where a head is unsure.
+    """Select the rows that most lower the variance of uncertain predictions.
 
     It is V-design on rows that are centred and scaled to length 1, as suits embeddings. Each row
-    counts by one minus the margin of a logistic regression on the labelled points; with targets,
+    counts by one minus the margin of a logistic regression on the labelled rows; with targets,
     all rows count the same.
     """
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
@@ -120,14 +120,15 @@ def query_by_variance(
 
 
 def _directions(x: Array) -> Array:
-    """Rows less their mean, scaled to length 1."""
+    """Subtract the mean of the rows and scale them to length 1."""
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
     rows = rows - rows.mean(0)
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SHORTEST))
 
 
 def _uncertainty(rows: Array, known: Array) -> Array:
-    """One minus the margin of a logistic regression on the first rows, whose labels are known."""
+    """Return one minus the margin of a logistic regression on the first rows, which are
+    labelled."""
     with warnings.catch_warnings():
         # A head that is nearly fitted knows where it is unsure.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -151,7 +152,7 @@ def _check_labels(known: Array, classes: Sequence[Any] | None) -> None:
 
 
 def _check_rows(x_labelled: Any, y_labelled: Any, x_pool: Any) -> tuple[Array, Array, Array]:
-    """Labelled points, their labels and the pool as arrays that match."""
+    """Return labelled rows, their labels and the pool as matching arrays."""
     labelled = as_features(x_labelled, "x_labelled")
     pool = as_features(x_pool, "x_pool")
     known = _as_column(y_labelled, len(labelled), "y_labelled")
@@ -164,14 +165,14 @@ def _check_rows(x_labelled: Any, y_labelled: Any, x_pool: Any) -> tuple[Array, A
 
 
 def join_pool(x: Array, y: Array | None, pool: Array, guesses: Array | None) -> Dataset:
-    """The labelled points, then the pool with the labels predicted for it."""
+    """Return the labelled rows, then the pool with predicted labels."""
     numbers = np.arange(len(x), len(x) + len(pool))
     second = Dataset(pool, guesses, ids=numbers)
     return join_datasets(Dataset(x, y), second) if len(x) else second
 
 
 def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Coreset:
-    """The part of a coreset of both that lies in the pool, with rows counted from its start."""
+    """Return the part of a coreset in the pool, with row numbers of the pool."""
     new = coreset.indices >= labelled
     rows = coreset.indices[new] - labelled
     message = coreset.message
@@ -194,7 +195,7 @@ def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Co
 
 
 def _as_column(values: Any, count: int, name: str) -> Array:
-    """Labels or targets; a single column lies flat."""
+    """Return labels or targets; a single column as a vector."""
     try:
         found = as_labels(values, count)
     except InputError as error:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from bicore.methods.passes import RowsInParts
     from bicore.shards.executors import Executor
 
-#: The default methods for rows without labels: for wide rows, such as embeddings, for others, and
-#: for requests that only a bilevel problem can meet.
+#: Default methods for rows without labels: for wide rows such as embeddings, for others, and for
+#: requests that need a bilevel problem.
 LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "k-medoids", "facility-location", "reconstruction"
 NO_LABELS = (
     "labels: none given, so method={!r} is used, which needs none; give y (or --target) to select "
@@ -267,7 +267,7 @@ def select(
 
 
 def called_like(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Give a function the parameters and defaults of another one; it gets all by name."""
+    """Give a function the parameters and defaults of another one; it gets them by name."""
     signature = inspect.signature(other)
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
@@ -334,7 +334,7 @@ def estimate(
     method : str or Selector
         A method's name, or a selector.
     model : str or torch.nn.Module, optional
-        The kind of model that will be trained on the points, as in :func:`select`.
+        The kind of model that will be trained on the rows, as in :func:`select`.
     tolerance : float, optional
         As in :func:`select`; it does not change the estimate.
     exact : bool
@@ -399,14 +399,14 @@ def reweight(
     runtime: Runtime | None = None,
     **options: Unpack[ModelOptions],
 ) -> Coreset:
-    """Learn weights for points chosen by any means.
+    """Learn weights for rows chosen by any means.
 
     Parameters
     ----------
     x, y : array
         Features and labels (or targets); or a :class:`Dataset` as x.
     indices : sequence of int
-        Row numbers of the points.
+        Row numbers.
     sample_weight : array, optional
         Importance of each row in the objective.
     outer : tuple or Dataset, optional
@@ -454,7 +454,7 @@ def influence(
     runtime: Runtime | None = None,
     **options: Unpack[ModelOptions],
 ) -> Array:
-    """Compute how much more weight on each point would lower the objective of a coreset's model.
+    """Compute how much more weight on each row would lower the objective of a coreset.
 
     Parameters
     ----------
@@ -587,7 +587,7 @@ def _is_path(x: Any) -> bool:
 
 
 def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bool:
-    """Whether all rows are asked for, and no option asks for an order, quotas or weights."""
+    """Whether all rows are requested, without order, quotas or weights."""
     if (
         not isinstance(selector, BilevelSelector)
         or data.y is None
@@ -600,7 +600,7 @@ def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bo
 
 
 def _take_all(data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
-    """Return all rows in a stated order, because there is nothing to select."""
+    """Return all rows in a defined order."""
     assert data.y is not None
     targets = read_targets(data.y)
     coreset, order = Coreset(np.arange(len(data)), ids=data.ids), "in the given order"
@@ -652,7 +652,7 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unread(x: Any) -> None:
-    """Refuse a data set of torch, which is an array only after every item of it was read."""
+    """Refuse a torch data set, which would have to be read item by item."""
     if is_torch_data(x):
         raise InputError(
             f"x is a {type(x).__name__} of torch, which is not an array; embed its rows in "
@@ -674,7 +674,7 @@ def as_dataset(x: Any, y: Any, sample_weight: Any) -> Dataset:
 
 
 def refuse_tolerance(size: Any, tolerance: float | None) -> None:
-    """Refuse a tolerance with a size that is given."""
+    """Refuse a tolerance together with a given size."""
     if tolerance is not None and size != "auto":
         raise InputError(
             f"tolerance={tolerance!r} needs size='auto', but size={size!r} is given; leave one of "

@@ -1,4 +1,4 @@
-"""Helpers shared by all selections: sizes, seeds, initial points and ties."""
+"""Helpers shared by all selections: sizes, seeds, initial rows and ties."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, check_integer, check_number
 
-#: Points, exchanges and removals whose worth differs by less than this share are equal; the
-#: smallest id then decides, so that row order, duplicates and devices do not change the answer.
+#: Points, exchanges and removals whose scores differ by less than this share are equal. The
+#: smallest id then decides, so that row order, duplicates and devices do not change the result.
 TIE = 1e-10
 
 
 class First(StrEnum):
-    """How the first point is chosen: by the rule, or at random as in the paper."""
+    """How the first row is chosen: by the rule, or at random as in the paper."""
 
     BEST = "best"
     RANDOM = "random"
@@ -96,7 +96,7 @@ class Relative:
 
 
 def as_relative(value: Any) -> Any:
-    """Turn the text ``relative:0.01`` into ``Relative(0.01)``; return other values as they are."""
+    """Convert the text ``relative:0.01`` to ``Relative(0.01)``; return other values unchanged."""
     if not isinstance(value, str) or not value.lower().startswith("relative:"):
         return value
     try:
@@ -122,7 +122,7 @@ def step_rng(seed: int, step: int) -> np.random.Generator:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """The points a selection begins with, and the coreset they came from, if any."""
+    """The rows a selection begins with, and the coreset they came from, if any."""
 
     points: list[int]
     weights: list[float]
@@ -141,7 +141,7 @@ def read_initial(
     name: str = "initial",
     continues: bool = True,
 ) -> Start:
-    """Row numbers and weights of the points given.
+    """Return row numbers and weights of the initial rows.
 
     With ``continues`` the data must be those of the coreset; otherwise only the number of rows
     must match.
@@ -194,7 +194,7 @@ def in_id_order(places: Array, ids: Array) -> Array:
 
 
 def lowest(scores: Array, ids: Array) -> int:
-    """Return the place of the lowest score; ties (relative 1e-10) go to the smallest id."""
+    """Return the index of the lowest score; ties (relative 1e-10) go to the smallest id."""
     best = scores.min()
     if not np.isfinite(best):
         raise non_finite_score_error()

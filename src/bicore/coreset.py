@@ -1,4 +1,4 @@
-"""The answer of a selection: points in order, their weights, and how they were found."""
+"""The result of a selection: rows in order, their weights, and how they were found."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from bicore.files import damaged_file_error, read_state, write_state
 from bicore.types import Table
 
 FORMAT = 2
-#: The arrays of a file with the kinds of their numbers.
+#: The arrays of a file and the kinds of their numbers.
 _ARRAYS = {"indices": "iu", "weights": "f", "ids": "iu", "objectives": "f"}
 UNVERIFIED_MESSAGE = "the objective could not be verified; see the notes"
-#: Points that a notebook shows.
+#: Number of rows that a notebook shows.
 SHOWN = 10
 
 
 class Status(StrEnum):
-    """How a selection ended; ``Coreset.message`` has the sentence that goes with it."""
+    """How a selection ended; ``Coreset.message`` describes it in a sentence."""
 
-    #: Every point asked for is there.
+    #: All requested rows were selected.
     COMPLETE = "complete"
-    #: Fewer points than asked for: no other one may join, or none would have a weight above zero.
+    #: Fewer rows than requested: no other row may join, or all others would have weight zero.
     FEWER = "fewer"
-    #: All points are there; the time limit ended what was to improve them.
+    #: All rows were selected; the time limit ended the refinement.
     NOT_REFINED = "not refined"
-    #: All points are there; a second fit did not confirm the objective (see the notes).
+    #: All rows were selected; a second fit did not confirm the objective (see the notes).
     UNVERIFIED = "unverified"
-    #: The time limit ended it before all points were there.
+    #: The time limit ended the selection before all rows were selected.
     OUT_OF_TIME = "out of time"
-    #: The user ended it; what was done until then is there.
+    #: The user ended the selection; the rows so far are returned.
     INTERRUPTED = "interrupted"
 
     @classmethod
     def _missing_(cls, value: object) -> Status | None:
-        """Read the word of files of version 0.2."""
+        """Read the value of files of version 0.2."""
         return cls.NOT_REFINED if value == "less refined" else None
 
     @property
     def whole(self) -> bool:
-        """Whether all points that could be had are there and the user let it end by itself."""
+        """Whether the selection ended by itself with all available rows."""
         return self not in (Status.OUT_OF_TIME, Status.INTERRUPTED)
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a coreset was selected, in typed fields that code may rely on."""
+    """How a coreset was selected, in typed fields."""
 
     method: str = ""
     rows: int | None = None
@@ -77,19 +77,19 @@ class Provenance:
 
     @property
     def selection_seconds(self) -> float:
-        """Seconds of the search, without the preparation."""
+        """Seconds of the search, without preparation."""
         return self.seconds - self.preparation_seconds
 
     @property
     def regulariser(self) -> str | None:
-        """``inner_reg`` in words."""
+        """Describe ``inner_reg``."""
         if self.inner_reg is None:
             return None
         form = " per row" if self.per_point else ""
         return f"{self.inner_reg:.4g}{form}{' (auto)' if self.automatic else ''}"
 
     def same_configuration(self, other: Provenance) -> bool:
-        """Whether two coresets have the kernel, losses, regulariser and outer set in common.
+        """Whether two coresets have the same kernel, losses, regulariser and outer set.
 
         On the same data their objectives can then be compared.
         """
@@ -111,7 +111,7 @@ class Provenance:
         return cls(**known)
 
 
-#: What JSON makes of the types of a provenance; a number of NumPy's is written as text.
+#: Types of the fields in JSON; numbers of NumPy are written as text.
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int, str),
@@ -122,7 +122,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _check_type(name: str, value: Any, *kinds: type) -> Any:
-    """Return a value of a file that has one of these types exactly: JSON knows no others."""
+    """Return a value of a file if it has exactly one of these types."""
     if type(value) not in kinds:
         raise ValueError(f"its {name} is of type {type(value).__name__}")
     return value
@@ -207,7 +207,7 @@ class Coreset:
         return iter(self.indices.tolist())
 
     def __getitem__(self, place: Any) -> Any:
-        """Return the row number at a place in the order of selection, or those at some."""
+        """Return the row number at a place in the order of selection, or several."""
         found = self.indices[place]
         return found.item() if found.ndim == 0 else found
 
@@ -250,7 +250,7 @@ class Coreset:
 
     @property
     def gains(self) -> Array:
-        """How much each point lowered the outer objective; negative where one raised it."""
+        """How much each row lowered the outer objective; negative if it was raised."""
         if not len(self.objectives):
             return np.empty(0)
         start = self.provenance.empty_objective
@@ -258,7 +258,7 @@ class Coreset:
         return -np.diff(np.concatenate([[first], self.objectives]))
 
     def prefix(self, size: int) -> Coreset:
-        """Return the first points, in order, with unit weights.
+        """Return the first rows, in order, with unit weights.
 
         Learned weights belong to the set they were learned on, and so do its objectives.
 
@@ -294,7 +294,7 @@ class Coreset:
         )
 
     def normalised(self) -> Coreset:
-        """Return the same points with weights of mean 1, as learned weights enter a mean loss.
+        """Return the same rows with weights of mean 1, as learned weights enter a mean loss.
 
         Returns
         -------
@@ -327,7 +327,7 @@ class Coreset:
         Returns
         -------
         Dataset
-            As many rows as the coreset has points.
+            The chosen rows.
 
         Raises
         ------
@@ -405,7 +405,7 @@ class Coreset:
         return chosen
 
     def to_frame(self) -> Any:
-        """Return the points as a pandas frame, one row each in the order of selection.
+        """Return the rows as a pandas frame, one row each in the order of selection.
 
         Returns
         -------
@@ -430,14 +430,14 @@ class Coreset:
         return pandas.DataFrame(self._columns())
 
     def _columns(self) -> dict[str, Array]:
-        """Return the columns of a table of the points."""
+        """Return the columns of a table of the rows."""
         columns = {"index": self.indices, "id": self.ids, "weight": self.weights}
         if len(self.objectives) == len(self):
             columns |= {"objective": self.objectives, "gain": self.gains}
         return columns
 
     def explain_first_gain(self) -> str | None:
-        """Explain a negative first gain, wherever gains are shown.
+        """Explain a negative first gain.
 
         Returns
         -------
@@ -470,7 +470,7 @@ class Coreset:
         )
 
     def check_rows(self, count: int, name: str = "data") -> None:
-        """Refuse data that has too few rows to be what the coreset was made from.
+        """Refuse data with fewer rows than the data of the selection.
 
         Parameters
         ----------
@@ -501,7 +501,7 @@ class Coreset:
         Returns
         -------
         Coreset
-            With the same points.
+            With the same rows.
 
         Examples
         --------
@@ -579,12 +579,12 @@ class Coreset:
                 provenance=Provenance.read(_check_type("provenance", head["provenance"], dict)),
                 details=_check_type("details", head["details"], dict),
             )
-        except Exception as error:  # bytes that anybody changed make it raise anything
+        except Exception as error:  # changed bytes can raise any error
             raise damaged_file_error(path, writer, error) from error
 
 
 def _written(column: Array) -> list[str]:
-    """Format numbers for a notebook: row numbers whole."""
+    """Format numbers for a notebook: row numbers as integers."""
     form = ".6g" if column.dtype.kind == "f" else "d"
     return [format(cell, form) for cell in column.tolist()]
 
@@ -592,7 +592,7 @@ def _written(column: Array) -> list[str]:
 def mark_unverified(coreset: Coreset, note: str, objective: float | None = None) -> Coreset:
     """Mark a coreset whose objective a second computation did not confirm, and warn.
 
-    A status other than complete stays: it says more about the points. ``objective`` replaces the
+    A status other than complete stays: it says more about the rows. ``objective`` replaces the
     last objective.
     """
     warnings.warn(note, NumericalWarning, stacklevel=2)
@@ -610,7 +610,7 @@ def mark_unverified(coreset: Coreset, note: str, objective: float | None = None)
 
 
 def describe_early_end(status: Status, taken: int, size: int) -> str:
-    """Describe a selection that ended early, after ``taken`` of ``size`` points."""
+    """Describe a selection that ended early, after ``taken`` of ``size`` rows."""
     how = "interrupted" if status is Status.INTERRUPTED else "stopped by max_seconds"
     return f"{how} after {taken} of {size} rows"
 

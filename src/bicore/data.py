@@ -1,4 +1,4 @@
-"""The data a selector sees: one frozen value whose columns are sliced together."""
+"""The data of a selection: one frozen value whose columns are sliced together."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ class Task(StrEnum):
 
 
 _COLUMNS = ("x", "y", "sample_weight", "ids")
-#: What labels and extra columns hold, by NumPy's letters: truth values, integers, floats, text.
+#: Kinds of labels and extra columns, by NumPy's letters: booleans, integers, floats, text.
 _KINDS = "biufU"
-#: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
+#: Number of rows checked for non-finite values at a time, so that the check needs no copy of the
+#: data.
 _CHECK_ROWS = 65536
 
 
 @renamed_fields(weight="sample_weight")
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Points, their labels or targets, their weights, their ids and what else travels with them.
+    """Rows with labels or targets, weights, ids and extra columns.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class Dataset:
     y : array (n,) or (n, targets), optional
         Labels (integers, strings, booleans) or targets (floats).
     sample_weight : array (n,), optional
-        Importance of each row in the outer objective. A point of weight 0 is never selected.
+        Importance of each row in the outer objective. A row of weight 0 is never selected.
     ids : array of int (n,), optional
         Ids of the rows, kept by slicing and shuffling; ties go to the smallest id.
         Default: the row number.
@@ -105,8 +106,8 @@ class Dataset:
         return len(self.x)
 
     def __getitem__(self, rows: Any) -> Dataset:
-        """The rows asked for, with every column; what was checked once is not checked again."""
-        # To NumPy a tuple is a place along every axis; here it is rows like any other sequence.
+        """Return some rows with all columns, which are not checked again."""
+        # To NumPy a tuple is an index per axis; here it is a sequence of rows.
         places = list(rows) if isinstance(rows, tuple) else rows
         columns = {name: getattr(self, name) for name in _COLUMNS}
         kept = {name: None if one is None else one[places] for name, one in columns.items()}
@@ -115,7 +116,7 @@ class Dataset:
 
     @classmethod
     def _of(cls, **columns: Array | Mapping[str, Array] | None) -> Dataset:
-        """A data set of columns that are known to be sound, without another look at them."""
+        """Return a data set of columns that were already checked."""
         found = object.__new__(cls)
         found.__dict__.update(columns)
         return found
@@ -144,7 +145,7 @@ class Dataset:
 
     @property
     def weights(self) -> Array:
-        """The weights, 1 where none were given."""
+        """The weights; 1 if none were given."""
         return np.ones(len(self)) if self.sample_weight is None else self.sample_weight
 
     def fingerprint(self) -> str:
@@ -201,12 +202,12 @@ def _join_rows(first: Array, second: Array) -> Array:
 
 
 def _rows_of(x: Array) -> SparseRows:
-    """Sparse rows under their own type: elsewhere they pass as an array."""
+    """Return sparse rows as their own type, which otherwise passes as an array."""
     return cast(SparseRows, x)
 
 
 def _concatenate(name: str, first: Array, second: Array) -> Array:
-    """Two columns of one kind; text grows to the longer kind, so that nothing is cut off.
+    """Concatenate two columns of one kind; text grows to the longer kind.
 
     Whole numbers with and without a sign would become floats together.
     """
@@ -219,7 +220,7 @@ def _concatenate(name: str, first: Array, second: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels or targets as the losses read them."""
+    """Labels or targets in the form that losses read."""
 
     task: Task
     values: Array
@@ -232,7 +233,7 @@ class Targets:
 
 
 def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> Targets:
-    """Decide what ``y`` is and encode it."""
+    """Determine the kind of ``y`` and encode it."""
     kind = as_option("task", task, Task)
     if kind is Task.AUTO:
         kind = Task.REGRESSION if y.dtype.kind == "f" else Task.CLASSIFICATION
@@ -275,7 +276,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
 
 
 def as_features(x: Any, name: str) -> Array:
-    """Numbers without NaN or infinity, at least one row, rows first.
+    """Check features: finite numbers, at least one row.
 
     The caller's array is never written to. Sparse rows stay sparse.
     """
@@ -297,7 +298,7 @@ def as_features(x: Any, name: str) -> Array:
 
 
 def _as_floats(array: Array, name: str) -> Array:
-    """float32 or float64 in the machine's byte order, without a copy where it is that already."""
+    """Convert to float32 or float64 in native byte order, without a copy if possible."""
     if array.dtype.kind == "O":
         rows = frames.stack_column(array, name)
         array = _objects_to_floats(array, name) if rows is None else rows
@@ -307,13 +308,13 @@ def _as_floats(array: Array, name: str) -> Array:
         return array.astype(np.float32)
     if array.dtype.kind != "f":
         raise InputError(f"{name} has dtype {array.dtype}; encode text and dates as numbers first.")
-    # Other byte orders and long doubles become what torch knows.
+    # Other byte orders and long doubles are converted to what torch supports.
     native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
     return array if array.dtype == native else array.astype(native)
 
 
 def as_labels(y: Any, n: int) -> Array:
-    """Integers, floats or text, one entry (or row of floats) for each of the n rows."""
+    """Check labels: integers, floats or text, one entry (or row of floats) per row."""
     array = _as_column(y, n, "y", "label")
     if array.dtype.kind == "b" or (array.dtype.kind == "u" and array.size and array.max() < 2**63):
         return array.astype(np.int64)
@@ -321,13 +322,13 @@ def as_labels(y: Any, n: int) -> Array:
 
 
 def as_extra(extra: Any, n: int) -> dict[str, Array] | None:
-    """Named columns of numbers or text, one entry (or array) for each of the n rows, or None."""
+    """Check extra columns of numbers or text, one entry (or array) per row, or None."""
     check_type("extra", extra, Mapping, "a mapping of names to columns")
     for name in extra:
         if not str(name).isidentifier() or name in _COLUMNS or name != str(name):
             raise InputError(f"extra has the column {name!r}; use an identifier not in {_COLUMNS}.")
     found = {name: _as_column(one, n, f"extra[{name!r}]", "value") for name, one in extra.items()}
-    # Long doubles and other byte orders become what every machine and torch know.
+    # Long doubles and other byte orders are converted to what every machine and torch support.
     for name, array in found.items():
         long = array.dtype.kind == "f" and array.dtype.itemsize > np.dtype(np.float64).itemsize
         kind = np.float64 if long else array.dtype.newbyteorder("=")
@@ -336,7 +337,7 @@ def as_extra(extra: Any, n: int) -> dict[str, Array] | None:
 
 
 def _as_column(column: Any, n: int, name: str, role: str) -> Array:
-    """A column of numbers, truth values or text with n entries, all of them finite."""
+    """Check a column of numbers, booleans or text with n finite entries."""
     array = _to_numpy(column, name)
     if array.ndim == 0 or len(array) != n:
         size = 1 if array.ndim == 0 else len(array)
@@ -353,7 +354,7 @@ def _as_column(column: Any, n: int, name: str, role: str) -> Array:
 
 
 def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool = False) -> Array:
-    """Finite numbers >= 0, one for each of the n rows; ``all_zero`` lets none of them count."""
+    """Check weights: finite numbers ≥ 0, one per row; ``all_zero`` allows only zeros."""
     array = _to_numpy(weight, name)
     if array.shape not in ((n,), (n, 1)):
         raise InputError(f"{name} has shape {array.shape}; give one number for each of {n} rows.")
@@ -389,7 +390,7 @@ def scale_to_mean_one(weights: Array) -> Array:
 
 
 def as_ids(ids: Any, n: int) -> Array:
-    """Whole numbers, a different one for each of the n rows."""
+    """Check ids: distinct integers, one per row."""
     array = _to_numpy(ids, "ids")
     if array.shape != (n,) or array.dtype.kind not in "iu":
         found = f"shape {array.shape} and dtype {array.dtype}"
@@ -400,8 +401,7 @@ def as_ids(ids: Any, n: int) -> Array:
 
 
 def as_tensor(array: Array) -> torch.Tensor:
-    """The array as a tensor, without a copy where torch can share its memory; of sparse rows the
-    points that stand for one."""
+    """Convert an array to a tensor, sharing memory if possible; sparse rows become points."""
     if is_sparse(array):
         return cast(torch.Tensor, _rows_of(array).points())
     array = np.asarray(array)  # reads rows that are not loaded
@@ -455,7 +455,8 @@ def _label_type(value: Any) -> type | None:
 
 
 def _objects_to_labels(array: Array, name: str, role: str) -> Array:
-    """An object column (pandas strings, mixed lists) as one plain dtype, or an error."""
+    """Convert an object column (pandas strings, mixed lists) to one plain dtype, or raise an
+    error."""
     if array.size == 0:
         return array.astype(np.str_)
     first = _label_type(array.flat[0])

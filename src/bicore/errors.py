@@ -1,4 +1,4 @@
-"""One family of exceptions.
+"""The exceptions of bicore.
 
 A message names the argument, its value, the bound it breaks and the next step. Everything bicore
 raises on purpose derives from :class:`BicoreError`, and also from the built-in exception a caller
@@ -19,7 +19,7 @@ Option = TypeVar("Option", bound=StrEnum)
 
 
 class LargeDataWarning(UserWarning):
-    """An approximation replaces what would take too long, or the request takes long.
+    """An approximation replaces an exact method, or the request takes long.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class BicoreError(Exception):
 
 
 class InputError(BicoreError, ValueError):
-    """A request that cannot be right: the message says which argument to change, and how.
+    """An invalid request: the message names the argument and the fix.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class InputError(BicoreError, ValueError):
 
 
 class DamagedFileError(InputError):
-    """A file that was whole when it was written and is not any more: truncated, or bits changed.
+    """A damaged file: truncated, or with changed bits.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class DamagedFileError(InputError):
 
 
 class MemoryLimitError(BicoreError, MemoryError):
-    """The smallest way to do the work needs more bytes than the memory limit allows.
+    """The request needs more memory than the limit, in every way of computing it.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class MemoryLimitError(BicoreError, MemoryError):
 
 
 class TimeLimitError(BicoreError, TimeoutError):
-    """The time limit was over before there was anything to return.
+    """The time limit ended before there was a result.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class WorkerLostError(BicoreError, RuntimeError):
 
 
 class NumericalError(BicoreError, ArithmeticError):
-    """Arithmetic gave nothing to build on: not finite, or not positive semi-definite.
+    """A computation failed: not finite, or not positive semi-definite.
 
     Examples
     --------
@@ -150,7 +150,7 @@ _ARGUMENTS = {
 
 
 def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputError:
-    """The error for a name that is not one of ``options``; it suggests the nearest one."""
+    """Return the error for a name that is not one of ``options``, with the nearest one."""
     names = sorted(options)
     close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -177,14 +177,14 @@ def check_arguments(call: str, given: dict[str, Any], known: Iterable[str], valu
 
 
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a keyword that a function does not have."""
+    """Return the error for a keyword that a function does not have."""
     if name in RUNTIME_FIELDS:
         return InputError(f"{function}() has no argument {name!r}; use runtime=Runtime({name}=…).")
     return InputError(f"{function}() has no argument {name!r}. {_hint(name, known, 'arguments')}")
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for an option that a method or a buffer does not have."""
+    """Return the error for an option that a method or a buffer does not have."""
     return InputError(f"{owner} has no option {name!r}. {_hint(name, known, 'options')}")
 
 
@@ -194,7 +194,7 @@ def _hint(name: str, known: Iterable[str], kind: str) -> str:
 
 
 def as_option(argument: str, value: Any, options: type[Option]) -> Option:
-    """One of a few words as the enum that holds them; others are refused by name."""
+    """Convert a word to a member of an enum; refuse others by name."""
     try:
         return options(value)
     except ValueError:

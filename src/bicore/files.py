@@ -32,7 +32,8 @@ from bicore.errors import DamagedFileError, InputError
 
 #: Version of state files; another one is refused by name.
 FORMAT = 1
-#: Characters of a file's name in the name of the one next to it: names have a longest length.
+#: Characters of a file's name in the name of its temporary file, because the length of names is
+#: limited.
 MOST_STEM = 40
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +67,7 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
 
 
 def _mode_of(path: Path) -> int | None:
-    """The permissions of a regular file; None for links and if there is no file."""
+    """Return the permissions of a regular file; None for links and missing files."""
     with suppress(FileNotFoundError):
         found = os.lstat(path).st_mode
         return found & 0o777 if stat.S_ISREG(found) else None
@@ -74,7 +75,7 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _move_new_file(finished: Path, target: Path) -> None:
-    """Give a finished file the name ``target``, if no other process has taken it meanwhile."""
+    """Rename a finished file to ``target``, unless another process has created that."""
     try:
         os.link(finished, target)
     except FileExistsError as error:
@@ -85,7 +86,7 @@ def _move_new_file(finished: Path, target: Path) -> None:
 
 
 def open_own(path: Path) -> int:
-    """A descriptor of a plain file, created if there is none; a link in its place is refused."""
+    """Return a descriptor of a regular file, created if missing; a link is refused."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     refused = InputError(
         f"{path} is not a plain file of its own but a link, a folder or a device; remove it."
@@ -104,7 +105,7 @@ def open_own(path: Path) -> int:
 
 
 class OwnFolder:
-    """A folder that one process at a time works in; ``fix`` says what another one can do."""
+    """A folder used by one process at a time; ``fix`` tells others what to do."""
 
     fix = "give another folder"
 
@@ -121,7 +122,7 @@ class OwnFolder:
         return self
 
     def _hold(self) -> int:
-        """A lock that ends with the process, as the descriptor of its file."""
+        """Lock a file of the folder until the process ends."""
         import fcntl
 
         handle = open_own(self.path / "lock")
@@ -143,7 +144,7 @@ class OwnFolder:
 
 
 def sync_folder(path: Path) -> None:
-    """A rename is on disk once the folder is."""
+    """Flush a folder to disk, and with it the renames in it."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -178,7 +179,7 @@ def read_state(
     path: str | os.PathLike[str], writer: str, version: int = FORMAT
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read a file of :func:`write_state`; ``writer`` is the method that errors refer to."""
-    # Read apart from the rest: an error of the disk is not the file's fault.
+    # Read separately: an error of the disk is not damage of the file.
     if Path(path).is_dir():
         raise InputError(f"{path} is a folder; give a file written by {writer}.")
     content = Path(path).read_bytes()
@@ -186,7 +187,7 @@ def read_state(
         head, arrays = _unpack(content, version)
     except MemoryError:
         raise
-    except Exception as error:  # a flipped bit makes the reader of the archive raise anything
+    except Exception as error:  # a flipped bit can raise any error
         raise damaged_file_error(path, writer, error) from error
     if head.get("format") != version:
         found = f"format {head.get('format')!r}, and this version reads format {version}"
@@ -219,7 +220,7 @@ def _unpack(content: bytes, version: int) -> tuple[dict[str, Any], dict[str, Arr
 
 
 def strip_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays whose names start with a prefix, without it."""
+    """Return the arrays whose names start with a prefix, without it."""
     found = [name for name in arrays if name.startswith(prefix)]
     return {name.removeprefix(prefix): arrays[name] for name in found}
 
@@ -243,7 +244,7 @@ def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
 
 
 def fingerprint(configuration: object) -> str:
-    """Sixteen characters that name a configuration by the values it holds.
+    """Return sixteen characters that identify a configuration by its values.
 
     Arrays, networks and functions count by their content, functions by their code, constants and
     closures; fields of a dataclass with the metadata ``counts=False`` do not count.
@@ -252,7 +253,7 @@ def fingerprint(configuration: object) -> str:
 
 
 def _describe(value: Any) -> str:
-    """A text that two values share if they are the same; without addresses in memory."""
+    """Return a text that equal values share, without memory addresses."""
     match value:
         case torch.nn.Module():
             return repr(value) + _describe(value.state_dict())
@@ -286,7 +287,8 @@ def _describe(value: Any) -> str:
 def _describe_function(value: types.FunctionType) -> str:
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
     code = value.__code__
-    # The code of a function inside it shows as an address and a file name, which are no content.
+    # The code of an inner function is printed with an address and a file name, which are not
+    # content.
     inner = [part for part in code.co_consts if not isinstance(part, types.CodeType)]
     parts = _describe([inner, cells, value.__defaults__])
     return f"{value.__qualname__}{code.co_code.hex()}{code.co_names}{parts}"

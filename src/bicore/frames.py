@@ -1,4 +1,4 @@
-"""Tables and columns of other libraries: lists as rows of a matrix, some rows, another column.
+"""Tables and columns of other libraries: lists as matrices, selected rows, other columns.
 
 None of these libraries is imported here. Arrow's columns are read in place, without Python lists.
 """
@@ -21,7 +21,7 @@ _OF_ARROW = ("polars", "pyarrow")
 
 
 def arrow(needs: str = "Parquet") -> Any:
-    """pyarrow, or how to get it."""
+    """Import pyarrow, or raise an error with the install command."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -38,7 +38,7 @@ def is_frame(value: Any) -> bool:
 
 
 def refuse_hidden(value: Any, name: str) -> None:
-    """Refuse masked values, which NumPy would uncover, and a frame that holds no rows yet."""
+    """Refuse masked values, which NumPy would unmask, and lazy frames."""
     if np.ma.is_masked(value):
         raise InputError(f"{name} has masked values; fill them, or drop these rows.")
     if type(value).__name__ == "LazyFrame":
@@ -46,7 +46,7 @@ def refuse_hidden(value: Any, name: str) -> None:
 
 
 def is_dask(value: Any) -> bool:
-    """Whether this is a lazy collection; xarray has the method for arrays in memory too."""
+    """Whether this is a lazy collection; xarray has the same method for arrays in memory."""
     return hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None
 
 
@@ -102,7 +102,7 @@ def _length(lists: Any) -> int:
 
 
 def row_shape(column: Any, place: str) -> tuple[int, ...] | None:
-    """The shape of the first list of an Arrow column that is there; None if there is none."""
+    """Return the shape of the first list of an Arrow column; None without lists."""
     for chunk in column.chunks:
         there = chunk.drop_null()
         if len(there):
@@ -111,7 +111,7 @@ def row_shape(column: Any, place: str) -> tuple[int, ...] | None:
 
 
 def dense_column(column: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
-    """All chunks of an Arrow column of numbers or lists as one array; see :func:`list_to_array`."""
+    """Convert an Arrow column of numbers or lists to an array; see :func:`list_to_array`."""
     starts = accumulate(map(len, column.chunks), initial=first)
     pairs = zip(column.chunks, starts, strict=False)
     pieces = [list_to_array(chunk, shape, start, place) for chunk, start in pairs]
@@ -119,7 +119,7 @@ def dense_column(column: Any, shape: tuple[int, ...] | None, first: int, place: 
 
 
 def arrow_lists(value: Any, name: str) -> Array | None:
-    """A column of lists that Arrow holds, as a matrix of the numbers it is stored in; else None.
+    """Convert a column of Arrow lists to a matrix of its stored numbers; None for others.
 
     Arrow's own, those of polars and of pandas with Arrow's types; a table may have it as its only
     column.
@@ -159,7 +159,7 @@ def _has_rows(value: Any) -> bool:
 
 
 def take_rows(table: Any, rows: Any) -> Any:
-    """Take rows of an array, a frame or a data set, in this order; the type stays the same."""
+    """Return rows of an array, a frame or a data set, in this order and of the same type."""
     match _library(table):
         case "datasets":
             return table.select(rows)

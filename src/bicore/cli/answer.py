@@ -1,4 +1,4 @@
-"""The answer of a selection: its words, its JSON, and files that never lose the points."""
+"""The answer of a selection: text, JSON, and files, so that rows are never lost."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from bicore.sources import tables
 from bicore.sources.base import Source
 from bicore.sources.images import copy_images
 
-#: Rows and classes that a report lists.
+#: Maximum numbers of rows and classes that a report lists.
 MOST_ROWS, MOST_CLASSES = 15, 20
-#: Facts of the provenance that JSON holds under their own names.
+#: Fields of the provenance that are also fields of the JSON answer.
 FACTS = ("method", "kernel", "loss", "inner_reg", "seed", "classes")
-#: The files of points that could not be written where they should go, and of interrupted runs.
+#: Files for rows that could not be written to their destination, and of interrupted runs.
 RESCUE, PARTIAL = "bicore-selection.npz", "bicore-partial.npz"
 
 
 def command() -> str:
-    """The command as it was given."""
+    """Return the command as it was given."""
     return shlex.join(["bicore", *sys.argv[1:]])
 
 
 def to_json(coreset: Coreset) -> dict[str, Any]:
-    """The answer as ``--json`` prints it."""
+    """Return the answer for ``--json``."""
     known = coreset.provenance
     return {
         "indices": coreset.indices.tolist(),
@@ -61,7 +61,7 @@ def to_json(coreset: Coreset) -> dict[str, Any]:
 
 
 def describe(coreset: Coreset, notes: bool = True) -> list[str]:
-    """The number of points, the problem they solve, its objective and the time; then the notes."""
+    """Describe the rows, the problem, the objective and the time; then the notes."""
     known = coreset.provenance
     task = "" if known.task is None else f", {known.task}"
     line = f"{len(coreset)} of {known.rows} rows ({known.method}{task})"
@@ -74,13 +74,13 @@ def describe(coreset: Coreset, notes: bool = True) -> list[str]:
 
 
 def shorten(values: Any) -> str:
-    """The first of many values, separated by commas."""
+    """List the first of many values, separated by commas."""
     words = [str(value) for value in values[: MOST_ROWS + 1]]
     return ", ".join(words[:MOST_ROWS]) + (" …" if len(words) > MOST_ROWS else "")
 
 
 def free_name(path: Path) -> Path:
-    """The path, or the first numbered one that does not exist."""
+    """Return the path, or the first numbered one that does not exist."""
     number, found = 1, path
     while found.exists():
         number += 1
@@ -90,18 +90,19 @@ def free_name(path: Path) -> Path:
 
 @dataclass
 class Written:
-    """The files of an answer; if one cannot be written, the points are kept elsewhere."""
+    """The output files; if one cannot be written, the rows are saved elsewhere."""
 
     coreset: Coreset
-    #: Whether existing files are overwritten, also those that another process has just written.
+    #: Whether existing files are overwritten, including those that another process has just
+    #: written.
     force: bool
     paths: list[Path] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    #: Whether a file holds the points.
+    #: Whether a file holds the rows.
     held: bool = False
 
     def write(self, path: Path | None, how: Callable[[Path], object], holds: bool = False) -> None:
-        """Write a file; if one that ``holds`` the points fails, they are kept elsewhere."""
+        """Write a file; if a file that ``holds`` the rows fails, they are saved elsewhere."""
         if path is None:
             return
 
@@ -112,10 +113,10 @@ class Written:
         self.attempt(path, replace, holds)
 
     def attempt(self, path: Path, action: Callable[[], object], holds: bool) -> None:
-        """Write a path by some action, or keep a message."""
+        """Run an action that writes a path, or record its error."""
         try:
             action()
-        except (Exception, KeyboardInterrupt) as error:  # the points may have taken hours
+        except (Exception, KeyboardInterrupt) as error:  # the rows may have taken hours
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             place = f" The rows are printed, and {self._rescue()}." if holds else ""
             self.failures.append(f"{path} could not be written ({reason}).{place}")
@@ -125,7 +126,7 @@ class Written:
 
     @contextmanager
     def save_elsewhere_on_failure(self) -> Iterator[None]:
-        """Keep the points in a file if standard output cannot be written."""
+        """Save the rows in a file if standard output cannot be written."""
         try:
             yield
         except BrokenPipeError:  # the reader of the output has closed it
@@ -136,7 +137,7 @@ class Written:
             raise
 
     def _rescue(self) -> str:
-        """Write the points to the first folder that accepts them; where they are, in words."""
+        """Save the rows in the first folder that accepts them; return where, in words."""
         for folder in (Path(), Path(tempfile.gettempdir()), Path.home()):
             with suppress(Exception):
                 kept = free_name(folder / RESCUE)
@@ -147,7 +148,7 @@ class Written:
         return "could not be kept in any file"
 
     def finish(self, printed: bool) -> None:
-        """If a file failed, print all points unless they are ``printed``, and exit with code 1."""
+        """If a file failed, print all rows unless they are ``printed``, and exit with code 1."""
         if not self.failures:
             return
         if not printed:
@@ -159,7 +160,7 @@ class Written:
 
 
 def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None, out: bool) -> None:
-    """Say where an interrupted selection is kept; the last line is the command that continues."""
+    """Report where an interrupted selection was saved, and the command that continues it."""
     words = ["bicore", *sys.argv[1:]]
     if state is None and kept is not None:
         words += ["--initial", str(kept), *(["--force"] if out else [])]
@@ -181,7 +182,7 @@ def finish(
     appraise: Callable[[Coreset], Appraisal] | None,
     state: Path | None,
 ) -> None:
-    """Write files first, then print, and make the page last; an interrupted run keeps its points.
+    """Write files first, then print, and make the page last; an interrupted run keeps its rows.
 
     ``source`` is None for rows in parts.
     """
@@ -217,7 +218,7 @@ def _write_page(
     output: Any,
     written: Written,
 ) -> None:
-    """Evaluate the rows, which may take longer than their selection, and write the page."""
+    """Evaluate the rows, which may take longer than the selection, and write the report."""
     appraisal = None if appraise is None else appraise(coreset)
     if appraisal is not None:
         output.print_note(
@@ -250,7 +251,7 @@ def _write_page(
 
 
 def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
-    """The coreset with its source, what was done to it, and the command."""
+    """Return the coreset with its source, encoding and command."""
     notes = () if source is None else source.notes
     details = {} if source is None else {"scale": source.scale}
     every = (*notes, *coreset.provenance.notes, f"To reproduce: {command()}")
@@ -259,7 +260,7 @@ def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
 
 
 def _rows_in_file(source: Source | None, coreset: Coreset) -> dict[str, list[int]]:
-    """The chosen rows as the file counts them, if rows of it were left out."""
+    """Return the row numbers in the file, if some of its rows were skipped."""
     if source is None or (source.data.ids == np.arange(len(source.data))).all():
         return {}
     return {"rows": source.data.ids[coreset.indices].tolist()}
@@ -274,7 +275,7 @@ def _save(source: Source | None, coreset: Coreset, path: Path) -> None:
 
 
 def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: bool) -> list[str]:
-    """The answer in words."""
+    """Describe the answer."""
     lines = describe(coreset, notes=not quiet)
     if "passes" in coreset.details:
         counts = coreset.details.items()
@@ -293,7 +294,7 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
 
 
 def count_classes(labels: Sequence[Any], classes: Sequence[Any]) -> str:
-    """The number of rows of each class, in words."""
+    """List the number of rows per class."""
     counts = Counter(map(str, labels))
     parts = [f"{label}: {counts[str(label)]}" for label in classes[:MOST_CLASSES]]
     return ", ".join(parts) + (" …" if len(classes) > MOST_CLASSES else "")

@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _run() -> tuple[int, object]:
-    """Run the verb that the arguments name; its exit code, and an error message."""
+    """Run the command of the arguments; return its exit code and an error message."""
     import typer
 
     from bicore.errors import BicoreError, InputError, MemoryLimitError
@@ -82,7 +82,7 @@ OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weigh
 
 
 def rename_options(words: list[str]) -> list[str]:
-    """Replace options of version 0.2 by their present names, with a line for each."""
+    """Replace options of version 0.2 by their new names, with a warning for each."""
     place = 0
     while place < len(words):
         one, two = words[place], " ".join(words[place : place + 2])
@@ -112,7 +112,8 @@ def _explain_usage(error: Any) -> tuple[int, str | None]:
 
 
 def _explain_value(error: Any) -> str | None:
-    """Return the option, its kind and the value, if Typer refused a value; otherwise None."""
+    """Return the option, the expected kind and the value, if Typer refused a value; otherwise
+    None."""
     refused: list[Any] = getattr(error.__cause__, "errors", list)()
     kind = KINDS_OF_NUMBER.get(refused[0]["type"]) if refused else None
     if kind is None:
@@ -121,7 +122,7 @@ def _explain_value(error: Any) -> str | None:
 
 
 def _make_app() -> Any:
-    """Build the parser of all verbs."""
+    """Build the parser of all commands."""
     import typer
 
     from bicore.cli.compare import compare

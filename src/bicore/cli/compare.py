@@ -34,7 +34,7 @@ def _list_methods(wanted: bool) -> None:
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared, and how it is evaluated."""
+    """What to compare, and how to evaluate it."""
 
     panel: ClassVar[str] = "Comparison"
     sizes: str | None = option(f"Numbers of rows to select (default: {_SIZES}).", "M,M,…")
@@ -79,14 +79,14 @@ class Streams:
     batch: int | None = option("Rows per update (default: 125).", "B")
 
     def given(self) -> dict[str, Any]:
-        """The options that were given, without the switch."""
+        """Return the given options, without the switch."""
         values = {**vars(self), "stream": None}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Answer(Files):
-    """How the comparison is printed, written and drawn."""
+    """Options for printing, writing and drawing the comparison."""
 
     records: Path | None = option(
         "File of finished results, which are not computed again (default: in the cache folder).",
@@ -159,7 +159,7 @@ def compare(
 
 
 def _read_request(compared: Compared, streams: Streams) -> dict[str, Any]:
-    """The arguments of ``bicore.compare`` that need no data; wrong combinations are refused."""
+    """Return the arguments of ``bicore.compare`` that need no data; refuse invalid combinations."""
     from bicore.evaluate.comparison import Stream
 
     given = streams.given()
@@ -185,7 +185,7 @@ def _read_request(compared: Compared, streams: Streams) -> dict[str, Any]:
 
 
 def _read_sizes(text: str) -> list[int]:
-    """Comma-separated sizes."""
+    """Parse comma-separated sizes."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
@@ -193,7 +193,7 @@ def _read_sizes(text: str) -> list[int]:
 
 
 def _cache_folder() -> Path:
-    """The folder of records that have no other place."""
+    """Return the default folder of records."""
     users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(os.environ.get("BICORE_CACHE") or Path(users) / "bicore")
     try:
@@ -207,7 +207,7 @@ def _cache_folder() -> Path:
 
 
 def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: list[Any]) -> None:
-    """Describe a comparison on standard error once, before it starts."""
+    """Describe a comparison on standard error once, at its start."""
     if told:
         return
     told.append(run)

@@ -44,19 +44,19 @@ def option(
     name: str = "",
     advanced: bool = False,
 ) -> Any:
-    """A field of a group: an option with its help and default."""
+    """Define an option of a group, with help and default."""
     panel = ADVANCED if advanced else None
     info = typer.Option(*name.split(), help=words, metavar=metavar, rich_help_panel=panel)
     return field(default=default, metadata={"info": info})
 
 
 def switch(words: str, name: str, advanced: bool = False) -> Any:
-    """A field of a group: an option without a value."""
+    """Define an option without a value."""
     return option(words, default=False, name=name, advanced=advanced)
 
 
 def source_argument(more: str = "") -> Any:
-    """A field of a group: the source; ``more`` names further kinds."""
+    """Define the source argument; ``more`` names further kinds."""
     words = (
         "digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.json|.jsonl|.parquet|.feather|"
         f".arrow (text also .gz|.bz2|.zst|.zip), a folder of images{more}, or - (CSV on standard "
@@ -66,13 +66,13 @@ def source_argument(more: str = "") -> Any:
 
 
 def action(name: str, run: Callable[..., None], words: str) -> Any:
-    """An option that runs a function instead of the verb."""
+    """Define an option that runs a function instead of the command."""
     return typer.Option(name, callback=run, is_eager=True, help=words)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A source, and how it is read."""
+    """A source and its reading options."""
 
     panel: ClassVar[str] = "Data"
     source: str = source_argument()
@@ -118,7 +118,7 @@ class Table:
         return open_source(self.source, **self.options(), **more)
 
     def open_test(self) -> Source | None:
-        """Read the test set that belongs to a built-in source."""
+        """Read the test set of a built-in source."""
         from bicore.sources.opening import open_test
 
         return open_test(self.source, self.data, self.scale)
@@ -126,7 +126,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Data(Table):
-    """A source whose feature columns can be named."""
+    """A source with named feature columns."""
 
     columns: str | None = option(
         "Comma-separated columns to use as features.", "COLUMNS", name="--columns --features"
@@ -146,7 +146,7 @@ class Limits:
     threads: int | None = option("Number of CPU threads (default: all).", advanced=True)
 
     def runtime(self, **more: Any) -> Runtime:
-        """The same as a runtime."""
+        """Return the limits as a runtime."""
         from bicore.runtime.context import Runtime
 
         return Runtime(**vars(self), **more)
@@ -154,26 +154,26 @@ class Limits:
 
 @dataclass(frozen=True)
 class Output:
-    """How the answer is printed."""
+    """Options for printing the answer."""
 
     panel: ClassVar[str] = "Output"
     json: bool = switch("Print one JSON object only.", "--json")
     quiet: bool = switch("Print the result only: no progress, notes or warnings.", "--quiet")
 
     def print_note(self, *notes: str) -> None:
-        """Print notes, unless only the answer is wanted."""
+        """Print notes, unless --quiet or --json is given."""
         if not self.quiet:
             print_note(*notes)
 
     def print_answer(self, *lines: str) -> None:
-        """Print lines of the answer, unless it is one JSON object."""
+        """Print lines of the answer, unless it is a JSON object."""
         if not self.json:
             print_answer(*lines)
 
 
 @dataclass(frozen=True)
 class Files(Output):
-    """How the answer is printed and written."""
+    """Options for printing and writing the answer."""
 
     force: bool = switch("Overwrite existing files.", "--force")
 
@@ -184,7 +184,7 @@ class Files(Output):
 
 
 def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
-    """Add a verb to the parser: a group of options becomes one option for each field."""
+    """Add a command to the parser; each field of its groups becomes an option."""
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = [_HELP_ALL]
     for name, kind in get_type_hints(verb, include_extras=True).items():
@@ -214,7 +214,7 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
 
 
 def _parameters(group: Any) -> list[inspect.Parameter]:
-    """The options of a group as parameters of a function."""
+    """Return the options of a group as parameters of a function."""
     hints = get_type_hints(group)
     found = []
     for one in fields(group):
@@ -277,11 +277,11 @@ def _print_version(wanted: bool) -> None:
 def print_version(
     version: Annotated[bool, action("--version", _print_version, "Print the version.")] = False,
 ) -> None:
-    """The options of the command without a verb."""
+    """Declare the options of ``bicore`` itself."""
 
 
 def read_size(text: str) -> int | float | str:
-    """A count, a fraction below 1, a percentage, or auto."""
+    """Parse a count, a fraction below 1, a percentage, or auto."""
     if text == "auto":
         return text
     with suppress(ValueError):
@@ -299,7 +299,7 @@ def read_size(text: str) -> int | float | str:
 
 
 def read_regulariser(text: str) -> Any:
-    """Read auto, learned, a number, relative:SHARE or per-point:NUMBER."""
+    """Parse auto, learned, a number, relative:SHARE or per-point:NUMBER."""
     if text in ("auto", "learned") or text.lower().startswith("relative:"):
         return text
     from bicore.bilevel.problem import PerPoint
@@ -316,7 +316,7 @@ def read_regulariser(text: str) -> Any:
 
 
 def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
-    """A word as it is; LABEL=NUMBER,… as numbers by label, where digits are integer labels."""
+    """Parse a word, or LABEL=NUMBER,… as numbers by label; digits are integer labels."""
     if "=" not in text:
         return text
     numbers: dict[Any, float] = {}
@@ -332,17 +332,17 @@ def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
 
 
 def read_names(text: str) -> list[str]:
-    """Comma-separated names."""
+    """Split comma-separated names."""
     return [word.strip() for word in text.split(",")]
 
 
 def as_words(name: str, value: Any) -> str:
-    """An option as it is written in a command."""
+    """Format an option as in a command."""
     return f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
 
 
 def check_method(name: str) -> None:
-    """Refuse a method that is unknown or needs a network, before anything is read."""
+    """Refuse a method that is unknown or needs a network, before reading data."""
     from bicore.methods.registry import as_selector
 
     if as_selector(name).needs_model:
@@ -353,7 +353,7 @@ def check_method(name: str) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Before any work: a new folder can be made at this path."""
+    """Check, before any work, that a new folder can be created at this path."""
     if path.exists():
         raise InputError(f"--out {path} exists; give the name of a new folder.")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
@@ -361,7 +361,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...], name: str) -> None:
-    """Before any work: the file type is known, the folder is writable, nothing would be lost."""
+    """Check, before any work, the file type, the folder and existing files."""
     if path is None:
         return
     if path.suffix.lower() not in endings:

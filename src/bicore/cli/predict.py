@@ -1,4 +1,4 @@
-"""``bicore predict``: the answers of a head, and the heads that ``bicore stream`` writes."""
+"""``bicore predict``: predictions of a head, and heads for ``bicore stream``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def predict(
 
 
 def _score(model: Head, x: Any, y: Any) -> float | None:
-    """The accuracy, or R²; None if the labels are of another kind."""
+    """Return the accuracy, or R²; None if the labels are of another kind."""
     if hasattr(model, "classes_") and y.dtype.kind != model.classes_.dtype.kind:
         return None
     return float(model.score(x, y))
@@ -78,7 +78,7 @@ def _words(prediction: Any) -> str:
 
 
 def check_head(head: Path | None, merge: str | None, buffer: str, scale: str) -> None:
-    """Before any work: whether a head can be written at the end."""
+    """Check, before any work, that a head can be written at the end."""
     if merge and head is None:
         raise InputError("--merge needs a head; give --head FILE.npz.")
     if head is not None and buffer != "moments":
@@ -91,7 +91,7 @@ def check_head(head: Path | None, merge: str | None, buffer: str, scale: str) ->
 
 
 def make_head(buffer: Buffer, merge: str | None) -> Head:
-    """The head of a stream, with the streams of other state folders added to its sums."""
+    """Return the head of a stream, with the sums of other state folders added."""
     import copy
 
     from bicore.streaming import MomentMemory
@@ -104,7 +104,7 @@ def make_head(buffer: Buffer, merge: str | None) -> Head:
 
 
 def load_memory(folder: Path) -> Any:
-    """The newest state in a folder of ``bicore stream``."""
+    """Return the newest state in a folder of ``bicore stream``."""
     from bicore.streaming import MomentMemory
     from bicore.streaming.buffer import StateFolder
 

@@ -81,6 +81,6 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
 
 
 def _labels(text: str, known: Any) -> list[Any]:
-    """Names of labels, as numbers if the known labels are."""
+    """Parse labels, as numbers if the known labels are."""
     names = read_names(text)
     return [int(name) for name in names] if known.dtype.kind == "i" else names

@@ -58,7 +58,7 @@ class Rows(Data):
     )
 
     def in_parts(self, options: dict[str, Any], runtime: Runtime) -> bool:
-        """Whether the source is a set of shards, or a file that is read like one."""
+        """Whether the source is a set of shards, or a file read in parts."""
         path = Path(self.source)
         asked = [name for name in OF_PARTS if name in options]
         if path.is_dir():
@@ -75,7 +75,7 @@ class Rows(Data):
         return found
 
     def arguments(self) -> dict[str, Any]:
-        """The rows in parts as :func:`bicore.select` opens them; other options are refused."""
+        """Return the arguments of :func:`bicore.select` for rows in parts; refuse other options."""
         names = ("columns", "target", "labels", "scale", "drop", "decimal", "missing")
         own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         known = (*own, "source", "sample_weight")
@@ -249,7 +249,7 @@ def estimate(
 
 
 def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
-    """The arguments of :func:`bicore.select` that the command gives; wrong ones are refused."""
+    """Return the arguments of :func:`bicore.select` for the given options; refuse invalid ones."""
     from bicore.api import options_for_model, refuse_tolerance
     from bicore.coreset import Coreset
     from bicore.methods.registry import build_selector
@@ -286,7 +286,7 @@ def _of_method(options: dict[str, Any]) -> dict[str, Any]:
 def _open(
     rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output
 ) -> tuple[Source | None, dict[str, Any]]:
-    """The source, or None for rows in parts; and the arguments of :func:`bicore.select`."""
+    """Return the source (None for rows in parts) and the arguments of :func:`bicore.select`."""
     from bicore.arguments import as_size
 
     out: Path | None = getattr(output, "out", None)
@@ -314,7 +314,8 @@ def _open(
 def _make_appraiser(
     rows: Rows, source: Source, arguments: dict[str, Any], runtime: Runtime
 ) -> Callable[[Any], Appraisal] | None:
-    """A function from chosen rows to their appraisal; None if the page must do without it."""
+    """Return a function that evaluates chosen rows, or None if the report cannot have an
+    evaluation."""
     from bicore.api import options_for_model
     from bicore.evaluate.worth import Appraisal
     from bicore.methods.registry import build_selector

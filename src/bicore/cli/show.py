@@ -18,13 +18,13 @@ from bicore.errors import InputError
 if TYPE_CHECKING:
     from bicore.coreset import Provenance
 
-#: Characters of a field that are shown.
+#: Maximum number of characters of a field.
 MOST_CHARACTERS = 300
-#: Details that only a continued selection needs, or that a note tells.
+#: Details that only continued selections need, or that a note contains.
 INTERNAL = ("kernel_parameters", "kernel_trials", "solvers")
 #: The text of a configuration, such as Exchange(rounds=None).
 CONFIGURATION = re.compile(r"^([A-Z]\w*)\(.*\)$")
-#: Required packages, and the extra and the use of optional ones; those of pyproject.toml.
+#: Required packages, and the extra and the use of optional ones, as in pyproject.toml.
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "threadpoolctl", "typer")
 OPTIONAL = {
     "pyarrow": ("tables", "tables"),
@@ -77,14 +77,14 @@ def _print_field(name: str, words: str) -> None:
 
 
 def _origin(known: Provenance) -> dict[str, Any]:
-    """The problem that was solved."""
+    """Describe the problem that was solved."""
     names = ("method", "task", "kernel", "loss", "inner_reg", "seed", "seconds", "fingerprint")
     fields = {name: getattr(known, name) for name in names}
     return {"n": known.rows, **fields, "inner_reg": known.regulariser}
 
 
 def _as_text(value: Any) -> str:
-    """A value for people: short numbers, and objects by their names."""
+    """Format a value: short numbers, and objects by their names."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_as_text(part)}" for name, part in value.items())
     if isinstance(value, (list, tuple)):
@@ -130,7 +130,7 @@ def doctor() -> None:
 
 
 def _install_line(extra: str) -> str:
-    """The command that installs an extra and leaves torch as it is."""
+    """Return the command that installs an extra and keeps torch."""
     line = f"pip install 'bicore[{extra}]'"
     if extra != "avalanche":
         return line

@@ -1,4 +1,4 @@
-"""``bicore stream``: a buffer fed in order, whose state on disk survives crashes."""
+"""``bicore stream``: a buffer of a stream, whose saved state survives crashes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from bicore.sources.base import Source
     from bicore.streaming.buffer import Buffer, StateFolder
 
-#: From this share of recent rows on it is worth a note.
+#: Minimum share of recent rows for a note.
 MOSTLY = 0.6
-#: The digest of no rows.
+#: The digest before the first row.
 NOTHING = ""
-#: The reasons of a feature map that was chosen automatically.
+#: Reasons of an automatic choice of a feature map.
 KINDS = {"image": "images", "embedding": "an embedding", "pixels": "pixels", "table": "a table"}
 
 
@@ -57,7 +57,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class BufferOptions:
-    """The options of single buffers."""
+    """Options of single kinds of buffers."""
 
     panel: ClassVar[str] = "Options of a memory"
     feature_map: str | None = option(
@@ -146,7 +146,7 @@ def check_buffer(name: str) -> None:
 
 
 def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
-    """A buffer by its name with the options given; those that are None were not."""
+    """Build a buffer by its name and the given options; None means not given."""
     from bicore.methods.registry import build_selector
     from bicore.moments.features.registry import FEATURES
     from bicore.streaming.registry import build_buffer
@@ -174,7 +174,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 
 
 def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
-    """The state of a buffer in words and for JSON; empty if there is nothing to say."""
+    """Describe the state of a buffer in words and for JSON; empty without anything to report."""
     if name == "merge-reduce":
         return f"batches per slot: {buffer.levels}", {"levels": buffer.levels}
     if name != "moments" or buffer.feature_map_ is None:
@@ -191,7 +191,7 @@ def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
 
 @dataclass
 class Run:
-    """One call: a buffer, the rows it is fed, and the folder of its state."""
+    """One call: a buffer, its source, and the folder of its state."""
 
     name: str
     buffer: Buffer
@@ -200,15 +200,15 @@ class Run:
     store: StateFolder
     runtime: Runtime
     clock: Clock
-    #: Rows fed by this call, and the seconds of their updates.
+    #: Number of rows processed by this call, and the seconds of their updates.
     fed: int = 0
     update_seconds: float = 0.0
-    #: The mark of the rows being fed, and the position at which it holds.
+    #: The digest of the rows being added, and its position.
     _coming: tuple[int, dict[str, Any]] = (-1, {})
 
     @property
     def rate(self) -> float | None:
-        """Rows per second of updates; None before the first."""
+        """Rows per second of updates; None before the first update."""
         return self.fed / self.update_seconds if self.update_seconds > 0 else None
 
     def check_state(self, fresh: Buffer) -> None:
@@ -233,14 +233,14 @@ class Run:
         self.buffer.mark = {"batch": self.batch, "rows": trail}
 
     def report_damage(self) -> None:
-        """Name damaged state files, and move them out of the way."""
+        """Report damaged state files, and move them away."""
         for note in self.store.notes:
             print_note(f"bicore: {note}; the previous state is used.")
         if self.store.notes:
             self.store.rename_damaged(self.buffer.position)
 
     def consume(self, every: int, quiet: bool) -> bool:
-        """Feed the rest of the source; whether it was interrupted.
+        """Process the rest of the source; return whether it was interrupted.
 
         The saved state is always that after a whole batch.
         """
@@ -271,7 +271,7 @@ class Run:
         return False
 
     def _feed(self, rows: Dataset) -> None:
-        """Feed one batch, and store the mark of the rows seen with it."""
+        """Add one batch, and store the digest of all rows so far."""
         from bicore.runtime.clock import Clock
 
         mark = {"batch": self.batch, "rows": _extend_digest(self.buffer.mark["rows"], rows)}
@@ -283,7 +283,7 @@ class Run:
         self.fed += len(rows)
 
     def _introduce(self) -> None:
-        """Say how rows are read, and where the stream continues."""
+        """Print how rows are read, and where the stream continues."""
         print_note(f"{self.source.name}: a stream of {len(self.source.data)} rows")
         if self.buffer.position:
             print_note(f"  continuing after {self.buffer.position} rows")
@@ -292,18 +292,18 @@ class Run:
             self._announce_features()
 
     def _announce_features(self) -> None:
-        """Say which features were chosen."""
+        """Print which features were chosen."""
         words = _describe(self.name, self.buffer)[0]
         if words and self.name != "merge-reduce":
             print_note(f"  {words}")
 
     def speed(self) -> str:
-        """Rows per second, in words."""
+        """Describe the speed in rows per second."""
         return "" if self.rate is None else f"{self.rate:,.0f} rows/s"
 
 
 def _extend_digest(before: str, rows: Dataset) -> str:
-    """The digest of all rows so far; one row at a time, so that it does not depend on batches."""
+    """Return the digest of all rows so far, which does not depend on the batches."""
     import numpy as np
 
     labels = np.zeros(len(rows)) if rows.y is None else rows.y
@@ -364,7 +364,7 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
 
 
 def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
-    """Explain why most rows that a memory of sums keeps are recent, if they are."""
+    """Explain why most rows of a memory of sums are recent, if they are."""
     late = int((kept.ids >= run.buffer.position / 2).sum())
     if run.name != "moments" or late < MOSTLY * len(kept):
         return ()
@@ -376,7 +376,7 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
 
 
 def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float) -> Coreset:
-    """The kept rows as a coreset of the source, by their positions in the stream."""
+    """Return the kept rows as a coreset of the source, by their positions in the stream."""
     from bicore.cli.answer import command
     from bicore.coreset import Coreset, Provenance
 

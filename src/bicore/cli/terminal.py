@@ -32,7 +32,7 @@ ASCII = dict(
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """End the process with one line if it is interrupted while libraries are loaded.
+    """End the process with one line if it is interrupted while libraries load.
 
     A KeyboardInterrupt in the middle of such an import leaves half a library behind, and some of
     them abort. Interrupts that are ignored, as in background jobs, stay ignored.
@@ -49,7 +49,7 @@ def exit_on_interrupt() -> Iterator[None]:
 
 
 def _exit_at_once(number: int, frame: object) -> None:
-    """Exit without unwinding: an exception would pass through half-loaded modules."""
+    """Exit without unwinding, because an exception would pass through half-loaded modules."""
     os.write(2, b"bicore: interrupted while starting; nothing was begun.\n")
     os._exit(EXIT_INTERRUPTED)
 
@@ -65,7 +65,7 @@ def print_note(*lines: object) -> None:
 
 
 def interrupt(words: str) -> NoReturn:
-    """Say what an interrupt left, and exit with the code of a shell."""
+    """Report what an interrupt left, and exit with code 130."""
     import typer
 
     print_note(f"bicore: interrupted{words}")
@@ -84,7 +84,7 @@ def _print(lines: tuple[object, ...], stream: TextIO) -> None:
 
 
 def escape_controls(text: object) -> str:
-    """One line of text, with control characters shown as escapes."""
+    """Return one line of text, with control characters shown as escapes."""
     words = str(text)
     return words if words.isprintable() else "".join(map(_escape, words))
 
@@ -111,7 +111,7 @@ def _replace_signs(error: UnicodeError) -> tuple[str, int]:
 
 
 def close_output() -> None:
-    """Redirect a broken standard output to nowhere, so that Python does not flush it again."""
+    """Redirect a broken standard output to the null device, so that Python does not flush it."""
     try:
         if sys.stdout is not None:  # None if it was closed before the start
             sys.stdout.flush()

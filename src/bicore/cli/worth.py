@@ -1,4 +1,4 @@
-"""``bicore worth``: the number of random rows that score as much as the chosen ones."""
+"""``bicore worth``: the number of random rows that score as much as the selected ones."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
 
 
 def find_worth(appraisal: Appraisal, output: Output) -> Worth:
-    """Print the cost, then find the worth and print it."""
+    """Print the cost, then compute the worth and print it."""
     output.print_note(f"worth: {appraisal.cost()}")
     found = appraisal.worth()
     output.print_answer(str(found), found.how())
@@ -112,7 +112,7 @@ def find_worth(appraisal: Appraisal, output: Output) -> Worth:
 
 
 def _read_test(source: Source, evaluation: Evaluation, data: Data) -> Source:
-    """A test set from a file; a table is encoded in the features of the source."""
+    """Read a test set from a file; a table is encoded like the source."""
     assert evaluation.test is not None
     own = replace(data, source=evaluation.test, limit=None, labels=None, embeddings=None)
     test = own.open(later=True)

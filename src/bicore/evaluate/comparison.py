@@ -1,4 +1,4 @@
-"""Comparisons of methods and of stream memories: the same pools, test data no method saw.
+"""Comparisons of methods and of stream memories, with the same pools and held-out test data.
 
 The selections of a seed and size are evaluated together, and their rows written as they come.
 Findings summarise the rows for each evaluation model.
@@ -37,11 +37,11 @@ from bicore.networks.observe import Observed, observe
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
 
-#: Names in the records of the models trained on the whole pool, and of its majority class or mean.
+#: Names in the records of models trained on the whole pool, and of the majority class or mean.
 WHOLE = "everything"
 MAJORITY = "majority"
 
-#: Metrics of one selection by the models' names.
+#: Metrics of one selection, by evaluation model.
 Found = dict[str, Measures]
 #: A method's name, its selection, and the seconds it took.
 Picked = tuple[str, Coreset, float]
@@ -56,13 +56,13 @@ class Grid:
     seeds: Sequence[int]
 
     def cells(self) -> int:
-        """The number of rows of a complete comparison."""
+        """Number of rows of a complete comparison."""
         return len(self.methods) * len(self.sizes) * len(self.seeds)
 
 
 @dataclass
 class BaseComparison:
-    """A grid of methods, the evaluation models, and the rows of both.
+    """A grid of methods, the evaluation models, and the rows of results.
 
     See :class:`Comparison` for the fields.
     """
@@ -77,9 +77,9 @@ class BaseComparison:
     failed: dict[str, str] = field(default_factory=dict)
     others: Sequence[Judge] = ()
     majority: bool = False
-    #: Whether rows hold the picks; what a buffer keeps changes along its stream.
+    #: Whether rows contain the picks; a buffer changes its rows along the stream.
     keeps_picks: ClassVar[bool] = False
-    #: The meaning of the sizes and of the seconds, in tables.
+    #: What sizes and seconds mean, for tables.
     along: ClassVar[str] = "rows selected"
     seconds_of: ClassVar[str] = "one selection, largest size"
 
@@ -88,12 +88,12 @@ class BaseComparison:
         return {"pool": self.pools.size}
 
     def row_to_json(self, row: Row) -> dict[str, Any]:
-        """A row for JSON."""
+        """Convert a row for JSON."""
         skipped = ("classes", "picks", "weights")
         return {name: value for name, value in vars(row).items() if name not in skipped}
 
     def run(self) -> None:
-        """Fill every empty cell; a method that fails is left out from there on."""
+        """Fill every empty cell; a failing method is skipped from then on."""
         asked = {MAJORITY: self.majority, WHOLE: self.whole}
         for seed in self.grid.seeds:
             sizes = [size for size in self.grid.sizes if self._missing(size, seed)]
@@ -106,16 +106,16 @@ class BaseComparison:
                     self._refer(stage, name)
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
-        """Fill the empty cells of one seed, which are at these sizes."""
+        """Fill the empty cells of one seed at these sizes."""
         raise NotImplementedError
 
     @property
     def judges(self) -> tuple[Judge, ...]:
-        """All evaluation models, the one that gives the score first."""
+        """All evaluation models; the first gives the score."""
         return (self.judge, *self.others)
 
     def rows(self) -> list[Row]:
-        """The rows of the grid that are there."""
+        """The rows of the grid so far."""
         grid = self.grid
         return [
             row
@@ -124,7 +124,7 @@ class BaseComparison:
         ]
 
     def done(self) -> int:
-        """The number of cells that have a row."""
+        """Number of filled cells."""
         return len(self.rows())
 
     def say(self, words: str) -> None:
@@ -133,7 +133,7 @@ class BaseComparison:
             self.tell(self.done(), words)
 
     def _missing(self, size: int, seed: int, names: Sequence[str] | None = None) -> list[str]:
-        """The methods, or names of references, without a row."""
+        """Return the methods, or names of references, without a row."""
         known = self.records.rows
         every = list(self.grid.methods) if names is None else names
         return [one for one in every if one not in self.failed and (one, size, seed) not in known]
@@ -141,7 +141,7 @@ class BaseComparison:
     def _evaluate(
         self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]
     ) -> list[Found]:
-        """For each sample the metrics of every model."""
+        """Return the metrics of every model for each sample."""
         by_judge = [
             judge.tuned_by(stage.rows).measures(samples, stage.test, self.pools.outputs, stage.seed)
             for judge in judges
@@ -150,7 +150,7 @@ class BaseComparison:
         return [dict(zip(names, own, strict=True)) for own in zip(*by_judge, strict=True)]
 
     def _refer(self, stage: Stage, name: str) -> None:
-        """Add the row of a whole pool: of the models trained on it, or of its majority class."""
+        """Add the row of a whole pool: of models trained on it, or of its majority class."""
         self.say(f"{name}, the whole pool of seed {stage.seed}")
         judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
         try:
@@ -172,7 +172,7 @@ class BaseComparison:
 
 
 class Stage:
-    """One seed of a comparison: its pool, test and tuning rows, and the model some methods need.
+    """One seed of a comparison: pool, test and tuning rows, and the model that some methods need.
 
     The model is trained on the whole pool at the first use.
     """
@@ -187,11 +187,11 @@ class Stage:
         self.observed: Observed | None = None
 
     def sample(self, data: Dataset) -> Sample:
-        """Rows as an evaluation model sees them."""
+        """Return rows as an evaluation model sees them."""
         return self.comparison.pools.sample(data, self.comparison.runtime.torch_device)
 
     def chosen(self, coreset: Coreset) -> dict[str, list[Any]]:
-        """The picks and weights of a selection that its row keeps."""
+        """Return the picks and weights of a selection for its row."""
         run = self.comparison
         if self.seed != run.grid.seeds[0]:
             return {}
@@ -199,7 +199,7 @@ class Stage:
         return {"picks": rows, "weights": [] if coreset.binary else coreset.weights.tolist()}
 
     def context(self, selector: Selector) -> Context:
-        """The context of a selection."""
+        """Return the context of a selection."""
         quiet = replace(self.comparison.runtime, progress=False)
         if not selector.needs_model:
             return Context(runtime=quiet)
@@ -221,19 +221,19 @@ class Stage:
 
 @dataclass
 class Comparison(BaseComparison):
-    """One comparison of selection methods."""
+    """A comparison of selection methods."""
 
     model_steps: int = 1000
     keeps_picks: ClassVar[bool] = True
 
     @property
     def trainer(self) -> Judge:
-        """Trains the model that some methods need: the first network among the models."""
+        """The evaluation model that trains the network for some methods."""
         own = (judge for judge in self.judges if judge.is_network)
         return next(own, NetworkJudge("mlp", perceptron, self.model_steps))
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
-        """Select with each method, and evaluate as soon as a stack is complete."""
+        """Select with each method, and evaluate once a stack is complete."""
         for size in sizes:
             most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
             waiting: list[Picked] = []
@@ -246,7 +246,7 @@ class Comparison(BaseComparison):
             self._record_all(stage, size, waiting)
 
     def _select(self, stage: Stage, name: str, size: int) -> list[Picked]:
-        """Select with one method; nothing if it fails."""
+        """Select with one method; return None if it fails."""
         selector = self.grid.methods[name]
         try:
             context = stage.context(selector)
@@ -260,7 +260,8 @@ class Comparison(BaseComparison):
         return [(name, coreset, clock.seconds)]
 
     def _record_all(self, stage: Stage, size: int, waiting: list[Picked]) -> None:
-        """Evaluate and record; stacks need one size, so smaller coresets are evaluated apart."""
+        """Evaluate and record; smaller coresets are evaluated separately, because a stack has
+        one size."""
         by_length: dict[int, list[Picked]] = {}
         for picked in waiting:
             by_length.setdefault(len(picked[1]), []).append(picked)
@@ -272,7 +273,7 @@ class Comparison(BaseComparison):
         self.say("")
 
     def _measures(self, stage: Stage, stack: list[Picked]) -> list[tuple[Picked, Found]]:
-        """Evaluate a stack; if that fails, each selection alone, without those that fail."""
+        """Evaluate a stack; if that fails, each selection alone."""
         try:
             samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in stack]
             return list(zip(stack, self._evaluate(stage, samples, self.judges), strict=True))
@@ -309,14 +310,14 @@ class Stream:
         as_option("order", self.order, Order)
 
     def positions(self, rows: int) -> list[int]:
-        """The numbers of rows after which memories are evaluated."""
+        """Return the numbers of rows after which memories are evaluated."""
         wanted = [rows * number / self.points for number in range(1, self.points + 1)]
         return sorted({min(rows, int(-(-place // self.batch)) * self.batch) for place in wanted})
 
 
 @dataclass
 class StreamComparison(BaseComparison):
-    """One comparison of buffers on streams.
+    """A comparison of buffers on streams.
 
     A seed's stream is its pool in a given order. After each of ``grid.sizes`` rows the evaluation
     models are trained on the snapshot of a buffer, with its weights. The test data stay the same,
@@ -345,7 +346,7 @@ class StreamComparison(BaseComparison):
         }
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
-        """Feed each buffer that lacks a row."""
+        """Feed each buffer without a row."""
         rows = stage.pool[self._ordered(stage.pool, stage.seed)]
         stream = Dataset(rows.x, rows.y)
         for name in self.grid.methods:
@@ -357,7 +358,7 @@ class StreamComparison(BaseComparison):
                 self.failed[name] = f"seed {stage.seed}: {error}"
 
     def _ordered(self, pool: Dataset, seed: int) -> Array:
-        """The rows of a pool in the order of the stream."""
+        """Return the rows of a pool in the order of the stream."""
         order = Order(self.stream.order)
         if order is Order.GIVEN:
             return np.arange(len(pool))
@@ -369,7 +370,7 @@ class StreamComparison(BaseComparison):
         return np.argsort(labels.reshape(len(pool), -1)[:, 0], kind="stable")
 
     def _feed(self, stage: Stage, stream: Dataset, name: str, missing: list[int]) -> None:
-        """Feed a buffer, and evaluate it at the positions that have no row yet."""
+        """Feed a buffer, and evaluate it at positions without a row."""
         buffer = self.grid.methods[name](stage.seed)
         context = Context(runtime=replace(self.runtime, progress=False))
         seconds, batch = 0.0, self.stream.batch
@@ -398,7 +399,7 @@ class Findings:
     worth: dict[tuple[str, int], Equivalent]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The summary for JSON, with the worth of each method and size in words."""
+        """Return the summary for JSON, with the worth of each method and size in words."""
         worths = {cell: one.short() for cell, one in self.worth.items()}
         entries = self.summary.entries
         return [one.as_json() | {"worth": worths.get((one.method, one.size))} for one in entries]
@@ -421,7 +422,7 @@ def _of_judge(run: BaseComparison, judge: Judge, measure: Measure) -> Findings:
 
 
 def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
-    """The run's rows scored by a model and a metric."""
+    """Return the run's rows, scored by a model and a metric."""
     rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
     if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
         return rows  # older files hold nothing else
@@ -429,7 +430,7 @@ def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
 
 
 def _reference(run: BaseComparison, judge: Judge, name: str) -> dict[str, Entry]:
-    """All metrics of the rows of a reference."""
+    """Return all metrics of the rows of a reference."""
     size = run.pools.size
     found: dict[str, Entry] = {}
     for measure in measures_of(run.pools.classification):

@@ -1,6 +1,6 @@
 """Evaluation models by name; a new one is a class and a line of ``JUDGES``.
 
-A good selection holds points that differ from one another, so leaving one out says little about it.
+A good selection holds rows that differ from one another, so leaving one out says little about it.
 Settings are therefore chosen on other rows of the pool, the same for all selections. Without such
 rows a model uses its first setting and scales columns by the selection itself.
 """
@@ -30,7 +30,7 @@ from bicore.runtime.threads import single_thread
 
 Setting = TypeVar("Setting")
 
-#: Rows of a pool that choose settings.
+#: Number of rows of a pool that choose settings.
 TUNING_ROWS = 300
 #: A column whose deviation is below this share of its mean is constant up to rounding.
 FLAT = 1e-10
@@ -38,7 +38,7 @@ FLAT = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Points as an evaluation model sees them."""
+    """Rows as an evaluation model sees them."""
 
     x: Tensor
     y: Tensor
@@ -53,7 +53,7 @@ class Sample:
         return self.y.dim() == 1
 
     def take(self, rows: Tensor) -> Sample:
-        """Some of the points."""
+        """Return some of the rows."""
         return Sample(self.x[rows], self.y[rows], self.weight[rows])
 
 
@@ -68,7 +68,7 @@ def as_sample(
 
 
 def as_table(sample: Sample) -> Sample:
-    """The points of positive weight as rows of float64 on the CPU."""
+    """Convert rows of positive weight to float64 on the CPU."""
     rows = sample.x.double().flatten(1).cpu()
     if not torch.isfinite(rows.float()).all():
         raise NumericalError(
@@ -83,9 +83,9 @@ def as_table(sample: Sample) -> Sample:
 class FeatureScaling(Enum):
     """The scaling of features before training."""
 
-    #: Not at all: trees.
+    #: No scaling: trees.
     NONE = auto()
-    #: Every column to mean 0 and variance 1: tables.
+    #: Each column to mean 0 and variance 1: tables.
     COLUMNS = auto()
     #: All columns by one number, so that their mean variance is 1: embeddings, pixels.
     TOGETHER = auto()
@@ -111,7 +111,7 @@ def draw_tuning_rows(count: int, seed: int) -> Array:
 
 
 def split_tuning_rows(sample: Sample, rows: Sample) -> tuple[Sample, Sample]:
-    """Split rows into training and validation points without a row in common."""
+    """Split rows into disjoint training and validation rows."""
     outside = _rows_outside(rows, sample)
     if 2 * int(outside.sum()) >= len(rows):
         return sample, rows.take(outside)
@@ -119,14 +119,14 @@ def split_tuning_rows(sample: Sample, rows: Sample) -> tuple[Sample, Sample]:
 
 
 def _rows_outside(sample: Sample, other: Sample) -> Tensor:
-    """A mask of the points that another sample does not hold."""
+    """Return a mask of the rows that another sample does not contain."""
     own, known = ([row.tobytes() for row in s.x.flatten(1).cpu().numpy()] for s in (sample, other))
     held = set(known)
     return torch.tensor([row not in held for row in own], device=sample.x.device)
 
 
 def targets_of(sample: Sample, outputs: int) -> Tensor:
-    """One-hot rows (n, outputs) of classes, or the targets, in float64."""
+    """Return one-hot rows (n, outputs) of classes, or the targets, in float64."""
     return (F.one_hot(sample.y, outputs) if sample.classification else sample.y).double()
 
 
@@ -136,7 +136,8 @@ def choose_setting(
     outputs: int,
     predict: Callable[[Setting], Tensor | Array],
 ) -> Setting:
-    """The setting with the smallest squared error on rows of the pool; the first of equals."""
+    """Return the setting with the smallest squared error on rows of the pool; the first of equal
+    ones."""
     targets, weight = targets_of(rows, outputs), rows.weight.double()
     misses = (torch.as_tensor(predict(one)) - targets for one in settings)
     errors = [float(weight @ miss.square().sum(1)) for miss in misses]
@@ -177,12 +178,12 @@ class Measures:
 
 
 def measures_of(classification: bool) -> tuple[Measure, ...]:
-    """The metrics of a task, the main one first."""
+    """Return the metrics of a task, the main one first."""
     return CLASSES if classification else TARGETS
 
 
 def measure_by(word: str | None, classification: bool) -> Measure:
-    """A metric of a task by its name on the command line."""
+    """Return a metric of a task by its name on the command line."""
     own = {one.word: one for one in measures_of(classification)}
     if word is None:
         return next(iter(own.values()))
@@ -217,7 +218,7 @@ def compute_measures(predicted: Tensor, test: Sample) -> Measures:
 
 
 def _r_squared(y: Array, found: Array) -> float:
-    """R² = 1 − Σ‖y − h‖²/Σ‖y − ȳ‖² over all targets, constant ones included."""
+    """Compute R² = 1 − Σ‖y − h‖²/Σ‖y − ȳ‖² over all targets, including constant ones."""
     spread = np.square(y - y.mean(0)).sum()
     if not spread > 0:
         raise NumericalError("the test targets are all equal, so R² is undefined; test more rows.")
@@ -251,7 +252,7 @@ class Judge(ABC):
         Parameters
         ----------
         sample : Sample
-            The training points.
+            The training rows.
         outputs : int
             The number of classes or targets.
         seed : int
@@ -269,13 +270,13 @@ class Judge(ABC):
         """
         raise NotImplementedError
 
-    def check(self, shape: tuple[int, ...], outputs: int) -> None:  # noqa: B027 (most models accept any points)
-        """Refuse points that this model cannot read, before any work.
+    def check(self, shape: tuple[int, ...], outputs: int) -> None:  # noqa: B027 (most models accept any rows)
+        """Refuse rows that this model cannot read, before any work.
 
         Parameters
         ----------
         shape : tuple of int
-            The shape of one point.
+            The shape of one row.
         outputs : int
             The number of classes or targets.
 
@@ -303,7 +304,7 @@ class Judge(ABC):
         return 1
 
     def title(self, classification: bool) -> str:
-        """Its name in tables.
+        """Return its name for tables.
 
         Parameters
         ----------
@@ -343,7 +344,7 @@ class Judge(ABC):
         selections : sequence of Sample
             All of the same size.
         test : Sample
-            The test points.
+            The test rows.
         outputs : int
             The number of classes or targets.
         seed : int
@@ -371,7 +372,7 @@ class Judge(ABC):
         selections : sequence of Sample
             All of the same size.
         test : Sample
-            The test points.
+            The test rows.
         outputs : int
             The number of classes or targets.
         seed : int
@@ -400,7 +401,7 @@ class Judge(ABC):
         selections : sequence of Sample
             All of the same size.
         test : Sample
-            The test points.
+            The test rows.
         outputs : int
             The number of classes or targets.
         seed : int
@@ -423,9 +424,9 @@ BATCH = 256
 TEST_BATCH = 500
 #: On a GPU small stacks use other algorithms than large ones, and a single network is not even
 #: deterministic. From nine on, scores did not depend on the rest of the stack (H200), so smaller
-#: stacks are filled up to this.
+#: stacks are padded to this size.
 SMALLEST_STACK = 9
-#: Limit of networks times points in a stack, so that it fits the memory of a small machine.
+#: Limit of networks times rows in a stack, so that it fits the memory of a small machine.
 STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
 
 
@@ -453,7 +454,7 @@ def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class NetworkJudge(Judge):
-    """A network trained with Adam, in batches of 256 if there are more points.
+    """A network trained with Adam, in batches of 256 if there are more rows.
 
     Parameters
     ----------
@@ -594,22 +595,22 @@ RIDGES = (0.1, *(10 ** (power / 2) for power in range(4, -9, -1)))
 INVERSE_PENALTIES = (1.0, 1e-2, 1e-1, 10.0, 100.0)
 #: Numbers of neighbours.
 NEIGHBOURS = (1, 2, 3, 5, 8, 12, 20, 35, 60, 100)
-#: The default number of neighbours for classes (a class may have a single point) and for targets.
+#: The default number of neighbours for classes (a class may have a single row) and for targets.
 DEFAULT_NEIGHBOURS = {True: 1, False: 3}
 #: Relative error allowed in a squared distance between neighbours.
 DISTANCE_ERROR = 1e-9
-#: Points on which kernel ridge regression tries its penalties.
+#: Maximum number of rows on which kernel ridge regression tries its penalties.
 MOST_TRIED = 500
-#: Test points predicted at a time.
+#: Test rows predicted at a time.
 ROWS = 1000
-#: scikit-learn's names of trees. Boosting shows each tree half of the rows, and a split some of the
-#: columns: on a few dozen rows greedy trees repeat the same splits and overfit.
+#: scikit-learn's classes of trees. Boosting shows each tree half of the rows, and each split some
+#: of the columns: on a few dozen rows greedy trees repeat the same splits and overfit.
 TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "forest": ("RandomForest", {"n_estimators": 100, "n_jobs": 1}),
     "boosting": ("GradientBoosting", {"subsample": 0.5, "max_features": "sqrt"}),
 }
-#: Fewer rows are not halved: trees on one row of each two are constant, and their class depends on
-#: the order of the rows.
+#: Fewer rows are not halved: trees on one row of two are constant, and their class depends on the
+#: order of the rows.
 FEWEST_HALVED = 20
 #: Predictions of a model with some setting.
 Predictor = Callable[[Any], Tensor]
@@ -643,28 +644,28 @@ class TunedJudge(Judge):
         return self._predictor(sample, x, outputs, seed)(setting)
 
     def _prepare(self, sample: Sample) -> Sample:
-        """Points as the model needs them."""
+        """Return the rows in the form that the model needs."""
         return as_table(sample)
 
     def _fit_to(self, test: Sample) -> Self:
-        """The model, adapted to the features of the test points."""
+        """Return the model, adapted to the features of the test rows."""
         return self
 
     def _subsample(self, points: Sample, seed: int) -> Sample:
-        """The points on which settings are tried."""
+        """Return the rows on which settings are tried."""
         return points
 
     def _default(self, sample: Sample) -> Any:
-        """The setting without rows of the pool."""
+        """Return the setting to use without rows of the pool."""
         return self._settings(sample)[0]
 
     @abstractmethod
     def _settings(self, points: Sample) -> Sequence[Any]:
-        """The settings to try with some points."""
+        """Return the settings to try on some rows."""
 
     @abstractmethod
     def _predictor(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Predictor:
-        """A function from a setting to the predictions of a model trained on the sample."""
+        """Return a function from a setting to the predictions of a model trained on the sample."""
 
 
 @dataclass(frozen=True)
@@ -674,7 +675,7 @@ class RidgeJudge(TunedJudge):
     Parameters
     ----------
     kernel : Kernel, optional
-        By default an RBF whose bandwidth is the median distance of the test points.
+        By default an RBF whose bandwidth is the median distance of the test rows.
     ridge : float, optional
         The penalty, relative to the mean of the kernel's diagonal. By default the one with the
         smallest squared error on rows of the pool, or 0.1 without such rows.
@@ -710,7 +711,7 @@ class RidgeJudge(TunedJudge):
         return replace(self, kernel=kernel)
 
     def _subsample(self, points: Sample, seed: int) -> Sample:
-        """Drawn at random: every tenth point of a selection may be of one class."""
+        """Draw rows at random, because every tenth row of a selection may be of one class."""
         if len(points) <= MOST_TRIED:
             return points
         rng = np.random.default_rng((seed, MOST_TRIED))
@@ -739,7 +740,7 @@ class RidgeJudge(TunedJudge):
 
 @dataclass(frozen=True)
 class NearestJudge(TunedJudge):
-    """Nearest neighbours; a point of weight w counts as w neighbours, in fractions too.
+    """Nearest neighbours; a row of weight w counts as w neighbours, in fractions too.
 
     Rows of the pool choose the number of neighbours and the scaling of columns.
     """
@@ -758,7 +759,7 @@ class NearestJudge(TunedJudge):
 
         @cache
         def nearest(how: FeatureScaling) -> list[Tensor]:
-            """For each point the sample's rows, nearest first; one order serves every count."""
+            """For each row the sample's rows, nearest first; one order serves every count."""
             scale = fit_scaling(self.rows or sample, how)
             own = scale(sample.x)
             parts = torch.split(scale(x), ROWS)
@@ -774,7 +775,7 @@ class NearestJudge(TunedJudge):
 
 
 def _mean_of_nearest(near: Tensor, targets: Tensor, weight: Tensor, count: int) -> Tensor:
-    """The mean over neighbours, nearest first, until their weights add up to the count."""
+    """Return the mean over the nearest neighbours whose weights add up to the count."""
     own = weight[near]
     before = own.cumsum(1) - own
     taken = torch.minimum(own, (count - before).clamp_min(0))
@@ -786,12 +787,12 @@ def _mean_of_nearest(near: Tensor, targets: Tensor, weight: Tensor, count: int) 
 class TableJudge(TunedJudge):
     """A scikit-learn estimator trained on rows of numbers."""
 
-    #: A scaling, and a number that the estimator reads; the default first.
+    #: Pairs of a scaling and a number that the estimator reads; the default first.
     settings: ClassVar[tuple[tuple[FeatureScaling, float], ...]] = ((FeatureScaling.NONE, 0.0),)
 
     @abstractmethod
     def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
-        """An estimator for this many rows that accepts weights, not yet fitted."""
+        """Return an unfitted estimator for this number of rows that accepts weights."""
 
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
@@ -826,7 +827,7 @@ class TableJudge(TunedJudge):
 
 @dataclass(frozen=True)
 class MajorityJudge(TableJudge):
-    """The majority class of a selection, or the mean of its targets, for every point."""
+    """The majority class of a selection, or the mean of its targets, for every row."""
 
     name = "majority"
 
@@ -889,7 +890,7 @@ JUDGES: dict[str, Callable[[int], Judge]] = {
 
 
 def as_judge(name: str, steps: int) -> Judge:
-    """An evaluation model by name."""
+    """Return an evaluation model by its name."""
     if name not in JUDGES:
         raise unknown_name("judge", name, JUDGES)
     return JUDGES[name](steps)

@@ -1,4 +1,4 @@
-"""For each seed a pool to select from, and test data that no method sees."""
+"""Pools to select from and held-out test data, for every seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_TESTED, MOST_POOL = 10_000, 2000
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some rows of a data set, copied and scaled only when they are taken.
+    """Some rows of a data set, copied and scaled when they are read.
 
     ``scale`` gives the scaling of the features; it reads a whole pool, so it waits until needed.
     """
@@ -76,17 +76,17 @@ class Pools:
         return self.targets.classes is not None
 
     def rows(self, seed: int, in_order: bool = False) -> Array:
-        """The rows of the source that form the pool of one seed."""
+        """Return the row numbers of the pool of one seed."""
         first = 0 if self.test is not None else self.test_size
         drawn = self._order(seed)[first : first + self.size]
         return np.sort(drawn) if in_order else drawn
 
     def _order(self, seed: int) -> Array:
-        """All rows in a random order; without a separate test set the first are tested on."""
+        """Return all rows in random order; without a test set the first are test rows."""
         return np.random.default_rng((seed, 0)).permutation(len(self.source.data))
 
     def split(self, seed: int, in_order: bool = False, resample: bool = False) -> Split:
-        """The rows of one seed, not yet copied."""
+        """Return the rows of one seed, without copying them."""
         data = self.source.data.with_columns(y=self.targets.values)
         pool = self.rows(seed, in_order)
         fit = cache(lambda: fit_scaling(data.x[pool], self.source.keep))
@@ -100,12 +100,12 @@ class Pools:
         return Split(seed, Rows(data, pool, scale), test)
 
     def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
-        """The pool and the test data of one seed."""
+        """Return the pool and the test data of one seed."""
         split = self.split(seed, in_order)
         return split.pool[:], split.test[:]
 
     def sample(self, data: Dataset, device: torch.device) -> Sample:
-        """Rows as an evaluation model sees them."""
+        """Return rows as an evaluation model sees them."""
         labels = labels_of(data, self.classification)
         return as_sample(data.x, labels, data.weights, device, self.classification)
 
@@ -137,7 +137,7 @@ def make_pools(
     most: int = MOST_POOL,
     test_size: int | None = None,
 ) -> Pools:
-    """Check the numbers asked for and make the pools of a source."""
+    """Check the requested numbers and build the pools of a source."""
     targets = _read_labels(source, task)
     rows = len(source.data)
     own = None if test is None else _read_test(test, source.data, targets)
@@ -152,7 +152,7 @@ def make_pools(
 
 
 def _read_labels(source: Source, task: str) -> Targets:
-    """The labels of a source, or InputError if a model could not be trained on them."""
+    """Return the labels of a source; raise an error if no model can be trained on them."""
     if source.data.y is None:
         raise InputError(f"{source.name} has no labels, which evaluation models need; give y.")
     targets = read_targets(source.data.y, task)
@@ -164,7 +164,7 @@ def _read_labels(source: Source, task: str) -> Targets:
 
 
 def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
-    """A test set with its labels read like those of the data."""
+    """Return a test set with labels read like those of the data."""
     check_type("test", test, Dataset, "a tuple (x, y) or a Dataset")
     if test.y is None:
         raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
@@ -180,6 +180,6 @@ def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
 
 
 def labels_of(data: Dataset, classification: bool) -> Array:
-    """Codes (n,) or targets (n, outputs)."""
+    """Return codes (n,) or targets (n, outputs)."""
     assert data.y is not None
     return data.y.reshape(-1) if classification else data.y.reshape(len(data), -1)

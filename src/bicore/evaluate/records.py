@@ -1,4 +1,4 @@
-"""Rows of a comparison: on disk, one per line, and summarised with paired differences."""
+"""Rows of a comparison: stored one per line, and summarised with paired differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.files import replacing
 
-#: The beginning of every file.
+#: The first bytes of every file.
 HEAD = b'{"settings": {'
 
 
@@ -45,7 +45,7 @@ class Row:
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Eight characters that identify settings."""
+    """Return eight characters that identify settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -66,7 +66,7 @@ class Records:
             self._rewrite(path)
 
     def add(self, row: Row) -> None:
-        """Keep one row, and write it to the disk."""
+        """Add a row, and write it to the file."""
         self.rows[row.cell] = row
         if self.path is not None:
             with open(self.path, "a") as file:
@@ -75,7 +75,7 @@ class Records:
                 os.fsync(file.fileno())
 
     def _read(self, lines: list[bytes], path: Path) -> None:
-        """Read the settings, which must be the same, and the rows."""
+        """Read the settings, which must be equal, and the rows."""
         fix = "give another file as records, or remove it."
         try:
             found = json.loads(lines[0])["settings"]
@@ -105,7 +105,7 @@ class Records:
 
 
 def _row(values: dict[str, Any]) -> Row:
-    """A row, if its values have the right types."""
+    """Return a row if its values have the right types."""
     row = Row(**values)
     for value, least in ((row.size, 1), (row.seed, 0), *((pick, 0) for pick in row.picks)):
         check_integer("a value", value, least)
@@ -143,7 +143,7 @@ class Entry:
     complete: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """The fields for a JSON file, which has neither nan nor infinity."""
+        """Return the fields for JSON, which has neither nan nor infinity."""
         numbers = ("mean", "error", "seconds", "model_seconds", "gap", "interval")
         values = vars(self)
         return {**values, **{name: finite(values[name]) for name in numbers}}
@@ -157,7 +157,7 @@ class Summary:
     detectable: dict[int, float]
 
     def of(self, method: str, size: int) -> Entry | None:
-        """The entry of a method at a size."""
+        """Return the entry of a method at a size."""
         return next(
             (entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None
         )
@@ -166,7 +166,7 @@ class Summary:
 def summarise(
     rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], larger: bool = True
 ) -> Summary:
-    """Means, errors and differences, paired by seed.
+    """Compute means, errors and differences, paired by seed.
 
     Methods are compared within seeds, for which pools and trainings are the same.
     """
@@ -184,7 +184,7 @@ def summarise(
 
 
 def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[list[Entry], float]:
-    """The entries of one size, and the smallest difference the seeds could detect.
+    """Return the entries of one size, and the smallest detectable difference.
 
     Only methods with all seeds can be best or tied: means over different seeds do not compare.
     """
@@ -218,19 +218,19 @@ def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[
 
 
 def standard_error(values: Sequence[float] | Array) -> float:
-    """The standard error of a mean; nan for one value."""
+    """Return the standard error of a mean; nan for one value."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def half_width(differences: Sequence[float] | Array) -> float:
-    """Half the width of the 95% interval of a mean; infinite for one value."""
+    """Return half the width of the 95% interval of a mean; infinity for one value."""
     if len(differences) < 2:
         return float("inf")
     return t_quantile(0.5 + CONFIDENCE / 2, len(differences)) * standard_error(differences)
 
 
 def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
-    """First minus second, over the seeds that both have."""
+    """Return first minus second, over the seeds that both have."""
     common = sorted(set(first) & set(second))
     differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
     mean = float(differences.mean()) if common else float("nan")
@@ -239,7 +239,7 @@ def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[fl
 
 
 def smallest_detectable(spread: float, seeds: int) -> float:
-    """The paired difference that a number of seeds detects with a probability of about 80%."""
+    """Return the paired difference that this number of seeds detects with about 80% power."""
     if seeds < 2:
         return float("nan")
     # the mean must exceed the interval's bound in most experiments
@@ -248,7 +248,7 @@ def smallest_detectable(spread: float, seeds: int) -> float:
 
 
 def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
-    """The rows with another model's or another metric's number as their score."""
+    """Return the rows with the score of another model or metric."""
     return [
         replace(row, accuracy=row.measures[judge][measure])
         for row in rows
@@ -257,13 +257,13 @@ def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
 
 
 def finite(value: float) -> float | None:
-    """The number, or None if JSON cannot hold it."""
+    """Return the number, or None if JSON cannot hold it."""
     return value if math.isfinite(value) else None
 
 
 @cache
 def t_quantile(level: float, seeds: int) -> float:
-    """Quantile of Student's distribution for the mean of a number of seeds."""
+    """Return the quantile of Student's distribution for the mean over some seeds."""
     from scipy.stats import t  # here: importing bicore stays light
 
     return float(t.ppf(level, seeds - 1))

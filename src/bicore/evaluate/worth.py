@@ -1,4 +1,4 @@
-"""The worth of chosen rows: how many random rows give the same test score.
+"""The worth of chosen rows: the number of random rows with the same test score.
 
 With a test set the chosen rows themselves are evaluated. Without one they cannot be, because every
 row was seen during the selection. The selection is then repeated on splits of the data, each time
@@ -45,20 +45,20 @@ from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
 from bicore.types import Labels, Numbers, Rows, Weights
 
-#: The random baselines, and the stream of each one's generator; pools use 0 and 1.
+#: The random baselines, with the random stream of each; pools use 0 and 1.
 BASELINES: dict[str, tuple[int, Selector]] = {
     "uniform": (2, Uniform()),
     "class-balanced": (3, ClassBalanced()),
 }
-#: The strongest simple method: the chosen rows are compared with it at the same size.
+#: The strongest simple method, to compare with at the same size.
 SIMPLE = "facility-location-per-class"
 RANDOM = "random"
-#: The name of the chosen rows among those that are scored.
+#: Name of the chosen rows among the scored ones.
 CHOSEN = "chosen"
-#: Neighbouring sizes of random samples differ by this factor: linear interpolation in log(size)
-#: then misses a curve a − b/√n by less than one row in a hundred.
+#: Ratio of neighbouring sizes of random samples: linear interpolation in log(size) then misses a
+#: curve a − b/√n by less than one row in a hundred.
 RATIO = math.sqrt(2)
-#: The number of sizes per step while the crossing is far away.
+#: Sizes per step while the crossing is far away.
 STRIDE = 2
 #: The smallest random sample, as a share of the chosen rows.
 SMALLEST = 0.25
@@ -77,7 +77,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Equivalent:
-    """The rows of one baseline that score as much as the chosen ones."""
+    """The number of rows of one baseline that score as much as the chosen ones."""
 
     baseline: str
     size: int
@@ -102,7 +102,7 @@ class Equivalent:
 
     @property
     def words(self) -> str:
-        """The baseline in words."""
+        """The name of the baseline in words."""
         return _as_words(self.baseline)
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class Equivalent:
         return f"{rows} {kind} ({self._interval()})"
 
     def short(self) -> str:
-        """The rows for a cell of a table."""
+        """Return the rows for a cell of a table."""
         return self._describe(self.rows, ">{}", "<{}")
 
     def _describe(self, rows: float, above: str = "{} or more", below: str = "{} or fewer") -> str:
@@ -126,19 +126,19 @@ class Equivalent:
         return ("–" if self.low and math.isfinite(self.high) else " to ").join(ends)
 
     def ends(self) -> dict[str, Any]:
-        """The rows, their interval and the verdict for a JSON file, which has no infinity."""
+        """Return the rows, their interval and the verdict for JSON, which has no infinity."""
         numbers = {name: finite(getattr(self, name)) for name in ("rows", "low", "high")}
         return {**numbers, "verdict": self.verdict.value}
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields for a JSON file."""
+        """Return all fields for JSON."""
         curve = {name: list(getattr(self, name)) for name in ("sizes", "means", "spreads")}
         return {"baseline": self.baseline, **self.ends(), **curve}
 
 
 @dataclass(frozen=True)
 class Simple:
-    """A simple method at the same size, compared with the chosen rows."""
+    """A simple method compared with the chosen rows at the same size."""
 
     method: str
     score: float
@@ -221,17 +221,17 @@ class Worth:
 
     @property
     def rows(self) -> float:
-        """Random rows with the same mean score; ``inf`` if no random sample has it."""
+        """Number of random rows with the same mean score; ``inf`` if none is enough."""
         return self.baselines[0].rows
 
     @property
     def low(self) -> float:
-        """The lower end of its interval."""
+        """Lower end of the interval."""
         return self.baselines[0].low
 
     @property
     def high(self) -> float:
-        """The upper end of its interval."""
+        """Upper end of the interval."""
         return self.baselines[0].high
 
     @property
@@ -257,7 +257,7 @@ class Worth:
         return f"{words}: {self.conclusion}" if self.conclusion else words
 
     def how(self) -> str:
-        """How the answer was found.
+        """Describe how the number was found.
 
         Returns
         -------
@@ -276,7 +276,7 @@ class Worth:
         return words
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields for a JSON file.
+        """Return all fields for JSON.
 
         Returns
         -------
@@ -302,7 +302,7 @@ class Curve:
     scores: dict[int, Array] = field(default_factory=dict)
 
     def lines(self, size: int) -> tuple[float, float, float]:
-        """The mean difference to the chosen rows between the ends of its 95% interval."""
+        """Return the mean difference to the chosen rows and the ends of its 95% interval."""
         differences = self.chosen - self.scores[size]
         # an interval for one more random sample instead of the mean
         width = half_width(differences) * (math.sqrt(len(differences) + 1) if self.one else 1)
@@ -310,7 +310,7 @@ class Curve:
         return mean - width, mean, mean + width
 
     def crossings(self) -> tuple[float, float, float]:
-        """The sizes at which the lines, made monotone, cross zero."""
+        """Return the sizes at which the lines, made monotone, cross zero."""
         from sklearn.isotonic import isotonic_regression
 
         sizes = sorted(self.scores)
@@ -323,7 +323,7 @@ class Curve:
         return _crossing(sizes, low, "left"), middle, _crossing(sizes, high, "right")
 
     def equivalent(self, baseline: str, size: int) -> Equivalent:
-        """The number of random rows that the curve gives."""
+        """Return the number of random rows given by the curve."""
         sizes = sorted(self.scores)
         low, rows, high = (
             round(value) if math.isfinite(value) else value for value in self.crossings()
@@ -334,7 +334,8 @@ class Curve:
 
 
 def _crossing(sizes: Sequence[int], line: Array, side: Literal["left", "right"]) -> float:
-    """The first size where a falling line is not above zero, or the last where it is not below."""
+    """Return the first size at which a falling line is not above zero, or the last at which it
+    is not below."""
     if line[0] < 0:
         return 0.0
     if line[-1] > 0:
@@ -348,7 +349,8 @@ def _crossing(sizes: Sequence[int], line: Array, side: Literal["left", "right"])
 
 
 def random_sizes(size: int, most: int) -> list[int]:
-    """Possible sizes of random samples: a geometric series through the number of chosen rows."""
+    """Return possible sizes of random samples: a geometric series through the number of chosen
+    rows."""
     down = math.ceil(math.log(1 / SMALLEST, RATIO) - 1e-9)
     up = math.ceil(math.log(most / size, RATIO))
     found = {most} | {max(1, round(size / RATIO**step)) for step in range(1 - up, down + 1)}
@@ -363,7 +365,7 @@ def search(
     baseline: str = "uniform",
     one: bool = False,
 ) -> Equivalent:
-    """Find the random rows that score as much as the chosen ones, with few evaluations.
+    """Find the number of random rows that score as much as the chosen ones, with few evaluations.
 
     The search starts at the size itself and steps until random samples clearly score more (and
     less). It then fills in sizes between the steps wherever one of the three crossings lies.
@@ -382,13 +384,14 @@ def search(
     place = start
     while lines(place)[0] <= 0 and place > 0:
         place = max(place - STRIDE, 0)
-    while (gap := _open_gap(curve, sizes)) is not None:
+    while (gap := _middle_of_gap(curve, sizes)) is not None:
         lines(gap)
     return curve.equivalent(baseline, size)
 
 
-def _open_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
-    """The middle between two evaluated places that enclose a crossing and a skipped place."""
+def _middle_of_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
+    """Return the middle between two evaluated places that enclose a crossing and a skipped
+    place."""
     places = [place for place, size in enumerate(sizes) if size in curve.scores]
     for crossing in curve.crossings():
         for before, after in pairwise(places):
@@ -400,7 +403,7 @@ def _open_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
 def worth_of_rows(
     rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], baseline: str = "uniform"
 ) -> dict[tuple[str, int], Equivalent]:
-    """The worth of each method's selections, from the random rows of the same comparison.
+    """Return the worth of each method's selections, from the random rows of the comparison.
 
     Nothing is evaluated again: the curve has the sizes compared, so a worth beyond the largest is
     only known to be so.
@@ -557,7 +560,7 @@ class Appraisal:
         return self.pools.classification
 
     def _largest(self, most: int) -> int:
-        """The size of the largest random sample; rows of weight 0 are not drawn."""
+        """Return the size of the largest random sample; rows of weight 0 are not drawn."""
         pools = [split.pool for split in self.splits]
         drawable = min(int((one.data.weights[one.places] > 0).sum()) for one in pools)
         if self.size > drawable:
@@ -710,11 +713,11 @@ class Appraisal:
         return selector.select(pool, size, random_state=split.seed, runtime=quiet).indices
 
     def _scores(self, name: str, size: int) -> Array:
-        """The scores of the chosen rows, or of a baseline, over all splits."""
+        """Return the scores of the chosen rows, or of a baseline, over all splits."""
         return np.array([self._score(name, size, split) for split in self.splits])
 
     def _score(self, name: str, size: int, split: Split) -> float:
-        """One of these scores, which is computed at the first call."""
+        """Return one of these scores, computed at the first call."""
         key = name, size, split.seed
         if key not in self.known:
             if name == CHOSEN:
@@ -768,7 +771,7 @@ class Appraisal:
         return np.array(judge.measures(*arguments)[0].by_class, dtype=np.float64)
 
     def _prepare(self, split: Split, places: Array, weights: Array) -> tuple[Judge, Any]:
-        """The tuned model, and the arguments of its scores and metrics."""
+        """Return the tuned model, and the arguments of its scores and metrics."""
         chosen = split.pool[places].with_columns(sample_weight=weights)
         some = split.pool[draw_tuning_rows(len(split.pool), split.seed)]
         points, test, tuning = (
@@ -793,7 +796,7 @@ def _as_reference(reference: str | Selector) -> Selector:
 def _read_chosen(
     chosen: Any, data: Dataset, has_test: bool, selector: Selector
 ) -> tuple[Coreset | None, int]:
-    """The chosen rows and their number; None and the number if a size was given."""
+    """Return the chosen rows and their number; None and the number for a size."""
     if chosen is None:
         raise InputError("chosen is missing; give the chosen rows, or how many to select.")
     if isinstance(chosen, str) and chosen == "auto":

@@ -32,10 +32,10 @@ __all__ = ["CoresetQuery", "VarianceQuery"]
 
 
 class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
-    """Query the points that, fitted with the labelled ones, predict the whole pool best.
+    """Query the rows that, fitted with the labelled ones, predict the whole pool best.
 
     It is :func:`bicore.active.query` as a strategy of scikit-activeml. With labels of fewer than
-    two classes, it selects the points from which the others are best reconstructed.
+    two classes, it selects the rows from which the others are best reconstructed.
 
     Parameters
     ----------
@@ -75,28 +75,28 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         batch_size: int = 1,
         return_utilities: bool = False,
     ) -> Any:
-        """Select the points to label next.
+        """Select the rows to label next.
 
         Parameters
         ----------
         X : array (n, …)
-            All points, with and without labels.
+            All rows, with and without labels.
         y : array (n,)
-            Labels; ``missing_label`` for points without one.
+            Labels; ``missing_label`` for rows without one.
         candidates : array, optional
-            Rows of X, or points, to select from; default: all without a label.
+            Row numbers of X, or an array of rows, to select from; default: all without a label.
         batch_size : int
-            Number of points.
+            Number of rows.
         return_utilities : bool
             Whether to return the utility of each candidate before every choice as well.
 
         Returns
         -------
         query_indices : array of int (batch_size,)
-            Rows of X, or of ``candidates`` if these are points.
+            Row numbers of X, or of ``candidates`` if these are an array of rows.
         utilities : array (batch_size, n)
             With ``return_utilities``: the decrease of the objective for a little weight on each
-            candidate; NaN for other points. A selector with the gradient rule takes the largest.
+            candidate; NaN for other rows. A selector with the gradient rule takes the largest.
         """
         x, labels, candidates, batch_size, return_utilities = self._validate_data(
             X, y, candidates, batch_size, return_utilities, reset=True
@@ -117,7 +117,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         return rows, found
 
     def _select(self, x: Array, y: Array, pool: Array, count: int) -> tuple[Array, Any]:
-        """Places in the pool, and a function that computes the utilities of the pool."""
+        """Return places in the pool, and a function for the utilities of the pool."""
         selector = self.selector or BilevelSelector("ntk", intercept=0.0, exact=True)
         selector = selector.fill_as_paper()
         more = self._draw_options()
@@ -154,17 +154,17 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
 def _select_without_labels(
     chooser: Selector, x: Array, pool: Array, count: int, more: dict[str, Any]
 ) -> Array:
-    """Places in the pool of the points that a method without labels adds to the others."""
+    """Return the places in the pool of the rows that a method without labels adds."""
     data, begun = join_pool(x, None, pool, None), list(range(len(x)))
     found = chooser.select(data, len(x) + count, initial=begun, **more).indices
     return np.asarray(found[found >= len(x)] - len(x))
 
 
 class VarianceQuery(CoresetQuery):
-    """Query the points that most lower the variance of predictions where a head is unsure.
+    """Query the rows that most lower the variance of predictions where a head is unsure.
 
     It is :func:`bicore.active.query_by_variance` as a strategy of scikit-activeml. With labels of
-    fewer than two classes, the method "k-medoids" selects the points.
+    fewer than two classes, the method "k-medoids" selects the rows.
 
     Parameters
     ----------

@@ -241,7 +241,7 @@ class RowEmbedder:
 
     def _batches(self, reading: Reading, columns: dict[str, list[Array]]) -> Iterator[Any]:
         """Yield features in batches, with a line of progress and the time limit."""
-        # a callable is told of selected points only
+        # a callable is told of selected rows only
         progress = False if callable(self.runtime.progress) else self.runtime.progress
         done = 0
         with ProgressLine(progress, self.clock, reading.rows, "embedding") as line:
@@ -285,7 +285,7 @@ def weighted_sampler(
     draws: int | None = None,
     random_state: int | None = None,
 ) -> WeightedRandomSampler:
-    """Draw the points of a coreset with replacement, in proportion to their weights.
+    """Draw the rows of a coreset with replacement, in proportion to their weights.
 
     Use it instead of a weighted loss, as the ``sampler`` of a loader.
 
@@ -330,7 +330,7 @@ def weighted_sampler(
 
 
 class WeightedSubset(TorchDataset[Any]):
-    """The selected points in order of selection, each with its weight.
+    """The selected rows in order of selection, each with its weight.
 
     An item (x, y, …) becomes ``(x, y, w)``; a dict keeps all its fields and gets a field
     ``"weight"``.
@@ -347,7 +347,7 @@ class WeightedSubset(TorchDataset[Any]):
     Raises
     ------
     InputError
-        If the coreset has rows beyond the source; or, for a point, if a :class:`bicore.Dataset`
+        If the coreset has rows beyond the source; or, for a row, if a :class:`bicore.Dataset`
         has no labels, or a dict has a field ``"weight"`` already.
 
     Examples

@@ -30,7 +30,7 @@ _WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One pass of a module over n points; :func:`observe` makes one.
+    """One pass of a module over n rows; :func:`observe` makes one.
 
     Pass it as ``Context(model=…)`` to every selector that needs the model.
     """
@@ -132,16 +132,16 @@ def observe(
     layer: str | None = None,
     batch: int = BATCH,
 ) -> Observed:
-    """Run a module over points once: in eval mode, without gradients, on its own device.
+    """Run a module over rows once: in eval mode, without gradients, on its own device.
 
     Its modes are put back.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Takes a batch of points and returns logits, one row each.
+        Takes a batch of rows and returns logits, one row each.
     x : array, Tensor, torch.utils.data.Dataset or DataLoader
-        The points. A data set is read in batches and never held whole; of a loader all rows are
+        The rows. A data set is read in batches and never held whole; of a loader all rows are
         read in the order of its data set, also where it shuffles.
     layer : str, optional
         Layer whose output is the embedding (default: the input of the last Linear layer).
@@ -151,12 +151,12 @@ def observe(
     Returns
     -------
     Observed
-        What the module says about every point.
+        What the module says about every row.
 
     Raises
     ------
     InputError
-        Where it is no module, cannot read the points, or returns anything but logits.
+        Where it is no module, cannot read the rows, or returns anything but logits.
     NumericalError
         Where what it returns is not finite.
 
@@ -171,7 +171,7 @@ def observe(
 
 
 def observe_parts(module: nn.Module, parts: Iterable[Tensor], layer: str | None = None) -> Observed:
-    """Run a module over points that come in parts, each a tensor as it takes them."""
+    """Run a module over rows that come in parts, each a tensor as it takes them."""
     named: list[Tensor | None] = []
     last: list[Tensor | None] = []
     outputs: list[Tensor] = []
@@ -300,7 +300,7 @@ def floats_of(module: nn.Module) -> Tensor:
 
 
 def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
-    """The module's output for one batch: a matrix with a row a point."""
+    """The module's output for one batch: a matrix with one line per row."""
     try:
         outputs = module(part)
     except InputError:
@@ -368,7 +368,7 @@ def dropout_probabilities(
 ) -> Tensor:
     """Compute class probabilities under random dropout masks.
 
-    Within a draw every point sees the same mask; everything but dropout runs in eval mode.
+    Within a draw every row sees the same mask; everything but dropout runs in eval mode.
     """
     module = as_module(model)
     thinned = [

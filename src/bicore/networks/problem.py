@@ -4,9 +4,9 @@
     outer   G(w) = g(θ*(w), w),         g = Σ_j v_j ℓ_j(θ) + g₁(θ, w)
     dG/dw_k = ∂g/∂w_k − ⟨∂²f/∂w_k∂θ, u⟩,   (∇²f + damping) u = ∇g(θ*)
 
-f₁ and g₁ are terms of the user's that depend on the weights of all points, zero by default; the
+f₁ and g₁ are terms of the user's that depend on the weights of all rows, zero by default; the
 rest of ∂²f/∂w_k∂θ is ∇ℓ_k. A score is a derivative of a loss along u, so one forward pass with
-tangents scores every point; a product with the Hessian costs about two gradients. Rows come in
+tangents scores every row; a product with the Hessian costs about two gradients. Rows come in
 batches, and everything is a function of one flat vector θ. A :class:`Training` computes θ*, an
 :class:`InverseHessian` u.
 """
@@ -40,7 +40,7 @@ GROWTH_ALLOWED = 2.0
 
 #: Losses of the rows of a batch, from outputs and targets.
 Criterion = Callable[[Tensor, Tensor], Tensor]
-#: A number that depends on θ and the weights of all points.
+#: A number that depends on θ and the weights of all rows.
 Term = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -73,7 +73,7 @@ class FlatModule:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Inputs, targets and weights of some points."""
+    """Inputs, targets and weights of some rows."""
 
     x: Tensor
     y: Tensor
@@ -86,7 +86,7 @@ class Rows:
         return Rows(self.x[rows], self.y[rows], self.weight[rows])
 
     def batches(self, size: int = BATCH) -> Iterator[Rows]:
-        """All points in order, some at a time."""
+        """All rows in order, some at a time."""
         for start in range(0, len(self), size):
             checkpoint(start / len(self))
             part = slice(start, start + size)
@@ -210,7 +210,7 @@ class NetworkProblem:
         return torch.cat(found)
 
     def term_slopes(self, theta: Tensor, direction: Tensor) -> Tensor:
-        """∂g₁/∂w_k − ⟨∂²f₁/∂w_k∂θ, direction⟩ of every point."""
+        """∂g₁/∂w_k − ⟨∂²f₁/∂w_k∂θ, direction⟩ of every row."""
 
         def along(weights: Tensor) -> Tensor:
             tangent: Tensor = jvp(
@@ -272,7 +272,7 @@ class QuasiNewton(Training):
     Parameters
     ----------
     iterations : int, optional
-        Most steps after every point.
+        Most steps after every row.
     tolerance : float, optional
         It ends earlier where no entry of the gradient is larger.
 

@@ -44,7 +44,7 @@ from bicore.types import Labels, Numbers, Rows, Weights
 
 #: Methods and memories that need classes.
 FOR_CLASSES = ("class-balanced", "prototypes")
-#: Evaluation models are trained on a whole pool of at most this many points by default.
+#: Evaluation models are trained on a whole pool of at most this many rows by default.
 MOST_WHOLE = 5000
 
 
