@@ -45,7 +45,7 @@ sys.meta_path.insert(0, RenamedModules())
 if "DNNL_JIT_PROFILE" not in os.environ:  # its earlier name
     os.environ.setdefault("ONEDNN_JIT_PROFILE", "0")
 
-#: Where each public name lives: it is loaded when it is first asked for, and torch with it.
+#: Module of each public name, imported on first access, and torch with it.
 _HOMES = {
     "api": "contexts estimate influence reweight select",
     "coreset": "Coreset",
@@ -66,7 +66,7 @@ _find_moved = find_moved(__name__, level=4)
 
 
 def _find(name: str) -> Any:
-    """A public name from its module, or a module of the package, when it is first asked for."""
+    """Return a public name, or a module of the package, on first access."""
     if name in _HOME_OF:
         value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
         globals()[name] = value

@@ -88,7 +88,7 @@ for where, home, *names in map(str.split, _MOVED.strip().split("\n")):
     moved = NAMES.setdefault(f"bicore.{where}".rstrip("."), {})
     for old, _, new in (name.partition("=") for name in names):
         moved[old] = ".".join(part for part in ("bicore", home, new or old) if part != ".")
-#: Names of version 0.2 that nothing replaces one to one, and what to use instead.
+#: Names of version 0.2 without a direct replacement, and what to use instead.
 REMOVED = {
     "bicore.shards.Processes": "; use threads (the default), or DaskExecutor with a LocalCluster",
 }
@@ -128,7 +128,7 @@ VALUES: dict[str, dict[Any, Any]] = {
 def rename_fields(
     fields: Mapping[str, Any], known: Sequence[str] = ("random_state",)
 ) -> dict[str, Any]:
-    """Return the fields of a saved configuration under their present names, which are known."""
+    """Return the fields of a saved configuration under their present names, given in ``known``."""
     present = {OLD_FIELDS[name]: name for name in known if name in OLD_FIELDS}
     return {present.get(name, name): value for name, value in fields.items()}
 
@@ -173,7 +173,7 @@ class RenamedModules(MetaPathFinder, Loader):
 
 
 def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package for the names that it had in version 0.2."""
+    """Return the ``__getattr__`` of a package for its names in version 0.2."""
     new_names = NAMES[package]
 
     def find(name: str) -> Any:
@@ -236,7 +236,7 @@ def renamed_fields(
 
 
 def keep_old_names(package: str) -> None:
-    """Find the names that a package had in version 0.2, and let its classes suggest keywords.
+    """Keep the names of version 0.2 of a package, and let its classes suggest keywords.
 
     A ``__getattr__`` in the package itself would make any name known to a type checker.
     """

@@ -1,4 +1,4 @@
-"""Losses of a prediction: value, gradient and Hessian, for all rows at once.
+"""Losses of predictions: value, gradient and Hessian, for all rows at once.
 
 A prediction h_i has one entry an output; the targets of row i are prepared once by
 :meth:`Loss.prepare`. The Hessian of each row comes back as a :class:`Curvature`, which knows its
@@ -23,31 +23,33 @@ from bicore.errors import InputError, NumericalError
 
 __all__ = ["CrossEntropy", "CustomLoss", "Logistic", "Loss", "SquaredError"]
 
-#: A Hessian may dip below zero by rounding; past this share of its largest entry it is refused.
+#: A Hessian may be slightly negative by rounding; beyond this share of its largest entry it is
+#: refused.
 CURVATURE_TOLERANCE = 1e-7
 
 
 class Curvature(ABC):
-    """Symmetric positive semi-definite C×C blocks A_i, one a row."""
+    """Symmetric positive semi-definite C×C blocks A_i, one per row."""
 
-    #: Rows up to which direct factors beat iterations, relative to C + 1 factors of that size.
+    #: Number of rows up to which direct factors are faster than iterations, relative to C + 1
+    #: factors of that size.
     direct_share: ClassVar[float] = 1.0
 
     @abstractmethod
     def scaled(self, weights: Tensor) -> Curvature:
-        """The blocks w_i A_i."""
+        """Return the blocks w_i A_i."""
 
     @abstractmethod
     def apply(self, rows: Tensor) -> Tensor:
-        """A_i times row i, for every i."""
+        """Return A_i times row i, for every i."""
 
     @abstractmethod
     def typical(self) -> Tensor:
-        """The mean eigenvalue of each block on the space it acts on, for preconditioning."""
+        """Return the mean eigenvalue of each block on its range, for preconditioning."""
 
     @abstractmethod
     def blocks(self, outputs: int) -> Tensor:
-        """The blocks written out."""
+        """Return the blocks as dense matrices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,7 @@ class Softmax(Curvature):
         return self.weighted * (rows - inner)
 
     def typical(self) -> Tensor:
-        # A block sends the vector of ones to zero, so its trace is shared by C − 1 eigenvalues.
+        # A block maps the vector of ones to zero, so its trace is shared by C − 1 eigenvalues.
         trace = torch.addcmul(self.weighted, self.weighted, self.probabilities, value=-1).sum(1)
         return trace / max(self.weighted.shape[1] - 1, 1)
 
@@ -97,7 +99,7 @@ class Softmax(Curvature):
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Curvature):
-    """Any blocks, stored."""
+    """Arbitrary blocks, stored."""
 
     values: Tensor
     direct_share = 0.25  # one factor of size m·C costs more than C + 1 of size m
@@ -131,13 +133,13 @@ class Loss(ABC):
     """
 
     name: str
-    #: Squared error: closed forms hold.
+    #: Whether it is the squared error, which has closed forms.
     quadratic: ClassVar[bool] = False
-    #: Cross-entropy over a softmax.
+    #: Whether it is the cross-entropy over a softmax.
     softmax: ClassVar[bool] = False
 
     def outputs(self, targets: Targets) -> int:
-        """Return how many numbers a prediction has: one for each class or target by default.
+        """Return the number of outputs of a prediction: one per class or target by default.
 
         Parameters
         ----------
@@ -182,7 +184,7 @@ class Loss(ABC):
 
     @abstractmethod
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The losses ℓ_i(h_i).
+        """Return the losses ℓ_i(h_i).
 
         Parameters
         ----------
@@ -199,7 +201,7 @@ class Loss(ABC):
 
     @abstractmethod
     def gradient(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The gradients ∇ℓ_i(h_i).
+        """Return the gradients ∇ℓ_i(h_i).
 
         Parameters
         ----------
@@ -216,7 +218,7 @@ class Loss(ABC):
 
     @abstractmethod
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
-        """The Hessians ∇²ℓ_i(h_i).
+        """Return the Hessians ∇²ℓ_i(h_i).
 
         Parameters
         ----------
@@ -232,7 +234,7 @@ class Loss(ABC):
         """
 
     def uncentred(self) -> Loss:
-        """The same loss without centring.
+        """Return the same loss without centring of targets.
 
         Returns
         -------
@@ -242,7 +244,7 @@ class Loss(ABC):
         return self
 
     def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
-        """Predictions with what :meth:`prepare` took off the targets put back.
+        """Add what :meth:`prepare` subtracted from the targets to predictions.
 
         Parameters
         ----------
@@ -355,7 +357,7 @@ class SquaredError(Loss):
         return SquaredError(centre=False) if self.centre else self
 
     def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
-        # Every row lost the same mean; the first one shows it.
+        # The same mean was subtracted from every row.
         return predictions + (encode_targets(targets, prepared) - prepared)[:1]
 
 

@@ -1,4 +1,4 @@
-"""The HTML of a coreset in a notebook: facts, a curve and the first points.
+"""HTML of a coreset in a notebook: facts, a curve and the first rows.
 
 The drawing is inline SVG in the colour of the text, for light and dark pages; text from data is
 escaped.
@@ -15,26 +15,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Width and height of the drawing, and its margins, in pixels; numbers stand left and below.
+#: Width, height and margins of the drawing in pixels; numbers are at the left and below.
 WIDTH, HEIGHT, BORDER, LEFT, BELOW = 360, 130, 8, 62, 30
-#: Limit of the points of a curve.
+#: Maximum number of points of a curve.
 DRAWN = 200
 
 
 def in_notebook() -> bool:
-    """Whether the code runs in a cell of a notebook."""
+    """Whether the code runs in a notebook cell."""
     shell = sys.modules.get("IPython")
     return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
 class ProgressBar:
-    """A bar below the cell of a notebook, drawn again in its place."""
+    """A bar below the cell of a notebook, redrawn in place."""
 
     def __init__(self) -> None:
         self._shown: Any = None
 
     def draw(self, share: float, words: str) -> None:
-        """Show the share that is done, and words next to the bar."""
+        """Show the finished share, and text next to the bar."""
         pages = import_module("IPython.display")
         page = pages.HTML(f'<progress max="1" value="{share:.3f}"></progress> {escape(words)}')
         if self._shown is None:
@@ -50,7 +50,7 @@ def as_html(
     columns: Mapping[str, Sequence[Any]],
     more: int,
 ) -> str:
-    """HTML of a title, facts, the objective after each point, and columns of the first points.
+    """Return HTML of a title, facts, the objective after each row, and columns of the first rows.
 
     ``more`` is the number of points that the columns leave out.
     """

@@ -1,4 +1,4 @@
-"""Parameters in the way of scikit-learn: read and changed by the names of a constructor."""
+"""Parameters as in scikit-learn: read and changed by constructor argument."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Parameters:
         return found
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters in place, as ``GridSearchCV`` does; everything else starts again.
+        """Change parameters in place, as ``GridSearchCV`` does; all other state is reset.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Parameters:
 
 
 def _copy_value(value: Any) -> Any:
-    """An independent copy of an object with parameters; other values as they are."""
+    """Return an independent copy of an object with parameters; other values unchanged."""
     return value.__sklearn_clone__() if isinstance(value, Parameters) else value
 
 

@@ -1,4 +1,4 @@
-"""Rows of which most numbers are zero (counts of words, TF-IDF), held in SciPy's CSR form.
+"""Sparse rows (counts of words, TF-IDF) in SciPy's CSR format.
 
 They are sliced like any array, and kernels that need inner products and lengths alone use them as
 they are. Code that needs dense rows raises an error: nothing makes them dense on the way. Products
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from bicore.errors import InputError
 
-#: SciPy's names for what can be turned into CSR without a look at its kind.
+#: NumPy's letters of dtypes that convert to CSR.
 _KINDS = "biuf"
 
 
 class DenseNeeded(InputError, AttributeError):
-    """Sparse rows were given to what looks at dense ones."""
+    """Sparse rows were given to code that needs dense ones."""
 
 
 def dense_needed(what: str = "this kernel or method") -> DenseNeeded:
@@ -40,7 +40,7 @@ def is_sparse(x: Any) -> bool:
 
 
 def sparse_rows(given: Any, name: str) -> SparseRows:
-    """SciPy's sparse matrix of any form, checked: real, finite, at least one row and column."""
+    """Check a sparse matrix of SciPy: real, finite, at least one row and column."""
     if given.ndim != 2 or not all(given.shape):
         raise InputError(f"{name} has shape {given.shape}; give at least one row and one column.")
     if given.dtype.kind not in _KINDS:
@@ -60,13 +60,13 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
 
 
 class _Sparse:
-    """Rows of a CSR matrix that refuse to be read as dense numbers."""
+    """Rows of a CSR matrix that cannot be read as dense numbers by accident."""
 
     matrix: Any
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
         rows, columns = self.matrix.shape
         return int(rows), int(columns)
 
@@ -81,7 +81,7 @@ class _Sparse:
         raise dense_needed()
 
     def __getattr__(self, name: str) -> Any:
-        # Python asks a value for names such as these before it is complete, when it is unpickled.
+        # Python looks up such names before the object is complete, during unpickling.
         if name.startswith("__") or name in ("matrix", "dtype", "device"):
             raise AttributeError(name)
         raise dense_needed()
@@ -89,19 +89,19 @@ class _Sparse:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows(_Sparse):
-    """The rows of a data set, most of whose numbers are zero."""
+    """The rows of a data set with mostly zero entries."""
 
     matrix: Any
     ndim = 2
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers."""
+        """The dtype of the numbers."""
         found: np.dtype[Any] = self.matrix.dtype
         return found
 
     def join(self, other: SparseRows) -> SparseRows:
-        """The rows of both."""
+        """Return the rows of both."""
         from scipy.sparse import vstack
 
         return SparseRows(vstack([self.matrix, other.matrix], format="csr"))
@@ -114,27 +114,27 @@ class SparseRows(_Sparse):
             digest.update(np.ascontiguousarray(part).view(np.uint8).data)
 
     def points(self) -> SparsePoints:
-        """The same for a kernel."""
+        """Return the rows as points of a kernel."""
         single = self.dtype == np.float32
         return SparsePoints(self.matrix, torch.float32 if single else torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePoints(_Sparse):
-    """Sparse rows where kernels have tensors of points: sliced alike, multiplied by one another."""
+    """Sparse rows used by kernels in place of dense tensors."""
 
     matrix: Any
     dtype: torch.dtype
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # a constant
-    #: For the choice of blocks: the arithmetic is the host's, wherever its results go.
+    #: Device for the choice of blocks; products are computed on the CPU.
     is_cuda = False
 
     def numel(self) -> int:
-        """Numbers that are held."""
+        """Number of stored numbers."""
         return int(self.matrix.nnz)
 
     def to(self, *place: Any) -> SparsePoints:
-        """For another device, precision, or those of other points."""
+        """Return the points for another device or precision."""
         changed = self
         for one in place:
             kind, where = getattr(one, "dtype", one), getattr(one, "device", one)
@@ -145,25 +145,25 @@ class SparsePoints(_Sparse):
         return changed
 
     def new_empty(self, *shape: int, device: torch.device | None = None) -> Tensor:
-        """A tensor for results."""
+        """Return an empty tensor for results."""
         return torch.empty(*shape, dtype=self.dtype, device=device or self.device)
 
     def new_ones(self, *shape: int) -> Tensor:
-        """A tensor of ones."""
+        """Return a tensor of ones."""
         return torch.ones(*shape, dtype=self.dtype, device=self.device)
 
     def _doubles(self) -> Any:
         return self.matrix.astype(np.float64, copy=False)
 
     def products(self, other: SparsePoints) -> Tensor:
-        """All inner products with other points, in float64 on the host."""
+        """Return all inner products with other points, in float64 on the CPU."""
         return torch.from_numpy(np.asarray((self._doubles() @ other._doubles().T).toarray()))
 
     def squared_lengths(self) -> Tensor:
-        """The inner product of each point with itself, likewise."""
+        """Return the squared length of each point, in float64 on the CPU."""
         return torch.from_numpy(np.asarray(self._doubles().power(2).sum(axis=1)).reshape(-1))
 
     def apart(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
-        """Squared distances of some pairs by their differences, which do not cancel."""
+        """Return squared distances of some pairs by their differences, without cancellation."""
         gaps = self[rows]._doubles() - other[columns]._doubles()
         return torch.from_numpy(np.asarray(gaps.power(2).sum(axis=1)).reshape(-1))

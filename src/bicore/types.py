@@ -1,4 +1,4 @@
-"""Types of public arguments, as callers have them: arrays, tables, sources and models."""
+"""Types of public arguments: arrays, tables, sources and models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HubDataset(Protocol):
 
 
 class Items(Protocol):
-    """A map-style data set of torch, or anything with a length and items by their row."""
+    """A map-style torch data set, or any object with a length and items by row."""
 
     def __len__(self) -> int: ...
 
@@ -55,7 +55,7 @@ class PartSource(Protocol):
 
 
 class Sampler(Protocol):
-    """A sampler of imbalanced-learn, or one of ours."""
+    """A sampler of imbalanced-learn or bicore."""
 
     def fit_resample(self, X: Any, y: Any) -> Any: ...
 
@@ -67,15 +67,15 @@ class Estimator(Protocol):
 
 
 Path: TypeAlias = str | os.PathLike[str]
-#: Numbers row by row.
+#: Rows of numbers.
 Numbers: TypeAlias = SupportsArray | Sequence[Any]
-#: Rows of numbers, and of columns that are encoded as numbers.
+#: Rows of numbers, or of columns that are encoded as numbers.
 Matrix: TypeAlias = Numbers | SparseMatrix
-#: Rows to select from; a text is a path, a pattern or the name of a built-in data set.
+#: Rows to select from; a string is a path, a pattern or the name of a built-in data set.
 Rows: TypeAlias = Matrix | HubDataset | PartSource | os.PathLike[str]
-#: Labels or targets, or the name of the column of a table that holds them.
+#: Labels or targets, or the name of a table's column with them.
 Labels: TypeAlias = Numbers | str
-#: One number for each row, or the name of a column of a table.
+#: One number per row, or the name of a table's column.
 Weights: TypeAlias = Numbers | str
 #: Rows on which the objective is measured.
 Outer: TypeAlias = tuple[Rows, Labels] | tuple[Rows, Labels, Weights] | Path

@@ -1,4 +1,4 @@
-"""Avalanche (ContinualAI): storage policies for its replay plugins, and predictions of a head."""
+"""Avalanche (ContinualAI): storage policies for replay plugins, and predictions of a head."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from bicore.streaming.registry import as_buffer
 
 __all__ = ["CoresetBuffer", "CoresetSelection", "HeadPlugin"]
 
-#: The value of ``model`` that means the model of the strategy.
+#: Value of ``model`` for the model of the strategy.
 STRATEGY = "strategy"
-#: The extra column of a memory with the numbers of rows in the stream.
+#: Extra column of a memory: stream positions of rows.
 ROW = "row"
 QUIET = Runtime(progress=False)
 
@@ -57,7 +57,7 @@ class Strategy(Protocol):
 
 
 def _host() -> Any:
-    """Import Avalanche, and register the classes here as its own."""
+    """Import Avalanche, and register the classes here as subclasses of its own."""
     try:
         from avalanche.training import storage_policy
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision of another build
@@ -194,7 +194,7 @@ class CoresetBuffer:
         self._kind = buffer
         self.memory = self._new_memory(max_size)
         self._rows = _Rows(model, layer, batch_size)
-        #: The numbers of the buffer's items in the stream, and the length of the stream.
+        #: Stream positions of the buffer's items, and the length of the stream.
         self._kept: Array = np.empty(0, np.int64)
         self._seen = 0
 
@@ -334,7 +334,7 @@ def _parts(memory: Any) -> list[Any]:
 
 
 def _row_numbers(memory: Any) -> Array:
-    """The numbers of the rows in a memory, sorted."""
+    """Return the stream positions of the rows in a memory, sorted."""
     return np.sort(np.concatenate([part.extra[ROW] for part in _parts(memory)]))
 
 
@@ -347,7 +347,7 @@ class _Rows:
     batch_size: int
 
     def read(self, data: Data, strategy: Any, needs_model: bool) -> tuple[Dataset, Any]:
-        """The rows, and the output of the model for methods that use it."""
+        """Return the rows, and the output of the model for methods that use it."""
         model = strategy.model if self.model == STRATEGY else self.model
         if needs_model and model is None:
             raise InputError("this method uses a model; give model='strategy'.")

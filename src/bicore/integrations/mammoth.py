@@ -1,4 +1,4 @@
-"""Mammoth (aimagelab): the buffer of its rehearsal methods, and a model that answers by a head.
+"""Mammoth (aimagelab): the buffer of its rehearsal methods, and a model that predicts by a head.
 
 Mammoth is not a package. In the file of a model, replace ``from utils.buffer import Buffer`` by
 ``from bicore.integrations.mammoth import Buffer``.
@@ -26,11 +26,11 @@ from bicore.types import Numbers
 
 __all__ = ["Buffer", "HeadModel"]
 
-#: The column of a memory with the number of a row in the stream.
+#: Column of a memory: stream positions of rows.
 ROW = "row"
 #: Mammoth's selection strategies; a memory replaces all but the last, which keeps every row.
 STRATEGIES = ("reservoir", "lars", "labrs", "abs", "balancoir", "unlimited")
-#: The size of a buffer without limit.
+#: Size of a buffer without limit.
 UNLIMITED = 10**9
 
 Device = str | torch.device
@@ -135,7 +135,7 @@ class Buffer:
         self.memory = None
         if self._size < UNLIMITED:
             self.memory = make(self._size) if callable(make) else as_buffer(make, self._size)
-        #: The numbers of the stored rows, and of the next one.
+        #: Stream positions of the stored rows, and of the next one.
         self._rows: Array = np.empty(0, np.int64)
         self._next = 0
         stored = {name: getattr(self, name) for name in self.used_attributes}
@@ -497,7 +497,7 @@ class Buffer:
 
 
 class HeadModel:
-    """A model of Mammoth that counts each row once and predicts by the head of all of them.
+    """A model of Mammoth that counts each row once and predicts by the head of all rows.
 
     In ``models/head.py`` of Mammoth::
 
@@ -586,7 +586,7 @@ class HeadModel:
 
 
 class _Strategy:
-    """Takes the scores that Mammoth's models give to a strategy; the memory needs none."""
+    """Accepts the scores that Mammoth's models give to a strategy; the memory ignores them."""
 
     device: Device = "cpu"
 

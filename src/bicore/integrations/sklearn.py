@@ -28,7 +28,7 @@ from bicore.types import Estimator, Matrix, Numbers, RandomState, Sampler, Table
 
 __all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]
 
-#: The default number of rows: this share of them, and at least this many if there are.
+#: Default number of rows: this share, but at least this many.
 SHARE, FEWEST = 0.1, 100
 
 
@@ -146,7 +146,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _validated(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        """Check the data as scikit-learn does, with its messages."""
+        """Check the data like scikit-learn, with its messages."""
         sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
         form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}
         frames.refuse_hidden(y, "y")
@@ -191,17 +191,17 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
 
 
 def has_text(X: Matrix) -> bool:
-    """Whether X is a frame with columns other than numbers."""
+    """Whether X is a frame with non-numeric columns."""
     return frames.is_frame(X) and not all_numbers(X)
 
 
 def encode_columns(X: Matrix) -> Any:
-    """Return the numbers that replace the columns of a frame with text; other X as they are."""
+    """Encode the columns of a frame with text; return other X unchanged."""
     return encode_table(cast(Table, X)).scaled(None).data.x if has_text(X) else X
 
 
 def selector_or_none(sampler: Any) -> Selector | None:
-    """The selector of a sampler; None if it is invalid, which ``fit`` reports."""
+    """Return the selector of a sampler; None if it is invalid, which ``fit`` reports."""
     try:
         return as_selector(sampler.selector)
     except InputError:
@@ -209,14 +209,14 @@ def selector_or_none(sampler: Any) -> Selector | None:
 
 
 def as_seed(state: Any) -> int:
-    """One seed from any random state of scikit-learn."""
+    """Return a seed from any random state of scikit-learn."""
     if state is None or isinstance(state, np.random.RandomState):
         return int(check_random_state(state).randint(2**31 - 1))
     return arguments.as_seed(state)
 
 
 def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
-    """The quotas and the size that ``sampling_strategy`` and ``size`` ask for."""
+    """Return quotas and size for ``sampling_strategy`` and ``size``."""
     if callable(wanted):
         wanted = wanted(data.y)
     if isinstance(wanted, Mapping):
@@ -305,7 +305,7 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _set_task(self) -> None:
-        """Let a selector that reads y as it comes read it as this model does."""
+        """Make a selector that infers the task use the task of this model."""
         chooser = as_selector(getattr(self.sampler_, "selector", "uniform"))
         if chooser.get_params().get("task") == Task.AUTO:
             self.sampler_.set_params(selector=clone(chooser).set_params(task=self._task))
@@ -342,7 +342,7 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _pass_weights(estimator: Any, weights: Array | None) -> dict[str, Any]:
-    """Arguments that pass weights to ``fit`` of a model; none if all weights are 1.
+    """Return arguments that pass weights to ``fit`` of a model; none if all weights are 1.
 
     They are for the last step of a pipeline, which may be a pipeline itself. With metadata routing
     the steps are asked first: the last step gets weights and the others none, unless they request

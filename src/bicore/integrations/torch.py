@@ -181,7 +181,7 @@ def _needs_model(method: str | Selector) -> bool:
 
 @dataclass(frozen=True)
 class RowEmbedder:
-    """The model that embeds rows, and the limits of embedding; integrations share it."""
+    """The model that embeds rows, and its limits; shared by integrations."""
 
     model: Any
     layer: str | None
@@ -241,7 +241,7 @@ class RowEmbedder:
 
     def _batches(self, reading: Reading, columns: dict[str, list[Array]]) -> Iterator[Any]:
         """Yield features in batches, with a line of progress and the time limit."""
-        # a callable is told of selected rows only
+        # a callable gets selected rows only
         progress = False if callable(self.runtime.progress) else self.runtime.progress
         done = 0
         with ProgressLine(progress, self.clock, reading.rows, "embedding") as line:
@@ -266,7 +266,7 @@ def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
 
 
 class _Vectors(torch.nn.Module):
-    """The embedding without a model: rows that are vectors or numbers."""
+    """Embedding without a model: rows that are vectors or numbers."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() > 2:
@@ -383,7 +383,7 @@ class WeightedSubset(TorchDataset[Any]):
 
 
 def _item(value: Any) -> Any:
-    """A row as a float32 tensor, a label as a number tensor; text stays text."""
+    """Convert a row to a float32 tensor and a label to a number tensor; text is unchanged."""
     array = np.asarray(value)
     if array.dtype.kind in "US":
         return str(value)

@@ -1,4 +1,4 @@
-"""The user's own network: its outputs, and the bilevel problem on its parameters."""
+"""The user's network: its outputs, and the bilevel problem on its parameters."""
 
 from bicore._deprecated import keep_old_names
 from bicore.networks.observe import observe

@@ -12,9 +12,9 @@ from torch.utils.data.dataloader import default_collate
 
 from bicore.errors import InputError
 
-#: The default number of items that are read together.
+#: Default number of items read at a time.
 BATCH = 256
-#: The usual place of a field in a tuple, and its names in a dict: the first that exists is taken.
+#: The usual place of a field in a tuple, and its names in a dict; the first that exists is used.
 _USUAL: dict[str, tuple[int | str, ...]] = {
     "x": (0, "x", "image", "images", "img", "pixel_values", "input", "inputs", "features", "data"),
     "y": (1, "y", "label", "labels", "target", "targets"),
@@ -22,12 +22,12 @@ _USUAL: dict[str, tuple[int | str, ...]] = {
 
 
 def is_torch_data(thing: Any) -> bool:
-    """Whether it is a data set or loader of torch, which an array would read item by item."""
+    """Whether it is a torch data set or loader, which NumPy would read item by item."""
     return any(base.__module__.startswith("torch.utils.data.") for base in type(thing).__mro__)
 
 
 def is_loader(thing: Any) -> bool:
-    """Whether it gives batches of a data set."""
+    """Whether it yields batches of a data set."""
     return hasattr(thing, "batch_sampler") and hasattr(thing, "dataset")
 
 
@@ -40,7 +40,7 @@ class Fields:
     weight: str | int | None = None
 
     def of(self, item: Any) -> dict[str, Any]:
-        """Return features, labels and weights of an item, or of a batch of them."""
+        """Return features, labels and weights of an item or a batch."""
         columns = _columns_of(item)
         found = {}
         for name, field in vars(self).items():
@@ -57,7 +57,7 @@ class Fields:
 
 
 def _columns_of(item: Any) -> Mapping[Any, Any]:
-    """Return the fields of an item by their names or places; none for a tensor or an image."""
+    """Return the fields of an item by name or place; none for a tensor or an image."""
     if isinstance(item, Mapping):
         return item
     return dict(enumerate(item)) if isinstance(item, (tuple, list)) else {}
@@ -71,7 +71,7 @@ def _describe(item: Any) -> str:
 
 @dataclass(frozen=True)
 class _Collate:
-    """Makes a batch of items, with the named fields only.
+    """Builds a batch of items, with the named fields only.
 
     ``custom`` is the user's own function, which makes a batch of whole items.
     """
@@ -93,13 +93,13 @@ class _Collate:
         return found
 
     def columns(self, item: Any) -> tuple[str, ...]:
-        """The columns of a batch, by the first item."""
+        """Return the columns of a batch, as in its first item."""
         return tuple(self.fields.of(item if self.custom is None else self.custom([item])))
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A data set that is read from its first row to its last."""
+    """A data set that is read once, from the first row to the last."""
 
     loader: Any
     rows: int
@@ -107,7 +107,7 @@ class Reading:
     seed: int = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        # The caller's generator is restored before every batch is handed out, not only at the end.
+        # The caller's generator is restored before every batch, not only at the end.
         state = torch.Generator().manual_seed(self.seed).get_state()
         batches = iter(self.loader)
         for number in range(len(self.loader)):
@@ -142,7 +142,7 @@ def open_data(
     transform: Any = None,
     seed: int = 0,
 ) -> Reading:
-    """Prepare to read a data set once, in batches and in the order of its rows."""
+    """Prepare to read a data set once, in batches and in row order."""
     given = data if is_loader(data) else None
     source = data if given is None else given.dataset
     _check_places(source)
@@ -180,7 +180,7 @@ def _check_places(source: Any) -> None:
 
 
 def _check_sampler(loader: Any) -> None:
-    """Refuse a loader that does not read every row of its data set once."""
+    """Refuse a loader that does not read every row exactly once."""
     whole = type(loader.sampler) in (SequentialSampler, RandomSampler)
     if not whole or getattr(loader.sampler, "replacement", False) or loader.batch_size is None:
         raise InputError(

@@ -20,9 +20,9 @@ from bicore.runtime.context import frozen
 from bicore.runtime.threads import all_threads
 from bicore.types import Items, Numbers
 
-#: Points that pass through the module together.
+#: Number of rows that pass through the module together.
 BATCH = 512
-#: Outputs that are >= 0 and sum to 1 within this are probabilities, not logits.
+#: Outputs ≥ 0 that sum to 1 within this tolerance are probabilities, not logits.
 PROBABILITY_TOLERANCE = 1e-4
 #: Dropout layers that drop whole channels.
 _WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -30,7 +30,7 @@ _WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One pass of a module over n rows; :func:`observe` makes one.
+    """The outputs of a module for n rows, computed by :func:`observe`.
 
     Pass it as ``Context(model=…)`` to every selector that needs the model.
     """
@@ -55,11 +55,11 @@ class Observed:
         )
 
     def log_probabilities(self) -> Tensor:
-        """Log softmax of the outputs."""
+        """Return the log softmax of the outputs."""
         return torch.log_softmax(self.outputs.double(), 1)
 
     def residuals(self, y: Array) -> Tensor:
-        """The gradient of the loss in the outputs."""
+        """Return the gradient of the loss with respect to the outputs."""
         targets = read_targets(y)
         if targets.classes is None:
             goal = torch.from_numpy(targets.values).to(self.outputs.device)
@@ -73,11 +73,11 @@ class Observed:
         return residual
 
     def columns(self, y: Array) -> Array:
-        """Return the output that belongs to each label."""
+        """Return the index of the output of each label."""
         return output_columns(y, self.outputs.shape[1], self.classes, self.present)
 
     def gradient_factors(self, y: Array) -> tuple[Tensor, Tensor]:
-        """The loss gradients in the last layer's weights (and bias), in factors."""
+        """Return the loss gradients of the last layer's weights (and bias), in factors."""
         if self.last is None or self.last.dim() != 2 or not self.direct:
             raise InputError(
                 "last-layer gradients need a module that returns the output of its last Linear "
@@ -95,7 +95,7 @@ def output_columns(
     classes: Sequence[Any] | None = None,
     present: Sequence[Any] | None = None,
 ) -> Array:
-    """The output that belongs to each label.
+    """Return the index of the output of each label.
 
     It is the label's place among ``classes``, the labels of the outputs in order. Without them: the
     label itself, where all labels ``present`` are whole numbers below the number of outputs (a task
@@ -141,7 +141,7 @@ def observe(
     model : torch.nn.Module
         Takes a batch of rows and returns logits, one row each.
     x : array, Tensor, torch.utils.data.Dataset or DataLoader
-        The rows. A data set is read in batches and never held whole; of a loader all rows are
+        The rows. A data set is read in batches; of a loader all rows are
         read in the order of its data set, also where it shuffles.
     layer : str, optional
         Layer whose output is the embedding (default: the input of the last Linear layer).
@@ -151,12 +151,12 @@ def observe(
     Returns
     -------
     Observed
-        What the module says about every row.
+        Outputs and embeddings of the rows.
 
     Raises
     ------
     InputError
-        Where it is no module, cannot read the rows, or returns anything but logits.
+        If it is not a module, cannot read the rows, or does not return logits.
     NumericalError
         Where what it returns is not finite.
 
@@ -171,7 +171,7 @@ def observe(
 
 
 def observe_parts(module: nn.Module, parts: Iterable[Tensor], layer: str | None = None) -> Observed:
-    """Run a module over rows that come in parts, each a tensor as it takes them."""
+    """Run a module over rows that come in parts, each a tensor."""
     named: list[Tensor | None] = []
     last: list[Tensor | None] = []
     outputs: list[Tensor] = []
@@ -245,7 +245,7 @@ class _LayerRecord:
 
     def output(self, module: nn.Module, inputs: Any, output: Any) -> None:
         check_type("the output of the named layer", output, Tensor, "a tensor; name another layer")
-        # A copy, for the next layer may write over it.
+        # A copy, because the next layer may overwrite it.
         self.named = output.flatten(1).clone()
 
     def linear(self, module: nn.Linear, inputs: Any, keywords: Any, output: Tensor) -> None:
@@ -271,7 +271,7 @@ def as_module(model: Any) -> nn.Module:
 
 
 def batches(module: nn.Module, x: Any, size: int) -> Iterator[Tensor]:
-    """Parts of x on the module's device and in its precision."""
+    """Yield parts of x on the module's device and in its precision."""
     like = floats_of(module)
     rows = len(x.dataset) if is_loader(x) else len(x)
     done = 0
@@ -294,7 +294,7 @@ def _parts(x: Any, size: int) -> Iterator[Tensor]:
 
 
 def floats_of(module: nn.Module) -> Tensor:
-    """A tensor on the module's device and in its precision."""
+    """Return a tensor on the module's device and in its precision."""
     floating = (value for value in module.parameters() if value.is_floating_point())
     return next(floating, torch.empty(0))
 
@@ -320,7 +320,7 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
 
 
 class Embedder(nn.Module):
-    """A network up to a layer, as a module that gives one vector per row."""
+    """A network up to a layer, as a module with one output vector per row."""
 
     def __init__(self, model: Any, layer: str | None = None) -> None:
         super().__init__()
@@ -354,11 +354,12 @@ class Embedder(nn.Module):
 
 
 def _embedding_of(record: _LayerRecord, outputs: Any) -> Any:
-    """The input of the last layer of a classifier, or the output of an encoder."""
+    """Return the input of the last layer of a classifier, or the output of an encoder."""
     if record.result is None or not torch.is_tensor(outputs):
         return outputs
     record.compare(outputs)
-    # Over sequences the last layer sees every place apart; only one vector a row is an embedding.
+    # Over sequences the last layer sees every position separately; only one vector per row is an
+    # embedding.
     vectors = record.last is not None and record.last.dim() == outputs.dim() == 2
     return record.last if record.direct and vectors else outputs
 
@@ -392,11 +393,11 @@ def dropout_probabilities(
 
 
 class _Masks:
-    """Random masks of dropout layers: one for each time that a layer runs after the start."""
+    """Random masks of dropout layers, one for each time a layer runs."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        # On the CPU, so that every device draws the same masks.
+        # On the CPU, so that all devices draw the same masks.
         self.generator = torch.Generator()
 
     def start(self, draw: int) -> None:

@@ -1,10 +1,10 @@
-"""The bilevel problem on a network's own parameters: the paper's formulation, without a proxy.
+"""The bilevel problem on the parameters of a network: the paper's formulation without a proxy.
 
     inner   θ*(w) = argmin_θ f(θ, w),   f = Σ_{i∈S} w_i ℓ_i(θ) + ρ‖θ‖² + f₁(θ, w)
     outer   G(w) = g(θ*(w), w),         g = Σ_j v_j ℓ_j(θ) + g₁(θ, w)
     dG/dw_k = ∂g/∂w_k − ⟨∂²f/∂w_k∂θ, u⟩,   (∇²f + damping) u = ∇g(θ*)
 
-f₁ and g₁ are terms of the user's that depend on the weights of all rows, zero by default; the
+f₁ and g₁ are terms given by the user that depend on the weights of all rows, zero by default; the
 rest of ∂²f/∂w_k∂θ is ∇ℓ_k. A score is a derivative of a loss along u, so one forward pass with
 tangents scores every row; a product with the Hessian costs about two gradients. Rows come in
 batches, and everything is a function of one flat vector θ. A :class:`Training` computes θ*, an
@@ -30,12 +30,12 @@ from bicore.runtime.clock import checkpoint
 
 #: Rows of one batch.
 BATCH = 512
-#: L-BFGS ends if a step changes θ and the objective by less: far below any tolerance on the
-#: gradient, so that the gradient decides.
+#: L-BFGS ends if a step changes θ and the objective by less: far below any tolerance of the
+#: gradient, which therefore decides.
 SMALLEST_CHANGE = 1e-14
-#: Multiplies a direction by the Hessian, of a mini-batch of the step given if batches are drawn.
+#: Multiplies a direction by the Hessian, of the mini-batch of the given step if batches are drawn.
 Product = Callable[[Tensor, int], Tensor]
-#: A term of a converging series is not larger than an earlier one, up to the noise of mini-batches.
+#: Terms of a converging series do not grow, up to the noise of mini-batches.
 GROWTH_ALLOWED = 2.0
 
 #: Losses of the rows of a batch, from outputs and targets.
@@ -45,12 +45,12 @@ Term = Callable[[Tensor, Tensor], Tensor]
 
 
 def no_term(theta: Tensor, weights: Tensor) -> Tensor:
-    """Zero, for objectives without a term of their own."""
+    """Return zero, for objectives without an additional term."""
     return theta.new_zeros(())
 
 
 class FlatModule:
-    """A module as a function of one vector of all its parameters that can be trained."""
+    """A module as a function of one vector of its trainable parameters."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -86,7 +86,7 @@ class Rows:
         return Rows(self.x[rows], self.y[rows], self.weight[rows])
 
     def batches(self, size: int = BATCH) -> Iterator[Rows]:
-        """All rows in order, some at a time."""
+        """Yield all rows in order, in batches."""
         for start in range(0, len(self), size):
             checkpoint(start / len(self))
             part = slice(start, start + size)
@@ -95,7 +95,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Points whose inputs are read batch by batch; only targets and weights are kept.
+    """Rows whose inputs are read in batches; only targets and weights are stored.
 
     ``like`` has the device and the precision that inputs are brought to.
     """
@@ -123,7 +123,7 @@ class Loaded:
             raise InputError(f"the data set gave {start} rows instead of {len(self)} as before.")
 
 
-#: Points that come in batches, always in the same order, and one by one.
+#: Rows that come in batches, always in the same order, or one by one.
 Pool = Rows | Loaded
 
 
@@ -140,23 +140,23 @@ class NetworkProblem:
     weights: Tensor = field(default_factory=partial(torch.zeros, 0))
 
     def losses(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The loss of each row, not weighted."""
+        """Return the unweighted loss of each row."""
         return self.criterion(self.module(theta, rows.x), rows.y)
 
     def weighted(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The weighted sum of the losses."""
+        """Return the weighted sum of the losses."""
         return self.losses(theta, rows) @ rows.weight
 
     def inner(self, theta: Tensor, rows: Rows) -> Tensor:
-        """The inner objective Σ w ℓ + ρ‖θ‖² + f₁."""
+        """Return the inner objective Σ w ℓ + ρ‖θ‖² + f₁."""
         return self.weighted(theta, rows) + self.penalty(theta)
 
     def penalty(self, theta: Tensor) -> Tensor:
-        """The part of the inner objective that no row has: ρ‖θ‖² + f₁."""
+        """Return the part of the inner objective without rows: ρ‖θ‖² + f₁."""
         return self.rho * theta.square().sum() + self.inner_term(theta, self.weights)
 
     def outer_value(self, theta: Tensor, rows: Pool) -> float:
-        """The outer objective, the weighted sum of the losses of all data."""
+        """Return the outer objective, the weighted sum of the losses of all data."""
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
             value += float(self.outer_term(theta, self.weights))
@@ -168,14 +168,14 @@ class NetworkProblem:
         return value
 
     def outer_gradient(self, theta: Tensor, rows: Pool) -> Tensor:
-        """The gradient of the outer objective in θ."""
+        """Return the gradient of the outer objective in θ."""
         total: Tensor = grad(self.outer_term)(theta, self.weights)
         for part in rows.batches():
             total += grad(self.weighted)(theta, part)
         return total
 
     def hessian_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
-        """The inner problem's Hessian, or its Gauss–Newton part, times a direction."""
+        """Multiply a direction by the inner problem's Hessian or its Gauss–Newton part."""
         product = self._gauss_newton_product if self.gauss_newton else self._full_product
         total: Tensor = jvp(grad(self.penalty), (theta,), (direction,))[1]
         for part in rows.batches():
@@ -267,12 +267,12 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class QuasiNewton(Training):
-    """L-BFGS with a strong Wolfe search over all rows at once: where it is to be solved.
+    """L-BFGS with a strong Wolfe line search over all rows, for accurate solutions.
 
     Parameters
     ----------
     iterations : int, optional
-        Most steps after every row.
+        Maximum number of steps after every row.
     tolerance : float, optional
         It ends earlier where no entry of the gradient is larger.
 
@@ -312,7 +312,7 @@ class QuasiNewton(Training):
 
 @dataclass(frozen=True)
 class Stochastic(Training):
-    """Adam over mini-batches: networks and coresets of any size, fitted as well as one would train.
+    """Adam over mini-batches, for networks and coresets of any size.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ class Stochastic(Training):
 
 
 def _stochastic_gradient(problem: NetworkProblem, theta: Tensor, some: Rows, count: int) -> Tensor:
-    """Of the inner objective over ``count`` rows, a row's share of it, estimated from some rows."""
+    """Estimate the gradient of the inner objective over ``count`` rows, per row, from some rows."""
     with torch.enable_grad():
         losses = problem.weighted(theta, some) * (count / len(some))
         objective = losses + problem.penalty(theta)
@@ -372,7 +372,7 @@ def _finite(theta: Tensor) -> Tensor:
 class InverseHessian(ABC):
     """A solver of (∇²inner + damping) u = g."""
 
-    #: Rows of the coreset that a product looks at, drawn for each step; None: all.
+    #: Number of rows of the coreset in a product, drawn for each step; None: all.
     mini_batch: int | None = None
 
     @abstractmethod
@@ -401,7 +401,7 @@ class InverseHessian(ABC):
 
 @dataclass(frozen=True)
 class ConjugateGradients(InverseHessian):
-    """Conjugate gradients on products with the Hessian: few products, a positive Hessian.
+    """Conjugate gradients with Hessian products: few products, but the Hessian must be positive.
 
     Parameters
     ----------
@@ -452,7 +452,7 @@ class ConjugateGradients(InverseHessian):
 
 @dataclass(frozen=True)
 class NeumannSeries(InverseHessian):
-    """The Neumann series u = η Σ_t (I − η(H + damping))ᵗ g, with a product a term.
+    """The Neumann series u = η Σ_t (I − η(H + damping))ᵗ g, with one product per term.
 
     It takes more products than conjugate gradients and lives with a new mini-batch for each.
 

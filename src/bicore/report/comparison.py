@@ -1,4 +1,4 @@
-"""Compare methods on some data: the function, and its result as a table, text, figure or page."""
+"""Compare methods on data; the result as a table, text, figure or page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from bicore.types import Labels, Numbers, Rows, Weights
 
 #: Methods and memories that need classes.
 FOR_CLASSES = ("class-balanced", "prototypes")
-#: Evaluation models are trained on a whole pool of at most this many rows by default.
+#: Maximum size of a pool on which evaluation models are trained by default.
 MOST_WHOLE = 5000
 
 
@@ -166,7 +166,7 @@ def compare(
 def check_request(
     sizes: Any, methods: Any, seeds: int, judge: Any, steps: int, kernel: str, stream: Any
 ) -> list[Judge]:
-    """Check the arguments of :func:`compare` that need no data; the evaluation models."""
+    """Check the arguments of :func:`compare` that need no data; return the evaluation models."""
     check_integer("seeds", seeds)
     check_integer("steps", steps)
     for size in sizes or ():
@@ -188,7 +188,7 @@ def _refuse_twice(argument: str, names: Sequence[str]) -> None:
 
 
 def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str] | None:
-    """The methods as given: checked names, or objects by name; None for the defaults."""
+    """Return the methods as given: checked names, or objects by name; None for the defaults."""
     if methods is None or isinstance(methods, Mapping):
         return methods
     argument, known = "methods", list(KNOWN)
@@ -225,7 +225,7 @@ def _make_grid(
 
 
 def _make_method(name: str, kernel: str, stream: Stream | None) -> Any:
-    """A selector, or a function from a seed to a memory of a stream."""
+    """Return a selector, or a function from a seed to a memory of a stream."""
     own = {} if kernel == "auto" else {"kernel": kernel}
     if stream is None:
         bilevel = "bilevel" in name and "kernel" in parameters_of(name)
@@ -238,8 +238,8 @@ def _make_method(name: str, kernel: str, stream: Stream | None) -> Any:
 def _settings(
     pools: Pools, judges: list[Judge], steps: int, kernel: str, stream: Stream | None
 ) -> dict[str, Any]:
-    """All settings that determine the value of a row."""
-    # rows of earlier versions, whose ridge model was not tuned, differ
+    """Return all settings that determine the values of rows."""
+    # rows of earlier versions, with an untuned ridge model, differ
     tuned = {"ridge": "tuned"} if any(judge.name == "ridge" for judge in judges) else {}
     own = {} if stream is None else {"stream": asdict(replace(stream, points=1))}
     return {
@@ -259,7 +259,7 @@ def _settings(
 
 
 def _run(run: BaseComparison, tell: Callable[[BaseComparison, str], None] | None) -> bool:
-    """Fill the grid with progress; whether it was interrupted."""
+    """Fill the grid with progress; return whether it was interrupted."""
     with ProgressLine(run.runtime.progress, Clock(), run.grid.cells(), "comparing") as line:
 
         def show(done: int, words: str) -> None:
@@ -305,7 +305,7 @@ class ComparisonResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each evaluation model, method and size; numbers are None if unknown."""
+        """One row per evaluation model, method and size; numbers are None if unknown."""
         return [
             {"judge": found.judge.name, "score": found.measure.title, **row}
             for found in self.findings
@@ -316,7 +316,7 @@ class ComparisonResult:
     def table(self) -> Any:
         """:attr:`rows` as a frame of pandas or polars, or as they are without these libraries."""
         installed = [name for name in ("pandas", "polars") if find_spec(name)]
-        # the library that the caller has loaded comes first
+        # the library that the caller has imported comes first
         for name in sorted(installed, key=lambda name: name not in sys.modules):
             return import_module(name).DataFrame(self.rows)
         return self.rows
@@ -360,7 +360,7 @@ class ComparisonResult:
         return comparison_page(self.run, self.findings, path, command=command)
 
     def as_dict(self) -> dict[str, Any]:
-        """All results for JSON.
+        """Return all results for JSON.
 
         Returns
         -------
@@ -416,7 +416,7 @@ def _means(entries: dict[str, Entry]) -> dict[str, float]:
 
 
 def _table(run: BaseComparison, found: Findings) -> list[str]:
-    """The best method of the largest size first, then the references."""
+    """Return lines with the best method of the largest size first, then the references."""
     sizes = [size for size in run.grid.sizes if size in found.summary.detectable]
     if not sizes:
         return ["no results yet"]
@@ -441,7 +441,7 @@ def _table(run: BaseComparison, found: Findings) -> list[str]:
 
 
 def _line(found: Findings, name: str, sizes: list[int]) -> str:
-    """The line of a method after its name: scores, seconds of the largest size, and worth."""
+    """Return the line of a method without its name: scores, seconds of the largest size, worth."""
     entries = [found.summary.of(name, size) for size in sizes]
     last = next(entry for entry in reversed(entries) if entry is not None)
     model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""

@@ -1,4 +1,4 @@
-"""A page as one HTML file: its document, its rows by group, and their map.
+"""An HTML page in one file: its document, its rows by group, and their map.
 
 Facts travel as JSON inside the file, and plain JavaScript turns them into text and pictures; a
 policy allows no other scripts. Data never become markup: names that look like tags stay names.
@@ -24,21 +24,21 @@ import numpy as np
 from bicore.data import Array, Dataset, Targets
 from bicore.files import replacing
 
-#: Characters that could end the element with the facts, or a line of JavaScript.
+#: Characters that could end the HTML element with the facts, or a line of JavaScript.
 UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 #: Sections of both pages.
 SHARED = ("balance", "map", "classes")
 
 
 def write_document(kind: str, facts: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write the page of some facts."""
+    """Write the page for some facts."""
     with replacing(path) as temporary:
         temporary.write_text(document(kind, facts), encoding="utf-8", newline="\n")
     return Path(path)
 
 
 def document(kind: str, facts: Mapping[str, Any]) -> str:
-    """The page of some facts; ``kind`` names the markup and the script that shows them."""
+    """Return the page for some facts; ``kind`` names its markup and script."""
     style = _static("page.css")
     script = "".join(_static(name) for name in ("common.js", "picks.js", f"{kind}.js"))
     parts = {
@@ -48,7 +48,7 @@ def document(kind: str, facts: Mapping[str, Any]) -> str:
         "facts": as_json(facts),
         **{name: _static(f"{name}.html") for name in SHARED},
     }
-    # in one pass, so that placeholders inside the facts are not filled
+    # in one pass, so that placeholders inside the facts are not replaced
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _static(f"{kind}.html"))
 
 
@@ -58,7 +58,7 @@ def as_json(facts: Mapping[str, Any]) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Allow this style and this script only; load and send nothing."""
+    """Allow only this style and this script, and no network access."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -116,7 +116,7 @@ def _shown_as(
 
 
 def shorten(cell: Any, most: int) -> str:
-    """A cell as text of limited length; empty for None."""
+    """Return a cell as text of limited length; empty for None."""
     text = "" if cell is None else str(cell)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -126,17 +126,17 @@ def _numbers(values: Array) -> list[str]:
 
 
 def _mean_length(cells: Sequence[Any]) -> float:
-    """The mean number of characters of some cells."""
+    """Return the mean number of characters of some cells."""
     step = max(1, len(cells) // LOOKED_AT)
     some = [len(str(cells[place])) for place in range(0, len(cells), step)]
     return sum(some) / max(1, len(some))
 
 
 def image_address(image: Array) -> str:
-    """An image (height, width[, 3]) in 0 … 1 as a data address with a PNG file."""
+    """Return an image (height, width[, 3]) in 0 … 1 as a data URL of a PNG file."""
     shades = (np.clip(np.nan_to_num(_thumbnail(image)), 0, 1) * 255).round().astype(np.uint8)
     tall, wide = shades.shape[:2]
-    # every line begins with the number of its filter: none
+    # every line begins with the number of its filter (0: none)
     lines = b"".join(b"\0" + line.tobytes() for line in shades)
     head = struct.pack(">IIBBBBB", wide, tall, 8, COLOURS[shades.ndim], 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
@@ -145,7 +145,7 @@ def image_address(image: Array) -> str:
 
 
 def _thumbnail(image: Array) -> Array:
-    """The image, or the means of square blocks if it is larger than the page shows."""
+    """Return the image, or means of square blocks if it is too large."""
     step = -(-max(image.shape[:2]) // LONGEST_SIDE)
     if step == 1:
         return image
@@ -161,7 +161,7 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 
 def _groups(targets: Targets | None, rows: int) -> tuple[str, list[str], Array]:
-    """Classes, ranges of the first target, or one group without labels.
+    """Return classes, ranges of the first target, or one group without labels.
 
     Returns the kind, the names, and a code for each row.
     """
@@ -179,7 +179,7 @@ def _groups(targets: Targets | None, rows: int) -> tuple[str, list[str], Array]:
 
 
 class RowView:
-    """The rows that were selected from, and how they are shown.
+    """The rows of the data set, and how to show them.
 
     ``columns`` and ``images`` have a cell or an image for each row of the source. ``numbers`` are
     row numbers in the source, if the data are a part of it with ``features`` of its own.
@@ -201,7 +201,7 @@ class RowView:
         self.shown, self.columns, self._card = _shown_as(features, images, columns)
 
     def as_json(self) -> dict[str, Any]:
-        """The groups, and the column names of a row."""
+        """Return the groups, and the column names of a row."""
         counts = np.bincount(self.codes, minlength=len(self.names)).tolist()
         columns = [shorten(one, LONGEST_NAME) for one in self.columns]
         return {
@@ -210,7 +210,7 @@ class RowView:
         }
 
     def of(self, rows: Array) -> dict[str, Any]:
-        """Columns of some rows: number, group, and target if the groups are ranges."""
+        """Return columns of some rows: number, group, and target if groups are ranges."""
         ranges = self.kind == "range"
         return {
             "rows": self.numbers[rows].tolist(),
@@ -219,17 +219,17 @@ class RowView:
         }
 
     def card(self, row: int) -> Any:
-        """The JSON of a row."""
+        """Return a row for JSON."""
         return self._card(int(self.numbers[row]))
 
     def label(self, row: int) -> str:
-        """The class of a row, or its targets."""
+        """Return the class of a row, or its targets."""
         if self.kind != "range" or self.data.y is None:
             return self.names[int(self.codes[row])]
         return shorten(", ".join(_numbers(np.ravel(self.data.y[row]))), LONGEST_NAME)
 
     def map(self, wanted: Array) -> tuple[dict[str, Any], list[list[int]]]:
-        """The map of the data, and the places of some rows on it.
+        """Return the map of the data, and the places of some rows on it.
 
         The map shows all rows, or evenly spaced ones and those wanted.
         """
@@ -252,7 +252,8 @@ class RowView:
 
 
 def project(features: Array, rows: Array) -> tuple[Array, float]:
-    """Places of rows on a square grid along the two main directions, and their variance share."""
+    """Return places of rows on a square grid along the two main directions, and their share of
+    variance."""
     mean, directions, share = main_directions(features)
     blocks = np.array_split(rows, -(-len(rows) * len(mean) // BLOCK) or 1)
     flat = np.concatenate([(_vectors(features[block]) - mean) @ directions for block in blocks])
@@ -263,7 +264,7 @@ def project(features: Array, rows: Array) -> tuple[Array, float]:
 
 
 def main_directions(features: Array) -> tuple[Array, Array, float]:
-    """The mean, the two directions (d, 2) of most variance, and their share of all variance.
+    """Return the mean, the two directions (d, 2) of most variance, and their share of it.
 
     They come from evenly spaced rows.
     """

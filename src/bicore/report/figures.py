@@ -1,4 +1,4 @@
-"""Figures: selected images or points, and score curves."""
+"""Figures: selected images or rows, and score curves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bicore.files import replacing
 from bicore.report.document import main_directions
 from bicore.sources.base import Source
 
-#: Limit of the images drawn; the first picks matter most.
+#: Maximum number of images; the first picks matter most.
 MOST_IMAGES = 100
 COLUMNS = 10
-#: Area of the mark of a point of mean weight, and the smallest relative weight that is visible.
+#: Area of the mark of a row of mean weight, and the smallest visible relative weight.
 MARK = 40
 LEAST_WEIGHT = 1e-3
 STYLES = ("-", "--", "-.", ":")
-#: The number of colours in matplotlib's cycle.
+#: Number of colours in matplotlib's cycle.
 COLOURS = 10
 
 
@@ -41,7 +41,7 @@ def new_figure() -> Any:
 
 
 def _axes(width: float, height: float, title: str, along: str, up: str) -> tuple[Any, Any]:
-    """A figure with one pair of axes."""
+    """Return a figure with one pair of axes."""
     figure = new_figure()
     figure.set_size_inches(width, height)
     axis = figure.subplots()
@@ -59,7 +59,7 @@ def _save(figure: Any, path: str | os.PathLike[str]) -> None:
 def _band(
     axis: Any, sizes: Sequence[int], means: Sequence[float], widths: Sequence[float], colour: str
 ) -> None:
-    """A shaded band around a curve."""
+    """Draw a shaded band around a curve."""
     middle, half = np.array(means), np.array(widths)
     axis.fill_between(sizes, middle - half, middle + half, color=colour, alpha=0.15, linewidth=0)
 
@@ -101,14 +101,16 @@ def draw(source: Source, coreset: Coreset, path: Path) -> None:
 
 
 def _grid(figure: Any, images: Array, labels: Array | None, coreset: Coreset) -> None:
-    """The first picks as images, in order of selection."""
+    """Draw the first picks as images, in order of selection."""
     first = coreset.indices[:MOST_IMAGES]
     lines = -(-len(first) // COLUMNS)
     figure.set_size_inches(COLUMNS * 0.9, lines * 1.05 + 0.5)
     axes = figure.subplots(lines, COLUMNS, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
-    for axis, row in zip(axes.flat, first, strict=False):  # the last line may be incomplete
+    for axis, row in zip(
+        axes.flat, first, strict=False
+    ):  # the last line of the grid may be incomplete
         image = np.clip(images[row], 0, 1)
         colours = "gray_r" if image.ndim == 2 else None
         axis.imshow(image, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
@@ -120,7 +122,7 @@ def _grid(figure: Any, images: Array, labels: Array | None, coreset: Coreset) ->
 
 
 def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
-    """All points in the plane of their two main directions, the picks ringed."""
+    """Draw all rows in the plane of their two main directions, with the picks ringed."""
     mean, directions, _ = main_directions(source.data.x)
     x = source.data.x.reshape(len(source.data), -1)
     flat = (x - mean) @ directions
@@ -129,7 +131,7 @@ def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
     axis = figure.subplots()
     axis.scatter(flat[:, 0], flat[:, 1], c=codes, cmap="tab10", s=8, alpha=0.35, linewidths=0)
     picked = flat[coreset.indices]
-    # an area proportional to √weight keeps heavy points from covering their neighbours
+    # an area proportional to √weight keeps heavy marks from covering their neighbours
     size = MARK * np.sqrt(np.maximum(coreset.weights, LEAST_WEIGHT) / coreset.weights.mean())
     colours = {"c": codes[coreset.indices], "cmap": "tab10", "vmin": 0, "vmax": max(codes.max(), 1)}
     axis.scatter(picked[:, 0], picked[:, 1], s=size, edgecolors="black", linewidths=1.0, **colours)
@@ -139,7 +141,7 @@ def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
 
 
 def _colours(labels: Array | None, count: int) -> Array:
-    """A number for each point by its label, or by its first target."""
+    """Return a number for each row by its label or first target."""
     if labels is None:
         return np.zeros(count, int)
     _, codes = np.unique(labels, return_inverse=True)
@@ -167,7 +169,7 @@ def draw_curves(
 
 
 def _curve(axis: Any, number: int, entries: list[Entry]) -> None:
-    """One method; the line style changes after ten colours."""
+    """Draw one method; the line style changes after ten colours."""
     sizes, means = zip(*((entry.size, entry.mean) for entry in entries), strict=True)
     style, colour = STYLES[number // COLOURS % len(STYLES)], f"C{number % COLOURS}"
     width, label = 1.3 if number else 2.4, entries[0].method
@@ -194,7 +196,7 @@ def draw_worth(worth: Worth, title: str, path: Path) -> None:
 
 
 def _baseline(axis: Any, found: Equivalent, colour: str) -> None:
-    """Means over seeds in a band of one standard deviation, and the interval."""
+    """Draw means over seeds in a band of one standard deviation, and the interval."""
     label = f"{found.baseline} rows"
     axis.plot(found.sizes, found.means, "-o", markersize=3, color=colour, label=label)
     _band(axis, found.sizes, found.means, found.spreads, colour)

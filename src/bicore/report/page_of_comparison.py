@@ -67,7 +67,7 @@ def comparison_page(
 
 
 def _headline(found: Findings, size: int) -> str:
-    """The best method of one size and its worth, or that random is enough."""
+    """Return the best method of one size and its worth, or that random is enough."""
     best, random = _best(found, size), found.summary.of(RANDOM, size)
     if best is None:
         return "Nothing to compare yet"
@@ -76,13 +76,13 @@ def _headline(found: Findings, size: int) -> str:
     worth = found.worth.get((best.method, size))
     if worth is None:
         return f"{best.method} is best: {found.measure.title} {best.mean:.3f}"
-    # beyond the sizes compared nothing more is known
+    # nothing is known beyond the compared sizes
     equal = f"more than {worth.sizes[-1]} random ones" if worth.beyond else str(worth)
     return f"{size} rows by {best.method} are worth {equal}"
 
 
 def _start(found: Findings, sizes: Sequence[int]) -> int:
-    """The place of the size shown first: the largest one whose worth is a number."""
+    """Return the index of the size shown first: the largest one with a finite worth."""
     best = [_best(found, size) for size in sizes]
     worths = [one and found.worth.get((one.method, one.size)) for one in best]
     known = [place for place, one in enumerate(worths) if one and not one.beyond]
@@ -94,7 +94,7 @@ def _best(found: Findings, size: int) -> Entry | None:
 
 
 def _results(run: BaseComparison, found: Findings) -> dict[str, Any]:
-    """The numbers of one evaluation model."""
+    """Return the numbers of one evaluation model."""
     key, detectable = found.measure.key, found.summary.detectable
     references = {"all data": found.whole.get(key), "majority": found.majority.get(key)}
     return {
@@ -115,7 +115,7 @@ def _results(run: BaseComparison, found: Findings) -> dict[str, Any]:
 
 
 def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> list[dict[str, Any]]:
-    """Scores by class next to random rows, over the seeds that both have; empty if unknown."""
+    """Return scores by class next to random rows, over the seeds of both; empty if unknown."""
     pairs = []
     for seed in run.grid.seeds:
         rows = [run.records.rows.get((name, size, seed)) for name in (method, RANDOM)]
@@ -129,7 +129,7 @@ def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> li
 
 
 def _unknown(run: BaseComparison, known: Selections) -> str:
-    """The methods whose picks are unknown, and how to get them; empty if there are none."""
+    """Name the methods without recorded picks, and how to get them; empty without any."""
     seed = run.grid.seeds[0]
     evaluated = {row.method for row in run.records.rows.values() if row.seed == seed}
     missing = [name for name in run.grid.methods if name in evaluated - {one for one, _ in known}]
@@ -161,7 +161,7 @@ def _parameters(run: BaseComparison) -> list[list[str]]:
 
 
 def _known_selections(run: BaseComparison) -> Selections:
-    """The recorded selections of the first seed."""
+    """Return the recorded selections of the first seed."""
     seed = run.grid.seeds[0]
     pool = run.pools.rows(seed)
     rows = [row for row in run.rows() if row.seed == seed and row.picks]
@@ -170,12 +170,12 @@ def _known_selections(run: BaseComparison) -> Selections:
 
 
 def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
-    """The picks, the groups of the pool, its map, and how rows are shown."""
+    """Return the picks, the groups of the pool, its map, and how rows are shown."""
     pools, grid, seed = run.pools, run.grid, int(run.grid.seeds[0])
     numbers = pools.rows(seed)
     source = pools.source
     targets = replace(pools.targets, values=pools.targets.values[numbers])
-    # the map shows features as the methods saw them, the cards as the source has them
+    # the map shows features as used by the methods, the cards as stored in the source
     view = RowView(pools.of(seed)[0], targets, source.images, source.cells, source.data.x, numbers)
     order = np.argsort(numbers)
     picked = np.unique([pick for row in known.values() for pick in row.picks])
@@ -200,7 +200,7 @@ def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
 
 
 def _selection(row: Row | None, picked: Array) -> dict[str, Any] | None:
-    """The places of a selection's picks among all picks."""
+    """Return the places of a selection's picks among all picks."""
     if row is None:
         return None
     return {"at": np.searchsorted(picked, row.picks).tolist(), "weights": row.weights or None}

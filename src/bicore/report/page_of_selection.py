@@ -1,4 +1,4 @@
-"""The page of a selection: its worth, the picks, the data around them, and suspect labels."""
+"""The page of a selection: its worth, the picks, the other rows, and suspect labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bicore.evaluate.records import finite, half_width
 from bicore.evaluate.worth import Appraisal, Curve, Verdict, Worth
 from bicore.report.document import LONGEST_NAME, RowView, shorten, write_document
 
-#: Limits of the picks, and of the suspect labels, that are shown one by one.
+#: Maximum numbers of picks, and of suspect labels, shown one by one.
 MOST_CARDS, MOST_SUSPECT = 500, 24
 
 
@@ -116,7 +116,7 @@ def page(
 
 
 def _picks(view: RowView, coreset: Coreset, places: list[list[int]]) -> dict[str, Any]:
-    """Columns of all picks in order, and the first ones as they are shown."""
+    """Return columns of all picks in order, and the first ones as cards."""
     rows = coreset.indices
     return {
         **view.of(rows),
@@ -130,7 +130,7 @@ def _picks(view: RowView, coreset: Coreset, places: list[list[int]]) -> dict[str
 
 
 def _suspect_labels(view: RowView, targets: Targets | None) -> dict[str, Any] | None:
-    """Suspect labels as they are shown; None without labels, or with a single class."""
+    """Return suspect labels as cards; None without labels or with a single class."""
     if targets is None or (targets.classes is not None and len(targets.classes) < 2):
         return None
     examined, rows, predicted = find_suspect_labels(view.data, targets)
@@ -153,7 +153,7 @@ def _words(targets: Targets, predicted: Array) -> str:
 
 
 def _parameters(coreset: Coreset) -> list[list[str]]:
-    """Names and values, in words."""
+    """Return names and values as text."""
     known = coreset.provenance
     values = {
         "method": known.method,
@@ -172,32 +172,32 @@ def _parameters(coreset: Coreset) -> list[list[str]]:
     return [[name, str(value)] for name, value in values.items() if value not in (None, "")]
 
 
-#: The first picks are evaluated at halves of the size: how often, and the fewest rows.
+#: Number of halvings of the size at which first picks are evaluated, and minimum size.
 HALVES, FEWEST = 4, 3
-#: Decimals of a recall in the file; a page shows three.
+#: Decimals of a recall in the file; the page shows three.
 DECIMALS = 4
 
-#: Folds of the search for suspect labels, training rows of a fold (the cost of a fit grows with the
-#: third power), and limit of the rows examined, evenly spaced.
+#: Folds of the search for suspect labels, training rows of a fold (a fit has cubic cost), and
+#: maximum number of examined rows, evenly spaced.
 FOLDS, MOST_TRAINED, MOST_EXAMINED = 5, 2000, 20_000
-#: A target is suspect from this many deviations on (fewer than one normal residual in a million);
-#: the deviation comes from the median, which a few wrong targets do not move.
+#: A target is suspect from this many deviations on (fewer than one normal residual in a million).
+#: The deviation comes from the median, which is robust against a few wrong targets.
 FAR, NORMAL_MEDIAN = 5.0, 0.6745
 
 
 def further_fits(appraisal: Appraisal) -> int:
-    """The number of fits by :func:`evaluate_picks` in addition to those of the worth."""
+    """Return the number of fits by :func:`evaluate_picks` beyond those of the worth."""
     return len(appraisal.splits) * 2 * (len(_prefix_sizes(appraisal.size)) + 1)
 
 
 def _prefix_sizes(size: int) -> list[int]:
-    """The sizes at which the first picks are evaluated, largest first."""
+    """Return the sizes at which first picks are evaluated, largest first."""
     halves = [round(size / 2**step) for step in range(1, HALVES + 1)]
     return [one for one in dict.fromkeys(halves) if FEWEST <= one < size]
 
 
 def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
-    """The worth, if it is not known yet, and the scores of the first picks and by class."""
+    """Return the worth, computed if necessary, and the scores of first picks and by class."""
     worth, name = appraisal.worth(), appraisal.baselines[0]
     scores = {size: _scores(appraisal, size) for size in sorted(_prefix_sizes(appraisal.size))}
     random = {size: drawn for size, (_, drawn) in scores.items()}
@@ -224,7 +224,7 @@ def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
 
 
 def answer(worth: Worth) -> dict[str, Any]:
-    """The headline, and the sentences below it."""
+    """Return the headline and the sentences below it."""
     sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
     headline, how = worth.conclusion, worth.how()
     if worth.verdict is Verdict.MORE:
@@ -239,7 +239,7 @@ def answer(worth: Worth) -> dict[str, Any]:
 
 
 def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
-    """Scores of the first picks and of random rows, one per split."""
+    """Return scores of the first picks and of random rows, one per split."""
     pairs = []
     for split in appraisal.splits:
         first = appraisal.picked(split).indices[:size]  # fewer if the coreset is smaller
@@ -250,7 +250,7 @@ def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
 
 
 def _scores_by_class(appraisal: Appraisal) -> list[dict[str, Any]]:
-    """Empty for targets."""
+    """Return scores by class; empty for targets."""
     if not appraisal.classification:
         return []
     chosen, random = [], []
@@ -263,7 +263,7 @@ def _scores_by_class(appraisal: Appraisal) -> list[dict[str, Any]]:
 
 
 def compare_recalls(chosen: Array, random: Array) -> list[dict[str, Any]]:
-    """The recall of each class by the chosen rows and by as many random ones.
+    """Return the recall of each class by the chosen rows and by random rows.
 
     Both are paired (tests, classes), nan for a test without rows of a class. ``gap`` is the mean
     difference, ``half`` half the width of its 95% interval, None without one.
@@ -287,7 +287,7 @@ def compare_recalls(chosen: Array, random: Array) -> list[dict[str, Any]]:
 
 
 def find_suspect_labels(data: Dataset, targets: Targets, seed: int = 0) -> tuple[int, Array, Array]:
-    """Rows whose label contradicts the prediction of a model trained on other rows.
+    """Find rows whose label contradicts the prediction of a model trained on other rows.
 
     Kernel ridge regression is trained on the other folds. Such rows may be wrong, or beyond the
     model; a person decides, and the page does not call them errors. Returns the number of rows
@@ -310,7 +310,7 @@ def find_suspect_labels(data: Dataset, targets: Targets, seed: int = 0) -> tuple
 
 
 def _deviations(residuals: Array) -> Array:
-    """The largest residual of a row, in standard deviations of its target."""
+    """Return the largest residual of a row, in standard deviations of its target."""
     sizes = np.abs(residuals)
     spread = np.median(sizes, axis=0) / NORMAL_MEDIAN
     scaled = np.divide(sizes, spread, out=np.zeros_like(sizes), where=spread > 0)
@@ -318,7 +318,7 @@ def _deviations(residuals: Array) -> Array:
 
 
 def _predict_by_others(data: Dataset, targets: Targets, rows: Array, seed: int) -> Array:
-    """Predictions for each row (shares of classes, or targets) by a model of other rows."""
+    """Predict each row (class shares, or targets) by a model of other rows."""
     found = np.zeros((len(rows), targets.outputs))
     order = np.random.default_rng(seed).permutation(len(rows))
     for part in np.array_split(order, FOLDS):

@@ -1,4 +1,4 @@
-"""The clock of a call with its time limit, and the progress that people see.
+"""The clock and the time limit of a call, and its progress line.
 
 A call sets its clock running; every long loop calls :func:`checkpoint` between two tiles of its
 work, which raises :class:`TimeOver` once the limit is over. Code that has something complete to
@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from bicore.errors import TimeLimitError
 from bicore.notebook import ProgressBar, in_notebook
 
-#: Grace beyond the limit, as a share of it and in seconds, until a first point exists and for
-#: completing the result.
+#: Additional time beyond the limit, as a share and in seconds, for a first point and to complete
+#: the result.
 GRACE_SHARE, GRACE_SECONDS = 0.05, 0.25
-#: A progress line appears only once work has lasted this long, …
+#: A progress line appears only after work has lasted this long, …
 PROGRESS_AFTER_SECONDS = 2.0
-#: … and is rewritten no more often than this; …
+#: … and is rewritten at most this often; …
 PROGRESS_EVERY_SECONDS = 0.2
-#: … in a file or a log, where lines stay, there is one no more often than this.
+#: … a file or a log gets at most one line per interval.
 LINE_EVERY_SECONDS = 5.0
-#: Characters that a line fills, so that a shorter one covers a longer one.
+#: Width of a line, so that a shorter text covers a longer one.
 PROGRESS_WIDTH = 78
 
 
 class TimeOver(BaseException):
-    """Raised internally when the time limit has passed; callers see ``TimeLimitError``.
+    """Raised internally if the time limit has passed; callers see ``TimeLimitError``.
 
     It derives from ``BaseException``, like ``KeyboardInterrupt``, so that ``except Exception`` in a
     kernel or a loss of the user does not swallow it.
@@ -42,13 +42,13 @@ class TimeOver(BaseException):
 
 
 class Clock:
-    """Seconds since it was made, and whether the time limit is over."""
+    """Seconds since its creation, and the time limit."""
 
     def __init__(self, max_seconds: float | None = None) -> None:
         self.start = self.now()
         self.max_seconds = max_seconds
         self._secured = False
-        #: Called at every check with the share of the pass that is done; shows progress.
+        #: Called at every check with the finished share of the pass, to show progress.
         self.listener: Callable[[float | None], None] | None = None
         # Share of the current pass and its start, from which its duration is estimated.
         self._share = 1.0
@@ -56,17 +56,17 @@ class Clock:
 
     @staticmethod
     def now() -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a monotonic clock."""
         return time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Since it was made."""
+        """Seconds since its creation."""
         return self.now() - self.start
 
     @property
     def over(self) -> bool:
-        """Whether the limit is reached; never without one."""
+        """Whether the limit is reached; False without a limit."""
         return self.max_seconds is not None and self.seconds >= self.max_seconds
 
     def secure(self) -> None:
@@ -99,7 +99,7 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[Clock]:
-        """Look at this clock in every :func:`checkpoint` inside."""
+        """Make every :func:`checkpoint` inside check this clock."""
         before = _RUNNING.set(self)
         try:
             yield self
@@ -133,7 +133,7 @@ _RUNNING: ContextVar[Clock | None] = ContextVar("clock", default=None)
 
 
 def checkpoint(share: float | None = None, needs: float = 0.0) -> None:
-    """Look at the clock of the running call; long loops do so between two tiles of their work."""
+    """Check the time limit; long loops do so between two tiles of their work."""
     clock = _RUNNING.get()
     if clock is not None:
         clock.look(share, needs)
@@ -141,7 +141,7 @@ def checkpoint(share: float | None = None, needs: float = 0.0) -> None:
 
 @contextmanager
 def without_time_limit() -> Iterator[None]:
-    """Disable time checks inside, for short work that must not be interrupted."""
+    """Disable time checks inside, for short work that must finish."""
     before = _RUNNING.set(None)
     try:
         yield
@@ -161,18 +161,19 @@ class Step:
 
     @property
     def seconds_left(self) -> float:
-        """A straight-line estimate: too low, since steps cost more as the coreset grows."""
+        """Linear estimate of the remaining seconds: too low, because steps become slower as the
+        coreset grows."""
         if self.left is not None:
             return self.left
         return self.seconds / max(self.done, 1) * (self.total - self.done)
 
 
-#: The choice of a caller: a callable, always, never, or (None) on a terminal.
+#: Progress: a callable, always, never, or on a terminal only (None).
 Progress = bool | Callable[[Step], None] | None
 
 
 class ProgressLine:
-    """Progress on standard error: a rewritten line on a terminal, elsewhere lines if asked for."""
+    """Progress on standard error: a rewritten line on a terminal, otherwise lines on request."""
 
     def __init__(self, choice: Progress, clock: Clock, total: int, label: str) -> None:
         self.callback = choice if callable(choice) else None
@@ -181,12 +182,12 @@ class ProgressLine:
         self.total = total
         self.label = label
         self.bar = ProgressBar() if choice is True and in_notebook() else None
-        #: Whether text is replaced by the next one; the lines of a log stay.
+        #: Whether text is replaced by the next one; lines of a log are kept.
         self.live = sys.stderr.isatty() or self.bar is not None
         self._after = PROGRESS_AFTER_SECONDS if self.live else LINE_EVERY_SECONDS
         self._next = self._after
         self._written = False
-        #: The share that is done, for a bar, and the last step in words, for the end of a log.
+        #: The finished share for a bar, and the last step for the end of a log.
         self._share = 0.0
         self._last = ""
         if self.visible:
@@ -220,7 +221,7 @@ class ProgressLine:
             self.write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
 
     def _due(self) -> bool:
-        """Whether the next text is due; if so, schedule the following one."""
+        """Whether to write now; if so, schedule the next time."""
         seconds = self.clock.seconds
         due = seconds >= self._next
         if due:
@@ -255,5 +256,6 @@ class ProgressLine:
 
 
 def _line_width() -> int:
-    """Characters of a rewritten line: one less than the terminal has, or it would wrap."""
+    """Return the width of a rewritten line: one less than the terminal's, so that it does not
+    wrap."""
     return shutil.get_terminal_size().columns - 1

@@ -19,9 +19,9 @@ from bicore.errors import InputError, check_integer, check_name, check_number, u
 from bicore.runtime.clock import Clock, Progress
 from bicore.runtime.threads import single_thread
 
-#: Memory limit if none is given: a fixed number, so that the answer does not depend on the machine.
+#: Default memory limit: constant, so that results do not depend on the machine.
 DEFAULT_MEMORY = 4_000_000_000
-#: Share of a GPU's memory that is used if no limit is given.
+#: Default share of a GPU's memory.
 DEFAULT_GPU_SHARE = 0.5
 
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
@@ -83,12 +83,12 @@ class Runtime:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The precision as torch names it."""
+        """The precision as a torch dtype."""
         return _DTYPES[self.dtype]
 
     @property
     def torch_device(self) -> torch.device:
-        """The device as torch names it; an error in words where it is not there."""
+        """The device as a torch device; raise an error if it is not available."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -125,7 +125,7 @@ class Runtime:
         return DEFAULT_MEMORY
 
     def within(self, clock: Clock) -> Runtime:
-        """Return the runtime for a part of a longer piece of work.
+        """Return the runtime for a part of a longer computation.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Runtime:
         """
         if clock.max_seconds is None:
             return self
-        # A limit must be positive, even if no time is left.
+        # A limit must be positive, even without time left.
         return replace(self, max_seconds=max(clock.max_seconds - clock.seconds, 1e-9))
 
     @contextmanager
@@ -157,7 +157,7 @@ class Runtime:
 
 @contextmanager
 def frozen(module: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients inside; every part gets back its mode."""
+    """Set a module to evaluation mode without gradients inside the block."""
     training = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -170,7 +170,7 @@ def frozen(module: torch.nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Context:
-    """What only some selectors need: the current model; and the runtime that all of them use."""
+    """The current model, which some selectors need, and the runtime."""
 
     model: Any = None
     runtime: Runtime = field(default_factory=Runtime)
@@ -178,12 +178,12 @@ class Context:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The arguments of :meth:`bicore.methods.Selector.select` that it holds."""
+        """The arguments for :meth:`bicore.methods.Selector.select`."""
         return {"model": self.model, "model_classes": self.classes, "runtime": self.runtime}
 
 
 def parse_bytes(value: int | float | str | None) -> int | None:
-    """A size as people write it, in bytes."""
+    """Parse a size such as 2GB."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -199,7 +199,7 @@ def parse_bytes(value: int | float | str | None) -> int | None:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of a device.
+    """Return the free memory of a device.
 
     On Linux it is the kernel's own estimate, bounded by the control group's limit.
     """
@@ -208,7 +208,7 @@ def free_bytes(device: torch.device) -> int:
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with suppress(OSError), open("/proc/meminfo") as lines:
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    # The limit of a control group is a word if there is none.
+    # A control group without a limit has a word instead of a number.
     with (
         suppress(OSError, ValueError),
         open("/sys/fs/cgroup/memory.max") as limit,
@@ -219,7 +219,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def human_bytes(size: float) -> str:
-    """A size as people read it."""
+    """Format a size, such as 2 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
@@ -228,5 +228,5 @@ def human_bytes(size: float) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of bicore and of the libraries that do its arithmetic."""
+    """Return the versions of bicore and of its numerical libraries."""
     return {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__}

@@ -1,4 +1,4 @@
-"""Threads of arithmetic: one for small algebra, all requested ones for large products.
+"""Threads: one for small algebra, all requested ones for large products.
 
 A selection is thousands of operations on matrices of the coreset's size. Splitting one of these
 costs more than it saves, and on a machine where a core is busy every one of them waits for that
@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 import torch
 
-#: Multiplications from which a product is worth all threads: some ten milliseconds of one core.
+#: Minimum number of multiplications for all threads: about ten milliseconds of one core.
 WIDE = 1e8
 
 T = TypeVar("T")
 
-#: How many threads large products have in the running call; 0 outside of one.
+#: Threads for large products in the running call; 0 outside of one.
 _THREADS: ContextVar[int] = ContextVar("threads", default=0)
 
 
@@ -45,7 +45,7 @@ def single_thread(threads: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def all_threads(multiplications: float) -> Iterator[None]:
-    """Use all threads of the running call, if there are many multiplications."""
+    """Use all threads of the running call if there are many multiplications."""
     threads = _THREADS.get()
     before = torch.get_num_threads()
     if threads == before or threads <= 1 or multiplications < WIDE:
@@ -91,7 +91,7 @@ def _set(threads: int) -> None:
 
 @cache
 def _libraries() -> list[Any]:
-    """The linear algebra of NumPy and SciPy; torch has a number of its own."""
+    """Return the linear algebra libraries of NumPy and SciPy; torch has its own setting."""
     # SciPy's is not loaded before it is used, and what is not loaded cannot be told.
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
