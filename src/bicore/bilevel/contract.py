@@ -84,6 +84,8 @@ class StepOptions:
     steps: int = 1
     #: Whether the open points are a small sample, so that only they need a score.
     sampled: bool = False
+    #: All open points will be taken: only their order is asked for.
+    sorting: bool = False
 
     @property
     def one_by_one(self) -> bool:

@@ -38,6 +38,11 @@ from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
 from bicore.moments.ridge import PairRows
 from bicore.numerics.linear_algebra import cholesky_factor, exact_gain, row_products
+from bicore.runtime.clock import checkpoint
+
+#: Maximum number of points that are sorted by the matrices of their pairs, and the smallest ρ for
+#: that, as a share of the largest variance: below it, rounding would decide.
+SORTED, LEAST_SORTED = 1024, 1e-6
 
 
 class RidgeEngine(ListedEngine):
@@ -66,6 +71,13 @@ class RidgeEngine(ListedEngine):
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
         self.allowed = allowed_rounding(dtype, largest, self.rho)
         self.outer_weights = problem.outer_weights.double()
+        #: Whether points are sorted by the matrices of their pairs.
+        self.sorts_by_pairs = (
+            not problem.same_targets
+            and not self.outer_weights.is_cuda
+            and problem.size <= SORTED
+            and self.rho >= LEAST_SORTED * largest
+        )
         self._last_scores: Tensor | None = None
         self.prefetcher: ColumnPrefetcher | None = None
         if room := ColumnPrefetcher.width(problem.train, problem.cross, capacity):
@@ -132,8 +144,11 @@ class RidgeEngine(ListedEngine):
             self.advance(torch.tensor(list(points), device=self.residual.device))
             self.read_back()
 
-    def advance(self, index: Tensor) -> None:
-        """Take the points whose indices the tensor holds; :meth:`read_back` reads the results."""
+    def advance(self, index: Tensor, one_by_one: bool = False) -> None:
+        """Take the points whose indices the tensor holds; :meth:`read_back` reads the results.
+
+        With ``one_by_one`` there is an objective after each point instead of one for all.
+        """
         columns = self.posterior.columns(index)
         if len(index) == 1:
             lower = (self.variance[index] + self.rho).sqrt()[:, None]
@@ -149,29 +164,30 @@ class RidgeEngine(ListedEngine):
         step.update_diagonals(self.variance, self.energy)
         self.lowest = torch.minimum(self.lowest, self.variance.min())
         self.variance.clamp_min_(0)
-        self._taken.append((index, self._objective_after(step, head)))
+        self._taken.append((index, self._objectives_after(step, head, one_by_one)))
 
-    def _objective_after(self, step: Downdate, head: Tensor) -> Tensor:
+    def _objectives_after(self, step: Downdate, head: Tensor, one_by_one: bool) -> Tensor:
         if self.prior_pull is not None:
             self.prior_pull -= self._multiply_prior(step.outer.T @ head)
-        if not self.problem.same_targets:
-            self.outer_residual.addmm_(step.outer.T, head, alpha=-1)
-        return self.outer_weights @ row_products(self.outer_residual, self.outer_residual)
+        size, residual, found = 1 if one_by_one else len(head), self.outer_residual, []
+        parts = zip(torch.split(step.outer, size), torch.split(head, size), strict=True)
+        for outer, some in parts:
+            if not self.problem.same_targets:
+                residual.addmm_(outer.T, some, alpha=-1)
+            found.append(self.outer_weights @ row_products(residual, residual))
+        return torch.stack(found).expand(len(head))
 
     def read_back(self) -> list[float]:
         """Read the points that :meth:`advance` took and the objective after each; check them."""
         if not self._taken:
             return []
-        read = [part for index, value in self._taken for part in (index.double(), value[None])]
-        numbers = torch.cat([*read, self.lowest[None]]).tolist()
-        objectives: list[float] = []
-        for index, _ in self._taken:
-            *points, value = numbers[: len(index) + 1]
-            del numbers[: len(index) + 1]
-            self.chosen += [int(k) for k in points]
-            objectives += [value] * len(points)
+        points, values = zip(*self._taken, strict=True)
+        *numbers, lowest = torch.cat([*points, *values, self.lowest[None]]).tolist()
         self._taken = []
-        check_variance(numbers[-1], self.allowed)
+        count = len(numbers) // 2
+        self.chosen += [int(k) for k in numbers[:count]]
+        objectives: list[float] = numbers[count:]
+        check_variance(lowest, self.allowed)
         self.objective = finite_objective(objectives[-1])
         return objectives
 
@@ -191,6 +207,11 @@ class RidgeEngine(ListedEngine):
 
     def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Take the best open points; a GPU is read after several points."""
+        if options.sorting and self.sorts_by_pairs:
+            places = np.flatnonzero(options.open)
+            picked = self._order(places, rule, options, len(places))
+            self.advance(torch.tensor(picked), one_by_one=True)
+            return self.read_back()
         if not (self.on_device and options.one_by_one):
             return super().take_best(rule, options)
         if self._chooser is None or not self._chooser.matches(options):
@@ -207,9 +228,16 @@ class RidgeEngine(ListedEngine):
 
         (K'DK') between its points needs their columns alone, so that no pass over K is made.
         """
-        exact = rule.quantity is Quantity.GAIN
-        if not (exact or rule.quantity is Quantity.GRADIENT) or len(shortlist) <= options.count:
+        known = rule.quantity in (Quantity.GAIN, Quantity.GRADIENT)
+        if not known or len(shortlist) <= options.count:
             return super().pick_from(shortlist, rule, options)
+        return self._order(shortlist, rule, options, options.count)
+
+    def _order(
+        self, shortlist: Array, rule: Scoring, options: StepOptions, count: int
+    ) -> list[int]:
+        """Return the first points of a shortlist in greedy order, from their pairs alone."""
+        exact = rule.quantity is Quantity.GAIN
         index = torch.from_numpy(shortlist).to(self.residual.device)
         kernel, moment = (one.cpu().numpy() for one in self.posterior.pairs(index))
         residual, pull = (one[index].cpu().numpy() for one in (self.residual, self.pull))
@@ -217,7 +245,8 @@ class RidgeEngine(ListedEngine):
         rows = PairRows(residual, None, kernel / self.rho, moment / self.rho**2, both)
         ranks = ranks_of(options.ids[shortlist])
         picked: list[int] = []
-        for _ in range(options.count):
+        for _ in range(count):
+            checkpoint()
             worth = rows.gains() if exact else np.where(rows.inside, -np.inf, rows.gradients())
             tied = np.flatnonzero(worth >= worth.max() - TIE * abs(worth.max()))
             picked.append(int(tied[ranks[tied].argmin()]))
