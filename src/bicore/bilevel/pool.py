@@ -78,9 +78,11 @@ class Removals:
     def swap_gains(self, others: Others) -> Any:
         """Return the decrease of G for every pair of another point (row) and a chosen one."""
         on_device = isinstance(others.back, Tensor)
-        result = torch.empty_like(others.back) if on_device else np.empty_like(others.back)
         pairs = DEVICE_PAIRS if on_device else PAIRS
-        height = max(1, pairs // max(1, result.shape[1]))
+        height = max(1, pairs // max(1, others.back.shape[1]))
+        if len(others.back) <= height:
+            return self._block(others)
+        result = torch.empty_like(others.back) if on_device else np.empty_like(others.back)
         for top in range(0, len(result), height):
             checkpoint()
             rows = slice(top, top + height)

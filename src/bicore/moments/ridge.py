@@ -117,6 +117,15 @@ class RidgeRows(ABC):
     def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
         """Return T and V between some rows and others, identified as the subclass defines."""
 
+    def exchange(self, one: int, other: int) -> None:
+        """Exchange the places of two rows."""
+        for table in self._tables():
+            table[[one, other]] = table[[other, one]]
+
+    def _tables(self) -> list[Any]:
+        """Return everything that has an entry for each row."""
+        return [self.targets, self.inside, self.signs, self.divisor, self.q, self.both]
+
     def change(self, row: int) -> None:
         """Add a row, or remove it if it is inside."""
         sign = -1.0 if self.inside[row] else 1.0
@@ -256,7 +265,7 @@ class FeatureRows(RidgeRows):
     ) -> None:
         self.state = state
         self.features = features
-        self._features = to_device(features, state.device)
+        self.on_device = to_device(features, state.device)
         super().__init__(targets, inside)
         self._begin()
 
@@ -266,7 +275,7 @@ class FeatureRows(RidgeRows):
         return self.state.objective
 
     def _begin(self) -> None:
-        state, rows = self.state, self._features
+        state, rows = self.state, self.on_device
         with all_threads(float(self.features.size) * len(state.second)):
             reach = rows @ state.inverse
             turned = reach @ state.second
@@ -283,12 +292,16 @@ class FeatureRows(RidgeRows):
 
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         step, reach, turned = self.state.change(self.features[row], self.targets[row], sign)
-        return step, *(self._features @ _pair(reach, turned).T).T
+        return step, *(self.on_device @ _pair(reach, turned).T).T
+
+    def _tables(self) -> list[Any]:
+        features = {id(table): table for table in (self.features, self.on_device)}
+        return [*super()._tables(), *features.values()]
 
     def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
         """Return T and V between some rows and others, given by their features."""
         state = self.state
-        reach = self._features[rows] @ state.inverse
+        reach = self.on_device[rows] @ state.inverse
         turned = (reach @ state.second) @ state.inverse
         with all_threads(2.0 * len(reach) * own.shape[0] * own.shape[1]):
             return reach @ own.T, turned @ own.T
@@ -318,45 +331,56 @@ class PairRows(RidgeRows):
         self.signs = np.where(self.inside, -1.0, 1.0)
         self.divisor, self.q = 1.0 + self.signs * t.diagonal(), v.diagonal().copy()
         self._pending = 0
-        #: t and u of changes not yet applied to T and V, and both multiplied by their rates.
-        self._pending_terms = tuple(
-            np.empty((MOST_PENDING, width)) for width in (len(t), len(t), 2 * len(t))
-        )
+        #: The products of these are pending: two rows for each change.
+        self._left = np.empty((2 * MOST_PENDING, len(t)))
+        self._right = np.zeros((2 * MOST_PENDING, 2 * len(t)))
 
-    def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
+    def pairs(self, rows: Any, own: slice) -> tuple[Any, Any]:
         """Return T and V between some rows and others."""
         self._apply_pending()
         count = len(self.inside)
-        return self._matrices[np.ix_(rows, own)], self._matrices[np.ix_(rows, count + own)]
+        return self._matrices[rows, own], self._matrices[rows, count:][:, own]
+
+    def exchange(self, one: int, other: int) -> None:
+        """Exchange the places of two rows."""
+        super().exchange(one, other)
+        late = slice(2 * self._pending)
+        for table in (self._matrices, self._left[late], self._right[late]):
+            for start in range(0, table.shape[1], len(self.inside)):
+                pair = [start + one, start + other]
+                table[:, pair] = table[:, pair[::-1]]
+
+    def _tables(self) -> list[Any]:
+        return [*super()._tables(), self._matrices]
 
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         # Memories spend most of their time here, so every call counts.
-        late, count, (ts, us, rates) = self._pending, len(self.inside), self._pending_terms
+        late, count = 2 * self._pending, len(self.inside)
         columns = self._matrices[row]
         if late:  # terms that the matrices lack
-            columns = columns - ts[:late, row] @ rates[:late]
-            columns[count:] -= us[:late, row] @ rates[:late, :count]
+            columns = columns - self._left[:late, row] @ self._right[:late]
         t, v = columns[:count], columns[count:]
         step = Step(sign / float(self.divisor[row]), float(self.q[row]), self.both[row].copy())
         self.objective -= step.decrease
         return step, t, v
 
     def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:
-        late, (ts, us, rates) = self._pending, self._pending_terms
-        ts[late], us[late], rates[late, : len(t)] = t, u, scaled
-        np.multiply(u, rate, out=rates[late, len(t) :])
+        first, second, count = 2 * self._pending, 2 * self._pending + 1, len(t)
+        self._left[first], self._left[second] = scaled, u
+        self._right[first, :count], self._right[first, count:] = t, u
+        self._right[second, count:] = scaled
         self._pending += 1
         if self._pending == MOST_PENDING:
             self._apply_pending()
 
     def _apply_pending(self) -> None:
         """Apply the pending terms to the matrices."""
-        count = len(self.inside)
-        ts, us, rates = (one[: self._pending] for one in self._pending_terms)
-        scaled = rates[:, :count].T
-        self._matrices[:, :count] -= scaled @ ts
-        turned = scaled @ us
-        self._matrices[:, count:] -= turned + turned.T
+        if not self._pending:
+            return
+        from scipy.linalg import blas  # not before it is needed: importing it takes time
+
+        left, right = (one[: 2 * self._pending].T for one in (self._left, self._right))
+        blas.dgemm(-1.0, right, left, 1.0, self._matrices.T, trans_b=True, overwrite_c=True)
         self._pending = 0
 
 

@@ -44,6 +44,7 @@ from bicore.numerics.linear_algebra import (
     transposed_product,
 )
 from bicore.runtime.clock import checkpoint
+from bicore.runtime.threads import all_threads
 
 #: Numbers of a stored matrix copied to float64 at a time.
 COPIED = 1 << 22
@@ -326,8 +327,6 @@ class ExchangePool(ABC):
     """
 
     rows: RidgeRows
-    #: The chosen rows for ``rows.pairs``, by place.
-    own: Any
 
     def __init__(self, chosen: ExchangeSet, points: list[int]) -> None:
         self.terms: Any = chosen.terms
@@ -337,8 +336,6 @@ class ExchangePool(ABC):
         self.rho = chosen.rho
         self.points = points
         self.size = len(chosen.points)
-        #: The row at every place.
-        self.order = np.arange(len(points))
         #: The largest gain of every row when it was last computed, and the level at that time.
         self.best = np.full(len(points), np.inf)
         self.level = np.zeros(len(points))
@@ -352,9 +349,14 @@ class ExchangePool(ABC):
     def _evaluate(self, place: int) -> float:
         """Compute G after a change at this place."""
 
+    @property
+    def own(self) -> Any:
+        """The chosen rows for ``rows.pairs``."""
+        return slice(0, self.size)
+
     def removals(self) -> Removals:
         """Return the effect of removing each chosen point."""
-        return removals_of(self.rows, self.order[: self.size], self.rho)
+        return removals_of(self.rows, slice(0, self.size), self.rho)
 
     def score(self, fixed: int, excluded: Collection[tuple[int, int]]) -> tuple[Any, Any]:
         """Compute the gains of pairs of another row and a place, and the others' rows.
@@ -363,21 +365,19 @@ class ExchangePool(ABC):
         """
         removals = self.removals()
         others = np.arange(self.size, len(self.points))
-        level = self.rows.gains()[self.order[others]] - float(removals.costs[fixed:].min())
-        bounds = self.best[others] + level - self.level[others]
         together = max(SCORED, PAIRS // self.size)
+        if len(others) <= together:
+            return self._gains(removals, slice(self.size, None), others, fixed, excluded), others
+        level = self.rows.gains()[others] - float(removals.costs[fixed:].min())
+        bounds = self.best[others] + level - self.level[others]
         blocks: list[Any] = []
         found: list[Array] = []
         top = -np.inf
         while len(others) and not bounds.max() < top - TIE * self.objective:
-            checkpoint()
             likely = np.zeros(len(others), dtype=bool)
             likely[np.argsort(-bounds, kind="stable")[:together]] = True
             some = others[likely]
-            tables = others_of(self.rows, self.order[some], self.own[: self.size], self.rho)
-            joining, leaving = [self.points[row] for row in some], self.points[: self.size]
-            gains = self.terms.swap_gains(removals, tables, joining, leaving)
-            self.exclude(gains, some, fixed, excluded)
+            gains = self._gains(removals, some, some, fixed, excluded)
             self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
             self.level[some] = level[likely]
             top = max(top, float(self.best[some].max()))
@@ -387,13 +387,22 @@ class ExchangePool(ABC):
         gains = torch.cat(blocks) if torch.is_tensor(blocks[0]) else np.concatenate(blocks)
         return gains, np.concatenate(found)
 
-    def exclude(self, gains: Any, rows: Any, fixed: int, excluded: Collection[Any]) -> None:
-        """Set the gains of pairs that are not allowed to −∞."""
+    def _gains(
+        self, removals: Removals, index: Any, rows: Array, fixed: int, excluded: Collection[Any]
+    ) -> Any:
+        """Compute the gains of some rows with each place, −∞ if not allowed.
+
+        ``index`` is a slice if the rows are all the others, because a slice needs no copy.
+        """
+        checkpoint()
+        tables = others_of(self.rows, index, self.own, self.rho)
+        joining, leaving = [self.points[row] for row in rows], self.points[: self.size]
+        gains = self.terms.swap_gains(removals, tables, joining, leaving)
         gains[:, :fixed] = -torch.inf
-        places = {self.points[row]: k for k, row in enumerate(rows)} if excluded else {}
         for leaves, joins in excluded:
-            if joins in places and leaves in self.points[: self.size]:
-                gains[places[joins], self.points.index(leaves)] = -torch.inf
+            if joins in joining and leaves in leaving:
+                gains[joining.index(joins), leaving.index(leaves)] = -torch.inf
+        return gains
 
     def best_swap(self, ranks: Any, fixed: int, excluded: Collection[tuple[int, int]] = ()) -> Swap:
         """The best exchange with the shortlist; the first ``fixed`` places stay, and pairs of a
@@ -414,21 +423,22 @@ class ExchangePool(ABC):
     def swap(self, place: int, row: int) -> None:
         """Exchange a chosen point and a candidate; the same call undoes it."""
         for one in (place, row):
-            self.rows.change(int(self.order[one]))
+            self.rows.change(one)
         self._exchange(place, row)
         self.best[row] = np.inf
         self.objective = self._evaluate(place)
 
     def remove(self, place: int) -> None:
         """Remove the point at this place; the last point moves there."""
-        self.rows.change(int(self.order[place]))
+        self.rows.change(place)
         self.size -= 1
         self._exchange(place, self.size)
 
     def _exchange(self, place: int, other: int) -> None:
         """Exchange a chosen place and another one."""
-        for table in (self.points, self.order):
-            table[place], table[other] = table[other], table[place]
+        points = self.points
+        points[place], points[other] = points[other], points[place]
+        self.rows.exchange(place, other)
 
     def remove_cheapest(self, ranks: list[int], fixed: int = 0) -> None:
         """Remove the point that costs least to lose; of equal ones that of the highest rank. The
@@ -449,7 +459,6 @@ class MatrixPool(ExchangePool):
     def __init__(self, chosen: MatrixSet, shortlist: Tensor | None = None) -> None:
         index = chosen.index if shortlist is None else torch.cat([chosen.index, shortlist])
         super().__init__(chosen, index.tolist())
-        self.own = self.order
         rho, terms, count = self.rho, self.terms, self.size
         kernel = chosen.columns[index]
         t, v = -rho * chosen.inverse, chosen.sandwich
@@ -476,33 +485,39 @@ class MatrixPool(ExchangePool):
         self.rows = PairRows(targets, inside, *tables)
         self.rows.divisor[:count] = rho * chosen.inverse.diagonal().cpu().numpy()
         self.kernel, self._columns = kernel.cpu().numpy(), chosen.outer_columns
+        self._root = terms.weights.sqrt()
 
     @cached_property
-    def _outer(self) -> Tensor:
-        """K[outer, S], updated by exchanges."""
-        return self._columns.clone()
+    def _outer(self) -> tuple[Tensor, Tensor]:
+        """K[S, outer] √D, updated by exchanges, and the targets √D with a row for each output."""
+        columns, targets = self._columns.T, self.terms.outer_targets.T
+        return (self._root * columns).contiguous(), (self._root * targets).contiguous()
 
     @property
     def _alpha(self) -> Array:
-        own, outputs = self.order[: self.size], self.rows.targets.shape[1]
-        alpha: Array = self.rows.both[own, :outputs] / self.rho
+        alpha: Array = self.rows.both[: self.size, : self.rows.targets.shape[1]] / self.rho
         return alpha
 
     @property
     def drift(self) -> float:
-        own, alpha = self.order[: self.size], self._alpha
-        targets = self.rows.targets[own]
-        return relative_residual(
-            self.kernel[np.ix_(own, own)] @ alpha + self.rho * alpha - targets, targets
-        )
+        size, alpha = self.size, self._alpha
+        targets = self.rows.targets[:size]
+        missing = self.kernel[:size, :size] @ alpha + self.rho * alpha - targets
+        return relative_residual(missing, targets)
+
+    def _exchange(self, place: int, other: int) -> None:
+        super()._exchange(place, other)
+        for table in (self.kernel, self.kernel.T):
+            table[[place, other]] = table[[other, place]]
 
     def _evaluate(self, place: int) -> float:
-        terms = self.terms
-        joined = torch.tensor([self.points[place]], device=terms.weights.device)
-        self._outer[:, place] = terms.cross.columns(joined)[:, 0]
-        alpha = torch.from_numpy(self._alpha).to(terms.weights)
-        missing = terms.outer_targets - tall_product(self._outer, alpha)
-        return float(terms.weights @ missing.square_().sum(1))
+        outer, targets = self._outer
+        joined = torch.tensor([self.points[place]], device=outer.device)
+        torch.mul(self._root, self.terms.cross.columns(joined)[:, 0], out=outer[place])
+        alpha = torch.from_numpy(self._alpha.T).to(outer)
+        with all_threads(outer.numel() * len(alpha)):
+            missing = torch.addmm(targets, alpha, outer, alpha=-1).view(-1)
+        return float(missing @ missing)
 
 
 def _bordered(own: Tensor, across: Tensor, others: Tensor) -> Tensor:

@@ -123,19 +123,18 @@ class FeaturePool(ExchangePool):
         inside = np.arange(len(points)) < self.size
         features, targets = self.terms.features[points], self.terms.targets[points]
         self.rows = FeatureRows(chosen.state.copy(), features, targets, inside)
-        self.own = 1.0 * to_device(features[: self.size], self.terms.device)
+
+    @property
+    def own(self) -> Any:
+        return self.rows.on_device[: self.size]
 
     @property
     def drift(self) -> float:
-        rows, own = self.rows, self.order[: self.size]
-        return self.terms.relative_residual(rows.state, rows.features[own], rows.targets[own])
+        rows, size = self.rows, self.size
+        return self.terms.relative_residual(rows.state, rows.features[:size], rows.targets[:size])
 
     def _evaluate(self, place: int) -> float:
         return self.terms.objective(self.rows.state)
-
-    def _exchange(self, place: int, other: int) -> None:
-        super()._exchange(place, other)
-        self.own[place] = to_device(self.rows.features[self.order[place]], self.terms.device)
 
 
 def fit_set(problem: Problem, points: Sequence[int], terms: Any = None) -> ExchangeSet:
