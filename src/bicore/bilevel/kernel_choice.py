@@ -369,7 +369,7 @@ class _Fits:
         self.scale = float(gram.diagonal().mean()) or 1.0
         chosen, rest = (torch.from_numpy(one) for one in (drawn.chosen, drawn.rest))
         self.squares = gram[chosen[:, :, None], chosen[:, None, :]]
-        self.crosses = gram[rest[:, :, None], chosen[:, None, :]]
+        self.crosses = gram[chosen[:, :, None], rest[:, None, :]]
         self.goals, self.others = (torch.from_numpy(drawn.goals)[one] for one in (chosen, rest))
         self.shares = torch.from_numpy(drawn.shares)
         #: Errors on the held-out points, by the place of ρ on the grid.

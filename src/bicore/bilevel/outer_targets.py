@@ -127,13 +127,13 @@ class Smoothed(OuterTargets):
         if len(eligible) < 2:
             return Retargeted(problem, none)
         reference = _Reference(problem, eligible, seed)
-        predictions = reference.predictions(problem.inner_targets.double())
+        predictions = reference.predictions()
         inner = problem.inner_targets
         outer = problem.outer_targets
         if problem.same and self.share > 0:
             outer = torch.lerp(inner.double(), predictions, self.share).to(inner)
         elif self.smooth_outer and self.share > 0:
-            others = reference.predict(problem.cross, problem.inner_targets.double())
+            others = reference.predict(problem.cross)
             outer = torch.lerp(outer.double(), others, self.share).to(outer)
         components = self._weight(targets.classes is None)
         if components:
@@ -141,7 +141,6 @@ class Smoothed(OuterTargets):
         changed = replace(problem, inner_targets=inner, outer_targets=outer, outputs=inner.shape[1])
         if not self.doubt or targets.classes is None:
             return Retargeted(changed, none)
-        labels = problem.inner_targets.double()
         mean = (encode_targets(targets, problem.inner_targets) - problem.inner_targets)[:1].double()
         contradicted = none.copy()
         contradicted[eligible] = find_contradicted(
@@ -149,7 +148,7 @@ class Smoothed(OuterTargets):
         )
         if not contradicted.any():
             return Retargeted(changed, none)
-        helps = reference.exclusion_helps(labels, mean, targets.values, seed)
+        helps = reference.exclusion_helps(mean, targets.values, seed)
         notes = _explain_contradicted(int(contradicted.sum()), len(eligible), helps)
         return Retargeted(changed, contradicted if helps else none, notes)
 
@@ -200,20 +199,20 @@ class _Reference:
         values, self.vectors = torch.linalg.eigh(self.square)
         self.values = values.clamp_min(0)
         self.scale = float(square.diagonal().mean()) or 1.0
+        self.targets = problem.inner_targets[self.points].double()
+        self._fit()
 
-    def predictions(self, values: Tensor) -> Tensor:
+    def predictions(self) -> Tensor:
         """Predict every training point from the other points; reference points by leave-one-out."""
-        alpha, errors, mean, _ = self._fit(values)
-        found = multiply_columns(self.operator, self.points, alpha) + mean
-        found[self.points] = values[self.points] - errors
+        found = self.predict(self.operator)
+        found[self.points] = self.targets - self.errors
         return found
 
-    def predict(self, operator: KernelOperator, values: Tensor) -> Tensor:
+    def predict(self, operator: KernelOperator) -> Tensor:
         """Predict the targets of other points."""
-        alpha, _, mean, _ = self._fit(values)
-        return multiply_columns(operator, self.points, alpha) + mean
+        return multiply_columns(operator, self.points, self.alpha) + self.mean
 
-    def exclusion_helps(self, values: Tensor, mean: Tensor, codes: Array, seed: int) -> bool:
+    def exclusion_helps(self, mean: Tensor, codes: Array, seed: int) -> bool:
         """Whether small subsets predict held-out points better without contradicted points.
 
         Subsets of one half of the points predict the other half. ``mean`` makes shares of centred
@@ -221,12 +220,11 @@ class _Reference:
         """
         rng = np.random.default_rng((seed, SUBSET))
         drawn = self.places[rng.permutation(len(self.places))]
-        own, labels = values[self.points], codes[self.points.cpu().numpy()]
-        rho = self._fit(values)[3]
+        own, labels = self.targets, codes[self.points.cpu().numpy()]
         totals = torch.zeros(2, len(EXPONENTS), dtype=own.dtype, device=own.device)
         for half, rest in ((drawn[::2], drawn[1::2]), (drawn[1::2], drawn[::2])):
             contradicted = find_contradicted(
-                self._leave_one_out(half, own, rho) + mean, labels[half]
+                self._leave_one_out(half, own, self.rho) + mean, labels[half]
             )
             orders = [rng.permutation(len(half)) for _ in range(SUBSETS)]
             size = min(SUBSET, int((~contradicted).sum()) // 2)
@@ -253,32 +251,28 @@ class _Reference:
         """Squared errors on the rest by ridge regressions on subsets, for each ρ of the grid."""
         chosen, others = (torch.from_numpy(one).to(self.points) for one in (subsets, rest))
         squares = self.square[chosen[:, :, None], chosen[:, None, :]]
-        crosses = self.square[others[None, :, None], chosen[:, None, :]]
+        crosses = self.square[chosen[:, :, None], others[None, None]]
         level = own[chosen].mean(1, keepdim=True)
+        values, wanted = own[chosen] - level, own[others] - level
         errors = []
         for exponent in EXPONENTS:
             rho = self.scale * 10.0**exponent
-            found = predict_from_subsets(squares, crosses, own[chosen] - level, rho) + level
-            errors.append((found - own[others]).square().sum())
+            found = predict_from_subsets(squares, crosses, values, rho)
+            errors.append((found - wanted).square().sum())
         return torch.stack(errors)
 
-    def _fit(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Fit with the best ρ of the grid; return coefficients, leave-one-out errors, the mean and
-        ρ."""
-        own = values[self.points]
-        mean = own.mean(0)
-        turned = self.vectors.T @ (own - mean)
-        best: tuple[float, Tensor, Tensor, float] | None = None
-        for exponent in EXPONENTS:
-            rho = self.scale * 10.0**exponent
-            damped = 1 / (self.values + rho)
-            alpha = self.vectors @ (damped[:, None] * turned)
-            errors = alpha / (self.vectors.square() @ damped)[:, None]
-            error = float(errors.square().sum())
-            if best is None or error < best[0]:
-                best = error, alpha, errors, rho
-        assert best is not None
-        return best[1], best[2], mean, best[3]
+    def _fit(self) -> None:
+        """Fit with the best ρ of the grid, by leave-one-out errors."""
+        self.mean = self.targets.mean(0)
+        turned = self.vectors.T @ (self.targets - self.mean)
+        rhos = [self.scale * 10.0**exponent for exponent in EXPONENTS]
+        damped = 1 / (self.values[:, None] + self.values.new_tensor(rhos))
+        alphas = self.vectors @ (damped[:, :, None] * turned[:, None]).flatten(1)
+        alphas = alphas.view(*damped.shape, -1)
+        errors = alphas / (self.vectors.square() @ damped)[:, :, None]
+        totals = errors.square().sum((0, 2)).tolist()
+        best = totals.index(min(totals))
+        self.alpha, self.errors, self.rho = alphas[:, best], errors[:, best], rhos[best]
 
     def append_components(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float

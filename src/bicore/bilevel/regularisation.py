@@ -81,7 +81,7 @@ def predict_from_subsets(squares: Tensor, crosses: Tensor, outputs: Tensor, rho:
     matrix = squares.clone()
     matrix.diagonal(dim1=1, dim2=2).add_(rho)
     factors, failed = torch.linalg.cholesky_ex(matrix)
-    found = crosses @ torch.cholesky_solve(outputs, factors)
+    found = (torch.cholesky_solve(outputs, factors).mT @ crosses).mT
     return found.fill_(torch.inf) if failed.any() else found
 
 

@@ -233,10 +233,13 @@ class Kernel(ABC):
 
         def tile(corner: tuple[int, int]) -> None:
             rows, columns = (slice(start, start + block) for start in corner)
-            result[rows, columns] = self.evaluate(a[rows], a[columns])
+            result[rows, columns] = found = self.evaluate(a[rows], a[columns])
+            if rows == columns:
+                mirror(result[rows, columns])
+            else:  # while it is in the core's cache
+                result[columns, rows] = found.T
 
         run_in_threads(tile, corners(), 0 if a.is_cuda else n * a.numel() / 2)
-        mirror(result)
         result.diagonal().copy_(self.diag(a))
         return result
 

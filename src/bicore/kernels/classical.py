@@ -231,12 +231,12 @@ class _Stationary(Kernel):
         if self.gamma is not None:
             return self
         sample = sample_points(x, self._median_rows)
-        distances = self._distance(sample, sample)
-        pairs = distances[torch.triu_indices(len(sample), len(sample), 1).unbind()]
+        pairs = np.triu(self._distance(sample, sample).numpy(), 1)
         pairs = pairs[pairs > 0]
+        middle = (len(pairs) - 1) // 2
         # All rows are equal (or there is one): every bandwidth gives the same matrix.
-        gamma = self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0
-        return replace(self, gamma=gamma)
+        gamma = self._gamma_of_median(np.partition(pairs, middle)[middle]) if len(pairs) else 1.0
+        return replace(self, gamma=float(gamma))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self._distance(a, b).mul_(-self._fitted(self.gamma)).exp_()
