@@ -98,7 +98,7 @@ def test_separate_outer_targets_equal_a_separate_set(rule, strategy, stored):
     x, y = points(60)
     options = {"kernel": KERNEL, "inner_reg": 0.1, "rule": rule, "strategy": strategy}
     # too little for the matrix; exchanges hold the columns of a shortlist as well
-    context = None if stored else _context(350_000 if strategy == "exchange" else 60_000)
+    context = None if stored else _context(250_000 if strategy == "exchange" else 60_000)
     smoothed = greedy_selector(**options, smooth_labels=Smoothed(share=0.7, inputs=0.0))
     found = smoothed.select(Dataset(x, y), 6, **({} if context is None else context.keywords))
     assert found.details["operator"] == ("gram" if stored else "blocked")

@@ -53,9 +53,9 @@ MEASURING_ROWS = 10_000
 DOUBLE = 8
 #: Number of arrays of a block of pairs that exist at a time.
 TABLES_OF_BLOCK = 8
-#: Copies of the columns of a shortlist (with the weighted ones), and of K, K' and K'DK' of the
-#: chosen and listed points while a pool is built.
-COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 6
+#: Copies of the columns of a shortlist (with the weighted ones), and matrices of the chosen and
+#: listed points: K, T and V of a pool, with one of them being computed.
+COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 4
 
 
 def as_quotas(value: Any) -> QuotaRule | None:

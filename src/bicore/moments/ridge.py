@@ -316,24 +316,27 @@ class PairRows(RidgeRows):
 
     least = -np.inf
 
-    def __init__(
-        self, targets: Array, inside: Array | None, t: Array, v: Array, both: Array
-    ) -> None:
+    def __init__(self, targets: Array, inside: Array | None, matrices: Array, both: Array) -> None:
         super().__init__(targets, inside)
-        self._set_tables(t, v, both)
+        self._set_tables(matrices, both)
 
-    def _set_tables(self, t: Array, v: Array, both: Array, objective: float = 0.0) -> None:
-        """Set T, V, r and h side by side, and the objective before any change."""
+    def _set_tables(self, matrices: Array, both: Array, objective: float = 0.0) -> None:
+        """Set T and V next to each other, r and h likewise, and the objective before any change.
+
+        The matrices are changed in place.
+        """
         self.objective = objective
         #: T and V, next to each other.
-        self._matrices = np.hstack([t, v])
+        self._matrices = matrices
         self.both = np.asfortranarray(both)  # sums over outputs run along rows
         self.signs = np.where(self.inside, -1.0, 1.0)
-        self.divisor, self.q = 1.0 + self.signs * t.diagonal(), v.diagonal().copy()
+        count = len(matrices)
+        self.divisor = 1.0 + self.signs * matrices.diagonal()
+        self.q = matrices.diagonal(count).copy()
         self._pending = 0
         #: The products of these are pending: two rows for each change.
-        self._left = np.empty((2 * MOST_PENDING, len(t)))
-        self._right = np.zeros((2 * MOST_PENDING, 2 * len(t)))
+        self._left = np.empty((2 * MOST_PENDING, count))
+        self._right = np.zeros((2 * MOST_PENDING, 2 * count))
 
     def pairs(self, rows: Any, own: slice) -> tuple[Any, Any]:
         """Return T and V between some rows and others."""
@@ -410,14 +413,14 @@ class Candidates(PairRows):
         own = np.flatnonzero(self.inside)
         everything = len(own) == len(self.inside)
         tables = self._with_all() if everything else self._with_some(own)
-        if not (np.isfinite(tables[3]) and np.isfinite(tables[1]).all()):
+        if not (np.isfinite(tables[2]) and np.isfinite(tables[0][:, len(self.inside) :]).all()):
             raise NumericalError(
                 f"a fit of {len(own)} rows with ridge={self.ridge:.3g} is not finite; raise "
                 "inner_reg, or scale the features."
             )
         self._set_tables(*tables)
 
-    def _with_all(self) -> tuple[Array, Array, Array, float]:
+    def _with_all(self) -> tuple[Array, Array, float]:
         """With all rows in and P = (K + ρI)⁻¹: T = I − ρP and V = PQP, where nothing cancels."""
         inverse = _invert(self.gram, self.ridge)
         weights = inverse @ self.targets
@@ -426,9 +429,9 @@ class Candidates(PairRows):
         t = -self.ridge * inverse
         t[np.diag_indices(len(t))] += 1.0
         v = inverse @ self.quadratic @ inverse
-        return t, v, both, self._value(weights, pulled, self.linear)
+        return np.hstack([t, v]), both, self._value(weights, pulled, self.linear)
 
-    def _with_some(self, own: Array) -> tuple[Array, Array, Array, float]:
+    def _with_some(self, own: Array) -> tuple[Array, Array, float]:
         inverse = _invert(self.gram[np.ix_(own, own)], self.ridge)
         reach = self.gram[:, own] @ inverse
         weights = inverse @ self.targets[own]
@@ -439,7 +442,7 @@ class Candidates(PairRows):
         t = (self.gram - reach @ self.gram[own]) / self.ridge
         v = self.quadratic - reach @ self.quadratic[own]
         v = (v - v[:, own] @ reach.T) / self.ridge**2
-        return t, v, both, self._value(weights, pulled[own], self.linear[own])
+        return np.hstack([t, v]), both, self._value(weights, pulled[own], self.linear[own])
 
     def _value(self, weights: Array, pulled: Array, linear: Array) -> float:
         """Compute tr αᵀQα − 2 tr αᵀF + c."""

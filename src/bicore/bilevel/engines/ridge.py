@@ -242,7 +242,8 @@ class RidgeEngine(ListedEngine):
         kernel, moment = (one.cpu().numpy() for one in self.posterior.pairs(index))
         residual, pull = (one[index].cpu().numpy() for one in (self.residual, self.pull))
         both = np.hstack([residual, (2 / self.rho) * pull])
-        rows = PairRows(residual, None, kernel / self.rho, moment / self.rho**2, both)
+        matrices = np.hstack([kernel / self.rho, moment / self.rho**2])
+        rows = PairRows(residual, None, matrices, both)
         ranks = ranks_of(options.ids[shortlist])
         picked: list[int] = []
         for _ in range(count):

@@ -461,8 +461,12 @@ class MatrixPool(ExchangePool):
         super().__init__(chosen, index.tolist())
         rho, terms, count = self.rho, self.terms, self.size
         kernel = chosen.columns[index]
-        t, v = -rho * chosen.inverse, chosen.sandwich
-        t.diagonal().add_(1)
+        # T and V side by side, filled in place: they are as large as the pool's other matrices.
+        tables = kernel.new_empty(len(index), 2 * len(index))
+        t, v = tables[:, : len(index)], tables[:, len(index) :]
+        t[:count, :count] = -rho * chosen.inverse
+        t.diagonal()[:count] += 1
+        v[:count, :count] = chosen.sandwich
         both = torch.cat([rho * chosen.alpha, 2 * chosen.pulled], 1)
         if shortlist is not None:
             others = Others(*map(torch.as_tensor, chosen.others(shortlist)))
@@ -470,19 +474,16 @@ class MatrixPool(ExchangePool):
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
             # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
             kernel.diagonal().copy_(terms.variance[index])
-            across = kernel[:count, count:]
-            variance = kernel[count:, count:] - others.back @ across
-            energy = terms.between(shortlist) - others.back @ chosen.products[shortlist].T
-            energy -= others.image @ across
-            variance.diagonal().copy_(others.variance)
-            energy.diagonal().copy_(others.energy)
-            t = _bordered(t, others.back, variance / rho)
-            v = _bordered(v, others.image / rho, energy / rho**2)
+            _border(t, others.back, _variances(kernel, others).div_(rho))
+            energies = _energies(
+                terms.between(shortlist), kernel, chosen.products[shortlist], others
+            )
+            _border(v, others.image / rho, energies.div_(rho**2))
             more = torch.cat([others.residual, 2 / rho * others.pull], 1)
             both = torch.cat([both, more])
         inside = np.arange(len(index)) < count
-        targets, *tables = (one.cpu().numpy() for one in (terms.targets[index], t, v, both))
-        self.rows = PairRows(targets, inside, *tables)
+        targets, *given = (one.cpu().numpy() for one in (terms.targets[index], tables, both))
+        self.rows = PairRows(targets, inside, *given)
         self.rows.divisor[:count] = rho * chosen.inverse.diagonal().cpu().numpy()
         self.kernel, self._columns = kernel.cpu().numpy(), chosen.outer_columns
         self._root = terms.weights.sqrt()
@@ -520,7 +521,26 @@ class MatrixPool(ExchangePool):
         return float(missing @ missing)
 
 
-def _bordered(own: Tensor, across: Tensor, others: Tensor) -> Tensor:
-    """Return a symmetric matrix from its blocks."""
-    others = (others + others.T) / 2
-    return torch.cat([torch.cat([own, across.T], 1), torch.cat([across, others], 1)])
+def _variances(kernel: Tensor, others: Others) -> Tensor:
+    """K' among the points of a shortlist."""
+    count = others.back.shape[1]
+    found = torch.addmm(kernel[count:, count:], others.back, kernel[:count, count:], alpha=-1)
+    found.diagonal().copy_(others.variance)
+    return found
+
+
+def _energies(moment: Tensor, kernel: Tensor, products: Tensor, others: Others) -> Tensor:
+    """K'DK' among the points of a shortlist, in place of KᵀDK."""
+    count = others.back.shape[1]
+    moment.addmm_(others.back, products.T, alpha=-1)
+    moment.addmm_(others.image, kernel[:count, count:], alpha=-1)
+    moment.diagonal().copy_(others.energy)
+    return moment
+
+
+def _border(table: Tensor, across: Tensor, others: Tensor) -> None:
+    """Complete a symmetric matrix of which the first block is filled."""
+    count = across.shape[1]
+    table[count:, :count], table[:count, count:] = across, across.T
+    table[count:, count:] = others
+    table[count:, count:].add_(others.T).div_(2)
