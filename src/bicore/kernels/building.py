@@ -33,7 +33,8 @@ TRIVIAL_BYTES = 256_000_000
 DATA_SHARE = 0.25
 #: Copies of its features that a kernel makes while computing them.
 FEATURE_COPIES = 3
-#: Copies in float64 of a stored matrix, or of half a block, for norms of its columns.
+#: Copies in float64 of features, of a stored matrix, or of a block of them while norms of columns
+#: are computed: the numbers, their weighted ones, and their products or factor.
 COPIES = 3
 #: Side of the smallest block; for smaller ones the overhead of a kernel dominates.
 SMALLEST_BLOCK = 32
@@ -104,12 +105,13 @@ def plan_operators(
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
     found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
     if found is not None and (width := found.shape[1]) <= FEATURE_SHARE * n and not crowded:
-        # Norms need two products; float32 needs four copies in float64 as well.
-        norms = 8 * (2 if runtime.itemsize == 8 else 6) if reserve.norms else 0
-        bytes_each = runtime.itemsize + norms
+        # Exchanges and removals multiply in float64: one copy of single-precision features.
+        doubled = 8 if reserve.norms and runtime.itemsize < 8 else 0
+        numbers = (n + rows) * width
+        norms = COPIES * min(8 * numbers, BLOCK_BYTES) if reserve.norms else 0
         narrow = width < reserve.points
         extra = reserve.with_narrow_features if narrow else reserve.with_features
-        needed = (n + rows) * width * bytes_each + extra
+        needed = numbers * (runtime.itemsize + doubled) + norms + extra
         if needed <= limit:
             return OperatorPlan(MatrixForm.FEATURES, n, needed, stored, limit, width)
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)

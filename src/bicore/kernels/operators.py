@@ -168,7 +168,11 @@ class Features(KernelOperator):
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         moment = transposed_product(self.rows, self.rows, weights)
-        return (tall_product(self.cols, moment) * self.cols).sum(1, dtype=torch.float64)
+        found = [self.cols.new_empty(0, dtype=torch.float64)]
+        for part in slices(len(self.cols), BLOCK_BYTES // (8 * max(len(moment), 1))):
+            some = self.cols[part]
+            found.append((tall_product(some, moment) * some).sum(1, dtype=torch.float64))
+        return torch.cat(found)
 
 
 @dataclass(frozen=True, eq=False)

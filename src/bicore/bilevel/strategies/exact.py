@@ -61,13 +61,19 @@ PAIRS = 1 << 17
 
 
 class DoubleOperator:
-    """A kernel operator with stored numbers, multiplied in float64."""
+    """A kernel operator whose stored numbers are multiplied in float64.
 
-    def __init__(self, operator: KernelOperator) -> None:
+    ``like`` is one with the same columns: their features are copied once.
+    """
+
+    def __init__(self, operator: KernelOperator, like: DoubleOperator | None = None) -> None:
         self.operator = operator
         self.matrix: Tensor | None = None
         if operator.feature_rows is not None:
-            self.operator = Features(*(part.double() for part in operator.feature_rows))
+            rows, columns = operator.feature_rows
+            known = None if like is None else like.operator.feature_rows
+            doubled = columns.double() if known is None else known[1]
+            self.operator = Features(doubled if rows is columns else rows.double(), doubled)
         elif operator.like.dtype != torch.float64:
             self.matrix = operator.matrix
 
@@ -118,8 +124,8 @@ class SharedTerms(ExchangeTerms):
 
     def __init__(self, problem: Problem) -> None:
         problem = problem.with_few_outer_rows()
-        self.cross = DoubleOperator(problem.cross)
-        self.train = self.cross if problem.same else DoubleOperator(problem.train)
+        self.train = DoubleOperator(problem.train)
+        self.cross = self.train if problem.same else DoubleOperator(problem.cross, self.train)
         self.weights = problem.outer_weights.double()
         self.targets = problem.inner_targets.double()
         self.outer_targets = problem.outer_targets.double()
