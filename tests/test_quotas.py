@@ -101,24 +101,25 @@ def many_classes(counts, seed=0):
 
 
 def test_a_few_rows_of_many_even_classes_hold_every_class():
-    data = many_classes([8] * 40)
-    for size in (40, 80):
-        coreset = select(data, size=size)
+    data = many_classes([10] * 40)
+    means = {("linear", 40), ("linear", 80), ("neighbours", 40)}
+    for model, size in (("any", 40), ("any", 320), *means, ("linear", 120), ("trees", 40)):
+        coreset = select(data, size=size, model=model)
         assert np.bincount(data.y[coreset.indices]).tolist() == [size // 40] * 40
         assert any(note.startswith("classes: every class") for note in coreset.provenance.notes)
         note = next(one for one in coreset.provenance.notes if one.startswith("exchanges"))
-        assert "within classes, log-loss" in note
+        assert ("within classes, log-loss" in note) == ((model, size) in means)
         order = np.random.default_rng(1).permutation(len(data))
         shuffled = Dataset(data.x[order], data.y[order], ids=order)
-        again = select(shuffled, size=size)
+        again = select(shuffled, size=size, model=model)
         assert order[again.indices].tolist() == coreset.indices.tolist()
         kept = coreset.indices[[3, 1]].tolist()
-        initial = select(data, size=size, initial=kept)
+        initial = select(data, size=size, initial=kept, model=model)
         assert initial.indices[:2].tolist() == kept
         assert np.bincount(data.y[initial.indices]).tolist() == [size // 40] * 40
     # with more rows for each class, few classes, shares that differ much, or quotas, it is not so
     for other, size, options in (
-        (data, 160, {}),
+        (data, 360, {}),
         (many_classes([20] * 10), 20, {}),
         (many_classes([200, *[3] * 40]), 82, {}),
         (data, 40, {"quotas": {0: 2}}),

@@ -148,7 +148,7 @@ class AutomaticKernel(Kernel):
     def candidates(self, classes: bool, columns: int) -> list[str]:
         """Return the names of the kernels to compare."""
         wide = columns >= WIDE
-        if wide and self.class_means and self.model in ("any", "linear"):
+        if wide and self.class_means and self.model == "linear":
             return [COSINE]
         base = MODELS[self.model]
         if base is None:
@@ -221,6 +221,11 @@ def _is_automatic(kernel: Kernel) -> TypeGuard[AutomaticKernel]:
 def needs_choice(kernel: Kernel) -> bool:
     """Whether any part of the kernel is automatic and not chosen yet."""
     return any(_is_automatic(part) for part in parts_of(kernel))
+
+
+def model_of(kernel: Kernel) -> str:
+    """Return the model for which a part of the kernel is to be chosen; empty without such a part."""
+    return next((part.model for part in parts_of(kernel) if _is_automatic(part)), "")
 
 
 def mark_automatic(kernel: Kernel, **marks: bool) -> Kernel:

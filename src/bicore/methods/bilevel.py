@@ -22,7 +22,13 @@ from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
 from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
-from bicore.bilevel.kernel_choice import mark_automatic, needs_choice, notes_of, trials_of
+from bicore.bilevel.kernel_choice import (
+    mark_automatic,
+    model_of,
+    needs_choice,
+    notes_of,
+    trials_of,
+)
 from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
     EngineMemory,
@@ -99,7 +105,9 @@ MANY_ROWS, SWEEPS_OF_MANY = 20_000, 3
 MOST_WORK = 10**11
 #: With at least this many classes of similar shares and at most this many rows per class, every
 #: class gets a row in turn: exchanges that follow the squared error leave some classes out.
-MANY_CLASSES, FEW_PER_CLASS = 30, 3
+MANY_CLASSES, FEW_PER_CLASS = 30, 8
+#: The rows per class up to which these exchanges are by class means, by the model to be trained.
+CLASS_MEANS = {"linear": 2, "neighbours": 1}
 #: Classes have similar shares p if their effective number, 1/Σp², is at least this share of them.
 LEAST_EVEN = 0.7
 #: The choices of the paper, in the order in which unset ones are resolved: a strategy must suit the
@@ -108,17 +116,17 @@ PAPER: dict[str, Any] = {"smooth_labels": Given(), "strategy": Greedy(), "rule":
 
 
 def best_choices(
-    classes: bool, rows: int, all_scored: bool, every_class: bool = False
+    classes: bool, rows: int, all_scored: bool, class_means: bool = False
 ) -> dict[str, Any]:
     """Return the choices that were best on many data sets (docs/choosing.md).
 
     ``all_scored`` states that every point is scored at every step, including the first;
-    ``every_class`` that a few rows represent many classes.
+    ``class_means`` that exchanges are by class means.
     """
     if not classes:
         return {"smooth_labels": Smoothed(), "strategy": Greedy(), "rule": Gain()}
     sweeps = None if rows <= MANY_ROWS else SWEEPS_OF_MANY
-    exchange = ClassMeans if every_class else Exchange
+    exchange = ClassMeans if class_means else Exchange
     strategy = exchange(sweeps=sweeps, work=MOST_WORK) if all_scored else Greedy()
     # Predictions would weaken clear labels, so labels are kept (share=0).
     return {"smooth_labels": Smoothed(share=0.0), "strategy": strategy, "rule": Gradient()}
@@ -370,12 +378,14 @@ class BilevelSelector(Selector, Proxy):
         if any(getattr(self, name).open for name in PAPER):
             targets = read_labels(self, data, None)[0]
             unset = self.strategy.open and self.quotas is None
-            every = unset and needs_every_class(targets, data.weights, size)
-            if every:
-                kernel = mark_automatic(self.kernel, class_means=True)
+            classes = 0 if targets.classes is None else len(targets.classes)
+            means = False
+            if unset and needs_every_class(targets, data.weights, size):
+                means = size <= CLASS_MEANS.get(model_of(self.kernel), 0) * classes
+                kernel = mark_automatic(self.kernel, class_means=means)
                 found = replace(self, quotas=EveryClass(), kernel=kernel)
             all_scored = self.candidates is None and self.first is First.BEST
-            choices = best_choices(targets.classes is not None, len(data), all_scored, every)
+            choices = best_choices(classes > 0, len(data), all_scored, means)
             found = found._fill_unset(choices)
         large = not self.exact and len(data) > EXACT_ROWS
         if (
