@@ -224,7 +224,7 @@ def needs_choice(kernel: Kernel) -> bool:
 
 
 def model_of(kernel: Kernel) -> str:
-    """Return the model for which a part of the kernel is to be chosen; empty without such a part."""
+    """Return the model for which a part of the kernel is to be chosen, or an empty string."""
     return next((part.model for part in parts_of(kernel) if _is_automatic(part)), "")
 
 
