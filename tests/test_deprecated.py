@@ -1,6 +1,7 @@
 """Names of version 0.2 work with a warning, and unknown ones name the nearest."""
 
 import importlib
+import re
 import sys
 import warnings
 
@@ -9,14 +10,20 @@ import pytest
 
 import bicore
 from bicore import BilevelSelector, Dataset
-from bicore._deprecated import MODULES, NAMES
+from bicore._deprecated import MODULES, NAMES, REMOVED
+from bicore.active import query
+from bicore.cli.app import REMOVED as REMOVED_OF_COMMAND
 from bicore.cli.app import rename_options
+from bicore.evaluate import Appraisal
 from bicore.integrations.mammoth import Buffer
+from bicore.integrations.sklearn import CoresetSampler
 from bicore.integrations.torch import weighted_sampler
 from bicore.kernels import TangentKernel, resnet18
 from bicore.kernels.architecture import Dense
-from bicore.methods import Exchange, Uniform, quality_curve
+from bicore.methods import Exchange, KCenter, Stratified, Uniform, quality_curve
 from bicore.moments.features import RandomReLU
+from bicore.report.page_of_comparison import comparison_page
+from bicore.shards import ShardEstimate
 from bicore.sources import digits
 from bicore.streaming import VariationalLearner
 from tests import version_0_2
@@ -141,3 +148,41 @@ def test_two_names_for_one_argument_and_unknown_ones_are_refused():
     fails(TypeError, "old name of random_state", bicore.select, X, Y, 5, seed=1, random_state=1)
     refuses("Did you mean 'kernel'", bicore.select, X, Y, 5, kernal="rbf")
     refuses("size=5", bicore.select, Dataset(X, Y), 5)
+
+
+@pytest.mark.parametrize("name", [one for one in REMOVED if one.startswith("bicore.")])
+def test_removed_names_say_what_replaces_them(name):
+    package, _, attribute = name.rpartition(".")
+    for error in (ImportError, AttributeError):
+        with pytest.raises(error, match="was removed") as caught:
+            if error is ImportError:
+                __import__(package, fromlist=[attribute])
+            else:
+                getattr(importlib.import_module(package), attribute)
+        assert REMOVED[name] in str(caught.value)
+    assert not hasattr(importlib.import_module(package), attribute)
+
+
+CALLED = (Appraisal, CoresetSampler, KCenter, Stratified, comparison_page, query)
+
+
+@pytest.mark.parametrize("name", [one for one in REMOVED if not one.startswith("bicore.")])
+def test_removed_arguments_and_attributes_say_what_replaces_them(name):
+    owner, _, attribute = name.partition(".")
+    if owner == "ShardEstimate":
+        fails(
+            AttributeError,
+            re.escape(REMOVED[name]),
+            getattr,
+            object.__new__(ShardEstimate),
+            attribute,
+        )
+    else:
+        (call,) = [one for one in CALLED if one.__name__ == owner]
+        refuses(re.escape(REMOVED[name]), call, **{attribute: 1})
+
+
+@pytest.mark.parametrize("name", REMOVED_OF_COMMAND)
+def test_removed_verbs_and_options_say_what_replaces_them(name):
+    refuses(REMOVED_OF_COMMAND[name], rename_options, name.split())
+    assert rename_options(["show", "kernel"]) == ["show", "kernel"]

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from bicore.errors import check_arguments
+from bicore.errors import InputError, check_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,9 +88,26 @@ for where, home, *names in map(str.split, _MOVED.strip().split("\n")):
     moved = NAMES.setdefault(f"bicore.{where}".rstrip("."), {})
     for old, _, new in (name.partition("=") for name in names):
         moved[old] = ".".join(part for part in ("bicore", home, new or old) if part != ".")
-#: Names of version 0.2 without a direct replacement, and what to use instead.
+#: Names, arguments and attributes of version 0.2 that are gone, and what to do instead.
 REMOVED = {
-    "bicore.shards.Processes": "; use threads (the default), or DaskExecutor with a LocalCluster",
+    "bicore.bilevel.Neumann": "use ConjugateGradient() or Cholesky()",
+    "bicore.report.draw_rows": "draw the rows of x with matplotlib",
+    "bicore.shards.Processes": "use threads (the default), or DaskExecutor with a LocalCluster",
+    "bicore.shards.Way": "use workers, seconds and bytes of ShardEstimate",
+    "Appraisal.keep": "give a bicore.sources.base.Source as x",
+    "Appraisal.standardise": "give a bicore.sources.base.Source as x",
+    "CoresetSampler.inner": "give selector=BilevelSelector(inner=…)",
+    "CoresetSampler.linear": "give selector=BilevelSelector(linear=…)",
+    "CoresetSampler.optimiser": "give selector=BilevelSelector(optimiser=…)",
+    "KCenter.first": "give the first rows by initial=…",
+    "ShardEstimate.as_dict": "use dataclasses.asdict(estimate)",
+    "ShardEstimate.limit": "use Runtime.memory_bytes()",
+    "ShardEstimate.taken": "use workers, seconds and bytes",
+    "ShardEstimate.ways": "use workers, seconds and bytes",
+    "Stratified.difficulty": "leave it out (difficulty is the error of the model)",
+    "comparison_page.along": "leave it out (the comparison knows it)",
+    "query.augmentations": "give selector=BilevelSelector(…)",
+    "query.landmarks": "give selector=BilevelSelector(…)",
 }
 #: Names of fields in files of version 0.2. Fingerprints in files are those of that version too, so
 #: that such files are recognised.
@@ -153,7 +170,9 @@ class RenamedModules(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec for an old name, nothing for others."""
+        """Return a spec for an old name, nothing for others; say what replaces a removed one."""
+        if name in REMOVED:  # ``from package import name`` asks here last
+            raise ImportError(f"{name} was removed; {REMOVED[name]}.", name=name)
         return ModuleSpec(name, self) if self._rename(name) else None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -178,8 +197,9 @@ def find_moved(package: str, level: int = 3) -> Callable[[str], Any]:
 
     def find(name: str) -> Any:
         if name not in new_names:
-            fix = REMOVED.get(f"{package}.{name}", "")
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{fix}")
+            fix = REMOVED.get(f"{package}.{name}")
+            more = f": it was removed; {fix}." if fix else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{more}")
         warn(f"{package}.{name}", new_names[name], level)
         module, _, new = new_names[name].rpartition(".")
         return getattr(import_module(module), new)
@@ -207,6 +227,9 @@ def renamed_keywords(
                     warn(f"{name}={given!r}", f"{name}={table[given]!r}")
                     kwargs[name] = table[given]
             called = type(args[0]) if function.__name__ == "__init__" else function
+            for name in kwargs.keys() - known:
+                if fix := REMOVED.get(f"{called.__qualname__}.{name}"):
+                    raise InputError(f"{name}= of {called.__qualname__}() was removed; {fix}.")
             # constructors of scikit-learn take any value, and fit checks it
             check_arguments(called.__qualname__, kwargs, known, values=called is function)
             return function(*args, **kwargs)
@@ -218,6 +241,15 @@ def renamed_keywords(
         return call
 
     return decorate
+
+
+def removed_attributes(kind: type[R]) -> type[R]:
+    """Let a class say what replaces its removed attributes."""
+    for name in REMOVED:
+        owner, _, attribute = name.rpartition(".")
+        if owner == kind.__name__:
+            setattr(kind, attribute, _removed_attribute(name))
+    return kind
 
 
 def renamed_fields(
@@ -247,6 +279,13 @@ def keep_old_names(package: str) -> None:
         changed = not inspect.isfunction(init) or hasattr(init, "__wrapped__")
         if not changed and inspect.getfullargspec(init).varkw is None:
             renamed_fields()(kind)
+
+
+def _removed_attribute(name: str) -> property:
+    def read(self: Any) -> Any:
+        raise AttributeError(f"{name} was removed; {REMOVED[name]}.")
+
+    return property(read, doc="An attribute of version 0.2, which was removed.")
 
 
 def _old_attribute(kind: str, old: str, new: str) -> property:

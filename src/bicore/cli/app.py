@@ -76,6 +76,13 @@ OLD_OPTIONS = {
     "--weights equal": "--weighting uniform",
     "--weights learnt": "--weighting learned",
 }
+#: Verbs and options that are gone, and what to do instead.
+REMOVED = {
+    "kernel": "select with --kernel NAME, or write the matrix from Python",
+    "select --worth": "use bicore worth",
+    "select --judge": "use bicore worth --judge",
+    "stream --append": "append the rows to the source, and run it again with the same --state",
+}
 #: What an option needs, by the type of a validation error.
 KINDS_OF_NUMBER = {"int_parsing": "an integer", "float_parsing": "a number"}
 OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weights": "--weighting"}
@@ -83,6 +90,12 @@ OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weigh
 
 def rename_options(words: list[str]) -> list[str]:
     """Replace options of version 0.2 by their new names, with a warning for each."""
+    from bicore.errors import InputError
+
+    verb = words[0] if words else ""
+    for old in (verb, *(f"{verb} {word.partition('=')[0]}" for word in words[1:])):
+        if old in REMOVED:
+            raise InputError(f"{old} was removed; {REMOVED[old]}.")
     place = 0
     while place < len(words):
         one, two = words[place], " ".join(words[place : place + 2])

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_keywords
 from bicore._version import __version__
 from bicore.data import Array
 from bicore.evaluate.comparison import BaseComparison, Findings
@@ -32,6 +33,7 @@ MOST_CARDS, MOST_ROWS = 500, 2000
 Selections = dict[tuple[str, int], Row]
 
 
+@renamed_keywords()
 def comparison_page(
     run: BaseComparison,
     findings: Sequence[Findings],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore._deprecated import removed_attributes
 from bicore.arguments import Relative, as_size
 from bicore.bilevel.greedy import QuotaRule, open_classes
 from bicore.bilevel.prepare import as_quotas
@@ -230,6 +231,7 @@ class Shape:
         )
 
 
+@removed_attributes
 @dataclass(frozen=True)
 class ShardEstimate(Shape):
     """The expected cost of a selection in passes."""
