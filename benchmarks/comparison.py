@@ -7,7 +7,7 @@
     python -m benchmarks comparison --data DIR --device cuda --picks PICKS.json,… --record
 
 The rows of our own methods are those of ``bicore compare mnist --data DIR --pool 1000 --sizes
-50,100,250 --judge cnn --methods all --seeds 10 --everything``; the same model evaluates the peers'
+50,100,250 --judge cnn --methods all --seeds 10 --full-pool``; the same model evaluates the peers'
 picks on the same pools.
 """
 
@@ -60,7 +60,7 @@ def run(arguments: Any) -> dict[str, Any]:
     seeds = range(arguments.seeds)
     grid = Grid({name: as_selector(name) for name in METHODS}, SIZES, seeds)
     evaluated = (as_judge(JUDGE, STEPS), store, Runtime(arguments.device))
-    comparison = Comparison(pools, grid, *evaluated, whole=True, tell=_tell)
+    comparison = Comparison(pools, grid, *evaluated, whole=True, callback=_tell)
     paths = arguments.picks.split(",") if arguments.picks else []
     peers = [json.loads(Path(path).read_text()) for path in paths]
     for seed in seeds:

@@ -81,12 +81,12 @@ class ResidualJudge(Judge):
                 f"shape {shape}; use another judge."
             )
 
-    def at_once(self, size: int, device: torch.device) -> int:
+    def stack_size(self, size: int, device: torch.device) -> int:
         return AT_ONCE
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
         """One network, trained, in eval mode on the judge's device."""
-        pupil = self.trained([sample], outputs, seed).learners[0]
+        pupil = self.train_networks([sample], outputs, seed).learners[0]
         self._class = None  # whoever looks at it must not see it trained anew
         pupil.optimiser.zero_grad()  # gradients would keep what was recorded alive
         return pupil.network.eval()
@@ -96,7 +96,7 @@ class ResidualJudge(Judge):
     ) -> list[Tensor]:
         return [
             pupil.predicted(self._images(test, pupil)).to(test.x.device)
-            for pupil in self.trained(selections, outputs, seed)
+            for pupil in self.train_networks(selections, outputs, seed)
         ]
 
     def trained(self, selections: Sequence[Sample], outputs: int, seed: int) -> Cohort[Pupil]:
@@ -238,7 +238,7 @@ def compare(
         store,
         ONE_THREAD,
         whole=True,
-        tell=stop_after(until),
+        callback=stop_after(until),
     )
     with until_time_is_up():
         comparison.run()

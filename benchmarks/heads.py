@@ -40,7 +40,7 @@ class Heads:
         rows = draw_tuning_rows(len(x), seed)
         self.tuning = label_rows(x[rows], y[rows])
         judges = {"ridge": RidgeJudge(Linear()), "logistic": LogisticJudge()}
-        self.judges = {name: judge.tuned_by(self.tuning) for name, judge in judges.items()}
+        self.judges = {name: judge.tune(self.tuning) for name, judge in judges.items()}
 
     def _score(self, name: str, kept: Dataset, test: Sample) -> float:
         sample = label_rows(kept.x, kept.y)

@@ -47,7 +47,7 @@ def _compare(x: np.ndarray, y: np.ndarray, capacity: int, seed: int) -> dict[str
     tuning = train[draw_tuning_rows(len(train), seed)]
     found: dict[str, Any] = {"capacity": capacity, "objective": [before, after]}
     for name, judge in {"ridge": RidgeJudge(Linear()), "logistic": LogisticJudge()}.items():
-        tuned = judge.tuned_by(label_rows(x[tuning], y[tuning]))
+        tuned = judge.tune(label_rows(x[tuning], y[tuning]))
         found[name] = tuned.scores(samples, label_rows(x[test], y[test]), int(y.max()) + 1, seed)
     return found
 

@@ -20,7 +20,7 @@ from benchmarks.common import CPU, data_folder
 from bicore import Dataset
 from bicore.kernels import fully_connected
 from bicore.losses import CustomLoss
-from bicore.methods import Selector, Uniform, trusted
+from bicore.methods import Selector, Uniform, exclude_suspect_labels
 from bicore.methods.registry import greedy_selector
 from bicore.sources import digits, mnist
 
@@ -84,7 +84,7 @@ def _evaluate(
     outer = Dataset(x[known], y[known]) if help_given == "clean" else None
     data = Dataset(x[pool], labels)
     if help_given == "trusted":
-        data = trusted(data, greedy_selector(kernel=fully_connected()), runtime=CPU)
+        data = exclude_suspect_labels(data, greedy_selector(kernel=fully_connected()), runtime=CPU)
     picks = selector.select(data, SIZE, outer=outer, random_state=seed, runtime=CPU).indices
     kernel, chosen, targets = fully_connected(), x[pool[picks]], np.eye(10)[labels[picks]]
     centre = targets.mean(0)

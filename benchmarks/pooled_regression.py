@@ -142,7 +142,7 @@ class Work:
                 better = paper.reweight(data, picks, runtime=self.runtime)
                 seconds = binary.provenance.seconds * size / max(SIZES)
                 seconds += better.provenance.seconds
-                yield DEFAULT, size, better.annotated({"seconds": seconds})
+                yield DEFAULT, size, better.with_details({"seconds": seconds})
 
     def sample(
         self, selector: BilevelSelector, data: Dataset, order: np.ndarray
@@ -163,7 +163,7 @@ class Work:
             first = selector.select(data, size, **options)
             seconds += first.provenance.seconds
             report(f"coreset of {size} from {len(data)}: {seconds:.1f} s")
-            yield CORESET, size, first.annotated({"seconds": seconds})
+            yield CORESET, size, first.with_details({"seconds": seconds})
 
     def _is_right(self, own: Tensor, columns: Tensor, coreset: Coreset) -> np.ndarray:
         """Which test images the weighted ridge regression on the coreset answers rightly."""

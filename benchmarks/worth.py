@@ -52,7 +52,7 @@ def _measure(train: Any, test: Any, coreset: Any) -> dict[str, Any]:
         curves[baseline] = {"chosen": np.asarray(curve.chosen).tolist(), "random": random}
         return answer(curve, baseline, size)
 
-    options = {"test": test, "judge": "logistic", "most": MOST, "runtime": ONE_THREAD}
+    options = {"test": test, "judge": "logistic", "max_rows": MOST, "runtime": ONE_THREAD}
     with mock.patch.object(Curve, "equivalent", keep):
         found = worth(*train, coreset, **options)
     worths = {own.baseline: [own.rows, own.low, own.high] for own in found.baselines}

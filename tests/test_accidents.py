@@ -253,11 +253,11 @@ def test_terminal_injection_by_class_and_column_names(bicore, folder):
 
 def test_terminal_injection_by_the_fields_that_show_prints(bicore, folder):
     names = dict.fromkeys(("method", "task", "kernel", "loss"), EVIL)
-    coreset = Coreset(np.array([1, 2]), message=EVIL).annotated(
+    coreset = Coreset(np.array([1, 2]), message=EVIL).with_details(
         {**names, "notes": (EVIL,)}, **{EVIL: EVIL, "nested": {EVIL: [EVIL]}}
     )
     coreset.save(folder / "evil.npz")
-    plain = Coreset(np.array([1, 2]), message="m").annotated(
+    plain = Coreset(np.array([1, 2]), message="m").with_details(
         {**dict.fromkeys(names, "m"), "notes": ("m",)}, m="m", nested={"m": ["m"]}
     )
     plain.save(folder / "plain.npz")

@@ -360,7 +360,7 @@ def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
 def test_facility_location_per_class_counts_served_rows():
     x = np.array([0.0, 1.0, 2.0, 10.0, 0.5, 9.0])
     data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], sample_weight=[1, 1, 1, 1, 1, 3.0])
-    picked = FacilityLocation(per_class=True, counted=True).select(data, 3)
+    picked = FacilityLocation(per_class=True, cluster_weights=True).select(data, 3)
     # The largest distance within a class is 10. First gains: 10·4 − (1 + 0 + 1 + 9) = 29 for the
     # second point, and with weights (10 − 8.5)·1 + 10·3 = 31.5 for the last one.
     assert picked.indices.tolist() == [5, 1, 3]

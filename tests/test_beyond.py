@@ -202,7 +202,7 @@ def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features()
     linear = Averaged(Linear(), moves)
     mean = torch.stack([move(images).flatten(1) for move in moves]).mean(0)
     torch.testing.assert_close(linear(images), mean @ mean.T)
-    landmarks = Averaged(Nystrom(plain, 3), moves).fitted(images.numpy())
+    landmarks = Averaged(Nystrom(plain, 3), moves).fit(images.numpy())
     assert landmarks.features(images).shape == (4, 3)
     with pytest.raises(InputError, match="keep the shape"):
         Averaged(plain, [lambda rows: rows[..., :-1]])(images)

@@ -50,7 +50,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
 @pytest.mark.slow
 def test_table_marks_the_best_and_prints_the_detectable_difference(bicore, table):
     result = succeeded(
-        bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table)
+        bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--full-pool", cwd=table)
     )
     lines = result.stdout.splitlines()
     assert lines[0] == "accuracy of the ridge model, mean ± standard error over seeds"
@@ -81,7 +81,7 @@ def test_the_function_gives_the_rows_of_the_command(command, table, monkeypatch)
             sizes=[12, 5],
             methods=methods,
             seeds=2,
-            tell=lambda run, step: seen.append(step),
+            callback=lambda run, step: seen.append(step),
         )
         own = found.as_dict()["rows"]
         assert [row["measures"] for row in own] == [row["measures"] for row in rows]
@@ -100,7 +100,7 @@ def test_an_interrupted_comparison_has_the_rows_so_far(table):
             raise KeyboardInterrupt
 
     options = {"sizes": [5], "methods": ["uniform"], "seeds": 3, "records": table}
-    found = bicore.compare(table / "data.npz", **options, tell=stop)
+    found = bicore.compare(table / "data.npz", **options, callback=stop)
     assert found.interrupted
     assert len(found.run.rows()) == 1
     assert len(bicore.compare(table / "data.npz", **options).run.rows()) == 3

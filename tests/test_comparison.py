@@ -132,7 +132,7 @@ def test_a_tuned_judge_with_all_of_noisy_data_is_no_worse_than_the_majority_clas
     data, test = noisy(), noisy(1000, seed=1)
     majority = float((test.y == 0).double().mean())
     rows = noisy(300, seed=2)
-    assert as_judge(name, 1).tuned_by(rows).scores([data], test, 2, seed=0)[0] >= majority - 0.01
+    assert as_judge(name, 1).tune(rows).scores([data], test, 2, seed=0)[0] >= majority - 0.01
     assert RidgeJudge(ridge=1e-3).scores([data], test, 2, seed=0)[0] < majority - 0.05
 
 
@@ -148,11 +148,11 @@ def test_settings_are_those_of_the_smallest_error_on_rows_of_the_pool(name):
     test = Sample(x[300:], y[300:], torch.ones(300))
     picks = Sample(torch.from_numpy(centres).float(), torch.tensor([0, 1, 0, 1]), torch.ones(4))
     judge = as_judge(name, 1)
-    tuned = judge.tuned_by(pool)
+    tuned = judge.tune(pool)
     assert tuned.scores([picks], test, 2, seed=0)[0] > 0.93
     # what is tuned by wrong rows is tuned wrongly
     noise = Sample(pool.x, torch.from_numpy(rng.integers(0, 2, 300)), pool.weight)
-    (told,) = judge.tuned_by(noise).predictions([picks], test, 2, seed=0)
+    (told,) = judge.tune(noise).predictions([picks], test, 2, seed=0)
     (found,) = tuned.predictions([picks], test, 2, seed=0)
     own = torch.nn.functional.one_hot(test.y, 2)
     assert float((found - own).square().sum()) < float((told - own).square().sum())
@@ -466,7 +466,7 @@ def test_grid_is_complete_and_continues_after_an_interrupt(tmp_path, judge):
         if calls == 7:
             raise KeyboardInterrupt
 
-    first = comparison(tmp_path / "b", judge=judge, whole=True, tell=stop)
+    first = comparison(tmp_path / "b", judge=judge, whole=True, callback=stop)
     with pytest.raises(KeyboardInterrupt):
         first.run()
     again = comparison(tmp_path / "b", judge=judge, whole=True)
@@ -531,10 +531,10 @@ def test_all_judges_evaluate_the_same_selections(tmp_path):
     for seed in range(2):
         stage = Stage(run, seed)
         picked = as_selector("uniform").select(stage.pool, 5, random_state=seed)
-        chosen = stage.sample(picked.normalised().of(stage.pool))
+        chosen = stage.sample(picked.normalise().of(stage.pool))
         row = rows["uniform", 5, seed]
         assert list(row.measures) == ["ridge", "knn", "logistic"]
-        (expected,) = alone.tuned_by(stage.rows).measures([chosen], stage.test, 3, seed)
+        (expected,) = alone.tune(stage.rows).measures([chosen], stage.test, 3, seed)
         assert row.measures["knn"] == expected.values
         assert row.accuracy == row.measures["ridge"]["accuracy"]
         codes = stage.pool.y

@@ -80,6 +80,6 @@ def test_ridge_judge_tunes_on_all_classes():
     points, rows, test = sample(1000), sample(300), sample(500)
     mixed = torch.from_numpy(rng.permutation(1000))
     other = Sample(points.x[mixed], points.y[mixed], points.weight[mixed])
-    judge = RidgeJudge(Linear()).tuned_by(rows)
+    judge = RidgeJudge(Linear()).tune(rows)
     in_turn, shuffled = judge.predictions([points, other], test, 2, 0)
     assert float(in_turn.std()) == pytest.approx(float(shuffled.std()), rel=0.5)

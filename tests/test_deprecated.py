@@ -18,7 +18,7 @@ from bicore.evaluate import Appraisal
 from bicore.integrations.mammoth import Buffer
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.integrations.torch import weighted_sampler
-from bicore.kernels import TangentKernel, resnet18
+from bicore.kernels import RBF, TangentKernel, resnet18
 from bicore.kernels.architecture import Dense
 from bicore.methods import Exchange, KCenter, Stratified, Uniform, quality_curve
 from bicore.moments.features import RandomReLU
@@ -60,6 +60,21 @@ def test_constructors_data_sets_and_selectors_warn():
     with pytest.warns(DeprecationWarning, match="random_state="):
         found = Uniform().select(data, 3, rng=1)
     assert found.indices.tolist() == Uniform().select(data, 3, random_state=1).indices.tolist()
+
+
+def test_renamed_methods_serve_callers_and_subclasses():
+    with pytest.warns(DeprecationWarning, match=r"use Kernel\.fit"):
+        assert RBF().fitted(X) == RBF().fit(X)
+    coreset = bicore.Coreset(np.array([4, 2]))
+    with pytest.warns(DeprecationWarning, match=r"use Coreset\.with_details"):
+        assert coreset.annotated(why="a test").info["why"] == "a test"
+    with pytest.warns(DeprecationWarning, match=r"Own\.fitted is deprecated.*use fit"):
+
+        class Own(RBF):
+            def fitted(self, x):
+                return RBF(3.0)
+
+    assert Own().fit(X).gamma == 3.0
 
 
 @pytest.mark.parametrize("name", ["selectors", "memory.replay", "compat.torch"])
@@ -109,6 +124,7 @@ def test_options_of_the_command(capsys):
     assert capsys.readouterr().err.count("deprecated") == 2
     assert rename_options(["stream", "--rule", "gain"]) == ["stream", "--strategy", "gain"]
     assert rename_options(["select", "--rule", "gain"]) == ["select", "--rule", "gain"]
+    assert rename_options(["worth", "--most", "50"]) == ["worth", "--max-rows", "50"]
     assert rename_options([]) == []
 
 
@@ -133,7 +149,7 @@ def test_words_with_a_second_meaning_have_another_name(make, old, new):
 def test_other_words_with_a_second_meaning():
     with pytest.warns(DeprecationWarning, match="buffer="):
         assert len(Buffer(5, memory="reservoir")) == 0
-    with pytest.warns(DeprecationWarning, match="most="):
+    with pytest.warns(DeprecationWarning, match="max_size="):
         curve = quality_curve(BilevelSelector("rbf", inner_reg=0.1), Dataset(X, Y), largest=3)
     assert curve.sizes.tolist() == [1, 2, 3]
     with pytest.warns(DeprecationWarning, match="n_rows="):

@@ -168,8 +168,8 @@ def test_waves_approximate_their_kernel(kernel):
 
 def test_the_bandwidth_is_the_kernels_own():
     x = drawn(30, 5)
-    assert RandomFourier().fit(x).gamma == RBF().fitted(x).gamma
-    assert RandomFourier(kind="laplace").fit(x).gamma == Laplace().fitted(x).gamma
+    assert RandomFourier().fit(x).gamma == RBF().fit(x).gamma
+    assert RandomFourier(kind="laplace").fit(x).gamma == Laplace().fit(x).gamma
 
 
 def arc_cosine(left, right):

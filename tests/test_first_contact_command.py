@@ -94,7 +94,7 @@ def test_l7_a_missing_file_does_not_exist_and_the_nearest_is_suggested(
 def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, out):
     words = ["select", "data.npz", *FAST, "--size", "9", *out]
     whole = bicore.select(place / "data.npz", size=3, kernel="rbf", inner_reg=0.1)
-    part = whole.annotated({}).__class__(
+    part = whole.with_details({}).__class__(
         whole.indices,
         provenance=whole.provenance,
         status=Status.INTERRUPTED,

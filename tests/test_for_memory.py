@@ -34,9 +34,9 @@ def test_unset_options_of_memories_are_greedy_with_the_gradient():
     chosen = kept.resolve_defaults(Dataset(x, y), 8).kernel
     assert chosen.choice.name == FOR_PART
     assert chosen.choice.note.endswith(IN_PART)
-    scaled = chosen.fitted(x)(x)
+    scaled = chosen.fit(x)(x)
     np.testing.assert_allclose(np.diagonal(scaled), 1)
-    np.testing.assert_allclose(scaled, chosen.fitted(x * 7)(x * 7), atol=1e-6)
+    np.testing.assert_allclose(scaled, chosen.fit(x * 7)(x * 7), atol=1e-6)
 
 
 def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks():

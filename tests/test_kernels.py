@@ -137,7 +137,7 @@ def test_float32_agrees_with_float64(name):
 @pytest.mark.parametrize("name", ALL)
 def test_gram_is_symmetric_positive_and_exact_on_the_diagonal(name):
     kernel, x = ALL[name]
-    fitted = kernel.fitted(x)
+    fitted = kernel.fit(x)
     gram = fitted(x)
     np.testing.assert_array_equal(gram, gram.T)
     assert np.linalg.eigvalsh(gram)[0] > -1e-10 * np.abs(gram).max()
@@ -150,7 +150,7 @@ def test_gram_is_symmetric_positive_and_exact_on_the_diagonal(name):
 @pytest.mark.parametrize("name", ALL)
 def test_block_size_changes_nothing(name, monkeypatch):
     kernel, x = ALL[name]
-    fitted = kernel.fitted(x)
+    fitted = kernel.fit(x)
     points = torch.from_numpy(x)
     whole = fitted.gram(points)
     monkeypatch.setattr(tangent_module, "_CACHED_ELEMENTS", 100)
@@ -163,7 +163,7 @@ def test_block_size_changes_nothing(name, monkeypatch):
 @pytest.mark.parametrize("name", ALL)
 def test_explicit_features_reproduce_the_kernel(name):
     kernel, x = ALL[name]
-    fitted = kernel.fitted(x)
+    fitted = kernel.fit(x)
     points = torch.from_numpy(x)
     features = fitted.features(points)
     if features is not None:
@@ -187,11 +187,9 @@ def test_classical_kernels_are_their_formulas():
 
 def test_median_heuristic():
     square = ((VECTORS[:, None] - VECTORS[None]) ** 2).sum(-1)[np.triu_indices(17, 1)]
-    assert RBF().fitted(VECTORS).gamma == pytest.approx(
-        1 / (2 * torch.tensor(square).median().item())
-    )
-    assert RBF().fitted(np.ones((4, 2))).gamma == 1.0  # all rows equal
-    with pytest.raises(InputError, match=r"fitted\(x\)"):
+    assert RBF().fit(VECTORS).gamma == pytest.approx(1 / (2 * torch.tensor(square).median().item()))
+    assert RBF().fit(np.ones((4, 2))).gamma == 1.0  # all rows equal
+    with pytest.raises(InputError, match=r"fit\(x\)"):
         RBF()(VECTORS, VECTORS)
 
 
@@ -332,14 +330,14 @@ def test_from_module_refuses_what_it_cannot_read(part):
 
 
 def test_bad_kernels_are_refused_in_words():
-    refuses("not symmetric", CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fitted, VECTORS)
+    refuses("not symmetric", CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fit, VECTORS)
     with pytest.raises(
         InputError, match=r"not positive semi-definite: its smallest eigenvalue is -"
     ):
-        CallableKernel(lambda a, b: -(a @ b.T)).fitted(VECTORS)
+        CallableKernel(lambda a, b: -(a @ b.T)).fit(VECTORS)
     with pytest.raises(NumericalError, match="not finite"):
-        CallableKernel(lambda a, b: (a @ b.T) * float("nan")).fitted(VECTORS)
-    refuses("returned shape", CallableKernel(lambda a, b: a).fitted, VECTORS)
+        CallableKernel(lambda a, b: (a @ b.T) * float("nan")).fit(VECTORS)
+    refuses("returned shape", CallableKernel(lambda a, b: a).fit, VECTORS)
     with pytest.raises(InputError, match="images"):
         cnn()(VECTORS)
     refuses("Flatten", TangentKernel, [Conv(3), ReLU(), Dense()])
@@ -445,12 +443,12 @@ def test_ordinary_points_take_one_product(monkeypatch):
 
 def test_the_median_is_that_of_the_points_and_not_of_rounding():
     cluster = np.random.default_rng(0).normal(size=(60, 3))
-    plain = RBF().fitted(cluster).gamma
+    plain = RBF().fit(cluster).gamma
     far = np.r_[cluster, cluster[:3] + 1e9]
     # A few pairs more, all of them at the far end: the median stays among near points.
-    assert RBF().fitted(far).gamma == pytest.approx(plain, rel=0.1)
+    assert RBF().fit(far).gamma == pytest.approx(plain, rel=0.1)
     twins = np.repeat(cluster[:3] + 1e3, 20, axis=0)
-    assert RBF().fitted(twins).gamma == pytest.approx(RBF().fitted(cluster[:3]).gamma, rel=1e-6)
+    assert RBF().fit(twins).gamma == pytest.approx(RBF().fit(cluster[:3]).gamma, rel=1e-6)
 
 
 def _images(n: int) -> np.ndarray:

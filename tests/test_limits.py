@@ -381,14 +381,14 @@ def test_a_limit_too_small_for_exchanges_is_refused():
 def test_facility_location_over_a_sample_reports_of_all_rows(memory):
     data = blobs()
     context = Context(runtime=Runtime(device="cpu", memory=memory))
-    plain = FacilityLocation(counted=True).select(data, 12)
-    some = FacilityLocation(counted=True, sample=120).select(data, 12, **context.keywords)
+    plain = FacilityLocation(cluster_weights=True).select(data, 12)
+    some = FacilityLocation(cluster_weights=True, sample=120).select(data, 12, **context.keywords)
     distances = np.linalg.norm(data.x[:, None] - data.x[some.indices], axis=2)
     assert some.objective == pytest.approx(distances.min(1).mean())
     assert some.weights.sum() == pytest.approx(ROWS)
     assert some.objective < 1.1 * plain.objective
     order = np.random.default_rng(0).permutation(ROWS)
-    turned = FacilityLocation(counted=True, sample=120).select(data[order], 12)
+    turned = FacilityLocation(cluster_weights=True, sample=120).select(data[order], 12)
     assert turned.ids.tolist() == some.ids.tolist()  # drawn among ids
     refuses("sample", FacilityLocation, sample=0)
 
@@ -461,7 +461,9 @@ def test_counted_rows_have_their_weights_when_time_is_over(monkeypatch):
     monkeypatch.setattr(covering._Coverage, "add", late)
     data = Dataset(np.random.default_rng(0).normal(size=(90, 3)))
     space = KernelSpace(RBF(0.5))
-    found = FacilityLocation(space, counted=True).select(data, 9, runtime=Runtime(memory="80KB"))
+    found = FacilityLocation(space, cluster_weights=True).select(
+        data, 9, runtime=Runtime(memory="80KB")
+    )
     assert found.indices.tolist() == taken
     assert found.status is Status.OUT_OF_TIME
     assert found.weights.sum() == pytest.approx(90)

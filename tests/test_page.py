@@ -114,7 +114,7 @@ def test_static_files_are_in_the_package():
 
 def test_the_page_of_a_selection_tells_its_story(tmp_path):
     data = blobs(60)
-    picks = coreset([5, 9, 1], [0.5, 0.2, 0.1]).annotated({"empty_objective": 1.0, "seed": 3})
+    picks = coreset([5, 9, 1], [0.5, 0.2, 0.1]).with_details({"empty_objective": 1.0, "seed": 3})
     facts = facts_of(page(data, picks, tmp_path / "page.html", command="bicore select"))
     assert facts["answer"] is None
     assert facts["picks"]["rows"] == [5, 9, 1]
@@ -331,7 +331,7 @@ def judged_page(tmp_path_factory):
     """Of images, with a worth."""
     every = blobs(230)
     data, test = every[:150], every[150:]
-    picks = coreset(np.arange(24), np.linspace(0.9, 0.2, 24)).annotated({"empty_objective": 1.0})
+    picks = coreset(np.arange(24), np.linspace(0.9, 0.2, 24)).with_details({"empty_objective": 1.0})
     appraisal = Appraisal(data, chosen=picks, test=test, judge="ridge", seeds=4)
     images = np.random.default_rng(0).random((150, 6, 6))
     path = tmp_path_factory.mktemp("judged") / "page.html"

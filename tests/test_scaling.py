@@ -47,23 +47,21 @@ def test_scalings_are_those_of_the_rows(inner):
 
 
 def test_a_bandwidth_is_taken_from_the_rows_as_the_kernel_sees_them():
-    fitted = Standardised(RBF()).fitted(ROWS)
-    assert fitted.kernel.gamma == pytest.approx(RBF().fitted(standardised(ROWS)).gamma)
-    assert UnitRows(RBF()).fitted(ROWS).kernel.gamma == pytest.approx(
-        RBF().fitted(unit(ROWS)).gamma
-    )
+    fitted = Standardised(RBF()).fit(ROWS)
+    assert fitted.kernel.gamma == pytest.approx(RBF().fit(standardised(ROWS)).gamma)
+    assert UnitRows(RBF()).fit(ROWS).kernel.gamma == pytest.approx(RBF().fit(unit(ROWS)).gamma)
     # what was measured once is not measured again
-    assert fitted.fitted(ROWS[:5]) == fitted
+    assert fitted.fit(ROWS[:5]) == fitted
 
 
 def test_other_rows_are_standardised_by_the_first():
-    kernel = Standardised(Linear()).fitted(ROWS)
+    kernel = Standardised(Linear()).fit(ROWS)
     other = (ROWS[:3] * 2 + 1 - ROWS.mean(0)) / ROWS.std(0)
     np.testing.assert_allclose(
         kernel(ROWS[:3] * 2 + 1, ROWS), other @ standardised(ROWS).T, rtol=1e-9
     )
     refuses(r"rows of shape \(5,\)", kernel, ROWS[:, :5], ROWS[:, :5])
-    with pytest.raises(InputError, match=r"use \.fitted\(x\) first"):
+    with pytest.raises(InputError, match=r"use \.fit\(x\) first"):
         Standardised(Linear())(ROWS, ROWS)
 
 
@@ -97,7 +95,7 @@ def test_rows_of_any_length_have_directions_in_single_precision(size):
 
 def test_single_precision_far_from_zero_loses_no_more_than_its_rows():
     x = (np.random.default_rng(0).normal(size=(30, 4)) + 1234.56789).astype(np.float32)
-    exact = Standardised(RBF()).fitted(x.astype(np.float64))
+    exact = Standardised(RBF()).fit(x.astype(np.float64))
     single = exact.gram(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(single, exact(x.astype(np.float64)), atol=1e-5)
 
@@ -109,13 +107,13 @@ def test_squares_beyond_all_numbers_are_refused():
 
 @pytest.mark.parametrize("wrap", [Normalised, Standardised, UnitRows])
 def test_features_and_half_matrices_are_kept(wrap, monkeypatch):
-    kernel = wrap(Linear()).fitted(ROWS)
+    kernel = wrap(Linear()).fit(ROWS)
     points = torch.from_numpy(ROWS)
     features = kernel.features(points)
     torch.testing.assert_close(features @ features.T, kernel.gram(points))
-    assert wrap(RBF()).fitted(ROWS).features(points) is None
+    assert wrap(RBF()).fit(ROWS).features(points) is None
     # a kernel's own way to a symmetric matrix is asked, not its rectangle
-    network = wrap(fully_connected()).fitted(ROWS)
+    network = wrap(fully_connected()).fit(ROWS)
     expected = network.gram(points)
 
     def rectangle(self, a, b):
@@ -128,10 +126,10 @@ def test_features_and_half_matrices_are_kept(wrap, monkeypatch):
 def test_names_and_words():
     kernel = Normalised(Standardised(UnitRows(Linear())))
     assert kernel.name == "normalised linear on unit rows on standardised columns"
-    first = Standardised(RBF(1.0)).fitted(ROWS)
-    other = Standardised(RBF(1.0)).fitted(ROWS + 1)
-    assert first == Standardised(RBF(1.0)).fitted(ROWS)
-    assert hash(first) == hash(Standardised(RBF(1.0)).fitted(ROWS))
+    first = Standardised(RBF(1.0)).fit(ROWS)
+    other = Standardised(RBF(1.0)).fit(ROWS + 1)
+    assert first == Standardised(RBF(1.0)).fit(ROWS)
+    assert hash(first) == hash(Standardised(RBF(1.0)).fit(ROWS))
     assert first != other
     # the digest of a configuration is made of this
     assert repr(first) != repr(other)

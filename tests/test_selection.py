@@ -441,7 +441,7 @@ def test_coreset_object():
     coreset = Coreset(
         np.array([3, 1, 2]), np.array([2.0, 1.0, 0.0]), objectives=np.array([3.0, 2.0, 1.0])
     )
-    assert coreset.normalised().weights.mean() == 1
+    assert coreset.normalise().weights.mean() == 1
     assert coreset.prefix(2).weights.tolist() == [1, 1]
     assert coreset.prefix(2).objectives.size == 0  # measured with other weights
     assert coreset.prefix(3).weights.tolist() == [1, 1, 1]
@@ -500,14 +500,14 @@ def test_the_unit_of_the_outer_weights_changes_nothing(unit):
 @pytest.mark.parametrize("unit", UNITS)
 def test_weights_of_any_unit_are_normalised(unit):
     coreset = Coreset(np.array([3, 1, 4]), unit * np.array([1.5, 1.5, 1.0]))
-    np.testing.assert_allclose(coreset.normalised().weights, [1.125, 1.125, 0.75])
+    np.testing.assert_allclose(coreset.normalise().weights, [1.125, 1.125, 0.75])
 
 
 def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
     x = np.arange(8.0)[:, None]
     weight = np.full(8, 1e308)
     with pytest.raises(InputError, match="sum of weight overflows"):
-        FacilityLocation(counted=True).select(Dataset(x, sample_weight=weight), 2)
+        FacilityLocation(cluster_weights=True).select(Dataset(x, sample_weight=weight), 2)
     buffer = Reservoir(4).update(x)
     refuses("weight", buffer.update, x, sample_weight=weight)
     assert buffer.snapshot().weights.sum() == pytest.approx(8)

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from bicore import Dataset, InputError, estimate, select
-from bicore.sources import embedded, encode_table
+from bicore.sources import embed_to_folder, encode_table
 from bicore.sources.arrow_files import HuggingFaceShards, ParquetShards
 from bicore.sources.numpy_files import NpyShards, NpzShards
 from bicore.sources.opening import open_shards
-from bicore.sources.parts import ArrayShards, Chunk, IterableShards, Part, checked
+from bicore.sources.parts import ArrayShards, Chunk, IterableShards, Part, check_values
 from bicore.sources.tables import Encoder
 from tests.helpers import DataSet, refuses
 
@@ -244,7 +244,7 @@ def test_lists_of_every_kind_with_gaps(kind, tmp_path):
     assert source.shape == ((2, 2) if kind == "nested" else (4,))
     wanted = np.array([[np.nan] * 4, [1, 2, 3, 4], [5, np.nan, 7, 8], [9, 10, 11, 12]])
     np.testing.assert_array_equal(x.reshape(4, 4), wanted)
-    clean, bad = checked(source.read(source.parts[0]), source.parts[0], skip_bad=True)
+    clean, bad = check_values(source.read(source.parts[0]), source.parts[0], skip_bad=True)
     assert bad == 2
     assert clean.weight.tolist() == [0, 1, 0, 1]
 
@@ -275,8 +275,8 @@ def test_missing_labels_are_bad_rows(labels, tmp_path):
         write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0, 2.0], "y": column}))
         source = ParquetShards(tmp_path / "x.parquet", target="y")
         part = source.parts[0]
-        refuses(r"x\.parquet: row 1 .*(nan|no value) in y", checked, source.read(part), part)
-        clean, bad = checked(source.read(part), part, skip_bad=True)
+        refuses(r"x\.parquet: row 1 .*(nan|no value) in y", check_values, source.read(part), part)
+        clean, bad = check_values(source.read(part), part, skip_bad=True)
         assert (bad, clean.weight.tolist()) == (1, [1, 0, 1])
         assert set(clean.y.tolist()) <= {labels[0], labels[2]}
         assert not np.ma.isMaskedArray(clean.y)
@@ -316,8 +316,8 @@ def test_a_bad_row_is_named_or_set_aside(dtype, value):
     x = np.ones((5000, 3), dtype=dtype)
     x[4321, 2] = value
     part = Part(2, 10_000, 5000, "x-1.npy", 3000)
-    refuses(rf"x-1\.npy: row 7321 \(row 14321 .*{value} in column 2", checked, Chunk(x), part)
-    clean, bad = checked(Chunk(x, np.arange(5000), np.full(5000, 2.0)), part, skip_bad=True)
+    refuses(rf"x-1\.npy: row 7321 \(row 14321 .*{value} in column 2", check_values, Chunk(x), part)
+    clean, bad = check_values(Chunk(x, np.arange(5000), np.full(5000, 2.0)), part, skip_bad=True)
     assert bad == 1
     assert clean.weight[4321] == 0
     assert clean.weight.sum() == 2 * 4999
@@ -334,9 +334,9 @@ def test_bad_targets_and_weights_are_bad_rows():
         (Chunk(x, None, np.array([1.0, 1.0, -2.0])), "row 2 .* holds -2.0 in weight"),
         (Chunk(x, None, np.array([np.inf, 1.0, 2.0])), "row 0 .* holds inf in weight"),
     ):
-        refuses(words, checked, chunk, part)
-        assert checked(chunk, part, skip_bad=True)[1] == 1
-    chunk, bad = checked(Chunk(x, np.array(["a", "b", "c"])), part)
+        refuses(words, check_values, chunk, part)
+        assert check_values(chunk, part, skip_bad=True)[1] == 1
+    chunk, bad = check_values(Chunk(x, np.array(["a", "b", "c"])), part)
     assert (bad, chunk.y.tolist(), chunk.weight) == (0, ["a", "b", "c"], None)
 
 
@@ -702,7 +702,7 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
     batches, x = loader()
     module = Counting()
     module.linear.eval()
-    source = embedded(batches, module, tmp_path, dtype=dtype, shard_rows=6)
+    source = embed_to_folder(batches, module, tmp_path, dtype=dtype, shard_rows=6)
     wanted = x.sum(dim=1, keepdim=True).expand(-1, 2).numpy().astype(dtype)
     found, y, _ = gathered(source)
     assert found.dtype == dtype
@@ -711,7 +711,7 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
     assert [part.count for part in source.parts] == [6, 6, 6, 2]
     assert (module.training, module.linear.training) == (True, False)
     assert module.calls == 7
-    embedded(batches, module, tmp_path, dtype=dtype, shard_rows=6)
+    embed_to_folder(batches, module, tmp_path, dtype=dtype, shard_rows=6)
     assert module.calls == 7
     again = open_shards(tmp_path)
     np.testing.assert_array_equal(gathered(again)[1], y)
@@ -721,17 +721,17 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
 def test_embedding_goes_on_after_it_was_stopped(tmp_path):
     batches, _ = loader()
     with pytest.raises(KeyboardInterrupt):
-        embedded(batches, Counting(fails=6), tmp_path, shard_rows=6)
+        embed_to_folder(batches, Counting(fails=6), tmp_path, shard_rows=6)
     assert sorted(path.name for path in tmp_path.glob("x-*")) == ["x-00000.npy", "x-00001.npy"]
     # The state after a kill: a partly written file, and labels without features.
     (tmp_path / ".x-00002.1.part.npy").write_bytes(b"half")
     np.save(tmp_path / "y-00002.npy", np.zeros(1))
     before = (tmp_path / "x-00000.npy").stat().st_mtime_ns
     module = Counting()
-    source = embedded(batches, module, tmp_path, shard_rows=6)
+    source = embed_to_folder(batches, module, tmp_path, shard_rows=6)
     assert module.calls == 3
     assert (tmp_path / "x-00000.npy").stat().st_mtime_ns == before
-    whole = embedded(batches, Counting(), tmp_path / "whole", shard_rows=6)
+    whole = embed_to_folder(batches, Counting(), tmp_path / "whole", shard_rows=6)
     for one, other in zip(gathered(source)[:2], gathered(whole)[:2], strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -739,18 +739,18 @@ def test_embedding_goes_on_after_it_was_stopped(tmp_path):
 def test_embeddings_are_not_mixed(tmp_path):
     batches, _ = loader()
     with pytest.raises(KeyboardInterrupt):
-        embedded(batches, Counting(fails=4), tmp_path, shard_rows=6)
+        embed_to_folder(batches, Counting(fails=4), tmp_path, shard_rows=6)
     given = {"loader": batches, "module": Counting(), "folder": tmp_path, "shard_rows": 6}
     for change, words in (
         ({"module": Counting(scale=2.0)}, "module="),
         ({"loader": loader(30)[0]}, "batches=7"),
         ({"dtype": "float32"}, "dtype='float16'"),
     ):
-        refuses(words, embedded, **{**given, **change})
+        refuses(words, embed_to_folder, **{**given, **change})
     (tmp_path / "embedding.json").write_text("{")
-    refuses(r"embedding\.json is damaged", embedded, batches, Counting(), tmp_path)
+    refuses(r"embedding\.json is damaged", embed_to_folder, batches, Counting(), tmp_path)
     (tmp_path / "embedding.json").unlink()
-    refuses(r"without embedding\.json", embedded, batches, Counting(), tmp_path)
+    refuses(r"without embedding\.json", embed_to_folder, batches, Counting(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -765,7 +765,7 @@ def test_embeddings_are_not_mixed(tmp_path):
     ],
 )
 def test_rows_that_cannot_be_embedded(batches, module, options, words, tmp_path):
-    refuses(words, embedded, batches, module, tmp_path, **options)
+    refuses(words, embed_to_folder, batches, module, tmp_path, **options)
 
 
 # Opening.

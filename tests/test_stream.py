@@ -177,7 +177,7 @@ def cosine(a, b):
 def test_gradient_sampling_scores_by_the_largest_cosine():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     y = np.array([0, 0, 1])
-    buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], model=GIVEN)
+    buffer = GradientSampling(3, n_compared=10).update(x[:2], y[:2], model=GIVEN)
     assert buffer.scores.tolist() == [1, 1]
     buffer.update(x[2:], y[2:], model=GIVEN)
     g = directions(x, y)
@@ -213,7 +213,7 @@ def test_a_long_first_batch_also_meets_its_own_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))
     y = rng.integers(2, size=200)
-    buffer = GradientSampling(6, 0, compared=5).update(x, y, model=GIVEN)
+    buffer = GradientSampling(6, 0, n_compared=5).update(x, y, model=GIVEN)
     assert buffer.snapshot().ids.max() > 5
 
 
@@ -236,8 +236,8 @@ def test_the_victim_is_drawn_by_score_and_its_score_replaced():
 def test_text_labels_need_the_order_of_outputs_and_then_serve():
     words = Context(model=Given(), classes=["no", "yes"])
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    named = GradientSampling(3, compared=10).update(x[:1], ["yes"], model=words)
-    coded = GradientSampling(3, compared=10).update(x[:1], [1], model=GIVEN)
+    named = GradientSampling(3, n_compared=10).update(x[:1], ["yes"], model=words)
+    coded = GradientSampling(3, n_compared=10).update(x[:1], [1], model=GIVEN)
     named.update(x[1:], ["no", "yes"], model=words)
     coded.update(x[1:], [0, 1], model=GIVEN)
     np.testing.assert_allclose(named.scores, coded.scores)
@@ -250,7 +250,7 @@ def test_gradient_sampling_needs_the_module_itself():
     assert isinstance(seen, Observed)
     refuses("needs the module itself", buffer.update, [[1.0, 0.0]], [0], model=Context(model=seen))
     refuses("strategy='iqp'", GradientSampling, 3, strategy="iqp")
-    refuses("compared", GradientSampling, 3, compared=0)
+    refuses("compared", GradientSampling, 3, n_compared=0)
     assert torch.is_tensor(seen.outputs)
 
 

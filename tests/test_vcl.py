@@ -143,7 +143,7 @@ def test_each_task_has_a_head_of_its_own_and_is_refined_on_its_own_coreset():
         assert float((found.argmax(1).numpy() == y).mean()) > 0.8
         torch.testing.assert_close(found.sum(1), torch.ones(len(x)))
     other = learner.network.layers[1].mean
-    assert torch.equal(learner.refined(1).layers[1].mean, other)  # the first head, left alone
+    assert torch.equal(learner.refine(1).layers[1].mean, other)  # the first head, left alone
     refuses("task", learner.predict, x, task=2)
 
 

@@ -164,8 +164,8 @@ class Spy(Judge):
     def __init__(self) -> None:
         self.seen: list = []
 
-    def tuned_by(self, rows):
-        self.ridge = RidgeJudge().tuned_by(rows)
+    def tune(self, rows):
+        self.ridge = RidgeJudge().tune(rows)
         return self
 
     def predictions(self, selections, test, outputs, seed):
@@ -369,7 +369,7 @@ def test_rows_of_no_weight_are_not_drawn():
         ([999], {"test": "same"}, "chosen .* 999"),
         (50, {}, "50 rows .* 45 .* test="),
         (5, {"seeds": 1}, "seeds .* 1"),
-        (5, {"most": 4}, "most=4 .* 5"),
+        (5, {"max_rows": 4}, "max_rows=4 .* 5"),
         (5, {"judge": "rigde"}, "judge='rigde' is not known.*Did you mean 'ridge'"),
         (5, {"method": "unifrom"}, "Did you mean 'uniform'"),
         (5, {"reference": "facility"}, "Did you mean 'facility-location'"),

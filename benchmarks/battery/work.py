@@ -205,4 +205,4 @@ class FixedNeighbours(NearestJudge):
 
 
 def _judge(name: str, rows: Sample) -> Judge:
-    return FixedNeighbours(name) if "-nn" in name else as_judge(name, STEPS).tuned_by(rows)
+    return FixedNeighbours(name) if "-nn" in name else as_judge(name, STEPS).tune(rows)

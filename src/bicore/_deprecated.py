@@ -73,13 +73,15 @@ runtime runtime.context Context free_bytes human_bytes parse_bytes versions
 runtime runtime.threads handed_out=run_in_threads narrow=single_thread wide=all_threads
 shards shards.request estimate ShardEstimate
 shards shards.executors Executor Threads
-shards sources embedded open_shards ShardSource
+shards sources embedded=embed_to_folder open_shards ShardSource
+sources sources embedded=embed_to_folder
+methods methods trusted=exclude_suspect_labels
 shards sources.parts Chunk DaskShards Part
 sources sources.arrow_files HuggingFaceShards ParquetShards
 sources sources.base Source
 sources sources.numpy_files NpyShards NpzShards
 sources sources.opening open_source
-sources sources.parts ArrayShards checked Chunk DaskShards IterableShards Part Shard
+sources sources.parts ArrayShards checked=check_values Chunk DaskShards IterableShards Part Shard
 streaming streaming.buffer Buffer StateFolder
 streaming streaming.vcl VariationalFit
 """
@@ -113,9 +115,13 @@ REMOVED = {
 #: that such files are recognised.
 OLD_FIELDS = {
     "anchors": "rows",
+    "change_tolerance": "still",
+    "cluster_weights": "counted",
+    "cold_start": "cold",
     "depth": "layers",
     "entry": "scale",
     "fallback_reason": "untried",
+    "gradient_tolerance": "flat",
     "multiplier": "scale",
     "random_state": "seed",
     "sample_weight": "weight",
@@ -262,6 +268,30 @@ def renamed_fields(
         for old, new in names.items():
             if not hasattr(kind, old):
                 setattr(kind, old, _old_attribute(kind.__name__, old, new))
+        return kind
+
+    return decorate
+
+
+def renamed_methods(**names: str) -> Callable[[type[R]], type[R]]:
+    """Keep old names of methods and attributes, for callers and for subclasses that define them."""
+
+    def decorate(kind: type[R]) -> type[R]:
+        own = vars(kind).get("__init_subclass__")
+
+        def adopt(cls: Any, /, **options: Any) -> None:
+            if own is None:
+                super(kind, cls).__init_subclass__(**options)
+            else:
+                own.__func__(cls, **options)
+            for old in names.keys() & vars(cls).keys():
+                if names[old] not in vars(cls):
+                    warn(f"{cls.__name__}.{old}", names[old])
+                    setattr(cls, names[old], vars(cls)[old])
+
+        kind.__init_subclass__ = classmethod(adopt)  # type: ignore[assignment]
+        for old, new in names.items():
+            setattr(kind, old, _old_attribute(kind.__name__, old, new))
         return kind
 
     return decorate

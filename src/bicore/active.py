@@ -116,7 +116,7 @@ def query_by_variance(
     )
     part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])
-    return part.annotated({"method": "query by variance", "notes": notes})
+    return part.with_details({"method": "query by variance", "notes": notes})
 
 
 def _directions(x: Array) -> Array:
@@ -191,7 +191,7 @@ def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Co
     )
     # fingerprint and configuration are those of both parts together
     changes = {"rows": pool, "empty_objective": begun, "fingerprint": None, "configuration": None}
-    return part.annotated({"method": "bilevel query", **changes}, labelled=labelled)
+    return part.with_details({"method": "bilevel query", **changes}, labelled=labelled)
 
 
 def _as_column(values: Any, count: int, name: str) -> Array:

@@ -263,7 +263,9 @@ def select(
     else:
         coreset = selector.select(data, cast(float, size), **more)
     notes += (*told, *replaced)
-    return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
+    return (
+        coreset.with_details({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
+    )
 
 
 def called_like(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
@@ -609,7 +611,7 @@ def _take_all(data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
         order = "one row of each class in turn"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
     every = (*notes, f"size: all rows, {order}; nothing was selected")
-    return coreset.annotated({**known, "notes": every})
+    return coreset.with_details({**known, "notes": every})
 
 
 def _method_for(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bicore import frames, notebook
-from bicore._deprecated import renamed_fields
+from bicore._deprecated import renamed_fields, renamed_methods
 from bicore.data import Array, Dataset, scale_below_one
 from bicore.errors import InputError, NumericalWarning, check_integer
 from bicore.files import damaged_file_error, read_state, write_state
@@ -128,6 +128,7 @@ def _check_type(name: str, value: Any, *kinds: type) -> Any:
     return value
 
 
+@renamed_methods(annotated="with_details", normalised="normalise")
 @renamed_fields()
 @dataclass(frozen=True, eq=False)
 class Coreset:
@@ -293,7 +294,7 @@ class Coreset:
             message="",
         )
 
-    def normalised(self) -> Coreset:
+    def normalise(self) -> Coreset:
         """Return the same rows with weights of mean 1, as learned weights enter a mean loss.
 
         Returns
@@ -308,7 +309,7 @@ class Coreset:
 
         Examples
         --------
-        >>> Coreset(np.array([4, 2]), np.array([1.0, 3.0])).normalised().weights.tolist()
+        >>> Coreset(np.array([4, 2]), np.array([1.0, 3.0])).normalise().weights.tolist()
         [0.5, 1.5]
         """
         if not self.weights.any():
@@ -488,7 +489,7 @@ class Coreset:
             beyond = f"index {self.indices.max()} is beyond the {count} rows of {name}"
             raise InputError(f"{beyond}; pass the data it was selected from.")
 
-    def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
+    def with_details(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
         """Return the same coreset with other provenance and more details.
 
         Parameters
@@ -505,7 +506,7 @@ class Coreset:
 
         Examples
         --------
-        >>> Coreset(np.array([4])).annotated({"method": "by hand"}, why="a test").info["why"]
+        >>> Coreset(np.array([4])).with_details({"method": "by hand"}, why="a test").info["why"]
         'a test'
         """
         changed = replace(self.provenance, **(provenance or {}))

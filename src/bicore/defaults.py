@@ -16,7 +16,7 @@ METHODS = (
     "facility-location-per-class",
 )
 MEMORIES = ("moments", "reservoir", "class-balanced", "merge-reduce")
-SEEDS, MOST = 10, 10_000
+SEEDS, MAX_ROWS = 10, 10_000
 JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn")
 BUFFERS = ("moments", "merge-reduce", "reservoir", "class-balanced", "prototypes")
 MODELS = ("any", "linear", "trees", "neighbours", "network")

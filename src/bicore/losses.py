@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bicore._deprecated import renamed_fields
+from bicore._deprecated import renamed_fields, renamed_methods
 from bicore.data import Targets
 from bicore.errors import InputError, NumericalError
 
@@ -117,6 +117,7 @@ class Blocks(Curvature):
         return self.values
 
 
+@renamed_methods(uncentred="without_centring", undone="restore")
 class Loss(ABC):
     """A loss ℓ(h, t) of a prediction h and a prepared target t.
 
@@ -233,7 +234,7 @@ class Loss(ABC):
             One block a row.
         """
 
-    def uncentred(self) -> Loss:
+    def without_centring(self) -> Loss:
         """Return the same loss without centring of targets.
 
         Returns
@@ -243,7 +244,7 @@ class Loss(ABC):
         """
         return self
 
-    def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
+    def restore(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
         """Add what :meth:`prepare` subtracted from the targets to predictions.
 
         Parameters
@@ -353,10 +354,10 @@ class SquaredError(Loss):
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
         return Isotropic(torch.full_like(prediction[:, 0], 2.0))
 
-    def uncentred(self) -> Loss:
+    def without_centring(self) -> Loss:
         return SquaredError(centre=False) if self.centre else self
 
-    def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
+    def restore(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
         # The same mean was subtracted from every row.
         return predictions + (encode_targets(targets, prepared) - prepared)[:1]
 

@@ -131,7 +131,7 @@ def test_blocked_operator_equals_the_stored_one():
     kernel = greedy_selector(kernel="rbf").kernel
     from bicore.methods.names import as_kernel
 
-    fitted = as_kernel(kernel).fitted(data.x)
+    fitted = as_kernel(kernel).fit(data.x)
     x = torch.from_numpy(data.x)
     gram = fitted.gram(x)
     blocked = Blocked(fitted, x, x, block=7)

@@ -90,14 +90,14 @@ def test_centring_subtracts_the_weighted_mean_of_the_training_targets():
 def test_members_that_engines_read(loss, targets):
     h, t = prepared(loss, targets)
     curvature = loss.curvature(h, t)
-    plain = loss.uncentred()
-    assert plain == plain.uncentred()
+    plain = loss.without_centring()
+    assert plain == plain.without_centring()
     assert (loss.quadratic, loss.softmax) == (loss.name == "squared", loss.name == "cross-entropy")
     # What prepare took off comes back: undone targets are the targets themselves.
     if loss.quadratic:
         whole = plain.prepare(targets, targets, torch.ones(5), t)
-        torch.testing.assert_close(loss.undone(t, targets, t), whole)
+        torch.testing.assert_close(loss.restore(t, targets, t), whole)
     else:
-        assert loss.undone(h, targets, t) is h
+        assert loss.restore(h, targets, t) is h
     limits = {Isotropic: np.inf, Softmax: 1, Blocks: 0.25}
     assert curvature.direct_share == limits[type(curvature)]

@@ -129,11 +129,11 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     },
     FacilityLocation: {
         "facility location": FacilityLocation(),
-        "craig": FacilityLocation("gradients", per_class=True, counted=True),
+        "craig": FacilityLocation("gradients", per_class=True, cluster_weights=True),
         "facility location, predictions": FacilityLocation("predictions"),
         "facility location per class": FacilityLocation(per_class="proportional"),
         "k-medoids": FacilityLocation("directions", exchange=True),
-        "k-medoids, counted": FacilityLocation(counted=True, exchange=True),
+        "k-medoids, counted": FacilityLocation(cluster_weights=True, exchange=True),
     },
     InducingPoints: {"frcl": InducingPoints(proposals=50)},
     Herding: {

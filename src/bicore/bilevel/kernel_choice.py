@@ -164,7 +164,7 @@ class AutomaticKernel(Kernel):
             "labels here; name a kernel."
         )
 
-    def fitted(self, x: Any) -> Kernel:
+    def fit(self, x: Any) -> Kernel:
         raise self._error()
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -356,7 +356,7 @@ def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
     for name in names:
         checkpoint()
         try:
-            kernel = KERNELS[name]().fitted(drawn.rows)
+            kernel = KERNELS[name]().fit(drawn.rows)
         except InputError:  # the squares of a column overflow
             continue
         gram = kernel.gram(torch.from_numpy(drawn.rows))

@@ -181,7 +181,7 @@ class Prepared:
     def decode(self, predictions: Tensor) -> Array:
         """Return labels or targets for the outputs of the model."""
         problem = self.problem
-        outputs = problem.inner_loss.undone(predictions, self.targets, problem.inner_targets)
+        outputs = problem.inner_loss.restore(predictions, self.targets, problem.inner_targets)
         classes = self.targets.classes
         if classes is None:
             values: Array = outputs.double().cpu().numpy()
@@ -239,7 +239,7 @@ def prepare(
     inner_loss, outer_loss, outputs = _losses(proxy, targets, weights > 0)
     by_id = in_id_order(np.arange(len(data)), data.ids)
     in_order = bool((np.diff(data.ids) > 0).all())
-    kernel = proxy.kernel_with_intercept.fitted(data.x if in_order else data.x[by_id])
+    kernel = proxy.kernel_with_intercept.fit(data.x if in_order else data.x[by_id])
     reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
@@ -316,7 +316,7 @@ def plan_memory(
     targets, _ = read_labels(proxy, data, outer)
     outputs = _losses(proxy, targets, data.weights > 0)[2]
     reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
-    kernel = proxy.kernel_with_intercept.fitted(data.x)
+    kernel = proxy.kernel_with_intercept.fit(data.x)
     return plan_operators(kernel, data.x, 0 if outer is None else len(outer), reserve, runtime)
 
 
@@ -326,7 +326,7 @@ def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss,
     several = targets.classes is not None and len(targets.classes) > 1
     if several and len(np.unique(targets.values[counted])) == 1:
         # There are rows of one class only: centring would leave nothing to fit.
-        inner, outer = inner.uncentred(), outer.uncentred()
+        inner, outer = inner.without_centring(), outer.without_centring()
     outputs, other = inner.outputs(targets), outer.outputs(targets)
     if other != outputs:
         raise InputError(

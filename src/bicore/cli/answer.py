@@ -256,7 +256,7 @@ def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
     details = {} if source is None else {"scale": source.scale}
     every = (*notes, *coreset.provenance.notes, f"To reproduce: {command()}")
     in_file = _rows_in_file(source, coreset)
-    return coreset.annotated({"notes": every}, source=name, **details, **in_file)
+    return coreset.with_details({"notes": every}, source=name, **details, **in_file)
 
 
 def _rows_in_file(source: Source | None, coreset: Coreset) -> dict[str, list[int]]:

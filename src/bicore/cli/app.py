@@ -75,6 +75,8 @@ OLD_OPTIONS = {
     "--weights binary": "--weighting uniform",
     "--weights equal": "--weighting uniform",
     "--weights learnt": "--weighting learned",
+    "--everything": "--full-pool",
+    "--most": "--max-rows",
 }
 #: Verbs and options that are gone, and what to do instead.
 REMOVED = {
@@ -100,8 +102,9 @@ def rename_options(words: list[str]) -> list[str]:
     while place < len(words):
         one, two = words[place], " ".join(words[place : place + 2])
         old, new = two, OLD_OPTIONS.get(two)
-        if new is None and words[0] == "stream":
-            old, new = one, OLD_OF_STREAM.get(one)
+        if new is None:
+            own = OLD_OF_STREAM if words[0] == "stream" else OLD_OPTIONS
+            old, new = one, own.get(one)
         if new is not None:
             print_note(
                 f"bicore: {old} is deprecated and will be removed in version 1.1; use "

@@ -53,8 +53,8 @@ class Compared:
     steps: int = option("Training steps of a network.", "N", default=1000)
     pool: int | None = option("Rows to select from (default: at most 2000; all of a stream).", "N")
     test: int | None = option("Test rows (default: a quarter, or the source's own test set).", "N")
-    everything: bool = switch(
-        "Also train the models on whole pools of more than 5000 rows.", "--everything"
+    full_pool: bool = switch(
+        "Also train the models on whole pools of more than 5000 rows.", "--full-pool"
     )
     task: str = option("auto, classification or regression.", default="auto")
     kernel: str = option("Kernel of bilevel methods, as in select.", "NAME", default="auto")
@@ -127,11 +127,13 @@ def compare(
         pool=compared.pool,
         test=compared.test if own is None else own.data,
         metric=compared.metric,
-        everything=compared.everything,
+        full_pool=compared.full_pool,
         task=compared.task,
         records=output.records or _cache_folder(),
         runtime=limits.runtime(progress=not output.quiet),
-        tell=None if output.quiet else partial(_introduce, streams=streams, named=named, told=[]),
+        callback=None
+        if output.quiet
+        else partial(_introduce, streams=streams, named=named, told=[]),
     )
     run = found.run
     if not found.interrupted:
@@ -226,6 +228,6 @@ def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: 
         if named is None and name not in run.grid.methods:
             print_note(f"  {name} needs classes, and the labels are numeric targets: left out")
     if not run.whole:
-        print_note(f"  no model is trained on all {pools.size} rows of a pool; see --everything")
+        print_note(f"  no model is trained on all {pools.size} rows of a pool; see --full-pool")
     known = f", {done} of {run.grid.cells()} results exist already" if done else ""
     print_note(f"  results are stored in {run.records.path}{known}")

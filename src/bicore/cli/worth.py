@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bicore._version import __version__
 from bicore.cli.options import Data, Files, Limits, Output, check_method, option, read_size
 from bicore.cli.terminal import exit_on_interrupt, print_json
-from bicore.defaults import JUDGES, MOST, SEEDS
+from bicore.defaults import JUDGES, MAX_ROWS, SEEDS
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Evaluation:
     random_state: int = option(
         "Seed of the first repetition.", default=0, name="--random-state --seed"
     )
-    most: int = option("Size of the largest random sample.", "N", default=MOST)
+    max_rows: int = option("Size of the largest random sample.", "N", default=MAX_ROWS)
 
 
 @dataclass(frozen=True)

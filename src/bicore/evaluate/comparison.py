@@ -73,7 +73,7 @@ class BaseComparison:
     records: Records
     runtime: Runtime
     whole: bool = False
-    tell: Callable[[int, str], None] | None = None
+    callback: Callable[[int, str], None] | None = None
     failed: dict[str, str] = field(default_factory=dict)
     others: Sequence[Judge] = ()
     majority: bool = False
@@ -129,8 +129,8 @@ class BaseComparison:
 
     def say(self, words: str) -> None:
         """Report progress."""
-        if self.tell is not None:
-            self.tell(self.done(), words)
+        if self.callback is not None:
+            self.callback(self.done(), words)
 
     def _missing(self, size: int, seed: int, names: Sequence[str] | None = None) -> list[str]:
         """Return the methods, or names of references, without a row."""
@@ -143,7 +143,7 @@ class BaseComparison:
     ) -> list[Found]:
         """Return the metrics of every model for each sample."""
         by_judge = [
-            judge.tuned_by(stage.rows).measures(samples, stage.test, self.pools.outputs, stage.seed)
+            judge.tune(stage.rows).measures(samples, stage.test, self.pools.outputs, stage.seed)
             for judge in judges
         ]
         names = [judge.name for judge in self.judges]
@@ -235,7 +235,7 @@ class Comparison(BaseComparison):
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
         """Select with each method, and evaluate once a stack is complete."""
         for size in sizes:
-            most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
+            most = max(judge.stack_size(size, self.runtime.torch_device) for judge in self.judges)
             waiting: list[Picked] = []
             for name in self._missing(size, stage.seed):
                 self.say(f"{name}, {size} rows, seed {stage.seed}")
@@ -275,7 +275,7 @@ class Comparison(BaseComparison):
     def _measures(self, stage: Stage, stack: list[Picked]) -> list[tuple[Picked, Found]]:
         """Evaluate a stack; if that fails, each selection alone."""
         try:
-            samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in stack]
+            samples = [stage.sample(coreset.normalise().of(stage.pool)) for _, coreset, _ in stack]
             return list(zip(stack, self._evaluate(stage, samples, self.judges), strict=True))
         except BicoreError as error:
             if len(stack) > 1:

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bicore._deprecated import renamed_methods
 from bicore.data import Array, scale_to_mean_one
 from bicore.errors import InputError, NumericalError, unknown_name
 from bicore.kernels.base import Kernel
@@ -228,11 +229,12 @@ def _r_squared(y: Array, found: Array) -> float:
     return score
 
 
+@renamed_methods(tuned_by="tune", at_once="stack_size")
 class Judge(ABC):
     """An evaluation model: it scores selections by accuracy for classes and R² for targets.
 
     The model is trained on the selection alone. Its regularisation and the scaling of columns are
-    chosen on other rows of the pool (:meth:`tuned_by`), the same for all selections.
+    chosen on other rows of the pool (:meth:`tune`), the same for all selections.
 
     Examples
     --------
@@ -286,7 +288,7 @@ class Judge(ABC):
             If the model cannot read them.
         """
 
-    def at_once(self, size: int, device: torch.device) -> int:
+    def stack_size(self, size: int, device: torch.device) -> int:
         """The number of selections to train together.
 
         Parameters
@@ -318,7 +320,7 @@ class Judge(ABC):
         """
         return self.name
 
-    def tuned_by(self, rows: Sample) -> Judge:
+    def tune(self, rows: Sample) -> Judge:
         """The same model, with rows of the pool that choose its settings.
 
         Parameters
@@ -452,6 +454,7 @@ def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return nn.Sequential(*first, *second, *third, nn.Linear(128, outputs))
 
 
+@renamed_methods(trained="train_networks")
 @dataclass(frozen=True)
 class NetworkJudge(Judge):
     """A network trained with Adam, in batches of 256 if there are more rows.
@@ -486,7 +489,7 @@ class NetworkJudge(Judge):
         with torch.random.fork_rng(devices=[]):
             self.build(shape, outputs)
 
-    def at_once(self, size: int, device: torch.device) -> int:
+    def stack_size(self, size: int, device: torch.device) -> int:
         return max(1, STACKED_POINTS[device.type] // size)
 
     def predictions(
@@ -494,7 +497,7 @@ class NetworkJudge(Judge):
     ) -> list[Tensor]:
         from torch.func import functional_call, vmap  # here: importing bicore stays light
 
-        template, parameters = self.trained(selections, outputs, seed)
+        template, parameters = self.train_networks(selections, outputs, seed)
         template.eval()
         predict = vmap(
             lambda values, x: functional_call(template, (values, {}), (x,)), in_dims=(0, None)
@@ -505,13 +508,13 @@ class NetworkJudge(Judge):
         return list(torch.cat(parts, 1))
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
-        template, parameters = self.trained([sample], outputs, seed)
+        template, parameters = self.train_networks([sample], outputs, seed)
         with torch.no_grad():
             for name, value in template.named_parameters():
                 value.copy_(parameters[name][0])
         return template.eval()
 
-    def trained(
+    def train_networks(
         self, selections: Sequence[Sample], outputs: int, seed: int
     ) -> tuple[nn.Module, dict[str, Tensor]]:
         """Train networks together, one per selection.
@@ -623,7 +626,7 @@ class TunedJudge(Judge):
 
     rows: Sample | None = field(default=None, compare=False, repr=False, kw_only=True)
 
-    def tuned_by(self, rows: Sample) -> Self:
+    def tune(self, rows: Sample) -> Self:
         return replace(self, rows=self._prepare(rows))
 
     def predictions(
@@ -707,7 +710,7 @@ class RidgeJudge(TunedJudge):
         return sample
 
     def _fit_to(self, test: Sample) -> Self:
-        kernel = self.kernel or RBF().fitted(test.x.double().cpu().numpy())
+        kernel = self.kernel or RBF().fit(test.x.double().cpu().numpy())
         return replace(self, kernel=kernel)
 
     def _subsample(self, points: Sample, seed: int) -> Sample:

@@ -26,12 +26,12 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from bicore import notebook
-from bicore._deprecated import renamed_keywords
+from bicore._deprecated import renamed_keywords, renamed_methods
 from bicore.api import SelectorOptions, called_like, given_options, list_options
 from bicore.arguments import as_size, read_initial
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
-from bicore.defaults import MOST, SEEDS
+from bicore.defaults import MAX_ROWS, SEEDS
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_name
 from bicore.evaluate.models import Judge, as_judge, draw_tuning_rows
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
@@ -444,6 +444,7 @@ class Cost:
         return f"about {self.fits} fits{more}, about {human_seconds(self.seconds)}"
 
 
+@renamed_methods(picked="select_rows", drawn="draw_rows")
 class Appraisal:
     """The search for a worth, with its cost beforehand; :func:`worth` is the short form.
 
@@ -463,7 +464,7 @@ class Appraisal:
         logistic regression, ridge regression for targets.
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
-    most : int
+    max_rows : int
         Size of the largest random sample.
     sample_weight : array, optional
         Weights of the rows in the selection; random draws skip rows of weight 0.
@@ -498,6 +499,7 @@ class Appraisal:
     10
     """
 
+    @renamed_keywords(most="max_rows")
     @list_options(SelectorOptions)
     def __init__(
         self,
@@ -509,7 +511,7 @@ class Appraisal:
         judge: str | Judge | None = None,
         seeds: int = SEEDS,
         random_state: int = 0,
-        most: int = MOST,
+        max_rows: int = MAX_ROWS,
         sample_weight: Weights | None = None,
         runtime: Runtime | None = None,
         method: str | Selector = "bilevel",
@@ -526,7 +528,7 @@ class Appraisal:
             )
         check_integer("seeds", seeds, 2)
         check_integer("random_state", random_state, 0)
-        check_integer("most", most)
+        check_integer("max_rows", max_rows)
         opening = {"columns": columns, "target": target, "labels": labels}
         source = as_source(x, y, sample_weight, runtime, **opening)
         data = source.data
@@ -543,7 +545,7 @@ class Appraisal:
         self.coreset, self.size = _read_chosen(chosen, data, self.has_test, self.selector)
         numbers = range(random_state, random_state + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
-        self.most = self._largest(most)
+        self.max_rows = self._largest(max_rows)
         self.simple = as_selector(SIMPLE)
         self.baselines = list(BASELINES)[: 2 if self.classification else 1]
         if reference != RANDOM:
@@ -559,7 +561,7 @@ class Appraisal:
         """Whether the labels are classes."""
         return self.pools.classification
 
-    def _largest(self, most: int) -> int:
+    def _largest(self, max_rows: int) -> int:
         """Return the size of the largest random sample; rows of weight 0 are not drawn."""
         pools = [split.pool for split in self.splits]
         drawable = min(int((one.data.weights[one.places] > 0).sum()) for one in pools)
@@ -569,9 +571,9 @@ class Appraisal:
                 f"{self.size} rows are chosen, but only {drawable} can be drawn without the test "
                 f"rows; {fix}."
             )
-        if most < self.size:
-            raise InputError(f"most={most} must be at least {self.size}, the rows chosen.")
-        return min(most, drawable)
+        if max_rows < self.size:
+            raise InputError(f"max_rows={max_rows} must be at least {self.size}, the rows chosen.")
+        return min(max_rows, drawable)
 
     def cost(self) -> Cost:
         """Estimate the cost from a timed fit, and a first selection if necessary.
@@ -584,7 +586,7 @@ class Appraisal:
         first, second = self.splits[:2]
         self._score(self.baselines[0], self.size, first)  # loads what is loaded once
         clock = Clock()
-        self._score(self.baselines[0], min(2 * self.size, self.most), second)  # a usual size
+        self._score(self.baselines[0], min(2 * self.size, self.max_rows), second)  # a usual size
         fitting, clock = clock.seconds, Clock()
         selections = int(self.coreset is None) if self.has_test else len(self.splits)
         if selections:
@@ -610,7 +612,7 @@ class Appraisal:
         with ProgressLine(self.runtime.progress, Clock(), expected, "evaluating") as self.line:
             chosen = self._scores(CHOSEN, self.size)
             simple = self._compare_simple(chosen) if self.compares_simple else None
-            given = (self.size, self.most, chosen)
+            given = (self.size, self.max_rows, chosen)
             baselines = tuple(
                 search(*given, partial(self._scores, name), name, self.has_test)
                 for name in self.baselines
@@ -642,7 +644,7 @@ class Appraisal:
             f"repeated on the other {len(split.pool)}"
         )
 
-    def picked(self, split: Split) -> Coreset:
+    def select_rows(self, split: Split) -> Coreset:
         """The chosen rows of a split, selected at the first call.
 
         Parameters
@@ -673,7 +675,7 @@ class Appraisal:
             self.selections[seed] = found
         return self.selections[seed]
 
-    def drawn(self, name: str, size: int, split: Split) -> Array:
+    def draw_rows(self, name: str, size: int, split: Split) -> Array:
         """Rows of a baseline; a larger random sample of a split contains the smaller ones.
 
         Parameters
@@ -681,7 +683,7 @@ class Appraisal:
         name : str
             "uniform", "class-balanced", or the reference method.
         size : int
-            The number of rows, at most ``most``.
+            The number of rows, at most ``max_rows``.
         split : Split
             One of ``splits``.
 
@@ -693,7 +695,7 @@ class Appraisal:
         random = name in BASELINES
         if not random and self.has_test:
             split = self.splits[0]  # all have the same pool
-        key = name, split.seed, self.most if random else size
+        key = name, split.seed, self.max_rows if random else size
         if key not in self.orders:
             self.orders[key] = (self._draw if random else self._select_simple)(name, size, split)
         return self.orders[key][:size]
@@ -704,7 +706,7 @@ class Appraisal:
         assert data.y is not None
         rows = Dataset(np.zeros((len(places), 1)), data.y[places], data.weights[places])
         rng = np.random.default_rng((split.seed, stream))
-        return selector.select(rows, self.most, random_state=rng).indices
+        return selector.select(rows, self.max_rows, random_state=rng).indices
 
     def _select_simple(self, name: str, size: int, split: Split) -> Array:
         pool = split.pool[:]
@@ -721,10 +723,12 @@ class Appraisal:
         key = name, size, split.seed
         if key not in self.known:
             if name == CHOSEN:
-                picked = self.picked(split).normalised()
+                picked = self.select_rows(split).normalise()
                 self.known[key] = self.score(split, picked.indices, picked.weights)
             else:
-                self.known[key] = self.score(split, self.drawn(name, size, split), np.ones(size))
+                self.known[key] = self.score(
+                    split, self.draw_rows(name, size, split), np.ones(size)
+                )
             if self.line is not None:
                 self.line.total = max(self.line.total, len(self.known))
                 self.line.update(len(self.known), objective=float("nan"))
@@ -778,7 +782,7 @@ class Appraisal:
             self.pools.sample(rows, self.runtime.torch_device)
             for rows in (chosen, split.test[:], some)
         )
-        return self.judge.tuned_by(tuning), ([points], test, self.pools.outputs, split.seed)
+        return self.judge.tune(tuning), ([points], test, self.pools.outputs, split.seed)
 
 
 def _as_reference(reference: str | Selector) -> Selector:
@@ -824,7 +828,7 @@ def _read_chosen(
     return start.coreset, len(start.points)
 
 
-@renamed_keywords()
+@renamed_keywords(most="max_rows")
 @called_like(Appraisal)
 def worth(**given: Any) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
@@ -851,7 +855,7 @@ def worth(**given: Any) -> Worth:
         logistic regression, ridge regression for targets.
     seeds, random_state : int
         The number of repetitions, and the seed of the first.
-    most : int
+    max_rows : int
         Size of the largest random sample.
     sample_weight : array, optional
         Weights of the rows in the selection; random draws skip rows of weight 0.

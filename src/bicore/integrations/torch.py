@@ -26,7 +26,7 @@ from bicore.networks.loading import Fields, Reading, open_data
 from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
-from bicore.sources.embedding import embed_batch, embedded
+from bicore.sources.embedding import embed_batch, embed_to_folder
 from bicore.types import Items
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
@@ -87,8 +87,8 @@ def select_from(
     batch_size, workers : int, optional
         Rows per batch, and processes that read them; default: the loader's, else 256 and none.
     folder : path, optional
-        Folder for shards of the embeddings, as :func:`bicore.sources.embedded` writes them: for
-        more rows than fit in memory, or to embed once.
+        Folder for shards of the embeddings, see
+        :func:`bicore.sources.embed_to_folder`: for more rows than fit in memory, or to embed once.
     random_state : int, numpy.random.Generator or None
         Seed of the selection, and of transforms of the data set that draw with torch.
     runtime : Runtime, optional
@@ -165,7 +165,7 @@ def select_from(
     if folder is not None:
         return coreset
     name = "rows as they are" if model is None else type(model).__name__
-    return coreset.annotated(embedded_by=name, embedding_columns=rows.x.shape[1])
+    return coreset.with_details(embedded_by=name, embedding_columns=rows.x.shape[1])
 
 
 def _needs_model(method: str | Selector) -> bool:
@@ -224,7 +224,7 @@ class RowEmbedder:
         module = self._module()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(reading.seed)
-            return embedded(reading.loader, module, folder, str(floats_of(module).device))
+            return embed_to_folder(reading.loader, module, folder, str(floats_of(module).device))
 
     def _module(self) -> torch.nn.Module:
         return _Vectors() if self.model is None else Embedder(self.model, self.layer)
@@ -318,7 +318,7 @@ def weighted_sampler(
     >>> set(weighted_sampler(picked, n_rows=6, draws=50, random_state=0)) == {2, 4}
     True
     """
-    weights = coreset.normalised().weights
+    weights = coreset.normalise().weights
     if n_rows is not None:
         coreset.check_rows(n_rows, "data")
         whole = np.zeros(n_rows)
@@ -362,7 +362,7 @@ class WeightedSubset(TorchDataset[Any]):
     def __init__(self, source: Items | Dataset, coreset: Coreset, normalise: bool = False) -> None:
         coreset.check_rows(len(source), "source")
         self.source = source
-        self.coreset = coreset.normalised() if normalise else coreset
+        self.coreset = coreset.normalise() if normalise else coreset
         self._weights = torch.tensor(self.coreset.weights, dtype=torch.float32)
 
     def __len__(self) -> int:

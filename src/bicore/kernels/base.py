@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_methods
 from bicore.data import Array, as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_number
 from bicore.runtime.clock import checkpoint
@@ -40,6 +41,7 @@ DIAGONAL_ROWS = 64
 INTERCEPT_ROWS = 1000
 
 
+@renamed_methods(fitted="fit")
 class Kernel(ABC):
     """A positive semi-definite kernel.
 
@@ -78,7 +80,7 @@ class Kernel(ABC):
         rows = _points(a, checked)
         with torch.no_grad():
             if b is None:
-                result = self.fitted(checked).gram(rows)
+                result = self.fit(checked).gram(rows)
             else:
                 columns = _points(b, as_features(b, "b")).to(rows)
                 if columns.shape[1:] != rows.shape[1:]:
@@ -126,7 +128,7 @@ class Kernel(ABC):
     def name(self) -> str:
         """A short description with the main parameters."""
 
-    def fitted(self, x: Array) -> Kernel:
+    def fit(self, x: Array) -> Kernel:
         """Return the kernel with every unset parameter, such as a bandwidth, chosen from the data.
 
         Parameters
@@ -142,16 +144,16 @@ class Kernel(ABC):
         Examples
         --------
         >>> from bicore.kernels import RBF
-        >>> RBF().fitted([[0.0], [1.0], [2.0]]).gamma
+        >>> RBF().fit([[0.0], [1.0], [2.0]]).gamma
         0.5
         """
         return self
 
     def _fitted(self, value: T | None) -> T:
-        """Return a parameter chosen by :meth:`fitted`; raise an error if it is not chosen yet."""
+        """Return a parameter chosen by :meth:`fit`; raise an error if it is not chosen yet."""
         if value is None:
             name = type(self).__name__
-            raise InputError(f"{name} takes a parameter from the data: use .fitted(x) first.")
+            raise InputError(f"{name} takes a parameter from the data: use .fit(x) first.")
         return value
 
     def features(self, a: Tensor) -> Tensor | None:
@@ -324,8 +326,8 @@ class _Pair(Kernel):
     def takes_sparse(self) -> bool:
         return self.first.takes_sparse and self.second.takes_sparse
 
-    def fitted(self, x: Array) -> Kernel:
-        return replace(self, first=self.first.fitted(x), second=self.second.fitted(x))
+    def fit(self, x: Array) -> Kernel:
+        return replace(self, first=self.first.fit(x), second=self.second.fit(x))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         found: Tensor = self._combine(self.first.evaluate(a, b), self.second.evaluate(a, b))
@@ -379,8 +381,8 @@ class Wrapper(Kernel):
     def takes_sparse(self) -> bool:
         return self.kernel.takes_sparse
 
-    def fitted(self, x: Array) -> Kernel:
-        return replace(self, kernel=self.kernel.fitted(x))
+    def fit(self, x: Array) -> Kernel:
+        return replace(self, kernel=self.kernel.fit(x))
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_pair(itemsize, shape)
@@ -439,8 +441,8 @@ class Intercept(Wrapper):
     def name(self) -> str:
         return f"{self.kernel.name} with intercept"
 
-    def fitted(self, x: Array) -> Kernel:
-        kernel, constant = self.kernel.fitted(x), self.constant
+    def fit(self, x: Array) -> Kernel:
+        kernel, constant = self.kernel.fit(x), self.constant
         if constant is None:
             rows = as_tensor(x) if kernel.precomputed else sample_points(x, INTERCEPT_ROWS)
             constant = self.share * float(kernel.diag(rows).mean())
@@ -477,7 +479,7 @@ class CallableKernel(Kernel):
     def name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
-    def fitted(self, x: Array) -> Kernel:
+    def fit(self, x: Array) -> Kernel:
         probe = torch.from_numpy(np.array(x[:_PROBE_ROWS]))
         values = self.evaluate(probe, probe)
         here = f"on the first {len(probe)} rows"

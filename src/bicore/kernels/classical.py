@@ -227,7 +227,7 @@ class _Stationary(Kernel):
         """Return γ by the median heuristic."""
         return 1 / median
 
-    def fitted(self, x: Array) -> Kernel:
+    def fit(self, x: Array) -> Kernel:
         if self.gamma is not None:
             return self
         sample = sample_points(x, self._median_rows)
@@ -376,10 +376,10 @@ class Nystrom(Wrapper):
     def name(self) -> str:
         return f"nystrom({self.kernel.name}, landmarks={self.landmarks})"
 
-    def fitted(self, x: Array) -> Kernel:
+    def fit(self, x: Array) -> Kernel:
         if self._rows is not None:
             return self
-        base = self.kernel.fitted(x)
+        base = self.kernel.fit(x)
         count = min(self.landmarks, len(x))
         picked = np.sort(
             np.random.default_rng(self.random_state).choice(len(x), count, replace=False)

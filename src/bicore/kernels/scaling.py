@@ -121,8 +121,8 @@ class _OfTransformed(Wrapper):
     def _transform(self, a: Tensor) -> Tensor:
         """Return the points that the inner kernel sees, in the same shape."""
 
-    def fitted(self, x: Array) -> Kernel:
-        return replace(self, kernel=self.kernel.fitted(cast(Array, _TransformedRows(x, self))))
+    def fit(self, x: Array) -> Kernel:
+        return replace(self, kernel=self.kernel.fit(cast(Array, _TransformedRows(x, self))))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(self._transform(a), self._transform(b))
@@ -276,9 +276,9 @@ class Standardised(_OfTransformed):
     def name(self) -> str:
         return f"{self.kernel.name} on standardised columns"
 
-    def fitted(self, x: Array) -> Kernel:
+    def fit(self, x: Array) -> Kernel:
         known = self if self.columns is not None else replace(self, columns=Columns.of(x))
-        return _OfTransformed.fitted(known, x)
+        return _OfTransformed.fit(known, x)
 
     def _transform(self, a: Tensor) -> Tensor:
         return self._fitted(self.columns).standardise(a)

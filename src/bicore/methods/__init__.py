@@ -15,7 +15,7 @@ from bicore.methods.baselines.simple import (
     Stratified,
     Uniform,
 )
-from bicore.methods.bilevel import BilevelSelector, trusted
+from bicore.methods.bilevel import BilevelSelector, exclude_suspect_labels
 from bicore.methods.network import NetworkSelector
 from bicore.methods.quality_curve import quality_curve
 from bicore.methods.registry import METHODS, as_selector
@@ -48,8 +48,8 @@ __all__ = [
     "Uniform",
     "VDesign",
     "as_selector",
+    "exclude_suspect_labels",
     "quality_curve",
-    "trusted",
 ]
 
 keep_old_names(__name__)

@@ -347,7 +347,7 @@ class BilevelSelector(Selector, Proxy):
             data = request.data
             notes = (sample.note(len(data)), *coreset.provenance.notes)
             own = {"rows": len(data), "fingerprint": data.fingerprint(), "notes": notes}
-            coreset = replace(coreset.annotated(own), indices=sample.candidates[coreset.indices])
+            coreset = replace(coreset.with_details(own), indices=sample.candidates[coreset.indices])
         return chooser._with_two_classes(coreset, request)
 
     def _restrict(self, request: Request) -> tuple[BilevelSelector, Request, Sample | None]:
@@ -474,7 +474,7 @@ class BilevelSelector(Selector, Proxy):
         if not holds_features(len(data), 1):
             return False
         rows = data.x[:FIRST_ROWS]
-        features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
+        features = self.kernel.fit(rows).features(as_tensor(rows[:1]).double())
         return features is not None and holds_features(len(data), features.shape[1])
 
     def _prepare(self, request: Request) -> Prepared:
@@ -663,7 +663,7 @@ class BilevelSelector(Selector, Proxy):
         chooser = replace(self, quotas=quotas, strategy=Greedy())
         found = chooser._select(replace(request, size=len(coreset)))
         note = f"classes: all rows were {labels[0]!r}, so one was replaced"
-        return found.annotated({"notes": (*found.provenance.notes, note)})
+        return found.with_details({"notes": (*found.provenance.notes, note)})
 
     def requirements(
         self, capacity: int, repeats: bool = False, solvers: Solvers | None = None
@@ -974,7 +974,7 @@ def _different_label(label: Any) -> Any:
 
 
 @renamed_keywords()
-def trusted(
+def exclude_suspect_labels(
     data: Dataset,
     selector: BilevelSelector | None = None,
     folds: int = 5,
@@ -1016,7 +1016,7 @@ def trusted(
     >>> x = np.r_[np.linspace(0, 1, 20), np.linspace(5, 6, 20)][:, None]
     >>> y = np.repeat([0, 1], 20)
     >>> y[3] = 1
-    >>> kept = trusted(Dataset(x, y), BilevelSelector(kernel="rbf", inner_reg=0.1))
+    >>> kept = exclude_suspect_labels(Dataset(x, y), BilevelSelector(kernel="rbf", inner_reg=0.1))
     >>> np.flatnonzero(kept.weights == 0).tolist()
     [3]
     """
@@ -1027,7 +1027,9 @@ def trusted(
         raise InputError("a precomputed matrix cannot be split into folds; give x and a kernel.")
     known = None if chooser.classes is None else np.asarray(chooser.classes)
     if data.y is None or read_targets(data.y, chooser.task, known).classes is None:
-        raise InputError("trusted needs class labels; give y with integers, strings or booleans.")
+        raise InputError(
+            "exclude_suspect_labels needs class labels; give y with integers, strings or booleans."
+        )
     by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
     check_integer("folds", folds, 2, len(by_id))
     labels = data.y.reshape(len(data))

@@ -119,4 +119,4 @@ def _join(
     coreset = Coreset(
         indices, weights, data.ids[indices], status=ended.status, message=ended.message
     )
-    return coreset.annotated({"method": method, "rows": len(data), "notes": notes})
+    return coreset.with_details({"method": method, "rows": len(data), "notes": notes})

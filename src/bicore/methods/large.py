@@ -141,7 +141,7 @@ def _bilevel_cost(
         seconds += passes * numbers * READ
         return Estimate(seconds, plan.needed, plan.held.value, words)
     some = data.x[:: max(1, len(data) // FIRST_ROWS)]  # evenly spaced
-    pair = time_pair(chooser.kernel.fitted(some).evaluate, data, runtime)
+    pair = time_pair(chooser.kernel.fit(some).evaluate, data, runtime)
     pairs = numbers if outer is not None else numbers / 2
     if plan.held is MatrixForm.GRAM:
         seconds += pairs * pair + passes * numbers * READ

@@ -133,7 +133,7 @@ class RowsInParts:
             runtime=runtime,
             **options,
         )
-        return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)})
+        return coreset.with_details({"notes": (*notes, *coreset.provenance.notes)})
 
     def estimate(self, size: Any, runtime: Runtime, exact: bool, method: Any) -> Estimate:
         """Estimate the cost of a selection in passes."""

@@ -54,11 +54,11 @@ class QualityCurve:
         return int(self.sizes[first]) if first < len(self.sizes) else None
 
 
-@renamed_keywords(largest="most")
+@renamed_keywords(largest="max_size", most="max_size")
 def quality_curve(
     selector: BilevelSelector,
     data: Dataset,
-    most: int | None = None,
+    max_size: int | None = None,
     *,
     tolerance: float | None = None,
     held_out: float = 0.2,
@@ -77,7 +77,7 @@ def quality_curve(
         Kernel, loss, regulariser and rule.
     data : Dataset
         Rows with labels or targets.
-    most : int, optional
+    max_size : int, optional
         The last size; default: all points.
     tolerance : float, optional
         Stop at the first doubling of the size whose second half stays within this share of the
@@ -121,7 +121,7 @@ def quality_curve(
     if judge is None:
         part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
     eligible = int((part.weights > 0).sum())
-    limit = eligible if most is None else as_size(most, eligible)
+    limit = eligible if max_size is None else as_size(max_size, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
     nested = replace(selector, weighting=WeightMode.UNIFORM, strategy=Greedy())
     nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))
@@ -191,7 +191,7 @@ def select_smallest(
         "empty_loss": curve.empty,
         "loss": loss,
     }
-    return coreset.annotated({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
+    return coreset.with_details({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
 
 
 def _no_size(coreset: Coreset, tolerance: float) -> InputError:

@@ -73,7 +73,7 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "gradient-matching": (GradientMatching, {}),
     "gradient-matching-pursuit": (GradientMatching, {"weighting": "pursuit"}),
     "gradient-matching-frank-wolfe": (GradientMatching, {"weighting": "frank-wolfe"}),
-    "craig": (FacilityLocation, {"over": "gradients", "per_class": True, "counted": True}),
+    "craig": (FacilityLocation, {"over": "gradients", "per_class": True, "cluster_weights": True}),
     "frcl": (InducingPoints, {}),
     "hardest": (Hardest, {}),
     "max-entropy": (MaxEntropy, {}),

@@ -257,7 +257,7 @@ class Reconstruction(Selector):
             chooser, predicted, judge = known.as_bilevel(data, request.outer)
         # A coreset's fingerprint is that of the data without the targets made here.
         previous = (
-            request.start.points if before is None else before.annotated({"fingerprint": None})
+            request.start.points if before is None else before.with_details({"fingerprint": None})
         )
         coreset = chooser.select(
             predicted,
@@ -269,7 +269,7 @@ class Reconstruction(Selector):
         )
         assert predicted.y is not None
         own = {"method": self.name, "fingerprint": data.fingerprint()}
-        return coreset.annotated(own, components=predicted.y.shape[1])
+        return coreset.with_details(own, components=predicted.y.shape[1])
 
 
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:

@@ -173,7 +173,7 @@ def _check_places(source: Any) -> None:
     if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
         raise InputError(
             f"{type(source).__name__} has no row positions; give a data set "
-            "with len() and [row], or embed it with bicore.sources.embedded."
+            "with len() and [row], or embed it with bicore.sources.embed_to_folder."
         )
     if not len(source):
         raise InputError(f"{type(source).__name__} has no rows; give at least one.")

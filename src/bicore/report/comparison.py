@@ -48,7 +48,7 @@ FOR_CLASSES = ("class-balanced", "prototypes")
 MOST_WHOLE = 5000
 
 
-@renamed_keywords(score="metric")
+@renamed_keywords(score="metric", everything="full_pool", tell="callback")
 def compare(
     x: Rows | Dataset | Source,
     y: Labels | None = None,
@@ -61,7 +61,7 @@ def compare(
     steps: int = 1000,
     pool: int | None = None,
     test: int | tuple[Numbers, Labels] | Dataset | None = None,
-    everything: bool = False,
+    full_pool: bool = False,
     task: str = "auto",
     kernel: str = "auto",
     stream: Stream | None = None,
@@ -71,7 +71,7 @@ def compare(
     labels: Labels | os.PathLike[str] | None = None,
     records: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
-    tell: Callable[[BaseComparison, str], None] | None = None,
+    callback: Callable[[BaseComparison, str], None] | None = None,
 ) -> ComparisonResult:
     """Compare selection methods on your data.
 
@@ -102,7 +102,7 @@ def compare(
         Number of rows to select from (default: at most 2,000; all of a stream).
     test : int, tuple or Dataset, optional
         Number of test rows, or a separate test set (x, y) (default: a quarter of the rows).
-    everything : bool
+    full_pool : bool
         Whether models are also trained on whole pools of more than 5,000 rows.
     task : {"auto", "classification", "regression"}
         Kind of labels.
@@ -119,7 +119,7 @@ def compare(
         and a later call continues. By default rows are kept in memory.
     runtime : Runtime, optional
         Device, limits of each selection, and progress.
-    tell : callable, optional
+    callback : callable, optional
         Receives the running comparison and the current step, first before any work.
 
     Returns
@@ -158,8 +158,8 @@ def compare(
         path = path / f"compare-{digest(settings)}.jsonl"
     kind = Comparison if stream is None else partial(StreamComparison, stream=stream)
     run = kind(pools, grid, models[0], Records(path, settings), runtime, others=models[1:])
-    run.whole, run.majority = everything or pools.size <= MOST_WHOLE, True
-    interrupted = _run(run, tell)
+    run.whole, run.majority = full_pool or pools.size <= MOST_WHOLE, True
+    interrupted = _run(run, callback)
     return ComparisonResult(run, findings_of(run, measure), interrupted)
 
 
@@ -258,17 +258,17 @@ def _settings(
     }
 
 
-def _run(run: BaseComparison, tell: Callable[[BaseComparison, str], None] | None) -> bool:
+def _run(run: BaseComparison, callback: Callable[[BaseComparison, str], None] | None) -> bool:
     """Fill the grid with progress; return whether it was interrupted."""
     with ProgressLine(run.runtime.progress, Clock(), run.grid.cells(), "comparing") as line:
 
         def show(done: int, words: str) -> None:
-            if tell is not None:
-                tell(run, words)
+            if callback is not None:
+                callback(run, words)
             if words:
                 line.update(done, words=words)
 
-        run.tell = show
+        run.callback = show
         try:
             run.say("")
             run.run()

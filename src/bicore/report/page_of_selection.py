@@ -242,8 +242,8 @@ def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
     """Return scores of the first picks and of random rows, one per split."""
     pairs = []
     for split in appraisal.splits:
-        first = appraisal.picked(split).indices[:size]  # fewer if the coreset is smaller
-        both = first, appraisal.drawn(appraisal.baselines[0], size, split)
+        first = appraisal.select_rows(split).indices[:size]  # fewer if the coreset is smaller
+        both = first, appraisal.draw_rows(appraisal.baselines[0], size, split)
         pairs.append([appraisal.score(split, rows, np.ones(len(rows))) for rows in both])
     chosen, random = np.array(pairs).T
     return chosen, random
@@ -255,8 +255,8 @@ def _scores_by_class(appraisal: Appraisal) -> list[dict[str, Any]]:
         return []
     chosen, random = [], []
     for split in appraisal.splits:
-        picked = appraisal.picked(split).normalised()
-        drawn = appraisal.drawn(appraisal.baselines[0], appraisal.size, split)
+        picked = appraisal.select_rows(split).normalise()
+        drawn = appraisal.draw_rows(appraisal.baselines[0], appraisal.size, split)
         chosen.append(appraisal.recalls(split, picked.indices, picked.weights))
         random.append(appraisal.recalls(split, drawn, np.ones(len(drawn))))
     return compare_recalls(np.array(chosen), np.array(random))
@@ -327,7 +327,7 @@ def _predict_by_others(data: Dataset, targets: Targets, rows: Array, seed: int) 
             continue
         rest = np.random.default_rng((seed, len(rest))).permutation(rest)
         tuning = rest[draw_tuning_rows(len(rest), seed)]
-        model = RidgeJudge().tuned_by(_sample(data, targets, tuning))
+        model = RidgeJudge().tune(_sample(data, targets, tuning))
         points, test = (_sample(data, targets, one) for one in (rest[:MOST_TRAINED], rows[part]))
         found[part] = model.predictions([points], test, targets.outputs, seed)[0].numpy()
     return found

@@ -23,7 +23,7 @@ from bicore.errors import InputError
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments
 from bicore.numerics.linear_algebra import row_products
-from bicore.sources.parts import Part, ShardSource, checked
+from bicore.sources.parts import Part, ShardSource, check_values
 
 T = TypeVar("T", covariant=True)
 
@@ -173,7 +173,7 @@ class CountWork(PartWork[PartCounts]):
     shift: Array | None = None
 
     def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
-        return checked(source.read(part), part, self.skip_bad)
+        return check_values(source.read(part), part, self.skip_bad)
 
     def on(self, rows: PartRows) -> PartCounts:
         moments, longest, y = self.empty, 0.0, rows.y

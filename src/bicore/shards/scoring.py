@@ -21,7 +21,7 @@ from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant, in_full_precision
 from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.shards.counting import PartRows, PartWork, encode
-from bicore.sources.parts import Part, ShardSource, checked
+from bicore.sources.parts import Part, ShardSource, check_values
 
 #: Squared lengths outside of these may have lost digits in float32.
 LEAST_SQUARE, MOST_SQUARE = 1e-30, 1e30
@@ -94,7 +94,7 @@ class ScoreWork(PartWork[PartShortlist]):
 
     def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
         chunk = source.read(part)
-        return checked(chunk, part, skip_bad=True) if self.some_bad else (chunk, 0)
+        return check_values(chunk, part, skip_bad=True) if self.some_bad else (chunk, 0)
 
     def on(self, rows: PartRows) -> PartShortlist:
         scorers: dict[torch.device, _Scorer] = vars(self)["_scorers"]

@@ -145,7 +145,7 @@ class ArrowShards(ShardSource):
     def notes(self) -> tuple[str, ...]:
         return (*super().notes, *self.encoder.notes)
 
-    def look(self) -> Iterator[Shard]:
+    def describe_shards(self) -> Iterator[Shard]:
         known: dict[Path | None, dict[str, Any]] = {}
         for _, shard in self.tables():
             if shard.rows and shard.path not in known:

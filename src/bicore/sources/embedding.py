@@ -28,7 +28,7 @@ _DTYPES = ("float16", "float32")
 
 
 @renamed_keywords()
-def embedded(
+def embed_to_folder(
     loader: Iterable[Any],
     module: torch.nn.Module,
     folder: str | os.PathLike[str],
@@ -73,7 +73,7 @@ def embedded(
     >>> import torch
     >>> rows = torch.utils.data.TensorDataset(torch.ones(10, 4), torch.arange(10))
     >>> loader = torch.utils.data.DataLoader(rows, batch_size=4)
-    >>> source = embedded(loader, torch.nn.Linear(4, 3), tempfile.mkdtemp())
+    >>> source = embed_to_folder(loader, torch.nn.Linear(4, 3), tempfile.mkdtemp())
     >>> source.rows, source.shape
     (10, (3,))
     """

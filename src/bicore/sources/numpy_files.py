@@ -162,7 +162,7 @@ class _StoredShards(ShardSource):
         self._words = words
         _ = self.shards  # files that do not agree are refused now
 
-    def look(self) -> Iterator[Shard]:
+    def describe_shards(self) -> Iterator[Shard]:
         for number, arrays in enumerate(self._arrays):
             for role, one in arrays.items():
                 parts.check_dtype(one.dtype, one.place, _ROLES[role])

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bicore import frames
+from bicore._deprecated import renamed_methods
 from bicore.data import Array, Dataset, as_features, as_labels
 from bicore.errors import InputError, check_integer
 from bicore.runtime.clock import checkpoint
@@ -99,6 +100,7 @@ class Chunk:
         return len(self.x)
 
 
+@renamed_methods(look="describe_shards", told="extra_notes")
 class ShardSource(ABC):
     """Rows in parts: the input of a selection of any size.
 
@@ -122,13 +124,13 @@ class ShardSource(ABC):
     #: Number of rows read together; None: a shard is a part.
     part_rows: int | None = None
     #: Notes on how the rows were encoded.
-    told: tuple[str, ...] = ()
+    extra_notes: tuple[str, ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @abstractmethod
-    def look(self) -> Iterable[Shard]:
+    def describe_shards(self) -> Iterable[Shard]:
         """Describe all shards without keeping their rows.
 
         Returns
@@ -158,7 +160,7 @@ class ShardSource(ABC):
 
     @cached_property
     def _all_shards(self) -> tuple[Shard, ...]:
-        found = tuple(self.look())
+        found = tuple(self.describe_shards())
         filled = [shard for shard in found if shard.rows]
         if not filled:
             raise InputError(f"{self.name}: there are no rows in {len(found)} shards; add some.")
@@ -202,7 +204,10 @@ class ShardSource(ABC):
         """Notes on the source, including skipped empty shards."""
         empty = [shard.place for shard in self._all_shards if not shard.rows]
         more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
-        return (*self.told, *(f"{one}{more} has no rows and is skipped" for one in empty[:1]))
+        return (
+            *self.extra_notes,
+            *(f"{one}{more} has no rows and is skipped" for one in empty[:1]),
+        )
 
     @property
     def rows(self) -> int:
@@ -302,7 +307,7 @@ _CHECKED_ROWS = 2048
 _EXPONENT16 = 0x7C00
 
 
-def checked(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, int]:
+def check_values(chunk: Chunk, part: Part, skip_bad: bool = False) -> tuple[Chunk, int]:
     """Check that all values are finite, no label is missing and no weight is negative."""
     bad = np.zeros(len(chunk), dtype=bool)
     for name, column in vars(chunk).items():
@@ -434,7 +439,7 @@ def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
     def read() -> Iterator[Chunk]:
         for part in source.parts:
             checkpoint(part.start / source.rows)
-            chunk, _ = checked(source.read(part), part)
+            chunk, _ = check_values(source.read(part), part)
             yield replace(chunk, x=_features(chunk.x, source) if loaded else chunk.x[:, :0])
 
     whole = join_chunks(read(), source.rows)
@@ -467,7 +472,7 @@ class ArrayShards(ShardSource):
         notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name)
-        self.told = notes
+        self.extra_notes = notes
         self.part_rows = check_integer("part_rows", part_rows)
         rows = _as_rows(x)
         #: Features, labels and weights.
@@ -477,7 +482,7 @@ class ArrayShards(ShardSource):
             _as_column(sample_weight, len(rows), "sample_weight"),
         )
 
-    def look(self) -> list[Shard]:
+    def describe_shards(self) -> list[Shard]:
         return [describe(self.name, *self.columns[:2])]
 
     def read(self, part: Part) -> Chunk:
@@ -536,7 +541,7 @@ class IterableShards(ShardSource):
     def _run(self) -> Iterator[Any]:
         return iter(self._make() if callable(self._make) else self._make)
 
-    def look(self) -> Iterator[Shard]:
+    def describe_shards(self) -> Iterator[Shard]:
         for number, given in enumerate(self._run()):
             yield _look_at(given, f"{self.name}, chunk {number}", number)
 
@@ -582,7 +587,7 @@ class DaskShards(ShardSource):
         """The delayed chunk of each part."""
         return tuple(self._all[shard.number] for shard in self.shards)
 
-    def look(self) -> Sequence[Shard]:
+    def describe_shards(self) -> Sequence[Shard]:
         import dask
 
         look, place = dask.delayed(_look_at), f"{self.name}, partition"

@@ -179,7 +179,7 @@ class ClassBalancedReservoir(Buffer):
         self.full = set(values["full"])
 
 
-@renamed_fields(rule="strategy")
+@renamed_fields(rule="strategy", compared="n_compared")
 class GradientSampling(Buffer):
     """Gradient-based sample selection, on gradients of the last layer under the current model.
 
@@ -193,12 +193,12 @@ class GradientSampling(Buffer):
     random_state : int
         Seed for all random draws.
     strategy : {"greedy", "cosine"}
-        Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept
+        Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``n_compared`` kept
         rows. With the memory filled, a row of score c < 1 proposes to replace a kept row i drawn ∝
         its score C_i, and does so with probability C_i/(C_i + c). Cosine (their surrogate of the
         integer program): of the kept rows and the batch together, drop the row whose cosines to the
         others sum highest, until the memory holds the rest.
-    compared : int
+    n_compared : int
         Number of kept rows, drawn once for this many new rows, that a new row is compared with.
 
     Raises
@@ -217,12 +217,12 @@ class GradientSampling(Buffer):
     _own_state = ("scores",)
 
     def __init__(
-        self, capacity: int, random_state: int = 0, strategy: str = "greedy", compared: int = 10
+        self, capacity: int, random_state: int = 0, strategy: str = "greedy", n_compared: int = 10
     ) -> None:
         super().__init__(capacity, random_state)
         check_name("strategy", strategy, STRATEGIES)
         self.strategy = strategy
-        self.compared = check_integer("compared", compared)
+        self.n_compared = check_integer("n_compared", n_compared)
         self.scores = np.empty(0)
 
     @property
@@ -232,8 +232,8 @@ class GradientSampling(Buffer):
     def _process_batch(self, batch: Dataset, context: Context) -> None:
         if self.strategy == "greedy":
             # a long batch also meets its own earlier rows
-            for start in range(0, len(batch), self.compared):
-                self._greedy(batch[start : start + self.compared], context)
+            for start in range(0, len(batch), self.n_compared):
+                self._greedy(batch[start : start + self.n_compared], context)
         else:
             self._cosine(batch, context)
 
@@ -260,7 +260,7 @@ class GradientSampling(Buffer):
         offset = len(self)
         if not offset:
             return np.full(len(both), NEUTRAL)
-        count = min(self.compared, offset)
+        count = min(self.n_compared, offset)
         partners = self.rng.choice(offset, count, replace=False)
         left, right = _directions(both[np.r_[partners, np.arange(offset, len(both))]], context)
         cosines = (left[count:] @ left[:count].T) * (right[count:] @ right[:count].T)
@@ -289,11 +289,16 @@ class GradientSampling(Buffer):
         self.scores = np.full(len(rows), NEUTRAL)
 
     def _configuration(self) -> dict[str, Any]:
-        return {**super()._configuration(), "strategy": self.strategy, "compared": self.compared}
+        return {
+            **super()._configuration(),
+            "strategy": self.strategy,
+            "n_compared": self.n_compared,
+        }
 
     @classmethod
     def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
-        return {"strategy" if name == "rule" else name: v for name, v in configuration.items()}
+        new = {"rule": "strategy", "compared": "n_compared"}
+        return {new.get(name, name): value for name, value in configuration.items()}
 
 
 def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore._deprecated import renamed_keywords
+from bicore._deprecated import renamed_keywords, renamed_methods
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_integer, check_number
 from bicore.methods.base import Selector
@@ -207,6 +207,7 @@ class VariationalFit:
                 optimiser.step()
 
 
+@renamed_methods(refined="refine")
 class VariationalLearner:
     """Learn tasks in sequence: choose a coreset, train on the rest, refine on coresets to predict.
 
@@ -218,7 +219,7 @@ class VariationalLearner:
         Selector of the coreset of each task; without one nothing is withheld.
     coreset_size : int
         Number of rows of each coreset.
-    training, refining : VariationalTraining, optional
+    training, refinement : VariationalTraining, optional
         How posteriors are fitted to tasks, and refined on coresets (default: as tasks).
     random_state : int
         Seed for all random draws.
@@ -244,14 +245,14 @@ class VariationalLearner:
     #: The class that fits; subclasses may use a faster one.
     fit: type[VariationalFit] = VariationalFit
 
-    @renamed_keywords(prior="prior_std")
+    @renamed_keywords(prior="prior_std", refining="refinement")
     def __init__(
         self,
         sizes: Sequence[int],
         selector: Selector | None,
         coreset_size: int = 20,
         training: VariationalTraining | None = None,
-        refining: VariationalTraining | None = None,
+        refinement: VariationalTraining | None = None,
         random_state: int = 0,
         device: str = "cpu",
         prior_std: float = 1.0,
@@ -259,7 +260,7 @@ class VariationalLearner:
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.training = training or VariationalTraining()
-        self.refining = replace(refining or self.training, penalties=self.training.penalties)
+        self.refinement = replace(refinement or self.training, penalties=self.training.penalties)
         self.selector = selector
         self.coreset_size = check_integer("coreset_size", coreset_size, 0)
         self.random_state = check_integer("random_state", random_state, 0)
@@ -330,8 +331,8 @@ class VariationalLearner:
     ) -> None:
         self.fit(network, x, y, how, self.generator, **more).run()
 
-    def refined(self, task: int = 0) -> MeanFieldNetwork:
-        """A copy of the posterior refined on coresets, made once after each task.
+    def refine(self, task: int = 0) -> MeanFieldNetwork:
+        """Return a copy of the posterior refined on coresets, computed once after each task.
 
         Parameters
         ----------
@@ -349,7 +350,7 @@ class VariationalLearner:
             parts = [self.coresets[task]] if self.multi_head else self.coresets
             x, y = (torch.cat(columns) for columns in zip(*parts, strict=True))
             if len(x):
-                self._run(network, x, y, self.refining, head=head)
+                self._run(network, x, y, self.refinement, head=head)
             self._refined[head] = network
         return self._refined[head]
 
@@ -372,7 +373,7 @@ class VariationalLearner:
         """
         if not 0 <= task < max(self.tasks, 1):
             raise InputError(f"task={task} must be a task that was learned: 0 to {self.tasks - 1}.")
-        network = self.refined(task)
+        network = self.refine(task)
         head = task if self.multi_head else 0
         found = []
         with torch.no_grad():

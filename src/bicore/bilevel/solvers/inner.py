@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_fields
 from bicore.bilevel.solvers.linear import (
     Adaptive,
     Cholesky,
@@ -222,6 +223,7 @@ def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit |
     return replace(found, alpha=alpha, predictions=predictions)
 
 
+@renamed_fields(flat="gradient_tolerance", still="change_tolerance", cold="cold_start")
 @dataclass(frozen=True)
 class LBFGS(InnerSolver):
     """L-BFGS on α with ``torch.optim``; :meth:`paper` has the authors' settings.
@@ -234,12 +236,12 @@ class LBFGS(InnerSolver):
         Maximum number of iterations, and number of them that shape the next direction.
     line_search : bool
         A strong Wolfe search; otherwise every step has the length ``step``.
-    flat, still : float
+    gradient_tolerance, change_tolerance : float
         Stop when the gradient's largest entry, or the change of the objective, is below this.
     mean : bool
         Whether the objective is divided by the number of rows: the length of the first step depends
         on it.
-    cold : bool
+    cold_start : bool
         Start from small random numbers instead of the last fit.
     lenient : bool
         Accept what the iterations give.
@@ -254,10 +256,10 @@ class LBFGS(InnerSolver):
     iterations: int = 2000
     history: int = 50
     line_search: bool = True
-    flat: float = 0.0
-    still: float = 0.0
+    gradient_tolerance: float = 0.0
+    change_tolerance: float = 0.0
     mean: bool = False
-    cold: bool = False
+    cold_start: bool = False
     lenient: bool = False
 
     @classmethod
@@ -269,11 +271,21 @@ class LBFGS(InnerSolver):
         LBFGS
             Which says no word if that was not enough.
         """
-        return cls(0.25, 200, 100, False, flat=1e-7, still=1e-9, mean=True, cold=True, lenient=True)
+        return cls(
+            0.25,
+            200,
+            100,
+            False,
+            gradient_tolerance=1e-7,
+            change_tolerance=1e-9,
+            mean=True,
+            cold_start=True,
+            lenient=True,
+        )
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         divisor = float(len(start)) if self.mean else 1.0
-        alpha = torch.nn.Parameter(_small_numbers(start) if self.cold else start.clone())
+        alpha = torch.nn.Parameter(_small_numbers(start) if self.cold_start else start.clone())
         calls = 0
 
         def closure() -> float:
@@ -289,8 +301,8 @@ class LBFGS(InnerSolver):
             self.step,
             self.iterations,
             4 * self.iterations,
-            self.flat,
-            self.still,
+            self.gradient_tolerance,
+            self.change_tolerance,
             self.history,
             "strong_wolfe" if self.line_search else None,
         )

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore._deprecated import renamed_fields
 from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
@@ -131,6 +132,7 @@ class _Nearest:
         return np.asarray(self.squared.double().cpu().numpy())
 
 
+@renamed_fields(counted="cluster_weights")
 @dataclass(frozen=True)
 class FacilityLocation(PerClassRule):
     """Facility location: points with a small mean distance to all other points.
@@ -140,8 +142,8 @@ class FacilityLocation(PerClassRule):
     ignores outliers.
 
     CRAIG (Mirzasoleiman et al. 2020) is ``FacilityLocation(over="gradients", per_class=True,
-    counted=True)``, with one greedy run over all classes; the original gives each class its own
-    budget.
+    cluster_weights=True)``, with one greedy run over all classes; the original gives each class its
+    own budget.
 
     The gain of every point is exact at every step. When a point joins, only rows that are nearer to
     it than to earlier points are visited, n/k of them at step k. All steps together cost a few
@@ -157,7 +159,7 @@ class FacilityLocation(PerClassRule):
         True counts a row as covered by points of its own class only. "proportional" or "balanced"
         runs the rule within each class, with as many points as its share of the rows, or the same
         number for each; targets are divided into quantiles.
-    counted : bool, optional
+    cluster_weights : bool, optional
         Whether each chosen row gets the total weight of the rows nearest to it; default: 1.
     sample : int, optional
         Number of rows over which gains are summed, drawn at random within classes; default: all
@@ -174,12 +176,12 @@ class FacilityLocation(PerClassRule):
     >>> data = Dataset([[0.0], [1.0], [2.0], [9.0], [10.0]])
     >>> FacilityLocation().select(data, 2).indices.tolist()
     [2, 3]
-    >>> FacilityLocation(counted=True).select(data, 2).weights.tolist()
+    >>> FacilityLocation(cluster_weights=True).select(data, 2).weights.tolist()
     [3.0, 2.0]
     """
 
     per_class: bool | str = False
-    counted: bool = False
+    cluster_weights: bool = False
     sample: int | None = None
     exchange: bool = field(default=False, kw_only=True, metadata={"added": True})
 
@@ -190,8 +192,8 @@ class FacilityLocation(PerClassRule):
         super().__post_init__()
         if self.sample is not None:
             check_integer("sample", self.sample, fix="or None for all rows")
-        if self.counted and self.per_class in SHARES:
-            raise InputError("counted=True needs per_class=True or False.")
+        if self.cluster_weights and self.per_class in SHARES:
+            raise InputError("cluster_weights=True needs per_class=True or False.")
 
     @property
     def name(self) -> str:
@@ -205,8 +207,10 @@ class FacilityLocation(PerClassRule):
         codes = job.classes().values if self.per_class is True else None
         with np.errstate(over="ignore"):
             mean_weight = float(job.data.weights.sum() / len(job.data))
-        if self.counted and not math.isfinite(mean_weight):
-            raise InputError("the sum of weight overflows with counted=True; scale weight down.")
+        if self.cluster_weights and not math.isfinite(mean_weight):
+            raise InputError(
+                "the sum of weight overflows with cluster_weights=True; scale weight down."
+            )
         distances = _Distances(
             self.space.operator(job, centre=True),
             None if codes is None else torch.from_numpy(codes).to(job.like.device),
@@ -225,7 +229,7 @@ class FacilityLocation(PerClassRule):
             if self.exchange and len(selection.order) > given:
                 _exchange_points(coverage, selection, given)
         finally:
-            if self.counted:
+            if self.cluster_weights:
                 _weight_by_nearest(
                     selection, coverage.weights_of_nearest(selection.order) * mean_weight
                 )

@@ -91,7 +91,7 @@ class GradientMatching(OverSpace):
         paper's baseline; its code also scaled gradients to length 1: ``normalise=True``).
         "pursuit": orthogonal matching pursuit, which fits all weights >= 0 again after every point
         (GRAD-MATCH). "frank-wolfe": steps with exact line search on {w >= 0, Σ w_i‖g_i‖ =
-        Σ v_i‖g_i‖}. With the last two, weights sum to about n (use ``normalised()``) and
+        Σ v_i‖g_i‖}. With the last two, weights sum to about n (use ``normalise()``) and
         ``objectives`` hold ‖difference‖²/‖Σ v_i g_i‖².
     normalise : bool, optional
         Scale gradients to length 1 first.

@@ -153,7 +153,7 @@ class KernelSpace(Space):
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         kernel = Normalised(self.kernel) if normalise else self.kernel
         extra = 8 * len(job.data) * (job.size + EXTRA_VECTORS)
-        fitted, reserve = kernel.fitted(job.data.x), Reserve(extra, extra)
+        fitted, reserve = kernel.fit(job.data.x), Reserve(extra, extra)
         return build_operators(fitted, job.data.x, None, reserve, job.context.runtime)[0]
 
 

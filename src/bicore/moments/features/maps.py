@@ -537,7 +537,7 @@ class RandomFourier(ShapedMap):
             )
 
     def _fit(self, rows: Array) -> FeatureMap:
-        fitted: Any = _FOURIER_KERNELS[self.kind](self.gamma).fitted(rows)
+        fitted: Any = _FOURIER_KERNELS[self.kind](self.gamma).fit(rows)
         return replace(self, gamma=fitted.gamma)
 
     def _map(self, rows: Tensor) -> Tensor:
@@ -614,7 +614,7 @@ class Nystrom(ShapedMap):
         return int(self._fitted("root").shape[1])  # at most one per landmark
 
     def _fit(self, rows: Array) -> FeatureMap:
-        kernel = self.kernel.fitted(rows)
+        kernel = self.kernel.fit(rows)
         count = min(self.landmarks, len(rows))
         picked = np.sort(step_rng(self.random_state, 0).choice(len(rows), count, replace=False))
         landmarks = np.array(rows[picked], dtype=np.float64)
