@@ -212,7 +212,7 @@ def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
     shown = bicore("show", out)
     for words in (
         "6 of 16 rows",
-        "scale           standard",
+        "scaling         standard",
         "To reproduce: bicore select images",
         "fingerprint",
     ):
@@ -373,8 +373,8 @@ def test_early_end_is_recorded_in_the_file(bicore, folder, tmp_path):
     shown = bicore("show", tmp_path / "a.npz").stdout
     for line in (
         "message         stopped by max_seconds after 1 of 30 rows",
-        "n               60",
-        "scale           none",
+        "data rows       60",
+        "scaling         none",
         "versions        bicore ",
         "note            features: as they are",
         "note            To reproduce: bicore select data.npz --method k-center-features",

@@ -60,7 +60,7 @@ class Compared:
     kernel: str = option("Kernel of bilevel methods, as in select.", "NAME", default="auto")
     names: bool = field(
         default=False,
-        metadata={"info": action("--list", _list_methods, "List the methods and their needs.")},
+        metadata={"info": action("--list", _list_methods, "List the methods and what they need.")},
     )
 
 
@@ -75,7 +75,9 @@ class Streams:
     )
     capacity: int | None = option("Rows kept (default: 50).", "M")
     order: str | None = option("Order of the rows: given (default), random or sorted (by label).")
-    points: int | None = option("Number of evaluations (default: 5).", "N")
+    points: int | None = option(
+        "Number of evaluations (default: 5).", "N", name="--evaluations --points"
+    )
     batch: int | None = option("Rows per update (default: 125).", "B")
 
     def given(self) -> dict[str, Any]:

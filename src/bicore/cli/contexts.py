@@ -39,9 +39,9 @@ class ContextFile(Files):
 
 
 def contexts(rows: Data, wanted: Contexts, limits: Limits, output: ContextFile) -> None:
-    """Select several small sets of rows for models with few training rows, such as TabPFN.
+    """Select small training sets for TabPFN and similar models.
 
-    The predictions of models fitted on one context each are averaged.
+    Each set is a context. The predictions of models fitted on one context each are averaged.
 
     Example: bicore contexts table.csv --target label --size 200 --out contexts.json
     """

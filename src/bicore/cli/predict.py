@@ -38,7 +38,8 @@ def predict(
 ) -> None:
     """Predict with a head written by bicore stream --head.
 
-    The source must have the columns of the stream; its features are not scaled again.
+    A head is a ridge regression on all rows of a stream. The source must have the columns of the
+    stream; its features are not scaled again.
 
     Example: bicore predict head.npz digits
     """

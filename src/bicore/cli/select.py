@@ -146,7 +146,7 @@ class Advanced:
     strategy: str | None = option(
         "Search: auto (default), greedy, batches, exchange, elimination or simplex."
     )
-    smooth_labels: str | None = option("Smooth labels: auto (default), yes or no.")
+    smooth_labels: str | None = option("Whether to smooth labels: auto (default), yes or no.")
     candidates: int | None = option("Score N random rows at each step instead of all rows.", "N")
     tolerance: float | None = option(
         "With --size auto: accepted excess of the loss over that of all rows (default: 0.02, 2%).",
@@ -356,6 +356,7 @@ def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> No
 
 
 def _describe(found: Estimate) -> list[str]:
+    from bicore.cli.show import MATRIX_FORMS
     from bicore.methods.large import human_seconds
     from bicore.runtime.context import human_bytes
 
@@ -364,7 +365,8 @@ def _describe(found: Estimate) -> list[str]:
     plan = found.passes
     if plan is None:
         memory = f", {human_bytes(found.bytes)} in addition to the data" if found.bytes else ""
-        held = "" if found.operator is None else f" (operator: {found.operator})"
+        form = MATRIX_FORMS.get(str(found.operator), found.operator)
+        held = "" if form is None else f" (kernel matrix: {form})"
         return [f"about {human_seconds(found.seconds)}{memory}{held}"]
     return [
         f"{plan.size} of {plan.rows} rows of {plan.width} features, {plan.parts} parts",

@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 300
 #: Details that only continued selections need, or that a note contains.
 INTERNAL = ("kernel_parameters", "kernel_trials", "solvers")
+#: Labels of fields whose names are short, and values of fields in words.
+LABELS = {
+    "n": "data rows",
+    "inner_reg": "regularisation",
+    "weights": "weighting",
+    "first": "first row",
+    "operator": "kernel matrix",
+    "effort": "solver steps",
+    "scale": "scaling",
+}
+MATRIX_FORMS = {"gram": "stored", "features": "as features", "blocked": "computed in blocks"}
+WORDS = {
+    "smooth_labels": {"smoothed": "yes", "given": "no"},
+    "first": {"best": "best score", "random": "at random"},
+    "operator": MATRIX_FORMS,
+}
 #: The text of a configuration, such as Exchange(rounds=None).
 CONFIGURATION = re.compile(r"^([A-Z]\w*)\(.*\)$")
 #: Required packages, and the extra and the use of optional ones, as in pyproject.toml.
@@ -63,10 +79,11 @@ def show(
     facts = {"message": coreset.message or None, **_origin(coreset.provenance), **details}
     for name, value in facts.items():
         if value is not None:
-            _print_field(name, _as_text(value))
+            text = WORDS.get(name, {}).get(value) if isinstance(value, str) else None
+            _print_field(LABELS.get(name, name), text or _as_text(value))
     for note in coreset.provenance.notes:
         _print_field("note", note)
-    _print_field("rows", shorten(coreset.indices))
+    _print_field("selected rows", shorten(coreset.indices))
     if not coreset.binary:
         _print_field("weights", shorten([f"{weight:.3g}" for weight in coreset.weights]))
 
@@ -86,7 +103,8 @@ def _origin(known: Provenance) -> dict[str, Any]:
 def _as_text(value: Any) -> str:
     """Format a value: short numbers, and objects by their names."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_as_text(part)}" for name, part in value.items())
+        parts = (f"{name} {_as_text(part)}".replace("_", " ") for name, part in value.items())
+        return ", ".join(parts)
     if isinstance(value, (list, tuple)):
         return "; ".join(map(_as_text, value))
     if isinstance(value, float):

@@ -59,7 +59,7 @@ class Memory:
 class BufferOptions:
     """Options of single kinds of buffers."""
 
-    panel: ClassVar[str] = "Options of a memory"
+    panel: ClassVar[str] = "Memory options"
     feature_map: str | None = option(
         "moments: feature map: auto (default), rows, relu, convolutions, deep-convolutions, "
         "patches, pooled, fourier, laplace or nystrom, with a width as in relu:512; or the "
