@@ -65,6 +65,8 @@ class Requirements:
     #: Whether every step takes the best open points, from an empty coreset on, so that steps can be
     #: recorded.
     repeats: bool = False
+    #: All points will be taken: only their order is asked for.
+    sorts: bool = False
     solvers: Solvers = field(default_factory=Solvers)
 
 
@@ -84,8 +86,6 @@ class StepOptions:
     steps: int = 1
     #: Whether the open points are a small sample, so that only they need a score.
     sampled: bool = False
-    #: All open points will be taken: only their order is asked for.
-    sorting: bool = False
 
     @property
     def one_by_one(self) -> bool:

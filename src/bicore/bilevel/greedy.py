@@ -159,8 +159,6 @@ class Plan:
     candidates: int | None = None
     points_per_step: int = 1
     quotas: Quotas | None = None
-    #: All points will be taken: only their order is asked for.
-    sorting: bool = False
     by_id: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -182,8 +180,7 @@ class Plan:
             mask[step_rng(self.seed, step).choice(places, drawn, replace=first)] = True
             return StepOptions(mask, self.ids, count, shortlist, sampled=True)
         alone = self.candidates is None and self.points_per_step == 1 and self.quotas is None
-        steps = self.size - step if alone else 1
-        return StepOptions(free, self.ids, count, shortlist, steps, sorting=alone and self.sorting)
+        return StepOptions(free, self.ids, count, shortlist, self.size - step if alone else 1)
 
 
 class Run:

@@ -265,7 +265,7 @@ class FeatureRows(RidgeRows):
     ) -> None:
         self.state = state
         self.features = features
-        self.on_device = to_device(features, state.device)
+        self._features = to_device(features, state.device)
         super().__init__(targets, inside)
         self._begin()
 
@@ -275,7 +275,7 @@ class FeatureRows(RidgeRows):
         return self.state.objective
 
     def _begin(self) -> None:
-        state, rows = self.state, self.on_device
+        state, rows = self.state, self._features
         with all_threads(float(self.features.size) * len(state.second)):
             reach = rows @ state.inverse
             turned = reach @ state.second
@@ -292,16 +292,17 @@ class FeatureRows(RidgeRows):
 
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         step, reach, turned = self.state.change(self.features[row], self.targets[row], sign)
-        return step, *(self.on_device @ _pair(reach, turned).T).T
+        return step, *(self._features @ _pair(reach, turned).T).T
 
     def _tables(self) -> list[Any]:
-        features = {id(table): table for table in (self.features, self.on_device)}
-        return [*super()._tables(), *features.values()]
+        copies = [] if self._features is self.features else [self._features]
+        return [*super()._tables(), self.features, *copies]
 
     def pairs(self, rows: Any, own: Any) -> tuple[Any, Any]:
-        """Return T and V between some rows and others, given by their features."""
+        """Return T and V between some rows and others: a slice of these, or any features."""
+        own = self._features[own] if isinstance(own, slice) else own
         state = self.state
-        reach = self.on_device[rows] @ state.inverse
+        reach = self._features[rows] @ state.inverse
         turned = (reach @ state.second) @ state.inverse
         with all_threads(2.0 * len(reach) * own.shape[0] * own.shape[1]):
             return reach @ own.T, turned @ own.T
@@ -344,17 +345,11 @@ class PairRows(RidgeRows):
         count = len(self.inside)
         return self._matrices[rows, own], self._matrices[rows, count:][:, own]
 
-    def exchange(self, one: int, other: int) -> None:
-        """Exchange the places of two rows."""
-        super().exchange(one, other)
-        late = slice(2 * self._pending)
-        for table in (self._matrices, self._left[late], self._right[late]):
-            for start in range(0, table.shape[1], len(self.inside)):
-                pair = [start + one, start + other]
-                table[:, pair] = table[:, pair[::-1]]
-
     def _tables(self) -> list[Any]:
-        return [*super()._tables(), self._matrices]
+        late, count = slice(2 * self._pending), len(self.inside)
+        wide = (self._matrices, self._right[late])
+        halves = (half.T for one in wide for half in (one[:, :count], one[:, count:]))
+        return [*super()._tables(), self._matrices, self._left[late].T, *halves]
 
     def _step(self, row: int, sign: float) -> tuple[Step, Any, Any]:
         # Memories spend most of their time here, so every call counts.

@@ -57,9 +57,12 @@ class RidgeEngine(ListedEngine):
         # With the same targets the outer set needs no products of its own; few rows are in float64.
         if not problem.same_targets and problem.train.like.dtype == torch.float64:
             problem = problem.with_few_outer_rows()
-        return cls(problem, requirements.capacity, Quantity.GAIN in requirements.needs)
+        gains = Quantity.GAIN in requirements.needs
+        return cls(problem, requirements.capacity, gains, requirements.sorts)
 
-    def __init__(self, problem: Problem, capacity: int, gains: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, capacity: int, gains: bool = False, sorts: bool = False
+    ) -> None:
         self.problem = problem
         self.capacity = capacity
         # (K'DK')_kk must be updated from the first point on.
@@ -71,13 +74,9 @@ class RidgeEngine(ListedEngine):
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
         self.allowed = allowed_rounding(dtype, largest, self.rho)
         self.outer_weights = problem.outer_weights.double()
+        precise = problem.size <= SORTED and self.rho >= LEAST_SORTED * largest
         #: Whether points are sorted by the matrices of their pairs.
-        self.sorts_by_pairs = (
-            not problem.same_targets
-            and not self.outer_weights.is_cuda
-            and problem.size <= SORTED
-            and self.rho >= LEAST_SORTED * largest
-        )
+        self.sorts = sorts and precise and not (problem.same_targets or self.outer_weights.is_cuda)
         self._last_scores: Tensor | None = None
         self.prefetcher: ColumnPrefetcher | None = None
         if room := ColumnPrefetcher.width(problem.train, problem.cross, capacity):
@@ -207,8 +206,8 @@ class RidgeEngine(ListedEngine):
 
     def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Take the best open points; a GPU is read after several points."""
-        if options.sorting and self.sorts_by_pairs:
-            places = np.flatnonzero(options.open)
+        places = np.flatnonzero(options.open)
+        if self.sorts and len(places) == options.steps:  # no quotas
             picked = self._order(places, rule, options, len(places))
             self.advance(torch.tensor(picked), one_by_one=True)
             return self.read_back()

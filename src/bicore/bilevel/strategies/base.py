@@ -92,11 +92,10 @@ class Assembly:
         quotas = self.run.plan.quotas
         if quotas is not None:
             quotas = replace(quotas, codes=quotas.codes[every])
-        is_open, ids = np.ones(count, dtype=bool), self.run.plan.ids[every]
-        plan = Plan(count, ids, is_open, quotas=quotas, sorting=True)
+        plan = Plan(count, self.run.plan.ids[every], np.ones(count, dtype=bool), quotas=quotas)
         needs = frozenset({rule.quantity})
         requirements = replace(
-            self.requirements, capacity=count, needs=needs, exact=False, repeats=False
+            self.requirements, capacity=count, needs=needs, exact=False, repeats=False, sorts=True
         )
         fixed = list(range(self.fixed))
         try:

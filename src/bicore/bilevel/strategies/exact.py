@@ -355,11 +355,6 @@ class ExchangePool(ABC):
     def _evaluate(self, place: int) -> float:
         """Compute G after a change at this place."""
 
-    @property
-    def own(self) -> Any:
-        """The chosen rows for ``rows.pairs``."""
-        return slice(0, self.size)
-
     def removals(self) -> Removals:
         """Return the effect of removing each chosen point."""
         return removals_of(self.rows, slice(0, self.size), self.rho)
@@ -401,7 +396,7 @@ class ExchangePool(ABC):
         ``index`` is a slice if the rows are all the others, because a slice needs no copy.
         """
         checkpoint()
-        tables = others_of(self.rows, index, self.own, self.rho)
+        tables = others_of(self.rows, index, slice(0, self.size), self.rho)
         joining, leaving = [self.points[row] for row in rows], self.points[: self.size]
         gains = self.terms.swap_gains(removals, tables, joining, leaving)
         gains[:, :fixed] = -torch.inf

@@ -125,10 +125,6 @@ class FeaturePool(ExchangePool):
         self.rows = FeatureRows(chosen.state.copy(), features, targets, inside)
 
     @property
-    def own(self) -> Any:
-        return self.rows.on_device[: self.size]
-
-    @property
     def drift(self) -> float:
         rows, size = self.rows, self.size
         return self.terms.relative_residual(rows.state, rows.features[:size], rows.targets[:size])
