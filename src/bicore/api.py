@@ -23,7 +23,7 @@ from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
-from bicore.bilevel.strategies.base import OpenStrategy, Strategy
+from bicore.bilevel.strategies.base import Strategy, UnsetStrategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError, LargeDataWarning, check_integer
@@ -596,7 +596,7 @@ def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bo
         or data.sample_weight is not None
     ):
         return False
-    plain = selector.strategy == OpenStrategy() and selector.quotas is None
+    plain = selector.strategy == UnsetStrategy() and selector.quotas is None
     plain = plain and selector.weighting is WeightMode.UNIFORM
     return plain and size != "auto" and as_size(size, len(data)) == len(data)
 

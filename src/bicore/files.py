@@ -27,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bicore._deprecated import GONE_FIELDS, describe_field
+from bicore._deprecated import GONE_FIELDS, OLD_KINDS, describe_field
 from bicore.errors import DamagedFileError, InputError
 
 #: Version of state files; another one is refused by name.
@@ -276,7 +276,7 @@ def _describe(value: Any) -> str:
                 # The default of a field that an earlier version did not have is no difference.
                 if one.metadata.get("added") and fields[one.name] == one.default:
                     del fields[one.name]
-            kind = type(value).__name__
+            kind = OLD_KINDS.get(type(value).__name__, type(value).__name__)
             texts = [describe_field(kind, name, _describe(part)) for name, part in fields.items()]
             if kind in GONE_FIELDS:
                 texts.insert(*GONE_FIELDS[kind])

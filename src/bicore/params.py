@@ -110,6 +110,6 @@ def is_same(value: Any, default: Any) -> bool:
 
 
 def _shorten(value: Any) -> str:
-    if getattr(value, "open", False) is True:  # a choice that the data will make
+    if getattr(value, "unset", False) is True:  # chosen once the data are known
         return "'auto'"
     return repr(str(value)) if isinstance(value, StrEnum) else repr(value)

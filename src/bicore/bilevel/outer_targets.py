@@ -64,7 +64,7 @@ class OuterTargets(ABC):
 
     name: ClassVar[str]
     #: Whether it is chosen once the data are known.
-    open: ClassVar[bool] = False
+    unset: ClassVar[bool] = False
     #: Whether the labels are used as given, which every loss allows.
     plain: ClassVar[bool] = False
 
@@ -89,11 +89,11 @@ class Given(OuterTargets):
 
 
 @dataclass(frozen=True)
-class Open(Given):
+class UnsetTargets(Given):
     """Chosen when the data are known; until then the labels as given."""
 
     name = "auto"
-    open = True
+    unset = True
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Rule(ABC):
     #: Whether it compares with a model of all data.
     compares: ClassVar[bool] = False
     #: Whether it is chosen once the data are known.
-    open: ClassVar[bool] = False
+    unset: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
@@ -46,11 +46,11 @@ class Gradient(Rule):
 
 
 @dataclass(frozen=True)
-class OpenRule(Gradient):
+class UnsetRule(Gradient):
     """Chosen when the data are known; until then the gradient."""
 
     name = "auto"
-    open = True
+    unset = True
 
 
 @dataclass(frozen=True)
@@ -105,5 +105,5 @@ class ReducibleLoss(Rule):
 
 #: Rules by name.
 RULES: dict[str, Callable[[], Rule]] = {
-    rule.name: rule for rule in (OpenRule, Gradient, Gain, FirstOrder, ReducibleLoss)
+    rule.name: rule for rule in (UnsetRule, Gradient, Gain, FirstOrder, ReducibleLoss)
 }

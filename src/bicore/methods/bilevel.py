@@ -375,9 +375,9 @@ class BilevelSelector(Selector, Proxy):
         self, data: Dataset, size: int, previous: Coreset | None = None
     ) -> BilevelSelector:
         found = self
-        if any(getattr(self, name).open for name in PAPER):
+        if any(getattr(self, name).unset for name in PAPER):
             targets = read_labels(self, data, None)[0]
-            unset = self.strategy.open and self.quotas is None
+            unset = self.strategy.unset and self.quotas is None
             classes = 0 if targets.classes is None else len(targets.classes)
             means = False
             if unset and needs_every_class(targets, data.weights, size):
@@ -401,7 +401,7 @@ class BilevelSelector(Selector, Proxy):
         """Resolve unset choices as ``wanted`` if the other settings allow it, else as the paper."""
         found = self
         for name in PAPER:
-            if getattr(found, name).open:
+            if getattr(found, name).unset:
                 try:
                     found = replace(found, **{name: wanted[name]})
                 except InputError:
@@ -423,7 +423,7 @@ class BilevelSelector(Selector, Proxy):
         if needs_choice(found.kernel):
             # The best kernel for a part of a problem may not suit the whole.
             found = replace(found, kernel=mark_automatic(found.kernel, in_part=True))
-        if found.strategy.open and found.quotas is None:
+        if found.strategy.unset and found.quotas is None:
             found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
         return found.fill_as_paper()
 

@@ -62,7 +62,7 @@ def _select_bilevel(
         count = max(1, min(math.ceil(len(data) / PART_ROWS), size // PART_POINTS))
     # labels that are whole floats are classes here
     selector = replace(selector, task=Task.CLASSIFICATION, quotas=AtMost(counts))
-    if selector.strategy.open:  # exchanging hundreds of rows would take minutes
+    if selector.strategy.unset:  # exchanging hundreds of rows would take minutes
         selector = replace(selector, strategy=Greedy())
     selector = selector.resolve_defaults(data, size // count)
     if count == 1:

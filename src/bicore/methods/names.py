@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from bicore.arguments import Relative, as_relative
 from bicore.bilevel.kernel_choice import AutomaticKernel
-from bicore.bilevel.outer_targets import Given, Open, OuterTargets, Smoothed
+from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed, UnsetTargets
 from bicore.bilevel.problem import Constant, Regulariser
 from bicore.bilevel.regularisation import Automatic, LearnedFromData, RelativeToKernel
 from bicore.errors import InputError, check_number, unknown_name
@@ -58,7 +58,7 @@ def as_outer_targets(smooth_labels: Any) -> OuterTargets:
         return Smoothed() if smooth_labels else Given()
     if smooth_labels != "auto" and not isinstance(smooth_labels, OuterTargets):
         raise InputError(f"smooth_labels must be True, False or 'auto'; got {smooth_labels!r}.")
-    return as_object("smooth_labels", smooth_labels, OuterTargets, {"auto": Open})
+    return as_object("smooth_labels", smooth_labels, OuterTargets, {"auto": UnsetTargets})
 
 
 def as_kernel(kernel: Any) -> Kernel:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bicore.bilevel.strategies.base import Batches, Greedy, OpenStrategy, Strategy
+from bicore.bilevel.strategies.base import Batches, Greedy, Strategy, UnsetStrategy
 from bicore.bilevel.strategies.refining import Elimination, Exchange, Simplex
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
-    "auto": OpenStrategy,
+    "auto": UnsetStrategy,
     "greedy": Greedy,
     "batches": Batches,
     "exchange": Exchange,

@@ -141,7 +141,7 @@ class Strategy:
     #: Whether its coresets satisfy quotas.
     keeps_quotas = False
     #: Whether the strategy is chosen from the data (``strategy="auto"``).
-    open = False
+    unset = False
 
     def greedy_size(self, size: int, available: int) -> int:
         """Return the number of points that the greedy run takes.
@@ -296,11 +296,11 @@ class Greedy(Strategy):
 
 
 @dataclass(frozen=True)
-class OpenStrategy(Greedy):
+class UnsetStrategy(Greedy):
     """Chosen once the data are known; until then one point per step."""
 
     name = "auto"
-    open = True
+    unset = True
     ordered = False  # the data may choose a refinement
 
 
