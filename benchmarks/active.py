@@ -1,5 +1,4 @@
-"""Batch active learning on MNIST: from 20 labels to 200, twenty at a time, by the points that each
-method asks for.
+"""Batch active learning on MNIST, from 20 to 200 labels in batches of twenty.
 
     python -m benchmarks active --data DIR --record
 

@@ -1,5 +1,5 @@
-"""Seconds of every method on the CPU: 10 000 points of 512 features, 500 chosen; and an MNIST pool
-of 1000, 250 chosen.
+"""Seconds of every method on the CPU: 500 of 10,000 rows with 512 features, and 250 of 1,000 MNIST
+images.
 
     python -m benchmarks baselines --data DIR --record
 

@@ -1,4 +1,4 @@
-"""Several models at once, and regression, on tables that come with scikit-learn.
+"""Selection for several models, and for regression, on scikit-learn's tables.
 
     python -m benchmarks beyond --record
 

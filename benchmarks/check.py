@@ -1,5 +1,5 @@
-"""What became slower: seconds of selections over those of a matrix product in the same run,
-compared with recorded ratios.
+"""Find what became slower: seconds relative to a matrix product of the same run, compared with
+recorded ratios.
 
     make bench-check        (python -m benchmarks check)
     python -m benchmarks check --record

@@ -1,4 +1,4 @@
-"""Answers from a single class: Gaussian classes of unequal shares, and pairs of MNIST digits.
+"""Selections from a single class: Gaussian classes of unequal shares, and pairs of MNIST digits.
 
     python -m benchmarks collapse --data DIR --seeds 200 --processes 2 --record
 

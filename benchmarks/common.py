@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: the machine, data, timing, processes, rows and records on disk."""
+"""Helpers of all benchmarks: machine, data, timing, processes and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a selection takes by rows, features and kernel, and how much memory.
+"""Time and memory of a selection by rows, features and kernel, next to their estimates.
 
     python -m benchmarks estimates --record
 

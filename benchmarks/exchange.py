@@ -1,4 +1,4 @@
-"""What exchanges cost compared with the greedy selection they start from, and what they gain.
+"""Cost and gain of exchanges compared with greedy selection.
 
     python -m benchmarks exchange --data DIR --record
 

@@ -1,4 +1,4 @@
-"""Problems with a goal: seconds, memory or rows a second on one thread, next to a lower bound.
+"""Problems with a goal for seconds, memory or rows per second on one thread, next to a lower bound.
 
     python -m benchmarks goals --data DIR --repeats 3 --record [--methods NAME,…]
 

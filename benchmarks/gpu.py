@@ -1,4 +1,4 @@
-"""Network kernels and selections on a GPU, each next to the floor that the card's own ceilings set.
+"""Network kernels and selections on a GPU, next to the lower bound given by the card's peak rates.
 
     python -m benchmarks gpu --data DIR --json
 

@@ -1,4 +1,4 @@
-"""Linear heads trained on a few rows of an embedding, tuned as a comparison tunes its models."""
+"""Linear heads trained on a few rows of an embedding, tuned like the models of a comparison."""
 
 import numpy as np
 import torch

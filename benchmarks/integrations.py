@@ -1,4 +1,4 @@
-"""Memory that data of other libraries take on their way in: docs/other-libraries.md.
+"""Peak memory of reading data of other libraries: docs/other-libraries.md.
 
     python -m benchmarks integrations --json [--record]
 

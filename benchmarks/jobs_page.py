@@ -1,4 +1,5 @@
-"""Tables and pictures of the four jobs: texts, contexts, images and devices; the page on contexts."""
+"""Tables and pictures of four tasks (texts, contexts, images and devices), and the page on
+contexts."""
 
 from collections.abc import Sequence
 from typing import Any

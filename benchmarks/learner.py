@@ -1,4 +1,4 @@
-"""Heads from moments: accuracy, bytes and seconds of a learner that sees every row once.
+"""Heads from moments: accuracy, bytes and seconds of a learner that reads every row once.
 
     python -m benchmarks learner --data DIR --seeds 5 --rows ROWS.jsonl --record
     python -m benchmarks learner --data DIR --seeds 5 --rows ROWS.jsonl --device cuda --record

@@ -1,4 +1,4 @@
-"""docs/learning.md: what learners of streams keep and reach, and its figure."""
+"""docs/learning.md, with its figure: memory and accuracy of learners on streams."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether learned weights help a moment memory: heads on its rows, alike and with weights.
+"""Whether learned weights help a moment memory: heads on its rows with and without weights.
 
     python -m benchmarks moment_weights --data DIR --seeds 3 --record
 

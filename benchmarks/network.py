@@ -1,5 +1,5 @@
-"""Selection on a CNN itself compared with selection by a proxy: seconds a point, and what the same
-CNN learns from the points.
+"""Selection on a CNN compared with selection by a proxy: seconds per row, and the accuracy of the
+CNN.
 
     python -m benchmarks network --data DIR --record
 

@@ -1,5 +1,5 @@
-"""Flipped labels: how many of the points that each rule picks carry a wrong one, and how a model
-trained on them scores.
+"""Flipped labels: the share of selected rows with wrong labels, and the accuracy of a model trained
+on them.
 
     python -m benchmarks noise --data DIR --record
 

@@ -1,4 +1,4 @@
-"""Build Markdown pages from records: rows of tables, mean ± error, templates and figures.
+"""Build Markdown pages from records: tables, mean ± error, templates and figures.
 
 A page is a Jinja2 template under ``benchmarks/templates``. It loads records with ``record(NAME)``
 and calls the functions of this module and of the modules that :func:`render` is given.

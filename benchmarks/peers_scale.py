@@ -1,4 +1,5 @@
-"""Other libraries on many rows: seconds, peak memory, and the accuracy that the picks train.
+"""Other libraries on many rows: seconds, peak memory, and the accuracy of models trained on their
+selections.
 
     BICORE_PEERS=…/python python -m benchmarks peers_scale --data DIR --json --record
         [--pool MOST_ROWS] [--rows FILE]

@@ -1,5 +1,5 @@
-"""How the squared-error engine's ρ was chosen for the speed table: every value tried, evaluated on
-that very problem.
+"""The choice of ρ for the speed table of the squared-error engine: every value tried, evaluated on
+that problem.
 
     python -m benchmarks regulariser --data DIR --json [--record]
 

@@ -1,4 +1,5 @@
-"""Selection from rows that are never loaded whole: seconds, passes, memory, and what is lost.
+"""Selection in passes over rows in parts: seconds, passes, memory, and the loss compared with
+selection in memory.
 
     python -m benchmarks scale --json [--record] [--processes THREADS] [--pool MOST_ROWS]
     python -m benchmarks scale --device cuda --json     on a card, rows made there

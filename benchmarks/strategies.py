@@ -1,4 +1,4 @@
-"""Large coresets: where each strategy pays, on 10 000 MNIST images.
+"""Large coresets: cost and gain of each strategy on 10,000 MNIST images.
 
     python -m benchmarks strategies --data DIR --record
 

@@ -1,5 +1,5 @@
-"""Streams: points a second, whether updates grow more expensive with the stream, and equal against
-learned weights in the slots.
+"""Streams: rows per second at the beginning and the end, and uniform compared with learned weights
+in slots.
 
     python -m benchmarks stream --data DIR --json
 

@@ -1,4 +1,4 @@
-"""How fast a moment memory takes in a stream, where an update's time goes, and its floor.
+"""Speed of updates of a moment memory, by part, next to a lower bound.
 
     python -m benchmarks stream_moments --record
 

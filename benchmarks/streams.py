@@ -1,4 +1,5 @@
-"""What a memory of a stream is worth: embeddings in random and in sorted order, batches, drift.
+"""Accuracy of models trained on stream memories: embeddings in random and sorted order, batches,
+drift.
 
     python -m benchmarks streams --data DIR --seeds 3 --rows ROWS.jsonl --record
 

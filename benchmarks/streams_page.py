@@ -1,5 +1,4 @@
-"""docs/streams-evidence.md, its figure, and docs/tables/streams.md; networks that learn along streams
-are those of the reproduction."""
+"""docs/streams-evidence.md with its figure, and docs/tables/streams.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

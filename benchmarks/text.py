@@ -1,4 +1,4 @@
-"""Which texts to label: rows of a frozen embedding for a logistic head, chosen by each method.
+"""Which texts to label: rows of a frozen embedding for a logistic head, selected by each method.
 
     python -m benchmarks text --data FOLDER --seeds 10 --processes 5 --rows ROWS.jsonl --record
 

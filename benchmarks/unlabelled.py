@@ -1,5 +1,5 @@
-"""Methods for rows without labels: the accuracy of models whose training rows are labelled only
-after they were chosen.
+"""Methods for rows without labels: accuracy of models whose training rows are labelled after the
+selection.
 
     python -m benchmarks unlabelled --sets SETS --seeds 3 --record
 

@@ -1,4 +1,4 @@
-"""One Dask worker and two: seconds of the passes of one selection, and the same points.
+"""One and two Dask workers: seconds of the passes of one selection with identical results.
 
     python -m benchmarks workers --json --record [--pool ROWS]
 

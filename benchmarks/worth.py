@@ -1,4 +1,4 @@
-"""How many random rows the default's picks are worth, and how long the default takes.
+"""The worth of the default's selections in random rows, and the time of the default.
 
     python -m benchmarks worth --data DIR --record
 

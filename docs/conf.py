@@ -1,4 +1,4 @@
-"""The site: ``make docs`` writes it to build/docs. Pages stay Markdown that any viewer shows."""
+"""Configuration of the site: ``make docs`` writes it to build/docs. Pages are plain Markdown."""
 
 from __future__ import annotations
 

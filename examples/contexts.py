@@ -1,4 +1,4 @@
-"""Select the rows for a model that can read few: eight contexts, whose predictions are averaged.
+"""Select eight contexts for a model that reads few rows, and average its predictions.
 
 python examples/contexts.py [TABLE.csv COLUMN]
 

@@ -1,4 +1,4 @@
-"""A device that keeps learning: a stream, a power cut, a second device, a user who leaves.
+"""A device that keeps learning: a stream, a power failure, a second device, a user who leaves.
 
 python examples/device.py
 """

@@ -1,4 +1,4 @@
-"""Rows that rehearse, their learners on the way through tasks, batches or epochs, and checkpoints.
+"""Training of learners with rehearsal over tasks, batches or epochs, with checkpoints.
 
 The state of a run is a file of tensors, written to a temporary file and renamed; reading it runs
 nothing. A run that was stopped continues from it, and it is removed when the run is recorded.

@@ -1,4 +1,4 @@
-"""Figures, from records alone; the merge-reduce diagram from a live buffer."""
+"""Figures from records; the merge-reduce diagram from a running buffer."""
 
 from collections import defaultdict
 from collections.abc import Callable

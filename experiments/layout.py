@@ -1,5 +1,4 @@
-"""The paper's tables as docs/reproduction.md shows them: which run of ours belongs to which
-published number, from ``layout.json``.
+"""The layout of the paper's tables in docs/reproduction.md, from ``layout.json``.
 
 Streams are those with a fresh optimiser a batch, as the authors run them, if such runs exist; the
 others follow below them. Errors of the authors' code are not repeated here: rows that repeat them

@@ -1,4 +1,4 @@
-"""The rows that several tables have in common, before they are given to a table."""
+"""Rows shared by several tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

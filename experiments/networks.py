@@ -1,4 +1,4 @@
-"""The paper's networks, and how their images are laid out for training."""
+"""The paper's networks, and the layout of their images for training."""
 
 from __future__ import annotations
 

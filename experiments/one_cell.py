@@ -1,5 +1,4 @@
-"""From the words on docs/reproduction.md to the runs behind a row: which rows of which experiments,
-with how many seeds and which β."""
+"""Find the runs behind a row of docs/reproduction.md: experiments, rows, seeds and β."""
 
 import re
 from collections import Counter

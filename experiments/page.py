@@ -1,5 +1,5 @@
-"""docs/reproduction.md (claims and deviations), docs/tables/reproduction.md (the paper's tables and
-ours) and docs/tables/experiments.md (every experiment with all of its rows), from records alone."""
+"""docs/reproduction.md, docs/tables/reproduction.md and docs/tables/experiments.md, from
+records."""
 
 import json
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""The paper's numbers, typed in."""
+"""The paper's numbers."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""What is learned: data under the name they are recorded by, the network trained on them, and the
-kernel that replaces it."""
+"""Learning problems: data, the network trained on them, and the kernel of its proxy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

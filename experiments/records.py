@@ -1,5 +1,4 @@
-"""One file per experiment, one line of JSON per run; a recorded run is not repeated, and a run of
-another process is left to it.
+"""One file per experiment, one line of JSON per run; recorded runs are not repeated.
 
 A line is appended whole and under a lock, so that several processes of a machine can record at the
 same time. A run that is recorded again gets a further line, and the last one counts; ``tidy`` puts

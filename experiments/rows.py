@@ -1,4 +1,4 @@
-"""What a row of a table is: a key, and every fact by which its runs are made.
+"""Rows of tables: a key, and all settings of the runs.
 
 Nothing is decided by a key. Each experiment has a kind of row of its own, which knows what it
 tries, how it is run and what it looks like as a toy.

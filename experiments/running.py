@@ -1,4 +1,4 @@
-"""Runs what has no record yet, one after the other or in several processes that share the runs."""
+"""Run the jobs without a record, in one or several processes."""
 
 import math
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Experiments that train no network: the picks of figure 5, λ on CIFAR-10, and run times."""
+"""Experiments without trained networks: the picks of figure 5, λ on CIFAR-10, and run times."""
 
 import time
 from collections.abc import Sequence

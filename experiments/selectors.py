@@ -1,4 +1,4 @@
-"""How the rows of the tables choose their points, and the kernels and networks they look at.
+"""Selectors of the rows of the tables, with their kernels and networks.
 
 Kernels are computed on the GPU for selections that run on the host: a choice among a thousand
 points is a chain of small steps that a processor takes sooner than a GPU.

@@ -1,5 +1,4 @@
-"""Differences of means over seeds: intervals, the rules that give claims their verdicts, and the
-seeds that a test needs."""
+"""Differences of means over seeds: intervals, verdicts of claims, and required seeds."""
 
 import math
 from collections.abc import Sequence

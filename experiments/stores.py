@@ -1,4 +1,4 @@
-"""Memories of streams and tasks: the buffers of the tables' rows."""
+"""Memories of streams and tasks for the rows of the tables."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Tables from records alone: β chosen on held-out points or, as the paper did, on the test set."""
+"""Tables from records: β chosen on held-out rows or, as in the paper, on the test set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's sequences of tasks, made from MNIST and CIFAR-10, and streams of them.
+"""The paper's sequences of tasks and streams, built from MNIST and CIFAR-10.
 
 Every task has training points as in the paper, as many held-out training points that nothing is
 trained on or selected from (by which β is chosen), and the test points.

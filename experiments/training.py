@@ -1,4 +1,4 @@
-"""Training with rehearsal: the current points in batches, and with every step all of the memory.
+"""Training with rehearsal: batches of the current rows, and the whole memory at every step.
 
 The loss of a step is that of a batch plus β times the memory's: the sum over its parts of their
 mean losses. Trainings that differ in β run side by side. On a GPU an epoch of all of them is

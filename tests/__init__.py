@@ -1,4 +1,4 @@
-"""The tests; every process of theirs computes on one thread, because two of them run at once."""
+"""The tests. Every process computes on one thread, because two run at once."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to in the DevTools protocol over two pipes: no driver, no package."""
+"""Headless Chromium, controlled by the DevTools protocol over two pipes, without a driver."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Runs the command in a fresh process for each request, without paying for ``import torch`` each
-time.
+"""Run the command in a fresh process for each request, without importing torch each time.
 
 A server imports the entry point once and forks: the child gets its own arguments, folder, standard
 input and output, calls the real ``main`` and exits with its code. Nothing of torch runs in the

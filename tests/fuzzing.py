@@ -1,4 +1,4 @@
-"""One small file of every format that is read, and ways to spoil it."""
+"""One small file of every format, and ways to damage it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host libraries that are not among the developer's packages: imported, or their tests skipped."""
+"""Import libraries that are not required for development, or skip their tests."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""A few cases in ``make test``, all of them in ``make test-all``."""
+"""Run a few cases in ``make test`` and all of them in ``make test-all``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of pages share: a reader of the file, and names that would be markup."""
+"""Helpers of the tests of pages: a reader of the file, and names that look like markup."""
 
 import csv
 import json

@@ -1,5 +1,4 @@
-"""Accidents and hostile files, through the command's real entry point: every line of the list of
-accidents has a test whose name it is."""
+"""Accidents and hostile files, through the command's entry point."""
 
 import ast
 import csv

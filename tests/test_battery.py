@@ -1,4 +1,4 @@
-"""The battery: which sets are held out, and how methods are compared."""
+"""The battery: held-out sets, and the comparison of methods."""
 
 import numpy as np
 import pytest

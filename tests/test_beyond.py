@@ -1,4 +1,4 @@
-"""Several models at once, without labels, regression, the proxy's own predictions, and batch active
+"""Several models, rows without labels, regression, predictions of the proxy, and active
 learning."""
 
 from dataclasses import replace

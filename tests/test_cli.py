@@ -1,5 +1,4 @@
-"""The command, through its real entry point in a process of its own; every source has a small real
-file written here."""
+"""The command, through its entry point, with small files of every source."""
 
 import csv
 import gzip

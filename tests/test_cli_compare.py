@@ -1,4 +1,4 @@
-"""``bicore compare`` through its real entry point."""
+"""``bicore compare`` through its entry point."""
 
 import json
 

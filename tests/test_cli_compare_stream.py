@@ -1,4 +1,5 @@
-"""``bicore compare --stream``: buffers on the same rows in the same order, judged along the way."""
+"""``bicore compare --stream``: buffers on the same rows in the same order, evaluated along the
+way."""
 
 import json
 

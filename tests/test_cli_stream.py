@@ -1,4 +1,4 @@
-"""``bicore stream``: exactly once whatever happens to the process, the disk and the files."""
+"""``bicore stream``: every row counts exactly once after crashes, full disks and damaged files."""
 
 import json
 import os

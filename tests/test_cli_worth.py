@@ -1,4 +1,4 @@
-"""``bicore worth`` through the real entry point."""
+"""``bicore worth`` through its entry point."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The comparison: judges that learn, statistics by hand, rows that survive, the command."""
+"""Comparisons: evaluation models, statistics computed by hand, stored rows, the command."""
 
 import copy
 import json

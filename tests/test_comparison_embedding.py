@@ -1,4 +1,4 @@
-"""The comparison on an embedding: in pieces, with rows that are kept, and told by whole seeds."""
+"""The comparison on an embedding, in several parts."""
 
 from argparse import Namespace
 

@@ -1,4 +1,4 @@
-"""Contexts: each one is selected against the errors of those before, and models average them."""
+"""Contexts: each is selected for the errors of those before, and predictions are averaged."""
 
 import csv
 import json

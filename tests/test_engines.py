@@ -1,4 +1,4 @@
-"""The table of engines: who serves when, and that a new one is a file and a line."""
+"""The table of engines: which one is chosen, and how to add one."""
 
 import numpy as np
 import pytest

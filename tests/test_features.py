@@ -1,4 +1,4 @@
-"""Feature maps: the kernels they stand for, what they refuse, their state, and the choice by looks."""
+"""Feature maps: the kernels they approximate, errors, saved state, and the automatic choice."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Arrays in files as people, accidents and enemies leave them, through the command."""
+"""Damaged and unusual files of arrays, through the command."""
 
 import io
 import json

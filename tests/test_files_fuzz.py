@@ -1,4 +1,4 @@
-"""Three thousand spoilt files, of every format that is read, through the command.
+"""Three thousand damaged files, of every format, through the command.
 
 Whatever is in a file: the outcome is a result, or an exit code of 2 or 1 with one line; it comes in
 time, and within the memory limit plus a fixed allowance.

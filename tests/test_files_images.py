@@ -1,4 +1,4 @@
-"""Folders of images as cameras, archives and enemies leave them, through the command."""
+"""Damaged and unusual folders of images, through the command."""
 
 import json
 import os

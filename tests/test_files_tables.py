@@ -1,4 +1,4 @@
-"""The tables people really have, through the command: what is read, what is said, what is refused.
+"""Common tables, through the command: encodings, notes and errors.
 
 The names of the tests, with those of ``test_files_arrays`` and ``test_files_images``, are the list.
 """

@@ -1,4 +1,4 @@
-"""What a newcomer meets in the command, by the letters of the list of first contact."""
+"""First use of the command."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tables as they come from people, spreadsheets and data frames; each test names what it is for."""
+"""First use with tables of people, spreadsheets and data frames."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""Five first contacts, each in at most two commands that run as processes of their own."""
+"""Five first uses, each with at most two commands in their own processes."""
 
 import os
 import subprocess

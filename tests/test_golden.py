@@ -1,4 +1,4 @@
-"""Seeded runs whose answers must not drift without a reason."""
+"""Seeded runs whose results must not change without a reason."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""On a GPU: the same answers as on the CPU, fused kernels against the layer-by-layer arithmetic,
-and what they do not cover."""
+"""On a GPU: the results of the CPU, and fused kernels against layer-by-layer arithmetic."""
 
 import warnings
 

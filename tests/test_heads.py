@@ -1,4 +1,4 @@
-"""Heads from moments equal ridge regression on all rows, whatever came first, merged or left."""
+"""Heads from moments equal ridge regression on all rows, in any order, merged or forgotten."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What goes in: errors that name argument, value, bound and mend, and inputs that must simply work."""
+"""Input: errors that name argument, value, bound and fix, and input that must work."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Avalanche's own strategies and plugins, with rows that bicore keeps."""
+"""Avalanche's strategies and plugins with memories of bicore."""
 
 import importlib.util
 from types import SimpleNamespace

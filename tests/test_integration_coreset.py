@@ -1,4 +1,4 @@
-"""A coreset as a value: what its row numbers can do, it can."""
+"""A coreset as an index of arrays, frames and data sets."""
 
 import re
 import sys

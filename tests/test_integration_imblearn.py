@@ -1,4 +1,4 @@
-"""imbalanced-learn's own checks and pipelines with our under-sampler inside."""
+"""imbalanced-learn's checks and pipelines with our under-sampler."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The calls that mammoth's rehearsal methods make of their buffer, in the order they make them.
+"""The calls of Mammoth's rehearsal methods, in their order.
 
 Mammoth is no package; the loops below ask a buffer for the same things with the same arguments as
 its ER and DER++ do. With MAMMOTH=FOLDER, a checkout of it, its own models are trained as well.

@@ -1,4 +1,4 @@
-"""A cycle of scikit-activeml with our query strategy inside."""
+"""A cycle of scikit-activeml with our query strategies."""
 
 import numpy as np
 import pytest

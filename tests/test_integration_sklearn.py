@@ -1,4 +1,4 @@
-"""scikit-learn's and imbalanced-learn's own words and checks on our samplers and models."""
+"""scikit-learn's and imbalanced-learn's checks on our samplers and models."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Sparse rows: the picks of dense ones, and nothing on the way is as large as they would be."""
+"""Sparse rows: the picks of dense rows, without dense copies."""
 
 import pickle
 import tracemalloc

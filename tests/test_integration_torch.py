@@ -1,4 +1,4 @@
-"""PyTorch: data sets and loaders in, positions in them out."""
+"""PyTorch data sets and loaders as input, and positions in them as result."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Replay whose rows are chosen over all tasks at once."""
+"""Replay with rows selected over all tasks jointly."""
 
 import numpy as np
 import pytest

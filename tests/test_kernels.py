@@ -1,5 +1,5 @@
-"""Kernels: the oracle, symmetry, positive semi-definiteness, exact diagonals, blocks, combinations,
-and finite networks."""
+"""Kernels: reference values, symmetry, positive semi-definiteness, exact diagonals, blocks and
+combinations."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Words that made readers stop: in the docs, help texts, errors and docstrings."""
+"""Words to avoid in docs, help texts, errors and docstrings."""
 
 import ast
 import re

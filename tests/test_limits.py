@@ -1,4 +1,4 @@
-"""Time limits inside a step, and what stands in for data that would take too long.
+"""Time limits inside a step, and approximations for large data.
 
 No wall time is looked at: a clock that ticks at every look tells how many looks follow its end.
 """

@@ -1,5 +1,4 @@
-"""Merge-reduce: the paper's rule and figure, weights, merging, what is evaluated, and the stream it
-cannot lose."""
+"""Merge-reduce: the paper's rule and figure, weights, merging and evaluation."""
 
 import numpy as np
 import pytest

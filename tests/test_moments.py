@@ -1,4 +1,4 @@
-"""Moments: sums that stand for rows, and a coreset judged by them, against fits from nothing."""
+"""Moments: sums that replace rows, and coresets evaluated by them, against fits from scratch."""
 
 import math
 

@@ -1,5 +1,4 @@
-"""State files that earlier versions wrote: format 1, before buffers other than merge-reduce had a
-mark, and before rows had extra columns."""
+"""State files of earlier versions."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The same request gives the same answer, or the same error, whatever form the rows come in."""
+"""The same request gives the same result or error for every form of rows."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Every row of docs/reproduction.md can be run by the words that stand there."""
+"""Every row of docs/reproduction.md can be run by its name."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is shipped: the long description, lowest versions, and files that travel with the source."""
+"""The package: long description, lowest versions, and included files."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""The page of a selection: what the file holds, and how it behaves in a browser."""
+"""The page of a selection: content of the file, and behaviour in a browser."""
 
 import base64
 import fnmatch

@@ -1,4 +1,4 @@
-"""The page of a comparison: what the file says of the methods' picks, and how it behaves in a browser."""
+"""The page of a comparison: content of the file, and behaviour in a browser."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Selection in passes: the same answer whatever the offset, the scale or the files of the data."""
+"""Selection in passes: the same result for any offset, scale and division of the data."""
 
 import numpy as np
 import pytest

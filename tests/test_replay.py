@@ -1,4 +1,4 @@
-"""The replay memory: shares, shrinking, the rehearsal loss, and what it is for."""
+"""The replay memory: shares, shrinking, and the rehearsal loss."""
 
 import numpy as np
 import pytest

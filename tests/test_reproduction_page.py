@@ -1,4 +1,4 @@
-"""Verdicts by rule, seeds that a test needs, and every published number once."""
+"""Verdicts by rule, required seeds, and every published number once."""
 
 import math
 import re

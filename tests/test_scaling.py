@@ -1,5 +1,4 @@
-"""Kernels after a scaling: what the scalings are, that they keep a kernel's fast ways, and that
-numbers of any size come through."""
+"""Kernels of scaled points: results, fast paths, and numbers of any size."""
 
 import numpy as np
 import pytest

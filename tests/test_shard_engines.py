@@ -1,4 +1,4 @@
-"""Whoever works on parts chooses the same points."""
+"""Threads, GPU and Dask select the same points."""
 
 import os
 import pickle

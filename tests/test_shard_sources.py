@@ -1,4 +1,4 @@
-"""Sources in parts: every kind gives the same rows, and names what is wrong with a shard."""
+"""Sources in parts: every kind gives the same rows, and errors name the shard."""
 
 import pickle
 import tracemalloc

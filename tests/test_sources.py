@@ -1,4 +1,4 @@
-"""Data sources: small real files written by the tests."""
+"""Data sources: small files written by the tests."""
 
 import gzip
 import struct

@@ -1,4 +1,5 @@
-"""One thread for small algebra, those asked for in large products, and the old numbers afterwards."""
+"""Threads: one for small algebra, the requested number for large products, and restored
+settings."""
 
 import threading
 

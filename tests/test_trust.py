@@ -1,4 +1,4 @@
-"""Answers that can be trusted: no collapse to one class, no clock, no dependence on free memory."""
+"""Reliable results: no collapse to one class, no influence of clocks or free memory."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A reported objective is that of an independent fit, or the coreset says that it is not.
+"""A reported objective is that of an independent fit, or the coreset reports the difference.
 
 The fit here is this file's own: kernels by their formulas, closed forms and Newton's method in
 fifty digits, nothing of bicore's.

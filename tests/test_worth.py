@@ -1,4 +1,4 @@
-"""What chosen rows are worth in random ones: closed cases first, then real judges."""
+"""The worth of chosen rows in random rows: closed-form cases, then evaluation models."""
 
 import math
 from collections import Counter

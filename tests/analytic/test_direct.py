@@ -1,4 +1,4 @@
-"""Bilevel selection on a module itself, against closed forms, refits, dense solves and kernels."""
+"""Bilevel selection on a module against closed forms, refits, dense solves and kernels."""
 
 import numpy as np
 import pytest

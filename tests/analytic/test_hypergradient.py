@@ -1,5 +1,4 @@
-"""The implicit gradient against finite differences of G(w): every loss, inner and linear solver, in
-and out of the support."""
+"""The implicit gradient against finite differences of G(w), for every loss and solver."""
 
 import dataclasses
 import functools

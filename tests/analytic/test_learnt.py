@@ -1,4 +1,4 @@
-"""Weights learnt after every point never end above weights of 1, nor above those learnt once."""
+"""Learned weights never end above uniform weights, nor above weights learned at the end."""
 
 import numpy as np
 import pytest

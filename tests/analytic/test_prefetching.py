@@ -1,4 +1,4 @@
-"""Columns looked ahead: the same picks and numbers from fewer passes over the pairs."""
+"""Prefetched columns: the same picks and numbers with fewer passes over the pairs."""
 
 import numpy as np
 import pytest

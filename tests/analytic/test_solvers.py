@@ -1,4 +1,4 @@
-"""Linear and inner solvers: agreement, honesty about failure, and the paper's own recipe."""
+"""Linear and inner solvers: agreement, reported failures, and the paper's settings."""
 
 import numpy as np
 import pytest

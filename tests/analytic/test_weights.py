@@ -1,5 +1,5 @@
-"""Learnt weights: never worse than where they started, zero weights leave, and the optimum of a
-case known in closed form."""
+"""Learned weights: never worse than the start, removal of zero weights, and a closed-form
+optimum."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Conventions of the package that a reader would otherwise have to keep in mind."""
+"""Conventions of the package."""
 
 import ast
 from pathlib import Path

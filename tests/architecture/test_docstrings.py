@@ -1,4 +1,4 @@
-"""Every public name says what it takes, gives and raises, in numpydoc's form, with an example."""
+"""Every public name has a numpydoc docstring with an example."""
 
 import enum
 import importlib

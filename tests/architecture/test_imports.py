@@ -1,4 +1,4 @@
-"""Data flows one way through the folders: who may import whom."""
+"""Which package may import which."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""One battery for every buffer."""
+"""Conformance tests of every buffer."""
 
 import contextlib
 import re
