@@ -177,7 +177,7 @@ def test_failed_output_is_saved_in_a_fallback_file(bicore, folder):
 
 
 @pytest.mark.slow
-def test_a_picture_that_fails_takes_nothing_with_it(bicore, folder):
+def test_a_failed_picture_keeps_the_other_files(bicore, folder):
     patch = {"bicore.report.figures.draw": None}
     result = bicore(*SELECT, "--out", "a.npz", "--picture", "a.png", cwd=folder, replace=patch)
     assert result.returncode == 1
@@ -301,7 +301,7 @@ def test_compare_reports_the_folder_of_its_records(bicore, folder):
 @pytest.mark.parametrize(
     "left", [40, *(pytest.param(left, marks=pytest.mark.slow) for left in (0, 1, 13, -1))]
 )
-def test_compare_knows_a_file_with_a_cut_first_line_as_its_own(bicore, folder, left):
+def test_compare_accepts_its_file_with_a_truncated_first_line(bicore, folder, left):
     bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", cwd=folder)
     head = (folder / "r.jsonl").read_bytes().splitlines(keepends=True)[0]
     (folder / "r.jsonl").write_bytes(head[:left])

@@ -488,7 +488,7 @@ def test_gradient_matching_with_equal_weights_herds_all_classes_together(normali
 
 
 @pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
-def test_weighted_matching_reports_its_error_and_comes_down(form):
+def test_weighted_matching_reports_a_decreasing_error(form):
     x = np.abs(np.random.default_rng(6).normal(size=(60, 8)))
     weight = np.random.default_rng(7).uniform(0.5, 2, 60)
     data = Dataset(x, sample_weight=weight)
@@ -505,7 +505,7 @@ def test_weighted_matching_reports_its_error_and_comes_down(form):
     assert errors[0] > errors[1] > errors[2]
 
 
-def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_missing():
+def test_pursuit_fits_the_best_weights_and_stops_without_error_left():
     pursuit = GradientMatching("features", weighting="pursuit")
     for seed in range(8, 13):
         x = np.random.default_rng(seed).normal(size=(30, 6)) + 0.5

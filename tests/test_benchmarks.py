@@ -46,7 +46,7 @@ def test_evidence_pages_are_short():
     assert sum(counts.values()) <= 7500
 
 
-def test_records_say_by_which_command_and_name_no_folder():
+def test_records_contain_the_command_without_folders():
     wrong = []
     for path in sorted((ROOT / "benchmarks" / "records").glob("*.json")):
         text = path.read_text()
@@ -83,7 +83,7 @@ def test_records_are_written_atomically(tmp_path):
     ]
 
 
-def test_weights_of_a_moment_memory_lower_its_objective_as_a_weighted_fit_says() -> None:
+def test_weights_of_a_moment_memory_lower_its_objective_like_a_weighted_fit() -> None:
     x, y = digits()
     memory = MomentMemory(12)
     memory.update(x[:200], y[:200])

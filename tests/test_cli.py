@@ -330,7 +330,7 @@ main()
 
 
 @pytest.mark.slow
-def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
+def test_an_interrupt_keeps_the_prefix_and_prints_how_to_continue(tmp_path):
     words = ["select", "digits", "--limit", "700", "--size", "650", "--kernel", "rbf"]
     words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]
     result = subprocess.run(

@@ -43,7 +43,7 @@ def test_by_default_four_buffers_are_judged_at_five_points(bicore, table):
     assert (table / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_json_has_every_row_and_the_same_command_makes_none_anew(bicore, table):
+def test_json_has_every_row_and_a_second_run_computes_none(bicore, table):
     words = ["compare", "data.npz", *FAST, *TWO, "--points", "2", "--judge", "ridge,knn", "--json"]
     first = json.loads(bicore(*words, cwd=table).stdout)
     assert first["positions"] == [80, 150]
@@ -90,7 +90,7 @@ class Seen(Reservoir):
 
 
 @pytest.mark.parametrize("order", ["given", "random", "sorted"])
-def test_all_buffers_see_the_same_rows_in_the_order_asked_for(table, order):
+def test_all_buffers_get_the_same_rows_in_the_requested_order(table, order):
     pools = make_pools(open_source(str(table / "data.npz")), None, "auto", 100, 2000, 50)
     fed: dict[str, list] = {"one": [], "two": []}
 

@@ -140,7 +140,7 @@ def test_fifty_kills(bicore, tmp_path):
 
 
 @pytest.mark.slow
-def test_interrupting_saves_and_says_how_to_go_on(folder):
+def test_an_interrupt_saves_and_prints_how_to_continue(folder):
     code = (
         "import os, signal, bicore.streaming.merge_reduce as m\nplain = m.MergeReduce._process_batch\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -287,7 +287,7 @@ def test_bad_requests_end_with_code_2_and_one_line(stream, folder, words, messag
     assert not list(folder.glob("state/state-*"))
 
 
-def test_a_folder_of_nothing_and_leftovers(tmp_path):
+def test_an_empty_folder_and_temporary_files(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / ".state-000000000000001.99.part.npz").write_bytes(b"half")
     with StateFolder(tmp_path / "state") as store:
@@ -313,7 +313,7 @@ CHEAP = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
+def test_every_buffer_continues_to_the_same_state(bicore, folder, name):
     words = ["stream", "data.npz", "--buffer", name, "--capacity", "10", "--batch", "7"]
     words += [*CHEAP.get(name, []), "--every", "2", "--scale", "none", "--state"]
     succeeded(bicore(*words, "state", "--limit", "70", cwd=folder))
@@ -330,7 +330,7 @@ def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
     assert "10 of 150" in bicore("show", "kept.npz", cwd=folder).stdout
 
 
-def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bicore, folder):
+def test_moments_are_the_default_and_report_the_chosen_features(bicore, folder):
     words = ["stream", "data.npz", "--capacity", "12", "--state"]
     result = bicore(*words, "auto", "--json", cwd=folder)
     (line,) = (line for line in result.stderr.splitlines() if "feature map: Standardised" in line)

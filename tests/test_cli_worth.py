@@ -24,7 +24,7 @@ def place(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_price_comes_first_and_the_sentence_last(bicore, place):
+def test_the_cost_is_printed_first_and_the_answer_last(bicore, place):
     result = bicore("worth", "data.npz", "--size", "8", *FAST, "--picture", "worth.png", cwd=place)
     assert result.returncode == 0, result.stderr
     sentence, how, written = result.stdout.splitlines()

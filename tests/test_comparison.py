@@ -128,7 +128,7 @@ def noisy(rows=400, seed=0):
 
 
 @pytest.mark.parametrize("name", ["ridge", "logistic", "knn"])
-def test_a_tuned_judge_with_all_of_noisy_data_is_no_worse_than_the_majority_class(name):
+def test_a_tuned_model_on_noisy_data_is_at_least_the_majority_class(name):
     data, test = noisy(), noisy(1000, seed=1)
     majority = float((test.y == 0).double().mean())
     rows = noisy(300, seed=2)

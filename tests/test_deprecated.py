@@ -138,7 +138,7 @@ def test_options_of_the_command(capsys):
         (lambda value: RandomReLU(4, scale=value), "scale", "entry"),
     ],
 )
-def test_words_with_a_second_meaning_have_another_name(make, old, new):
+def test_words_with_two_meanings_have_two_names(make, old, new):
     with pytest.warns(DeprecationWarning, match=f"{new}="):
         found = make(2)
     assert getattr(found, new) == 2

@@ -87,7 +87,7 @@ class CountedEngine(ImplicitEngine):
 
 
 @pytest.mark.parametrize("weights", ["learned", "final"])
-def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
+def test_the_same_code_runs_with_weights_and_predictions(weights, monkeypatch):
     data = blobs(30)
     selector = greedy_selector(kernel="rbf", inner_reg=0.1, weighting=weights)
     expected = selector.select(data, 4)

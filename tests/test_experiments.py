@@ -355,7 +355,7 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
 @pytest.mark.parametrize(
     "store", [RESERVOIR, BALANCED_RESERVOIR, Slots(RBF_CORESET), GSS, ByMoments()], ids=repr
 )
-def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, fresh, tmp_path):
+def test_an_interrupted_stream_continues_to_the_same_numbers(store, fresh, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 2, 50)
     facts = {"fresh": fresh, "steps": 2, "batch": 10, "slots": 3}
@@ -367,7 +367,7 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, fresh, tmp
     assert older == []
 
 
-def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
+def test_an_interrupted_summary_continues_to_the_same_numbers(tmp_path):
     train, test = load(None)
     task = Task(train[:200], test[:60], train[200:260])
     tasks = [task, replace(task, train=train[260:500])]
@@ -493,7 +493,7 @@ def test_torn_line_is_reported_and_skipped(cut, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("line", ["<<<<<<< HEAD", "[1, 2]", '{"test": [0.5]}'])
-def test_a_line_that_is_no_record_is_refused_by_its_number(line, tmp_path, capfd):
+def test_an_invalid_record_is_refused_by_line_number(line, tmp_path, capfd):
     records = Records("imbalanced", tmp_path)
     records.write(KEY, RESULT)
     records.path.write_text(records.path.read_text() + line + "\n")

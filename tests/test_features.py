@@ -403,7 +403,7 @@ def test_an_infinite_feature_is_an_error():
 
 
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS.keys())
-def test_maps_that_saw_no_rows_say_so(features):
+def test_unfitted_maps_raise_clear_errors(features):
     refuses(r"fit\(x\) first", features, torch.zeros(2, 1, 8, 8))
 
 
@@ -509,7 +509,7 @@ def categories(n):
         (lambda n: SORTED_DIGITS[:n].reshape(n, 1, 8, 8), "image"),
     ],
 )
-def test_looks(make, reason, n):
+def test_automatic_choice_by_content(make, reason, n):
     rows = make(n)
     assert looks(rows) == reason
     for units in (2.0**-30, 2.0**10, 2.0**40):

@@ -52,7 +52,7 @@ def test_6_an_npz_that_unpacks_beyond_the_limit_is_refused_by_its_header(command
     told(command(*WORDS, "bomb.npz", "--memory", "1MB", "--limit", "60"), "60 rows")
 
 
-def test_6_whole_numbers_are_counted_as_the_floats_they_become(command, tmp_path):
+def test_6_integers_count_as_floats_in_the_memory_limit(command, tmp_path):
     np.savez_compressed(tmp_path / "bytes.npz", x=np.zeros((60, 4000), np.uint8), y=Y)
     refused(command(*WORDS, "bytes.npz", "--memory", "1MB"), "would take 1.92 MB")
 

@@ -76,7 +76,7 @@ def laid_out(folder: Path, name: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_spoilt_files_end_in_a_result_or_one_line(process, held, tmp_path, name):
+def test_damaged_files_give_a_result_or_a_one_line_error(process, held, tmp_path, name):
     path = laid_out(tmp_path, name)
     content = path.read_bytes()
     case = CASES[name]
@@ -125,7 +125,7 @@ def test_tables_of_any_text_end_in_a_result_or_one_line(process, held, tmp_path,
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "npz packed", "png"])
-def test_a_few_spoilt_files_in_the_fast_suite(bicore, tmp_path, name):
+def test_a_few_damaged_files(bicore, tmp_path, name):
     path = laid_out(tmp_path, name)
     path.write_bytes(spoilt(path.read_bytes(), [("flip", 0.7, 3, 1), ("drop", 0.4, 0, 5)]))
     check(bicore, CASES[name].words, tmp_path)

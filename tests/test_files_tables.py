@@ -79,7 +79,7 @@ def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, mo
     assert any("tail (100 values → how often each occurs" in note for note in source.notes)
 
 
-def test_1_the_memory_limit_holds_while_features_are_made(command, many):
+def test_1_the_memory_limit_holds_during_encoding(command, many):
     words = ["select", many / "many.csv", "--target", "label", "--size", "2", "--method", "uniform"]
     refused(
         command(*words, "--memory", "2MB"),
@@ -132,7 +132,7 @@ def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(pro
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "...1", "id", "rownames"])
-def test_4_a_column_that_numbers_the_rows_is_no_feature(read, tmp_path, name):
+def test_4_row_numbers_are_not_a_feature(read, tmp_path, name):
     table(tmp_path, "t.csv", {name: range(1, ROWS + 1), "a": numbers(), "label": labels()})
     result = read("t.csv", "--target", "label")
     told(result, f"left out columns: {name or '(unnamed)'} (row numbers")
@@ -145,7 +145,7 @@ def test_4_columns_that_number_no_rows_stay(read, tmp_path):
     told(read("t.csv", "--target", "label"), "numeric columns: (unnamed), id, row, time")
 
 
-def test_4_a_row_number_that_is_asked_for_is_a_feature(read, tmp_path):
+def test_4_requested_row_numbers_are_a_feature(read, tmp_path):
     table(tmp_path, "t.csv", {"id": range(ROWS), "a": numbers(), "label": labels()})
     told(read("t.csv", "--target", "label", "--columns", "id"), "numeric columns: id\n")
 
@@ -162,7 +162,7 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     refused(read("digits", "--drop", "a"), "drop= does not apply to digits")
 
 
-def test_4_rows_without_a_target_are_left_out_when_asked(read, tmp_path):
+def test_4_rows_without_a_target_are_excluded_on_request(read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "label": ["", "NA", *labels()[2:]]})
     refused(
         read("t.csv", "--target", "label"),
@@ -250,7 +250,7 @@ def test_9_a_comma_that_may_be_either_gets_the_right_advice(read, tmp_path):
     told(read("t.csv", "--target", "y"), "b (commas at thousands)")
 
 
-def test_9_a_timestamp_is_no_class(read, tmp_path):
+def test_9_timestamps_are_refused_as_classes(read, tmp_path):
     times = [(datetime(2020, 1, 1) + timedelta(hours=row)).isoformat() for row in range(ROWS)]
     table(tmp_path, "t.csv", {"a": numbers(), "when": times})
     refused(read("t.csv", "--target", "when"), "'when' holds dates or times, such as 2020-01-01T00")
@@ -261,7 +261,7 @@ def test_9_a_timestamp_is_no_class(read, tmp_path):
     told(read("n.csv", "--target", "name"), "60 classes of text; is it the column to predict?")
 
 
-def test_9_tolerance_goes_with_size_auto(command):
+def test_9_tolerance_needs_size_auto(command):
     result = command("select", "digits", "--size", "5", "--tolerance", "0.1")
     refused(result, "tolerance=0.1")
 
@@ -367,7 +367,7 @@ def test_10_date_features_match_the_guide(tmp_path):
         (["2013/1/5", "2013/12/31"], datetime(2013, 1, 5)),
     ],
 )
-def test_10_dates_as_people_write_them(tmp_path, texts, first):
+def test_10_dates_in_common_formats(tmp_path, texts, first):
     table(tmp_path, "t.csv", {"when": texts * 30, "y": labels()})
     x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
     assert x[0, 0] == (first - datetime(1970, 1, 1)) / timedelta(days=1)

@@ -49,7 +49,7 @@ def test_show_prints_values_for_people(command, place):
     assert not re.search(r"\d\.\d{7}", shown)
 
 
-def test_l1_a_closed_standard_output_is_no_traceback(monkeypatch, place):
+def test_l1_a_closed_standard_output_gives_no_traceback(monkeypatch, place):
     from bicore.cli.app import main
 
     monkeypatch.chdir(place)
@@ -206,7 +206,7 @@ def test_worth_beyond_the_pool_is_a_lower_bound():
     assert "300 or more random ones" in worth._repr_html_()
 
 
-def test_l15_a_memory_of_mostly_recent_rows_says_why(command, place):
+def test_l15_a_memory_of_mostly_recent_rows_explains_why(command, place):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 3))
     np.savez(place / "stream.npz", x=x, y=(x[:, 0] > 0).astype(int))

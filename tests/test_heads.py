@@ -296,7 +296,7 @@ def test_a_head_needs_labelled_rows():
     assert len(waiting.forget(x[:5], y[:5])) == 15
 
 
-def test_asking_changes_nothing_and_states_answer_alike(tmp_path):
+def test_queries_change_nothing_and_loaded_states_agree(tmp_path):
     x, y = blobs(400)
     for keep in ("always", "lazy"):
         memory = MomentMemory(8, FEATURES, keep=keep).update(x[:250], y[:250])

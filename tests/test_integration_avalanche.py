@@ -143,7 +143,7 @@ POLICIES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(POLICIES))
-def test_replay_plugin_forgets_less_with_each_memory(host, name):
+def test_the_replay_plugin_reduces_forgetting_with_each_memory(host, name):
     from avalanche.training.storage_policy import ExemplarsBuffer
 
     policy = POLICIES[name]()
@@ -174,7 +174,7 @@ def test_buffer_and_memory_hold_the_same_rows(host):
 
 
 @pytest.mark.slow
-def test_a_saved_buffer_goes_on(host, tmp_path):
+def test_a_saved_buffer_continues(host, tmp_path):
     first, second, *_ = benchmark().train_stream
     policy = CoresetBuffer(20)
     policy.post_adapt(None, first)

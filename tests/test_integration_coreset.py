@@ -47,7 +47,7 @@ def test_it_is_an_index():
     assert pd.Series(values[:, 0]).iloc[PICKED].tolist() == [8, 4, 14]
 
 
-def test_a_mask_knows_how_many_rows_there_are():
+def test_a_mask_has_one_entry_per_row():
     assert np.flatnonzero(PICKED.mask(9)).tolist() == [2, 4, 7]
     known = Coreset(np.array([1]), provenance=Provenance(rows=3))
     assert known.mask().tolist() == [False, True, False]

@@ -97,7 +97,7 @@ def test_a_pipeline_and_a_search_take_it():
     assert search.score(frame, y) > 0.5
 
 
-def test_the_sampler_of_scikit_learn_goes_into_a_pipeline_too():
+def test_the_sampler_works_in_a_scikit_learn_pipeline():
     x, y = uneven()
     pipeline = make_pipeline(Sampler(10, selector=PLAIN), LogisticRegression())
     assert pipeline.fit(x, y).score(x, y) > 0.5
@@ -143,7 +143,7 @@ def test_category_columns_are_taken_as_the_library_takes_them():
     assert sampler.feature_names_in_.tolist() == [*"abcd", "colour"]
 
 
-def test_another_sampler_serves_a_model():
+def test_a_model_can_use_another_sampler():
     x, y = uneven()
     other = CoresetClassifier(LogisticRegression(), RandomUnderSampler()).fit(x, y)
     assert other.score(x, y) > 0.5

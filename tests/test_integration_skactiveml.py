@@ -74,12 +74,12 @@ def test_candidates_are_rows_or_points():
     assert named.query(data.x, text, candidates=some, batch_size=3).tolist() == by_row.tolist()
 
 
-def test_nothing_left_to_label_is_said():
+def test_a_pool_without_unlabelled_rows_is_an_error():
     with pytest.raises(InputError, match="all 4 rows have a label"):
         CoresetQuery().query(np.eye(4), np.array([0.0, 1.0, 0.0, 1.0]))
 
 
-def test_targets_are_asked_for_too():
+def test_targets_are_required():
     data, y = begun()
     y[:6] = data.x[:6, 0]
     regression = greedy_selector("rbf", inner_reg=0.1, task="regression")

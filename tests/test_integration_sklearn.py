@@ -186,7 +186,7 @@ def test_sparse_rows_come_out_sparse():
         ("skactiveml", "bicore.integrations.skactiveml", "CoresetQuery"),
     ],
 )
-def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, name):
+def test_a_missing_library_is_an_error_with_the_install_command(monkeypatch, host, module, name):
     for known in [one for one in sys.modules if one.partition(".")[0] == host]:
         monkeypatch.delitem(sys.modules, known)
     monkeypatch.setitem(sys.modules, host, None)

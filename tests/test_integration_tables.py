@@ -164,7 +164,7 @@ def embedded(tmp_path):
     return datasets.load_from_disk(tmp_path / "embedded")
 
 
-def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
+def test_rows_of_a_data_set_are_returned(embedded):
     data = from_hf(embedded, x="embedding", y="label", sample_weight="count")
     assert data.x.dtype == np.float32
     np.testing.assert_array_equal(data.x, blobs().x.astype(np.float32))

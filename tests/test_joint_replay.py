@@ -47,7 +47,7 @@ def test_the_loss_is_the_mean_over_rows_times_the_tasks():
     assert set(weight.tolist()) == {3.0}
 
 
-def test_saved_and_loaded_it_goes_on(tmp_path):
+def test_a_loaded_state_continues(tmp_path):
     memory = filled(prior="equal")
     list(memory.loader(4))  # a pass: the next one has another order
     again = JointReplay.load(memory.save(tmp_path / "memory.npz"))
@@ -61,7 +61,7 @@ def test_saved_and_loaded_it_goes_on(tmp_path):
         assert own.ids.tolist() == other.ids.tolist()
 
 
-def test_impossible_requests_are_named_and_change_nothing(tmp_path):
+def test_impossible_requests_are_refused_and_change_nothing(tmp_path):
     memory = filled()
     before = [rows.ids.tolist() for rows in memory.tasks]
     x, y = next(tasks())

@@ -223,9 +223,7 @@ def test_for_large_data_a_cosine_that_is_nearly_as_good_wins(monkeypatch, error,
 @pytest.mark.parametrize(
     ("rows", "exact", "cosine"), [(600, False, True), (500, False, False), (600, True, False)]
 )
-def test_a_tie_of_kernels_goes_to_all_rows_as_candidates(
-    monkeypatch, few_exact, rows, exact, cosine
-):
+def test_tied_kernels_prefer_all_rows_as_candidates(monkeypatch, few_exact, rows, exact, cosine):
     trials = [Trial("exponential", 1.0), Trial(COSINE, 1.01)]
     monkeypatch.setattr(kernel_choice, "compare_kernels", lambda *_: list(trials))
     data = Dataset(np.random.default_rng(0).normal(size=(rows, 100)), np.arange(rows) % 2)

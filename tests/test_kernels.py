@@ -329,7 +329,7 @@ def test_from_module_refuses_what_it_cannot_read(part):
         from_module(nn.Sequential(nn.Linear(3, 4), part))
 
 
-def test_bad_kernels_are_refused_in_words():
+def test_bad_kernels_are_refused_with_a_message():
     refuses("not symmetric", CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fit, VECTORS)
     with pytest.raises(
         InputError, match=r"not positive semi-definite: its smallest eigenvalue is -"
@@ -505,7 +505,7 @@ def test_pairs_that_are_too_near_are_done_one_by_one_or_all(monkeypatch):
             np.testing.assert_allclose(fully_connected()(points), exact, rtol=2e-6)
 
 
-def test_ordinary_points_are_not_done_twice(monkeypatch):
+def test_ordinary_points_are_computed_once(monkeypatch):
     """What is far apart takes float32 alone, and a point and itself have their own way."""
     monkeypatch.setattr(TangentKernel, "_recompute_near", None)
     fully_connected()(VECTORS.astype(np.float32))

@@ -114,7 +114,7 @@ QUICK |= {"linear", "final", "method facility-location", "method frcl", "v-desig
 
 
 @pytest.mark.parametrize("name", except_slow(CASES, set(CASES) - QUICK))
-def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
+def test_few_clock_checks_follow_the_time_limit(name, small_tiles, ticks):
     selector = CASES[name]
     data = blobs()
     # So little that kernels are evaluated in blocks.
@@ -245,7 +245,7 @@ def test_kernel_that_catches_exceptions_does_not_catch_the_time_limit():
     assert not issubclass(TimeOver, Exception)
 
 
-def test_clocks_nest_and_the_one_outside_comes_back():
+def test_nested_clocks_restore_the_outer_one():
     outside = Clock(max_seconds=1e-9)
     outside.secure()
     seen = []

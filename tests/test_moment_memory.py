@@ -331,7 +331,7 @@ class Own(FeatureMap):
         return self.function(x.double()) / self.scale
 
 
-def test_a_map_of_ones_own_is_given_anew(tmp_path):
+def test_a_custom_map_is_given_when_loading(tmp_path):
     x, y = stream()
     memory = fed(MomentMemory(12, Own(torch.tanh)), x[:300], y[:300])
     path = memory.save(tmp_path / "memory.npz")

@@ -99,7 +99,7 @@ class TestSums:
         outer = Moments.empty(7, classes=None, targets=4).with_rows(x, soft).outer()
         assert outer.loss(model) == pytest.approx(((soft - x @ model) ** 2).sum(1).mean())
 
-    def test_any_class_prior_can_be_asked_for(self):
+    def test_any_class_prior_can_be_given(self):
         x, y = rows(n=200)
         model = np.random.default_rng(2).normal(size=(7, 3))
         moments = Moments.empty(7, classes=(0, 1, 2), apart=True).with_rows(x, y)
@@ -199,7 +199,7 @@ class TestSums:
 
 class TestCandidates:
     @pytest.mark.parametrize("start", [0, 5, 40])
-    def test_costs_are_those_of_fits_from_nothing(self, start):
+    def test_costs_equal_those_of_fits_from_scratch(self, start):
         x, y = rows(n=40)
         other, labels = rows(n=200, seed=1)
         outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(other, labels).outer()
@@ -275,7 +275,7 @@ class TestCandidates:
             better += loss["exchange"] < loss["elimination"] - 1e-9
         assert better >= 1
 
-    def test_rows_that_are_alike_leave_last_come_first_gone(self):
+    def test_of_equal_rows_the_last_one_is_removed_first(self):
         x, y = rows(n=20)
         twice, labels = np.vstack([x, x]), np.concatenate([y, y])
         outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(x, y).outer()

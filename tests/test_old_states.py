@@ -73,7 +73,7 @@ def written(text: str, folder: Path) -> Path:
     return path
 
 
-def test_a_reservoir_without_a_mark_goes_on(tmp_path):
+def test_an_old_reservoir_state_continues(tmp_path):
     buffer = ClassBalancedReservoir.load(written(RESERVOIR, tmp_path))
     assert buffer.mark == {}
     kept = buffer.snapshot()
@@ -86,7 +86,7 @@ def test_a_reservoir_without_a_mark_goes_on(tmp_path):
     assert buffer.snapshot().ids.tolist() == whole.snapshot().ids.tolist()
 
 
-def test_a_merge_reduce_buffer_keeps_its_mark_and_goes_on(tmp_path):
+def test_an_old_merge_reduce_state_continues(tmp_path):
     buffer = MergeReduce.load(written(MERGE_REDUCE, tmp_path), KCenter())
     assert buffer.mark == {"batch": 7}
     kept = buffer.snapshot()

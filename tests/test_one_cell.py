@@ -30,7 +30,7 @@ def cells_of_the_page():
 
 
 @pytest.mark.slow
-def test_the_words_of_the_page_lead_to_the_runs_behind_its_cells(book):
+def test_labels_of_the_page_identify_the_runs_of_its_cells(book):
     for one in list(cells_of_the_page())[::8]:
         order = one.order(Order((one.recorded.experiment,), Path("nowhere"), "data"), book)
         (row,) = order.rows(one.recorded.experiment)
@@ -61,7 +61,7 @@ def test_one_column_alone():
         (("table", "Coreset"), "several rows"),
     ],
 )
-def test_words_that_are_not_there(words, told):
+def test_unknown_words(words, told):
     refuses(told.replace("(", r"\("), find_cells, *words)
 
 

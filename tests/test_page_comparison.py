@@ -148,7 +148,7 @@ def test_targets_have_picks_and_no_classes(tmp_path):
         assert float(label) == pytest.approx(targets[row, 0], rel=1e-3)
 
 
-def test_records_that_hold_no_picks_are_read_and_the_page_says_so(run, tmp_path):
+def test_records_without_picks_are_read_and_reported(run, tmp_path):
     older = {
         cell: replace(row, picks=[], classes={})
         for cell, row in run.records.rows.items()

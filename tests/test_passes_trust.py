@@ -50,7 +50,7 @@ class TestIntercept:
         assert found.indices.tolist() == selector.select(Dataset(x, y), 10).indices.tolist()
 
     @pytest.mark.parametrize("intercept", [-1, "yes", True, np.nan])
-    def test_an_intercept_that_is_no_share_is_refused(self, intercept):
+    def test_an_invalid_intercept_is_refused(self, intercept):
         refuses("intercept", select_from_shards, ArrayShards(*gaussians(0)), 5, intercept=intercept)
 
     def test_the_constant_is_not_normalised(self):
@@ -142,7 +142,7 @@ class TestRequests:
         for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
             refuses("single class", select_from_shards, source, 12)
 
-    def test_all_rows_can_be_asked_for(self):
+    def test_all_rows_can_be_requested(self):
         x, y = gaussians(0, n=30)
         for size in (30, 1.0):
             found = select_from_shards(ArrayShards(x, y), size)

@@ -48,7 +48,7 @@ def test_caps_hold_and_end_a_run_early():
     assert sorted(data.y[drawn.indices]) == ["a", "a", "b", "b", "c", "c"]
 
 
-def test_quotas_that_mean_nothing_are_refused():
+def test_invalid_quotas_are_refused():
     data = imbalanced()
     for quotas, words in (
         ("even", "quotas must be"),
@@ -100,7 +100,7 @@ def many_classes(counts, seed=0):
     return Dataset(rng.normal(size=(len(counts), 6))[y] + rng.normal(size=(len(y), 6)), y)
 
 
-def test_a_few_rows_of_many_even_classes_hold_every_class():
+def test_few_rows_of_many_balanced_classes_contain_every_class():
     data = many_classes([10] * 40)
     means = {("linear", 40), ("linear", 80), ("neighbours", 40)}
     for model, size in (("any", 40), ("any", 320), *means, ("linear", 120), ("trees", 40)):

@@ -23,7 +23,7 @@ def task(seed, n=40, labels=(0, 1)):
 
 
 @pytest.mark.parametrize("weights", few(["learned", "uniform"]))
-def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
+def test_a_saved_memory_continues_identically(tmp_path, weights):
     selector = greedy_selector(
         kernel=RBF(0.5), inner_reg=0.1, weighting="final" if weights == "learned" else "binary"
     )

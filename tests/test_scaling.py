@@ -45,7 +45,7 @@ def test_scalings_are_those_of_the_rows(inner):
     assert (np.diagonal(both) == 1).all()
 
 
-def test_a_bandwidth_is_taken_from_the_rows_as_the_kernel_sees_them():
+def test_a_bandwidth_is_chosen_from_transformed_rows():
     fitted = Standardised(RBF()).fit(ROWS)
     assert fitted.kernel.gamma == pytest.approx(RBF().fit(standardised(ROWS)).gamma)
     assert UnitRows(RBF()).fit(ROWS).kernel.gamma == pytest.approx(RBF().fit(unit(ROWS)).gamma)

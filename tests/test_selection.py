@@ -184,7 +184,7 @@ def test_recorded_engine_hands_over_to_the_general_engine(recorded):
 
 
 @pytest.mark.usefixtures("long_grace")
-def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
+def test_the_loop_on_a_gpu_stops_with_a_complete_prefix(monkeypatch):
     monkeypatch.setattr(RidgeEngine, "on_device", True)
     data = blobs(60)
     selector = greedy_selector(kernel="rbf", inner_reg=0.05)
@@ -503,7 +503,7 @@ def test_weights_of_any_unit_are_normalised(unit):
     np.testing.assert_allclose(coreset.normalise().weights, [1.125, 1.125, 0.75])
 
 
-def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
+def test_weights_with_an_overflowing_sum_are_refused():
     x = np.arange(8.0)[:, None]
     weight = np.full(8, 1e308)
     with pytest.raises(InputError, match="sum of weight overflows"):

@@ -60,7 +60,7 @@ class TestCard:
         targets = np.stack([x[:, 0] ** 2, x[:, 1]], 1).astype(np.float64)
         both(ArrayShards(x, targets, part_rows=250), 8)
 
-    def test_rows_that_are_not_finite_are_set_aside_or_named(self):
+    def test_non_finite_rows_are_skipped_or_an_error(self):
         x, y = rows()
         x[300, 2] = np.nan
         source = ArrayShards(x, y, part_rows=250)
@@ -106,7 +106,7 @@ class TestCard:
             both(ArrayShards(x, y, part_rows=250), 30, GPUExecutor(memory=memory))
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-    def test_no_card_is_said(self):
+    def test_a_missing_gpu_is_reported(self):
         refuses("torch finds no GPU", GPUExecutor)
 
 
@@ -226,7 +226,7 @@ class TestLostWorkers:
         ):
             same_after_deaths(deadly, workers, tmp_path)
 
-    def test_a_lost_scheduler_is_said_and_the_selection_goes_on(self, tmp_path):
+    def test_a_lost_scheduler_is_reported_and_the_selection_continues(self, tmp_path):
         distributed = pytest.importorskip("distributed")
         x, y = rows()
         source = ArrayShards(x, y, part_rows=300)
@@ -248,7 +248,7 @@ class TestLostWorkers:
         assert again.indices.tolist() == plain.indices.tolist()
 
 
-def test_dask_that_is_not_there_is_said(monkeypatch):
+def test_missing_dask_is_reported(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "distributed", None)

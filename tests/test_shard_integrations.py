@@ -101,7 +101,7 @@ class TestLibrary:
     def test_options_without_meaning_in_passes_are_refused(self, folder, options, words):
         refuses(words, library.select, folder / "npy", **{"size": 5, "passes": True, **options})
 
-    def test_a_cluster_is_asked_for_by_its_address(self, folder, monkeypatch):
+    def test_a_cluster_is_given_by_its_address(self, folder, monkeypatch):
         monkeypatch.setitem(sys.modules, "distributed", None)
         with pytest.raises(InputError, match=r"bicore\[dask\]"):
             library.select(folder / "npy", size=5, executor="tcp://127.0.0.1:1")
@@ -415,7 +415,7 @@ def started(folder, *words, more=""):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_command_goes_on_to_the_same_points(bicore, folder, how):
+def test_a_stopped_command_continues_to_the_same_points(bicore, folder, how):
     request = ("select", "npy", "--size", "30", "--passes", "--json")
     plain = json.loads(bicore(*request, cwd=folder).stdout)
     stopping = f"""

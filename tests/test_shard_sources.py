@@ -158,7 +158,7 @@ def test_pickles_carry_no_rows(tmp_path):
         assert len(pickle.dumps(source)) < 3000
 
 
-def test_only_the_part_asked_for_is_read(tmp_path):
+def test_only_the_requested_part_is_read(tmp_path):
     x = np.zeros((40_000, 32), dtype=np.float32)
     np.save(tmp_path / "x.npy", x)
     whole = pyarrow.table({"e": pyarrow.FixedSizeListArray.from_arrays(x.ravel(), 32)})
@@ -312,7 +312,7 @@ def test_empty_shards_are_passed_over_with_a_note(tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_bad_row_is_named_or_set_aside(dtype, value):
+def test_a_bad_row_is_an_error_or_skipped(dtype, value):
     x = np.ones((5000, 3), dtype=dtype)
     x[4321, 2] = value
     part = Part(2, 10_000, 5000, "x-1.npy", 3000)
@@ -718,7 +718,7 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
     assert again.fingerprint() == source.fingerprint()
 
 
-def test_embedding_goes_on_after_it_was_stopped(tmp_path):
+def test_embedding_continues_after_an_interrupt(tmp_path):
     batches, _ = loader()
     with pytest.raises(KeyboardInterrupt):
         embed_to_folder(batches, Counting(fails=6), tmp_path, shard_rows=6)

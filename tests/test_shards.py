@@ -48,7 +48,7 @@ def slopes_of(state, x, targets):
 
 
 class TestEngine:
-    def test_steps_are_those_of_fits_from_nothing(self):
+    def test_steps_equal_fits_from_scratch(self):
         x, y = rows(60)
         outer, targets = outer_of(x, y)
         state = FeatureState(outer, 0.4)
@@ -182,7 +182,7 @@ class TestSelection:
         whole = select_from_shards(ArrayShards(x, y), 15)
         assert sorted(one.indices.tolist()) == sorted(whole.indices.tolist())
 
-    def test_a_stopped_selection_goes_on_to_the_same_points(self, tmp_path, monkeypatch):
+    def test_a_stopped_selection_continues_to_the_same_points(self, tmp_path, monkeypatch):
         x, y = rows()
         plain = chosen(x, y, 25)
         real = Selection._pass
@@ -323,7 +323,7 @@ class TestMemory:
         assert len(over) == 5
 
 
-def test_a_state_serves_one_process_at_a_time(tmp_path):
+def test_a_state_is_locked_by_one_process(tmp_path):
     x, y = rows()
     source = ArrayShards(x, y, part_rows=300)
     with Progress(tmp_path, {}), pytest.raises(InputError, match="in use by process"):

@@ -209,7 +209,7 @@ def test_the_cosine_form_drops_the_row_most_like_the_others():
     assert buffer.snapshot().ids.tolist() == left
 
 
-def test_a_long_first_batch_also_meets_its_own_rows():
+def test_a_long_first_batch_is_compared_with_its_own_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))
     y = rng.integers(2, size=200)

@@ -64,7 +64,7 @@ def test_an_error_puts_the_old_numbers_back(several):
 @pytest.mark.parametrize(
     ("asked", "call"), diagonal([2, None, 1], ["select", "reweight", "influence"], 3)
 )
-def test_calls_run_on_one_thread_and_large_products_on_those_asked_for(
+def test_calls_use_one_thread_and_large_products_the_requested_number(
     asked, call, several, monkeypatch
 ):
     seen = []
@@ -106,7 +106,7 @@ def test_something_large_inside_something_large_leaves_its_threads(several):
         assert libraries()[0] == 2
 
 
-def test_parts_are_handed_out_no_faster_than_they_are_done_and_end_with_the_first_error():
+def test_parts_are_submitted_as_others_finish_and_stop_at_the_first_error():
     begun = []
 
     def parts():

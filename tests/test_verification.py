@@ -526,7 +526,7 @@ def test_every_model_of_a_joint_coreset_is_checked():
     assert coreset.objective == pytest.approx(total)
 
 
-def test_d7_a_kernel_that_looks_values_up_by_row_number_is_complete():
+def test_d7_a_kernel_that_reads_values_by_row_number_is_complete():
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(80, 4)))
     gram = torch.exp(-(torch.cdist(x, x) ** 2) / 4)
     labels = (x[:, 0] > 0).numpy().astype(int)

@@ -229,7 +229,7 @@ def test_a_larger_random_sample_holds_the_smaller_ones():
 
 
 @pytest.mark.slow
-def test_random_picks_of_real_data_and_the_words():
+def test_random_picks_of_real_data_and_the_message():
     x, y = digits()
     picks = np.random.default_rng(3).choice(500, 30, replace=False)
     test = (x[500:700], y[500:700])
@@ -277,7 +277,7 @@ def test_the_same_seeds_give_the_same_answer_by_any_name():
 
 
 @pytest.mark.slow
-def test_a_price_is_no_part_of_the_answer():
+def test_the_cost_is_not_part_of_the_json_answer():
     data = blobs(120)
     plain = Appraisal(data, chosen=8, seeds=3, method=BilevelSelector("rbf"), judge="ridge")
     judge = Spy()

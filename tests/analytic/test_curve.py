@@ -103,7 +103,7 @@ def test_learned_weights_use_the_size_of_unit_weights():
     assert coreset.weights.std() > 0
 
 
-def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
+def test_points_of_weight_zero_do_not_count_and_quotas_are_noted():
     given = data()
     weights = np.where(np.arange(120) < 40, 1.0, 0.0)
     selector = greedy_selector(kernel=RBF(0.3), inner_reg=0.1)
@@ -126,7 +126,7 @@ def test_parts_of_a_run_share_its_time_limit(monkeypatch):
 
 
 @pytest.mark.usefixtures("long_grace")
-def test_a_run_that_is_cut_short_says_so():
+def test_an_interrupted_run_is_reported():
     runtime = Context(runtime=Runtime(max_seconds=1e-9))
     with pytest.raises(InputError, match="size='auto' was stopped by max_seconds"):
         select_smallest(

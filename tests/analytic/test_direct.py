@@ -266,7 +266,7 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
     refuses("loader", selector.select_from, DataLoader(torch.zeros(5, 3)), 2, model=module)
 
 
-def test_bad_input_is_refused_in_words():
+def test_bad_input_is_refused_with_a_message():
     given = blobs(20, classes=3, features=3)
     normalised = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     with pytest.raises(InputError, match=r"layer '1' normalises over the batch.*model.eval"):

@@ -207,7 +207,7 @@ def test_learned_weights_are_never_worse_with_other_options(more, given):
         assert coreset.objective == pytest.approx(refit.objective, rel=1e-7)
 
 
-def test_either_path_may_be_kept_so_that_prefixes_mean_nothing():
+def test_with_two_paths_coresets_are_not_ordered():
     assert not greedy_selector(weighting="learned").ordered
     assert greedy_selector(weighting="final").ordered
 

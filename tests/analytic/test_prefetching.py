@@ -49,7 +49,7 @@ def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, 
     np.testing.assert_allclose(blocked.objectives, stored.objectives, rtol=1e-10)
 
 
-def test_a_pass_serves_several_points_and_half_of_the_pairs_all(monkeypatch):
+def test_a_pass_over_half_of_the_pairs_prefetches_several_points(monkeypatch):
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)
     chosen(600_000)
     ahead = Counted.pairs

@@ -105,7 +105,7 @@ def test_bordered_preconditioner_is_the_fresh_one():
     torch.testing.assert_close(gram_step, whole.gram @ step)  # K P r without a product by K
 
 
-def test_solvers_say_when_they_do_not_converge():
+def test_solvers_report_failed_convergence():
     given = system("softmax")
     right = torch.randn(M, C, dtype=torch.float64, generator=generator())
     with pytest.raises(ConvergenceError, match=r"conjugate gradients stopped after 2 iterations"):
@@ -141,7 +141,7 @@ def test_inner_solvers_reach_stationarity(solver):
     assert problem.residual(fit.alpha, fit.predictions)[1] < 1e-5
 
 
-def test_inner_solvers_say_when_they_do_not_converge():
+def test_inner_solvers_report_failed_convergence():
     start = torch.zeros(14, 3, dtype=torch.float64)
     with pytest.raises(ConvergenceError, match="inner problem stopped"):
         Newton(iterations=1).solve(inner_problem(rho=1e-4), start)

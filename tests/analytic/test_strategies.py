@@ -378,7 +378,7 @@ def test_removals_are_exact_with_fewer_features_than_points(rho, monkeypatch):
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-4)
 
 
-def test_elimination_lets_the_cheapest_go():
+def test_elimination_removes_the_cheapest_point():
     given = data(16)
     problem = problem_of(given)
     coreset = greedy_selector(

@@ -43,7 +43,7 @@ def test_reweighting_never_ends_worse(optimiser, loss, seed):
 
 
 @pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam()])
-def test_a_search_that_finds_nothing_puts_the_weights_back(optimiser, monkeypatch):
+def test_a_search_without_decrease_restores_the_weights(optimiser, monkeypatch):
     """With the gradient's sign turned every step goes uphill: the state must end exactly where it
     began."""
     state = state_of(
@@ -122,7 +122,7 @@ def test_learnt_weights_beat_binary_ones(loss, mode):
 
 
 @pytest.mark.parametrize("mode", ["learned", "final"])
-def test_points_of_zero_weight_leave_and_the_status_says_why(mode):
+def test_points_of_zero_weight_leave_with_a_status(mode):
     """Two labels are wrong and the outer set knows better: those points lose all weight, and fewer
     come back."""
     x = np.arange(8.0)[:, None]
@@ -139,7 +139,7 @@ def test_points_of_zero_weight_leave_and_the_status_says_why(mode):
     assert len(np.unique(coreset.indices)) == len(coreset)
 
 
-def test_reweight_accepts_both_forms_and_refuses_nothing_at_all():
+def test_reweight_accepts_both_forms_and_refuses_an_empty_list():
     data = line()
     first = reweight(data, indices=[1, 2, 3], kernel="rbf", inner_reg=0.1)
     second = reweight(data.x, data.y, [1, 2, 3], kernel="rbf", inner_reg=0.1)

@@ -139,7 +139,7 @@ def test_the_cut_into_batches_does_not_matter(named):
     same(whole.snapshot(), fed(make, x, y, weight, step=13).snapshot())
 
 
-def test_saved_and_loaded_it_goes_on_as_if_never_stopped(named, tmp_path):
+def test_a_loaded_state_continues_identically(named, tmp_path):
     _, make = named
     x, y, weight = stream(4)
     whole = fed(make, x, y, weight, step=10)
@@ -154,7 +154,7 @@ def test_saved_and_loaded_it_goes_on_as_if_never_stopped(named, tmp_path):
     assert again.position == 60
 
 
-def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
+def test_an_empty_buffer_raises_clear_errors_and_can_be_saved(named, tmp_path):
     _, make = named
     buffer = make(3, 0)
     refuses("has seen no rows yet", buffer.snapshot)
@@ -174,7 +174,7 @@ def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(
     same(before, buffer.snapshot())
 
 
-def test_a_new_class_finds_room_whenever_it_comes(named):
+def test_a_new_class_gets_room_at_any_time(named):
     name, make = named
     x, y, _ = stream(6)
     buffer = fed(make, x, np.minimum(y, 1))
@@ -215,7 +215,7 @@ REFUSED = {
 }
 
 
-def test_a_batch_that_is_refused_changes_nothing(named):
+def test_a_refused_batch_changes_nothing(named):
     _, make = named
     x, y, weight = stream(8)
     buffer, other = (fed(make, x, y, weight) for _ in range(2))

@@ -67,7 +67,7 @@ def chosen(name):
 @settings(max_examples=2)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 9))
 @pytest.mark.parametrize("name", except_slow(CASES, SLOW))
-def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
+def test_a_subset_of_the_requested_size_without_repeats(name, seed, size):
     data = data_of(seed)
     coreset = CASES[name].select(data, size, random_state=seed, **MODEL.keywords)
     assert len(np.unique(coreset.indices)) == len(coreset)
