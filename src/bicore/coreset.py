@@ -276,7 +276,7 @@ class Coreset:
         Raises
         ------
         InputError
-            Where ``size`` is outside that range.
+            If ``size`` is outside that range.
 
         Examples
         --------
@@ -305,7 +305,7 @@ class Coreset:
         Raises
         ------
         InputError
-            Where all weights are 0.
+            If all weights are 0.
 
         Examples
         --------
@@ -323,7 +323,7 @@ class Coreset:
         Parameters
         ----------
         data : Dataset
-            What the coreset was selected from.
+            The data of the selection.
 
         Returns
         -------
@@ -333,7 +333,7 @@ class Coreset:
         Raises
         ------
         InputError
-            Where the data has too few rows to be what it was made from.
+            If the data have fewer rows than those of the selection.
 
         Examples
         --------
@@ -356,12 +356,12 @@ class Coreset:
         Returns
         -------
         datasets.Dataset, frame or table
-            Of the kind that was given.
+            Of the same type as ``table``.
 
         Raises
         ------
         InputError
-            Where the table has too few rows, or a column of that name.
+            If the table has too few rows, or a column of that name.
 
         Examples
         --------
@@ -390,7 +390,7 @@ class Coreset:
         Raises
         ------
         InputError
-            Where ``n`` is too few, or neither given nor known.
+            If ``n`` is too small, or neither given nor known.
 
         Examples
         --------
@@ -417,7 +417,7 @@ class Coreset:
         Raises
         ------
         InputError
-            Where pandas is not installed.
+            If pandas is not installed.
 
         Examples
         --------
@@ -497,12 +497,12 @@ class Coreset:
         provenance : mapping, optional
             Fields of :class:`Provenance` that change.
         **details
-            What is added for display.
+            Additional facts for display.
 
         Returns
         -------
         Coreset
-            With the same rows.
+            The same rows with the new details.
 
         Examples
         --------
@@ -520,7 +520,7 @@ class Coreset:
         Parameters
         ----------
         path : path
-            Where to.
+            Output file.
 
         Returns
         -------
@@ -556,12 +556,12 @@ class Coreset:
         Returns
         -------
         Coreset
-            As it was saved.
+            The saved coreset.
 
         Raises
         ------
         InputError
-            Where the file is another kind of file, or of another version's format.
+            If the file is of another kind or version.
 
         Examples
         --------

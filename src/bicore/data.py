@@ -63,7 +63,7 @@ class Dataset:
     Raises
     ------
     InputError
-        Where a column does not fit, or holds a value that is missing or not finite.
+        If a column has another length, or a value is missing or not finite.
 
     Examples
     --------

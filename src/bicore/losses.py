@@ -240,7 +240,7 @@ class Loss(ABC):
         Returns
         -------
         Loss
-            Itself where it has none.
+            The loss itself if it does not centre.
         """
         return self
 
@@ -250,16 +250,16 @@ class Loss(ABC):
         Parameters
         ----------
         predictions : Tensor
-            Of a model that was fitted to prepared targets.
+            Predictions of a model fitted to prepared targets.
         targets : Targets
-            As they were.
+            The targets before :meth:`prepare`.
         prepared : Tensor
-            What became of them.
+            The prepared targets.
 
         Returns
         -------
         Tensor
-            Of the shape of the predictions.
+            The shape of the predictions is kept.
         """
         return predictions
 
@@ -415,16 +415,16 @@ class CustomLoss(Loss):
         operations that ``torch.func`` can transform, twice differentiable and convex in the
         prediction.
     name : str
-        What errors and reports call it.
+        Name in errors and reports.
     output_count : int, optional
         C; default: as many as classes, or targets.
 
     Raises
     ------
     InputError
-        Where the function returns more than one number.
+        If the function returns more than one number.
     NumericalError
-        Where its Hessian is not positive semi-definite.
+        If its Hessian is not positive semi-definite.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class Regulariser(ABC):
         Parameters
         ----------
         problem : Problem
-            Of the training data alone.
+            The training data.
         eligible : array of int
             The points that may be drawn, in the order of their ids.
         solvers : Solvers

@@ -185,7 +185,7 @@ class Worth:
     seeds : int
         The number of repetitions.
     tested : str
-        The test data, in words.
+        Description of the test data.
     fits : int
         Number of fits of the evaluation model.
     simple : Simple, optional

@@ -134,12 +134,12 @@ class Kernel(ABC):
         Parameters
         ----------
         x : array
-            The points it is chosen from.
+            Rows to choose from.
 
         Returns
         -------
         Kernel
-            Itself where nothing is open.
+            The kernel itself if nothing is unset.
 
         Examples
         --------
@@ -167,7 +167,7 @@ class Kernel(ABC):
         Returns
         -------
         Tensor or None
-            One row a point; None where there is no such map.
+            One row per point; None if there is no such map.
         """
         return None
 

@@ -178,7 +178,7 @@ def build_operators(
 def _limit(needed: int, runtime: Runtime) -> int:
     """The memory limit.
 
-    Where none was given and little is needed, the system is not asked: streams select often.
+    Without a given limit, small requests do not read the free memory, because streams select often.
     """
     if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES:
         return TRIVIAL_BYTES

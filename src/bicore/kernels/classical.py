@@ -105,7 +105,7 @@ class Polynomial(Kernel):
     Raises
     ------
     InputError
-        Where degree or offset do not make it positive semi-definite.
+        If degree or offset do not make it positive semi-definite.
 
     Examples
     --------
@@ -258,7 +258,7 @@ class RBF(_Stationary):
     Raises
     ------
     InputError
-        Where gamma is not positive, or is missing where there are no data to take it from.
+        If gamma is not positive, or is missing and there are no data to choose it from.
 
     Examples
     --------
@@ -301,7 +301,7 @@ class Laplace(_Stationary):
     Raises
     ------
     InputError
-        Where gamma is not positive, or is missing where there are no data to take it from.
+        If gamma is not positive, or is missing and there are no data to choose it from.
 
     Examples
     --------
@@ -353,7 +353,7 @@ class Nystrom(Wrapper):
     Raises
     ------
     InputError
-        Where ``landmarks`` is below 1, or there are no data to draw them from.
+        If ``landmarks`` is below 1, or there are no data to draw them from.
 
     Examples
     --------

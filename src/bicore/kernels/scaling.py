@@ -169,7 +169,7 @@ class UnitRows(_OfTransformed):
     Parameters
     ----------
     kernel : Kernel
-        What sees the points of unit length; a bandwidth is taken from those.
+        The kernel of the points of unit length; a bandwidth is chosen from these.
 
     Examples
     --------
@@ -254,14 +254,14 @@ class Standardised(_OfTransformed):
     Parameters
     ----------
     kernel : Kernel
-        What sees the standardised points; a bandwidth is taken from those.
+        The kernel of the standardised points; a bandwidth is chosen from these.
     columns : Columns, optional
         Mean and deviation of each; by default those of the data.
 
     Raises
     ------
     InputError
-        Where there are no data to take the columns from, or points have another shape.
+        If the columns were not measured, or points have another shape.
 
     Examples
     --------
@@ -301,7 +301,7 @@ class Averaged(Wrapper):
     Raises
     ------
     InputError
-        Where there is no transformation.
+        If there is no transformation.
 
     Examples
     --------
@@ -359,7 +359,7 @@ class Averaged(Wrapper):
 def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transformation]:
     """The identity and moves of an image to each of four sides, for :class:`Averaged`.
 
-    What moves in is the image's own border.
+    Pixels that move in repeat the border of the image.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transf
     Raises
     ------
     InputError
-        Where ``pixels`` is below 1; the functions themselves raise it for rows that are no images.
+        If ``pixels`` is below 1; the functions also raise it for rows that are not images.
 
     Examples
     --------

@@ -78,7 +78,7 @@ def quality_curve(
     data : Dataset
         Rows with labels or targets.
     max_size : int, optional
-        The last size; default: all points.
+        The largest size; default: all rows.
     tolerance : float, optional
         Stop at the first doubling of the size whose second half stays within this share of the
         full model's loss.

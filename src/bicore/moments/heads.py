@@ -490,7 +490,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         HeadClassifier or HeadRegressor
-            As it was saved.
+            The saved object.
 
         Raises
         ------
@@ -744,7 +744,7 @@ def make_head(
     shape : tuple of int, optional
         The shape of a row, with ``feature_map`` (default: that of the rows they were fitted to).
     origin, spread : array or float
-        What targets were reduced by, and then divided by, before they were counted.
+        Mean subtracted from targets, and number they were divided by, before they were summed.
     choose_width : bool
         Use all features, or the first half, quarter or eighth of them, by the loss on held-out rows
         (15% more time); the other features get the weight 0.

@@ -158,7 +158,7 @@ def observe(
     InputError
         If it is not a module, cannot read the rows, or does not return logits.
     NumericalError
-        Where what it returns is not finite.
+        If its output is not finite.
 
     Examples
     --------

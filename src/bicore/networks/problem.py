@@ -245,7 +245,7 @@ class Training(ABC):
         Parameters
         ----------
         problem : NetworkProblem
-            What is minimised.
+            The problem whose inner objective is minimised.
         rows : Rows
             The coreset.
         start : torch.Tensor
@@ -412,7 +412,7 @@ class ConjugateGradients(InverseHessian):
     tolerance : float, optional
         It ends earlier where the residual has fallen to this share of the gradient.
     mini_batch : int, optional
-        Rows of the coreset that the products of a solve look at, drawn once for it; default: all.
+        Number of coreset rows in the products of a solve, drawn once per solve; default: all.
 
     Examples
     --------

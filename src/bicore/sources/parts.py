@@ -680,7 +680,7 @@ def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
     if len(blocks) != len(sizes) or (known and column.shape[0] != sum(sizes)):
         here = f"x has {sum(sizes)} rows in {len(sizes)} blocks"
         there = f"labels or weights have {column.shape[0]} in {len(blocks)}"
-        raise InputError(f"{here} and {there}; give one for each row, cut alike.")
+        raise InputError(f"{here} and {there}; give one for each row, with the same chunks.")
     return blocks
 
 

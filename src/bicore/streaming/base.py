@@ -442,7 +442,7 @@ class Memory(Parameters, ABC):
         Returns
         -------
         Memory
-            As it was saved.
+            The saved object.
 
         Raises
         ------
@@ -547,7 +547,7 @@ class SelectingMemory(Memory):
         Returns
         -------
         Memory
-            As it was saved.
+            The saved object.
 
         Raises
         ------

@@ -303,7 +303,7 @@ class MergingBuffer(Buffer):
         Raises
         ------
         InputError
-            If the buffers are not built alike, or ids would occur twice; nothing has changed then.
+            If the buffers have different parameters, or ids would occur twice. Nothing is changed.
         """
         check_type("other", other, type(self), f"a {type(self).__name__}")
         changed = self._differences(other)

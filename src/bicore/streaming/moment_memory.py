@@ -118,7 +118,7 @@ class MomentMemory(MergingBuffer):
         Keep second sums over a tenth of the rows, by which :meth:`head` chooses its regularisation.
         Without them the state is half as large, and generalised cross-validation is used.
     keep : {"always", "lazy"}
-        Time at which kept rows are chosen: with every batch; or when they are asked for, from a
+        When rows are selected: with every batch; or on access, from a
         random sample of the rows since then, which is much faster.
 
     Raises
@@ -819,7 +819,7 @@ class MomentMemory(MergingBuffer):
         Returns
         -------
         MomentMemory
-            As it was saved.
+            The saved object.
 
         Raises
         ------

@@ -138,7 +138,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     by selecting again from the rows kept.
 
     A task with fewer rows than its share keeps all of them, and the rest of its share stays empty.
-    A task whose classes were seen before is a task like any other. More tasks than ``capacity`` are
+    Classes may occur in several tasks. More tasks than ``capacity`` are
     refused: some task would lose its last row.
 
     Parameters
@@ -390,7 +390,7 @@ class JointReplay(TaskMemory):
         Returns
         -------
         JointReplay
-            As it was saved.
+            The saved object.
 
         Raises
         ------

@@ -204,7 +204,7 @@ class GradientSampling(Buffer):
     Raises
     ------
     InputError
-        Where a parameter is out of its range.
+        If a parameter is out of range.
 
     Examples
     --------

@@ -224,7 +224,7 @@ class VariationalLearner:
     random_state : int
         Seed for all random draws.
     device : str
-        Where the network computes.
+        Device of the network.
     prior_std : float
         Standard deviation of the prior before the first task.
     multi_head : bool

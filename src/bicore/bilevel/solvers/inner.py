@@ -69,7 +69,7 @@ class InnerProblem:
     def backward_error(self, alpha: Tensor, predictions: Tensor) -> float:
         """Return ‖r‖ relative to its value for a model that predicts zero, which rounding limits.
 
-        Where a fit all but interpolates, the two terms of r are differences of nearly equal
+        If a fit nearly interpolates, the two terms of r are differences of nearly equal
         numbers, and r can be no smaller relative to them than rounding is relative to the targets.
         """
         r, relative = self.residual(alpha, predictions)
@@ -149,7 +149,7 @@ class Newton(InnerSolver):
     iterations : int
         The most steps.
     tolerance : float, optional
-        The relative residual asked for; by default what the precision allows with a margin.
+        Required relative residual; by default what the precision allows with a margin.
 
     Examples
     --------
@@ -269,7 +269,7 @@ class LBFGS(InnerSolver):
         Returns
         -------
         LBFGS
-            Which says no word if that was not enough.
+            A solver that accepts unfinished fits without a warning.
         """
         return cls(
             0.25,

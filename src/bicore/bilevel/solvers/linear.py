@@ -115,7 +115,7 @@ class LinearSolver(ABC):
         right : Tensor
             A row for each point, a column for each output.
         tolerance : float
-            The relative residual asked for.
+            Required relative residual.
 
         Returns
         -------
@@ -131,9 +131,9 @@ class LinearSolver(ABC):
         system : NewtonSystem
             The operator.
         values : Tensor
-            What A is applied to.
+            Values to which A is applied.
         tolerance : float
-            The relative residual asked for.
+            Required relative residual.
 
         Returns
         -------

@@ -243,7 +243,7 @@ class RefiningStrategy(Strategy, ABC):
         assembly : Assembly
             The problem and the points that may join.
         points : list of int
-            Those that were taken. After an interrupt this list is what is kept: a strategy whose
+            The chosen points. After an interrupt this list is kept: a strategy whose
             steps each leave a better coreset changes it in place.
 
         Returns

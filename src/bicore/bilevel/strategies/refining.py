@@ -199,7 +199,7 @@ class Simplex(ShrinkingStrategy):
     """Greedy selection of too many points, then weights that a penalty makes sparse.
 
     Σw = size and 0 ≤ w ≤ ``largest`` while a penalty on Σ√w grows until only the size is left (the
-    L½ penalty of Borsos et al., JMLR 2024). Where the greedy points of that size are better, they
+    L½ penalty of Borsos et al., JMLR 2024). If the greedy points of that size are better, they
     are kept: with binary weights it never ends above greedy. For any loss.
 
     Parameters
@@ -277,8 +277,8 @@ class Exchange(RefiningStrategy):
     sweeps : int, optional
         Maximum number of sweeps over all pairs; by default as many as it takes.
     work : int, optional
-        Where rows times the square of the points chosen exceed this, no exchanges are made, and a
-        note says so.
+        If rows times the square of the number of chosen rows exceed this, no exchanges are made,
+        with a note.
 
     Examples
     --------

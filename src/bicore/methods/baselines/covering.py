@@ -43,7 +43,7 @@ class KMeansPlusPlus(PerClassRule):
     Parameters
     ----------
     over : str, Space or Kernel
-        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        Space of the distances: "features", "embedding", "gradients", "predictions", a Space
         or a Kernel.
     per_class : bool or str, optional
         "proportional" or "balanced" runs the rule within each class, with as many points as its
@@ -85,7 +85,7 @@ class KCenter(PerClassRule):
     Parameters
     ----------
     over : str, Space or Kernel
-        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        Space of the distances: "features", "embedding", "gradients", "predictions", a Space
         or a Kernel.
     per_class : bool or str, optional
         "proportional" or "balanced" runs the rule within each class, with as many points as its
@@ -153,7 +153,7 @@ class FacilityLocation(PerClassRule):
     Parameters
     ----------
     over : str, Space or Kernel
-        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        Space of the distances: "features", "embedding", "gradients", "predictions", a Space
         or a Kernel.
     per_class : bool or str, optional
         True counts a row as covered by points of its own class only. "proportional" or "balanced"

@@ -209,7 +209,7 @@ class RandomReLU(ShapedMap):
     shape : tuple of int, optional
         The shape of a row; set by ``fit``.
     entry : float, optional
-        A typical entry of the rows; by default the root mean square of the first rows.
+        Typical size of the entries; by default the root mean square of the first rows.
 
     Raises
     ------
@@ -575,7 +575,7 @@ class Nystrom(ShapedMap):
     shape : tuple of int, optional
         The shape of a row; set by ``fit``.
     anchors, root : array, optional
-        Z and K_ZZ^{−½}; set by ``fit``.
+        The landmarks Z and K_ZZ^{−½}, set by ``fit``.
 
     Raises
     ------
