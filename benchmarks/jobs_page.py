@@ -99,14 +99,19 @@ def lead_table(field: str) -> str:
     return table(head, body, pattern.replace("S", spec))
 
 
+def context_accuracy(method: str, size: int, contexts: int = 1) -> float:
+    """Mean accuracy over tables and seeds."""
+    rows = read_record("contexts")["rows"]
+    rows = where(rows, method=method, size=size, contexts=contexts)
+    return float(np.mean([row["accuracy"] for row in rows]))
+
+
 def worth_of(size: int) -> float:
-    """Number of stratified rows that reach the mean accuracy of ``size`` selected ones, one context."""
-    rows = where(read_record("contexts")["rows"], contexts=1)
-    drawn = where(rows, method="stratified")
-    sizes = sorted(unique(drawn, "size"))
-    curve = [np.mean([row["accuracy"] for row in where(drawn, size=one)]) for one in sizes]
-    own = np.mean([row["accuracy"] for row in where(rows, method="selected", size=size)])
-    return float(np.exp(np.interp(own, curve, np.log(sizes))))
+    """Number of stratified rows that reach the accuracy of ``size`` selected ones, one context."""
+    rows = where(read_record("contexts")["rows"], contexts=1, method="stratified")
+    sizes = sorted(unique(rows, "size"))
+    curve = [context_accuracy("stratified", one) for one in sizes]
+    return float(np.exp(np.interp(context_accuracy("selected", size), curve, np.log(sizes))))
 
 
 @figure("images/gallery_texts.png", figsize=SIZE)

@@ -63,6 +63,12 @@ def test_each_context_is_the_best_one_for_the_average(rows):
         assert found[number - 1][0] == int(np.argmin(every))
 
 
+def test_progress_counts_contexts(rows):
+    steps = []
+    bicore.contexts(*rows, 5, 3, runtime=bicore.Runtime(progress=steps.append))
+    assert [(one.done, one.total) for one in steps] == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_rows_are_used_again_if_few_are_left(rows):
     x, y = rows
     found = np.concatenate(bicore.contexts(x, y, 10, 4))

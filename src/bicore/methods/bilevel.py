@@ -557,27 +557,32 @@ class BilevelSelector(Selector, Proxy):
         """
         if not self.squared:
             raise InputError(f"loss={self.loss.name!r}: contexts need the squared error.")
-        context = Context(runtime=runtime or Runtime())
+        runtime = runtime or Runtime()
+        # one line for all contexts: the objectives of single searches grow with the errors so far
+        context = Context(runtime=replace(runtime, progress=False))
         request = self._request(data, size, None, (), random_state, context)
+        line = ProgressLine(runtime.progress, request.clock, count, "selecting contexts")
         chooser, request, sample = self._restrict(request)
         rows = np.arange(len(data)) if sample is None else sample.candidates
         found = []
-        with request.runtime.applied(), request.clock.running():
-            prepared = chooser._prepare(request)
-        problem, left = prepared.problem, torch.zeros(())
-        used = np.zeros(len(rows), dtype=bool)
-        for number in range(1, count + 1):
-            if (
-                prepared.counted & ~prepared.contradicted & ~used
-            ).sum() < LEAST_UNUSED * request.size:
-                used[:] = False  # few rows, such as those of one class, would be no choice
-            aimed = replace(problem, outer_targets=problem.outer_targets + left)
-            one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
-            searched = chooser._search_context(request, one, f"{number} of {count}")
-            picked = chooser._with_two_classes(searched, request).indices
-            used[picked] = True
-            found.append(rows[picked])
-            left = left + problem.outer_targets - prepared.fit(picked.tolist()).predictions
+        with line:
+            with request.runtime.applied(), request.clock.running():
+                prepared = chooser._prepare(request)
+            problem, left = prepared.problem, torch.zeros(())
+            used = np.zeros(len(rows), dtype=bool)
+            for number in range(1, count + 1):
+                if (
+                    prepared.counted & ~prepared.contradicted & ~used
+                ).sum() < LEAST_UNUSED * request.size:
+                    used[:] = False  # few rows, such as those of one class, would be no choice
+                aimed = replace(problem, outer_targets=problem.outer_targets + left)
+                one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
+                searched = chooser._search_context(request, one, f"{number} of {count}")
+                picked = chooser._with_two_classes(searched, request).indices
+                used[picked] = True
+                found.append(rows[picked])
+                left = left + problem.outer_targets - prepared.fit(picked.tolist()).predictions
+                line.update(number)
         return found
 
     def _search_context(self, request: Request, prepared: Prepared, place: str) -> Coreset:
