@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 sys.meta_path.insert(0, RenamedModules())
 
 # oneDNN, which torch loads, can leave a perf-PID.map for profilers in the temporary folder.
-if "DNNL_JIT_PROFILE" not in os.environ:  # its earlier name
+if "DNNL_JIT_PROFILE" not in os.environ:  # its former name
     os.environ.setdefault("ONEDNN_JIT_PROFILE", "0")
 
 #: Module of each public name, imported on first access, and torch with it.
@@ -75,12 +75,14 @@ def _find(name: str) -> Any:
         try:
             return import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":  # it is there, and lacks something itself
+            if (
+                error.name != f"{__name__}.{name}"
+            ):  # the module exists, but one of its imports is missing
                 raise
     return _find_moved(name)
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for granted
+if not TYPE_CHECKING:  # a type checker would accept any name
     __getattr__ = _find
 
 

@@ -183,7 +183,7 @@ class RenamedModules(MetaPathFinder, Loader):
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a spec for an old name, nothing for others; say what replaces a removed one."""
-        if name in REMOVED:  # ``from package import name`` asks here last
+        if name in REMOVED:  # ``from package import name`` looks here last
             raise ImportError(f"{name} was removed; {REMOVED[name]}.", name=name)
         return ModuleSpec(name, self) if self._rename(name) else None
 

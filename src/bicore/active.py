@@ -130,7 +130,7 @@ def _uncertainty(rows: Array, known: Array) -> Array:
     """Return one minus the margin of a logistic regression on the first rows, which are
     labelled."""
     with warnings.catch_warnings():
-        # A head that is nearly fitted knows where it is unsure.
+        # A nearly fitted head is enough to find uncertain rows.
         warnings.simplefilter("ignore", ConvergenceWarning)
         head = LogisticRegression(C=STRENGTH, max_iter=STEPS).fit(rows[: len(known)], known)
     odds = np.sort(head.predict_proba(rows), axis=1)
@@ -189,7 +189,7 @@ def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Co
         objectives=coreset.objectives[new],
         message=message,
     )
-    # fingerprint and configuration are those of both parts together
+    # fingerprint and configuration belong to both parts together
     changes = {"rows": pool, "empty_objective": begun, "fingerprint": None, "configuration": None}
     return part.with_details({"method": "bilevel query", **changes}, labelled=labelled)
 

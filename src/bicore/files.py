@@ -80,7 +80,7 @@ def _move_new_file(finished: Path, target: Path) -> None:
         os.link(finished, target)
     except FileExistsError as error:
         raise FileExistsError(error.errno, error.strerror, str(target)) from None
-    except OSError:  # the file system has no hard links: take the name first
+    except OSError:  # without hard links, reserve the name first
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         os.replace(finished, target)
 
@@ -273,7 +273,7 @@ def _describe(value: Any) -> str:
             counted = [one for one in dataclasses.fields(value) if one.metadata.get("counts", True)]
             fields = {one.name: getattr(value, one.name) for one in counted}
             for one in counted:
-                # The default of a field that an earlier version did not have is no difference.
+                # A new field with its default value does not change the fingerprint.
                 if one.metadata.get("added") and fields[one.name] == one.default:
                     del fields[one.name]
             kind = OLD_KINDS.get(type(value).__name__, type(value).__name__)

@@ -168,7 +168,7 @@ def take_rows(table: Any, rows: Any) -> Any:
         case "pyarrow":
             return table.take(rows)
     if hasattr(table, "tocsr"):
-        return table.tocsr()[rows]  # not every form of a sparse matrix can be asked for rows
+        return table.tocsr()[rows]  # not every sparse format supports row indices
     return table[rows] if hasattr(table, "shape") else np.asarray(table)[rows]
 
 

@@ -57,7 +57,7 @@ class Isotropic(Curvature):
     """A_i = a_i I."""
 
     scale: Tensor
-    direct_share = math.inf  # one factor serves all outputs
+    direct_share = math.inf  # one factor for all outputs
 
     def scaled(self, weights: Tensor) -> Isotropic:
         return Isotropic(self.scale * weights)

@@ -18,7 +18,7 @@ class Parameters:
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        # A dataclass writes its own unless the class has one.
+        # A dataclass generates its own unless the class defines one.
         cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     @classmethod

@@ -49,7 +49,7 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in (4, 8):
         matrix = matrix.astype(np.float64)
     if not matrix.has_canonical_format:
-        matrix = matrix.copy()  # the caller's is never written to
+        matrix = matrix.copy()  # the caller's matrix is never changed
         matrix.sum_duplicates()
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):

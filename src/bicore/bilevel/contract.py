@@ -65,7 +65,7 @@ class Requirements:
     #: Whether every step takes the best open points, from an empty coreset on, so that steps can be
     #: recorded.
     repeats: bool = False
-    #: All points will be taken: only their order is asked for.
+    #: Whether all points will be taken, so that only their order matters.
     sorts: bool = False
     solvers: Solvers = field(default_factory=Solvers)
 

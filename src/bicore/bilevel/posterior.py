@@ -76,7 +76,7 @@ class Downdate(NamedTuple):
             changes = torch.add(self.spread @ self.rows, self.images, alpha=-2)
             for row, change in zip(self.rows, changes, strict=True):
                 energy.addcmul_(row, change)
-            energy.clamp_min_(0)  # only rounding could take it below zero
+            energy.clamp_min_(0)  # negative by rounding only
 
 
 class Columns(NamedTuple):
@@ -150,7 +150,7 @@ class FactorPosterior(Posterior):
         self.prefetcher = prefetcher
         # KᵀD times every row of the factor, from which the products of other columns follow.
         self._products = None if prefetcher is None else torch.empty_like(self._train)
-        self._product = self.weights  # of the columns asked for last
+        self._product = self.weights  # of the last columns
 
     def rows(
         self, index: Tensor, prefetched: PrefetchedColumns | None = None
@@ -173,7 +173,7 @@ class FactorPosterior(Posterior):
         if prefetched is not None and self._products is not None:
             own = self._train[: self.size, index].T
             self._product = prefetched.product - _product(own, self._products[: self.size])
-        elif alone:  # products with a vector have their own, faster way
+        elif alone:  # products with a vector are faster
             self._product = self.cross.transposed_matmul(weighted[0])[None]
         else:
             self._product = self.cross.transposed_matmul(weighted.T.contiguous()).T

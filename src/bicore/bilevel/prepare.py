@@ -264,7 +264,7 @@ def prepare(
         outer_values,
         measuring / measuring.sum(),
         outputs,
-        Constant(1.0),  # until the data is seen
+        Constant(1.0),  # until the data are known
     )
     solvers = solvers_for(inner_loss, proxy.inner, proxy.linear)
     eligible = by_id[weights[by_id] > 0]
@@ -290,7 +290,7 @@ def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
         raise InputError("prior='equal' needs class labels, and y holds targets; leave it out.")
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
-    return torch.where(weights > 0, weights / totals[codes], weights)  # no share of nothing
+    return torch.where(weights > 0, weights / totals[codes], weights)  # avoids 0/0
 
 
 def _sample_outer_rows(problem: Problem, by_id: Array, seed: int) -> Problem:

@@ -129,7 +129,7 @@ class Written:
         """Save the rows in a file if standard output cannot be written."""
         try:
             yield
-        except BrokenPipeError:  # the reader of the output has closed it
+        except BrokenPipeError:  # the output was closed by its reader
             raise
         except OSError:
             if not self.held:
@@ -226,7 +226,7 @@ def _write_page(
             "(--no-worth omits the worth and these fits)"
         )
         try:
-            with warnings.catch_warnings():  # told during the selection
+            with warnings.catch_warnings():  # already shown during the selection
                 warnings.simplefilter("ignore", LargeDataWarning)
                 find_worth(appraisal, output)
         except KeyboardInterrupt:

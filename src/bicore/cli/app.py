@@ -54,7 +54,7 @@ def _run() -> tuple[int, object]:
         return 1, error
     except PermissionError as error:
         return 2, f"no permission for {error.filename}; change its mode, or choose another place."
-    except BrokenPipeError:  # the reader of the output has closed it
+    except BrokenPipeError:  # the output was closed by its reader
         return 1, None
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""

@@ -98,7 +98,7 @@ def make_head(buffer: Buffer, merge: str | None) -> Head:
     from bicore.streaming import MomentMemory
 
     assert isinstance(buffer, MomentMemory)
-    whole = copy.copy(buffer)  # a merge replaces attributes, so that the buffer stays as it is
+    whole = copy.copy(buffer)  # a merge replaces attributes, so the buffer is unchanged
     for folder in merge.split(",") if merge else ():
         whole.merge(load_memory(Path(folder)))
     return whole.head()

@@ -154,7 +154,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     check_buffer(name)
     options = {option: value for option, value in given.items() if value is not None}
     features = options.get("feature_map", "auto")
-    # the name of a map wins over a folder with the same name
+    # the name of a map has priority over a folder of that name
     named = features.partition(":")[0] in FEATURES
     if name == "moments" and not named and Path(features).is_dir():
         options["feature_map"] = load_memory(Path(features)).feature_map_
@@ -262,7 +262,7 @@ class Run:
                     line.update(self.buffer.position, words=self.speed())
         except KeyboardInterrupt:
             position, mark = self._coming
-            if self.buffer.position == position:  # between an update and its mark
+            if self.buffer.position == position:  # between an update and its digest
                 self.buffer.mark = mark
             self.store.save(self.buffer)
             return True

@@ -366,7 +366,7 @@ class StreamComparison(BaseComparison):
             # the draw of the pool has 0 in this place
             return np.random.default_rng((seed, 1)).permutation(len(pool))
         labels = labels_of(pool, self.pools.classification)
-        # several targets are sorted by the first
+        # several targets: sorted by the first
         return np.argsort(labels.reshape(len(pool), -1)[:, 0], kind="stable")
 
     def _feed(self, stage: Stage, stream: Dataset, name: str, missing: list[int]) -> None:
@@ -415,7 +415,7 @@ def _of_judge(run: BaseComparison, judge: Judge, measure: Measure) -> Findings:
     summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
     majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
     note = _note(run, judge, majority, whole)
-    # the curve of random scores must rise
+    # random scores must rise with the size
     rising = rows if measure.larger else [replace(row, accuracy=-row.accuracy) for row in rows]
     worth = worth_of_rows(rising, list(run.grid.methods), run.grid.sizes)
     return Findings(judge, measure, summary, majority, whole, note, worth)
@@ -425,7 +425,7 @@ def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
     """Return the run's rows, scored by a model and a metric."""
     rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
     if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
-        return rows  # older files hold nothing else
+        return rows  # older files have no other metrics
     return scored(rows, judge.name, measure.key)
 
 

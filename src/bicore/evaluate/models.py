@@ -495,7 +495,7 @@ class NetworkJudge(Judge):
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
-        from torch.func import functional_call, vmap  # here: importing bicore stays light
+        from torch.func import functional_call, vmap  # imported late: it takes time
 
         template, parameters = self.train_networks(selections, outputs, seed)
         template.eval()
@@ -566,7 +566,7 @@ class NetworkJudge(Judge):
     def _train(
         self, template: nn.Module, parameters: dict[str, Tensor], stack: Sample, seed: int
     ) -> None:
-        from torch.func import functional_call, grad, vmap  # here: importing bicore stays light
+        from torch.func import functional_call, grad, vmap  # imported late: it takes time
 
         def loss(
             values: dict[str, Tensor], inputs: Tensor, labels: Tensor, weights: Tensor
@@ -801,7 +801,7 @@ class TableJudge(TunedJudge):
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
         with single_thread(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a fit that stops early is scored as it is
+            warnings.simplefilter("ignore")  # a fit that stops early is scored too
             return super().predictions(selections, test, outputs, seed)
 
     def _settings(self, points: Sample) -> Sequence[tuple[FeatureScaling, float]]:
@@ -854,7 +854,7 @@ class LogisticJudge(TableJudge):
         return "logistic" if classification else "linear (ridge regression)"
 
     def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
-        from sklearn.linear_model import LogisticRegression, Ridge  # here: importing stays light
+        from sklearn.linear_model import LogisticRegression, Ridge  # imported late: it takes time
 
         if classification:
             return LogisticRegression(C=number, max_iter=200, tol=1e-3)

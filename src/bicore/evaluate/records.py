@@ -62,7 +62,7 @@ class Records:
         *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [HEAD]
         if lines or not (HEAD.startswith(rest) or rest.startswith(HEAD)):
             self._read(lines, path)
-        if rest or not lines:  # a new file, or a crash left a part of the last line
+        if rest or not lines:  # a new file, or a crash truncated the last line
             self._rewrite(path)
 
     def add(self, row: Row) -> None:
@@ -264,6 +264,6 @@ def finite(value: float) -> float | None:
 @cache
 def t_quantile(level: float, seeds: int) -> float:
     """Return the quantile of Student's distribution for the mean over some seeds."""
-    from scipy.stats import t  # here: importing bicore stays light
+    from scipy.stats import t  # imported late: it takes time
 
     return float(t.ppf(level, seeds - 1))

@@ -120,7 +120,7 @@ class Equivalent:
         return f"{rows:.0f}" if rows else below.format(self.sizes[0])
 
     def _interval(self) -> str:
-        if math.isinf(self.low) or not self.high:  # one end says it all
+        if math.isinf(self.low) or not self.high:  # one end suffices
             return "95% sure"
         ends = [self._describe(end) for end in (self.low, self.high)]
         return ("–" if self.low and math.isfinite(self.high) else " to ").join(ends)
@@ -415,7 +415,7 @@ def worth_of_rows(
     found: dict[tuple[str, int], Equivalent] = {}
     for method, size in product(methods, sizes) if len(random) > 1 else ():
         chosen = table.get((method, size), {})
-        seeds = sorted(set(chosen).intersection(*random.values()))  # those at every size
+        seeds = sorted(set(chosen).intersection(*random.values()))  # seeds with all sizes
         if method != baseline and len(seeds) > 1:
             scores = {one: np.array([own[k] for k in seeds]) for one, own in random.items()}
             curve = Curve(np.array([chosen[k] for k in seeds]), scores=scores)
@@ -534,7 +534,7 @@ class Appraisal:
         data = source.data
         own = Dataset(*test) if isinstance(test, (tuple, list)) else test
         held_out = None if own is not None else max(1, round(TEST_SHARE * len(data)))
-        task = options.pop("task", "auto")  # labels are read once, for the method too
+        task = options.pop("task", "auto")  # labels are read once, also for the method
         self.pools = make_pools(source, own, task, None, len(data), held_out)
         self.has_test = own is not None
         self.runtime = runtime or Runtime()
@@ -584,9 +584,9 @@ class Appraisal:
             The cost of all the work; :meth:`worth` does not repeat what was done here.
         """
         first, second = self.splits[:2]
-        self._score(self.baselines[0], self.size, first)  # loads what is loaded once
+        self._score(self.baselines[0], self.size, first)  # the first call loads libraries
         clock = Clock()
-        self._score(self.baselines[0], min(2 * self.size, self.max_rows), second)  # a usual size
+        self._score(self.baselines[0], min(2 * self.size, self.max_rows), second)  # a typical size
         fitting, clock = clock.seconds, Clock()
         selections = int(self.coreset is None) if self.has_test else len(self.splits)
         if selections:

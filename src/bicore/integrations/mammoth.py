@@ -225,7 +225,7 @@ class Buffer:
                 f"add_data got {', '.join(given)}, and earlier examples have "
                 f"{', '.join(self.used_attributes)}; give the same columns each time."
             )
-        if len(self._rows) != len(self):  # tensors of a checkpoint were put in place
+        if len(self._rows) != len(self):  # tensors were replaced by those of a checkpoint
             self._restart()
         self._add(given)
         self.num_seen_examples += len(examples)

@@ -122,7 +122,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         selector = selector.fill_as_paper()
         more = self._draw_options()
         regression = selector.task is Task.REGRESSION
-        # missing labels make floats of integers, so classes are given by codes
+        # missing labels turn integers into floats, so classes are codes
         labels = y.astype(np.float64) if regression else np.unique(y, return_inverse=True)[1]
         if len(np.unique(labels)) >= (1 if regression else 2):
             guesses = selector.predict(Dataset(x, labels), pool, **more)

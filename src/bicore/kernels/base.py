@@ -238,7 +238,7 @@ class Kernel(ABC):
             result[rows, columns] = found = self.evaluate(a[rows], a[columns])
             if rows == columns:
                 mirror(result[rows, columns])
-            else:  # while it is in the core's cache
+            else:  # while it is in the cache
                 result[columns, rows] = found.T
 
         run_in_threads(tile, corners(), 0 if a.is_cuda else n * a.numel() / 2)
@@ -518,7 +518,7 @@ def check_gram(matrix: Array, name: str, asymmetry: float, negative: float) -> N
         rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
         sample = matrix[np.ix_(rows, rows)]
     double = sample.astype(np.float64)
-    try:  # a Cholesky factor is the fastest proof
+    try:  # a Cholesky factor is the fastest test
         np.linalg.cholesky(double + negative * scale * len(sample) * np.eye(len(sample)))
     except np.linalg.LinAlgError:
         smallest = float(np.linalg.eigvalsh(double)[0])

@@ -115,7 +115,7 @@ class Gram(KernelOperator):
 
     def _half_product(self, right: Tensor) -> Tensor:
         """Multiply a vector by K reading half of K, because memory bandwidth limits the speed."""
-        from scipy.linalg import blas  # not before it is needed: importing it takes time
+        from scipy.linalg import blas  # imported late: it takes time
 
         checkpoint()
         multiply = blas.dsymv if right.dtype == torch.float64 else blas.ssymv

@@ -354,7 +354,7 @@ class BilevelSelector(Selector, Proxy):
         """Resolve unset choices, and restrict a request on large data to a sample."""
         data, start = request.data, request.start
         with request.runtime.applied(), request.clock.running():
-            # One kernel for all rows, whichever of them are candidates.
+            # One kernel for all rows, not only for the candidates.
             chooser = self.resolve_defaults(data, request.size, start.coreset)
             sample = chooser.draw_candidates(data, request.size, request.seed, start.points)
         if sample is None:
@@ -431,7 +431,7 @@ class BilevelSelector(Selector, Proxy):
         if self.task is Task.REGRESSION or self.classes is not None:
             return self
         known = list(labels_in(classes) or ())
-        if len(known) == 1:  # a second class that never occurs
+        if len(known) == 1:  # add a second class that never occurs
             known.append(_different_label(known[0]))
         return replace(self, classes=tuple(known))
 
@@ -574,7 +574,7 @@ class BilevelSelector(Selector, Proxy):
                 if (
                     prepared.counted & ~prepared.contradicted & ~used
                 ).sum() < LEAST_UNUSED * request.size:
-                    used[:] = False  # few rows, such as those of one class, would be no choice
+                    used[:] = False  # too few rows, such as those of one class, leave no choice
                 aimed = replace(problem, outer_targets=problem.outer_targets + left)
                 one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
                 searched = chooser._search_context(request, one, f"{number} of {count}")

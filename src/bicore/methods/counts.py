@@ -60,7 +60,7 @@ def _select_bilevel(
     size, count = sum(counts.values()), 1
     if not (selector.exact or len(data) <= EXACT_ROWS or selector.kernel.precomputed):
         count = max(1, min(math.ceil(len(data) / PART_ROWS), size // PART_POINTS))
-    # labels that are whole floats are classes here
+    # floats without fraction are classes here
     selector = replace(selector, task=Task.CLASSIFICATION, quotas=AtMost(counts))
     if selector.strategy.unset:  # exchanging hundreds of rows would take minutes
         selector = replace(selector, strategy=Greedy())
@@ -76,7 +76,7 @@ def _select_bilevel(
     shuffled = [rng.permutation(np.flatnonzero(data.y == label)) for label in counts]
     parts = []
     for part in range(count):
-        # rows and points of a class are split alike
+        # rows and points of a class are split in proportion
         picks = {label: len(range(part, counts[label], count)) for label in counts}
         members = np.sort(np.concatenate([one[part::count] for one in shuffled]))
         parts.append((members, _select_part(selector, data[members], picks, more)))

@@ -179,7 +179,7 @@ def time_pair(
             for part in (data.x[:rows], data.x[-rows:])
         )
         if rows == 2:
-            _time(evaluate, a, b)  # the first call sets things up
+            _time(evaluate, a, b)  # the first call initialises libraries
         seconds = min(_time(evaluate, a, b) for _ in range(PROBE_CALLS))
         if seconds > PROBE_SECONDS or rows >= min(PROBE_ROWS, len(data)):
             return seconds / (len(a) * len(b))
@@ -187,7 +187,7 @@ def time_pair(
 
 
 def _time(evaluate: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> float:
-    with all_threads(math.inf):  # as the tiles of a long product are evaluated
+    with all_threads(math.inf):  # like the tiles of a long product
         clock = Clock()
         float(evaluate(a, b).sum())  # reading the number waits for a device
         return clock.seconds

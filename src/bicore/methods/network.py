@@ -286,7 +286,7 @@ class _Fitted:
     def scores(self, places: Array) -> Array:
         """Return dG/dw of the points."""
         index = torch.from_numpy(places).to(self.theta.device)
-        # all of them: a loader yields them in whole batches
+        # all rows, because a loader yields whole batches
         rows = None if self.selector.candidates is None else self.pool[index]
         return np.asarray(self._gradient(index, rows).double().cpu().numpy())
 

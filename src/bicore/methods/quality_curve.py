@@ -200,7 +200,7 @@ def _no_size(coreset: Coreset, tolerance: float) -> InputError:
             f"the quotas allow {len(coreset)} rows, and no size up to that is within "
             f"tolerance={tolerance:g}; raise the quotas or the tolerance, or give a size."
         )
-    # Only a run that ended early has no such size.
+    # Only a run that ended early lacks such a size.
     return InputError(
         f"size='auto' was {coreset.message} and found no size within tolerance={tolerance:g}; "
         "raise max_seconds or the tolerance, or give a size."

@@ -115,7 +115,7 @@ def allocate_points(counts: Array, total: int, balanced: bool, given: Array) -> 
     exact = shares / shares.sum() * total
     while found.sum() > total:
         spare = found > np.maximum(given, 1)
-        if not spare.any():  # the points given leave none for some class
+        if not spare.any():  # the given points leave no point for some class
             spare = found > given
         found[np.argmax(np.where(spare, found - exact, -np.inf))] -= 1
     return found

@@ -117,7 +117,7 @@ class JointSelector(Selector):
             run = Run(joint, Gradient(), first.plan(part, count, seed), clock, line)
             outcome = run.complete(request.start)
             checked = [one.verify(run) for one in models]
-            # The sum is right if the objectives of all models are.
+            # The sum is verified by the objectives of all models.
             total = sum(m.scale * one.objective for m, one in zip(models, checked, strict=True))
             notes = [f"selectors[{k}]: {one.note}" for k, one in enumerate(checked) if one.note]
             provenance = Provenance(
@@ -255,7 +255,7 @@ class Reconstruction(Selector):
         with request.clock.running():
             known = self.resolve_defaults(data, request.size, before)
             chooser, predicted, judge = known.as_bilevel(data, request.outer)
-        # A coreset's fingerprint is that of the data without the targets made here.
+        # The fingerprint of a coreset belongs to the data without these targets.
         previous = (
             request.start.points if before is None else before.with_details({"fingerprint": None})
         )

@@ -94,7 +94,7 @@ class Centred:
         """Return W and the Cholesky factor of S + λI; None if that is not positive definite."""
         diagonal = self.second.diagonal()
         before = diagonal.clone()
-        diagonal.add_(ridge)  # p² numbers are not copied for that
+        diagonal.add_(ridge)  # in place, to avoid a copy of p² numbers
         factor, failed = torch.linalg.cholesky_ex(self.second)
         diagonal.copy_(before)
         if failed:
@@ -223,7 +223,7 @@ def choose_share(train: Centred, held: Centred) -> float:
         share = min(max(share, SHARES[0]), SHARES[-1])
     for _ in range(POLES):
         found = train.solve(share * train.scale)
-        if found is None:  # too little for rounding errors
+        if found is None:  # too small compared with rounding errors
             share *= 100.0
             continue
         best = float(shares[_losses(train, held, *found, shares * train.scale).argmin()])
@@ -270,11 +270,11 @@ def choose_ridge(fitted: Centred) -> float:
     place = START
     while True:
         below, above = max(place - 1, 0), min(place + 1, len(SHARES) - 1)
-        best = min((place, below, above), key=loss)  # of equal ones the first
+        best = min((place, below, above), key=loss)  # the first of equal ones
         if best == place:
             break
         place = best
-    # the least point of the parabola through three losses, in steps from the middle one
+    # minimum of the parabola through three losses, in steps from the middle one
     left, middle, right = map(loss, (below, place, above))
     bend = left - 2.0 * middle + right
     step = 0.5 * (left - right) / bend if math.isfinite(bend) and bend > 0 else 0.0
@@ -408,7 +408,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = np.asarray(as_features(x, "x"))
         if rows.shape[1:] == (self.n_features_in_,):
-            rows = rows.reshape(len(rows), *self._shape)  # images may come flat
+            rows = rows.reshape(len(rows), *self._shape)  # images may be given as flat rows
         found = []
         for top in range(0, len(rows), ROWS_AT_ONCE):
             values = self.feature_map_.features(as_tensor(rows[top : top + ROWS_AT_ONCE]))

@@ -82,7 +82,7 @@ class Outer:
         They follow from the shares of classes, or from the last feature if that is constant;
         otherwise they are unknown, and 0.
         """
-        if shares is not None:  # the labels of a row sum to 1, and so B to the features
+        if shares is not None:  # the labels of a row sum to 1, and therefore B to the features
             return self.cross.sum(1), shares
         if intercept is None:
             return np.zeros(len(self.cross)), np.zeros(self.cross.shape[1])
@@ -511,7 +511,7 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
     needed = 2 * Moments.room(width, outputs, apart)
     if needed > limit:
         groups = outputs if apart else 1
-        numbers = limit / (2 * NUMBER)  # groups·p² + outputs·p of them fit
+        numbers = limit / (2 * NUMBER)  # groups·p² + outputs·p numbers fit
         fits = int(((outputs**2 + 4 * groups * numbers) ** 0.5 - outputs) / (2 * groups))
         raise MemoryLimitError(
             f"moments of {width} features need {needed / 1e6:.0f} MB, and the limit is "
@@ -542,7 +542,9 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     shares = np.array(list(given.values()))
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
         raise InputError(f"prior={prior!r} must hold shares >= 0 with a sum above 0.")
-    by_text = {str(label): share for label, share in given.items()}  # the command reads text
+    by_text = {
+        str(label): share for label, share in given.items()
+    }  # labels of the command are text
     return np.array([given.get(label, by_text.get(label, 0.0)) for label in classes])
 
 
@@ -584,7 +586,7 @@ def hold_out(x: Array, every: int = HELD_OUT) -> Array:
     """
     with np.errstate(over="ignore"):  # numbers beyond float32 share a hash
         rows = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
-    rows = rows + np.float32(0)  # not −0
+    rows = rows + np.float32(0)  # turns −0 into 0
     keys = (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * np.uint64(MIXER)) | np.uint64(1)
     mixed = rows.view(np.uint32).astype(np.uint64) @ keys
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(MIXER)

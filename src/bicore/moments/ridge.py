@@ -329,7 +329,7 @@ class PairRows(RidgeRows):
         self.objective = objective
         #: T and V, next to each other.
         self._matrices = matrices
-        self.both = np.asfortranarray(both)  # sums over outputs run along rows
+        self.both = np.asfortranarray(both)  # sums over outputs are contiguous
         self.signs = np.where(self.inside, -1.0, 1.0)
         count = len(matrices)
         self.divisor = 1.0 + self.signs * matrices.diagonal()
@@ -355,7 +355,7 @@ class PairRows(RidgeRows):
         # Memories spend most of their time here, so every call counts.
         late, count = 2 * self._pending, len(self.inside)
         columns = self._matrices[row]
-        if late:  # terms that the matrices lack
+        if late:  # terms not yet in the matrices
             columns = columns - self._left[:late, row] @ self._right[:late]
         t, v = columns[:count], columns[count:]
         step = Step(sign / float(self.divisor[row]), float(self.q[row]), self.both[row].copy())
@@ -375,7 +375,7 @@ class PairRows(RidgeRows):
         """Apply the pending terms to the matrices."""
         if not self._pending:
             return
-        from scipy.linalg import blas  # not before it is needed: importing it takes time
+        from scipy.linalg import blas  # imported late: it takes time
 
         left, right = (one[: 2 * self._pending].T for one in (self._left, self._right))
         blas.dgemm(-1.0, right, left, 1.0, self._matrices.T, trans_b=True, overwrite_c=True)

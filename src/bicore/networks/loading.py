@@ -162,7 +162,7 @@ def open_data(
     options["batch_size"] = batch_size or options["batch_size"]
     options["num_workers"] = options["num_workers"] if workers is None else workers
     collate = _Collate(fields or Fields(), transform, custom)
-    with torch.random.fork_rng(devices=[]):  # the first item may draw
+    with torch.random.fork_rng(devices=[]):  # the first item may draw random numbers
         columns = collate.columns(source[0])
     generator = torch.Generator().manual_seed(seed)
     loader: Any = DataLoader(source, collate_fn=collate, generator=generator, **options)

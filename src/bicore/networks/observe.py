@@ -275,7 +275,7 @@ def batches(module: nn.Module, x: Any, size: int) -> Iterator[Tensor]:
     like = floats_of(module)
     rows = len(x.dataset) if is_loader(x) else len(x)
     done = 0
-    # a layer that is applied at many positions does more than this
+    # a layer may be applied at many positions
     with all_threads(sum(value.numel() for value in module.parameters()) * rows):
         for part in _parts(x, size):
             checkpoint(done / rows)

@@ -197,6 +197,6 @@ class ProjectedDescent:
             predicted = float(gradient @ (point - weights))
             if -predicted <= least:
                 return
-            if bool((point > 0).any()):  # without any weight there is nothing to fit
+            if bool((point > 0).any()):  # without weights there is nothing to fit
                 state.reweigh(point)
                 yield Trial(point, state.objective, predicted)

@@ -60,7 +60,7 @@ def weighted_gram(rows: Tensor, weights: Tensor) -> Tensor:
     """Compute rowsᵀ diag(weights) rows in float64, of a tall matrix and weights ≥ 0."""
     if rows.is_cuda:
         return transposed_product(rows, rows, weights).double()
-    from scipy.linalg import blas  # not before it is needed: importing it takes time
+    from scipy.linalg import blas  # imported late: it takes time
 
     width = rows.shape[1]
     total = np.zeros((width, width), order="F")
@@ -104,7 +104,7 @@ def row_products(left: Numbers, right: Numbers) -> Numbers:
 
 def symmetric_product(lower: Any, right: Any, scale: float = 1.0) -> Any:
     """Multiply a matrix by a symmetric one, reading its lower triangle only."""
-    from scipy.linalg import blas  # not before it is needed: importing it takes time
+    from scipy.linalg import blas  # imported late: it takes time
 
     multiply = blas.ssymm if lower.dtype == np.float32 else blas.dsymm
     with all_threads(float(lower.size) * right.shape[1]):

@@ -167,7 +167,7 @@ def _known_selections(run: BaseComparison) -> Selections:
     seed = run.grid.seeds[0]
     pool = run.pools.rows(seed)
     rows = [row for row in run.rows() if row.seed == seed and row.picks]
-    # rows written by hand may name any picks
+    # edited rows may contain any picks
     return {(row.method, row.size): row for row in rows if np.isin(row.picks, pool).all()}
 
 

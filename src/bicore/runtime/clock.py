@@ -198,7 +198,7 @@ class ProgressLine:
     ) -> None:
         """Report one selected point."""
         step = Step(done, self.total, objective, self.clock.seconds, left)
-        if self.clock.listener is not None:  # the first point ends the messages of preparation
+        if self.clock.listener is not None:  # the first point ends the preparation
             self.clock.listener = None
             self._next = 0.0 if self._written else self._after
         if self.callback is not None:

@@ -49,7 +49,7 @@ def all_threads(multiplications: float) -> Iterator[None]:
     threads = _THREADS.get()
     before = torch.get_num_threads()
     if threads == before or threads <= 1 or multiplications < WIDE:
-        yield  # also inside something else that is large
+        yield  # nested in another large product
         return
     _set(threads)
     try:
@@ -92,7 +92,7 @@ def _set(threads: int) -> None:
 @cache
 def _libraries() -> list[Any]:
     """Return the linear algebra libraries of NumPy and SciPy; torch has its own setting."""
-    # SciPy's is not loaded before it is used, and what is not loaded cannot be told.
+    # SciPy loads its library on first use, and only loaded libraries can be configured.
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 

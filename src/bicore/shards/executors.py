@@ -186,7 +186,7 @@ class DaskExecutor(Executor):
             yield from _in_order(submit, held, source, AHEAD * threads)
         except Exception as error:  # Dask raises many kinds of errors if the connection is lost
             if self.client.status == "running" and not isinstance(error, CancelledError):
-                raise  # an error of the work itself
+                raise  # an error raised by the work
             raise WorkerLostError(
                 f"the Dask scheduler was lost or restarted ({error}); start it again, and give "
                 "state= (a folder) to continue a selection where it stopped."

@@ -486,7 +486,7 @@ class Selection:
         system = rows @ rows.T + state.ridge * np.eye(len(rows))
         try:
             reach = np.linalg.solve(np.linalg.cholesky(system), rows)
-        except np.linalg.LinAlgError:  # equal rows, and a ρ below rounding
+        except np.linalg.LinAlgError:  # equal rows and a ρ below rounding
             return GainTerms(inverse, turned)
         return GainTerms(inverse, turned, reach, state.ridge)
 
@@ -600,7 +600,7 @@ class Selection:
         made = exchange_rows(candidates, self._may_leave(targets, numbers < self.initial_count))
         if made:
             positions = np.concatenate([self._positions, best.positions[others]])
-            own = np.flatnonzero(candidates.inside)  # those that stayed, then those that came
+            own = np.flatnonzero(candidates.inside)  # remaining points, then new ones
             self.points = [(int(positions[k]), features[k], targets[k]) for k in own]
             self.state = self.state.refit(features[own], targets[own])
         return made

@@ -60,7 +60,7 @@ def open_parquet(path: Path, metadata: Any = None) -> Iterator[Any]:
 def read_parquet(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any]:
     """Read a Parquet file as a table."""
     table = ParquetShards(path)
-    roles_of(path.name, table.schema.names, reading)  # before all of it is read
+    roles_of(path.name, table.schema.names, reading)  # before reading all of it
     return table.batches(table.schema.names, step=min(_ROWS, reading.limit or _ROWS))
 
 
@@ -73,7 +73,7 @@ def read_feather(path: Path, reading: Reading, notes: list[str]) -> Iterator[Any
         begin = stream.read(len(_FILE))
         stream.seek(0)
         file = files.open_file(stream) if begin == _FILE else files.open_stream(stream)
-        roles_of(path.name, file.schema.names, reading)  # before all of it is read
+        roles_of(path.name, file.schema.names, reading)  # before reading all of it
         if begin == _FILE:
             file = map(file.get_batch, range(file.num_record_batches))
         yield from map(_validate, file)
@@ -205,7 +205,7 @@ class ParquetShards(ArrowShards):
                 start += rows
                 if rows:
                     yield schema, place
-            if not start:  # it may have been written without types
+            if not start:  # it may have no types
                 yield schema, Shard(str(path), 0)
 
     def batches(self, names: list[str], part: Part | None = None, step: int = _ROWS) -> _Batches:
@@ -275,7 +275,7 @@ class HuggingFaceShards(ArrowShards):
 
 def is_huggingface(source: Any) -> bool:
     """Whether this is a data set of Hugging Face."""
-    # a delayed chunk of Dask has any attribute, its type has not
+    # a delayed chunk of Dask has any attribute, but its type has not
     return hasattr(type(source), "with_format") and hasattr(source, "column_names")
 
 

@@ -37,7 +37,7 @@ class Cells(Sequence[Any]):
         return len(self.column)
 
     def __getitem__(self, row: Any) -> Any:
-        # A slice copies nothing, where an index may join all chunks of text.
+        # A slice makes no copy; an index may join all chunks of text.
         return to_list(self.column[row : row + 1])[0]
 
 
@@ -59,7 +59,7 @@ def take(column: Any, rows: Array) -> Any:
 def as_array(cells: Sequence[Any]) -> Any:
     """Convert Python values to an Arrow array; values of several types become text."""
     pyarrow = arrow("a table")
-    if hasattr(cells, "null_count"):  # pyarrow's already
+    if hasattr(cells, "null_count"):  # already an array of pyarrow
         return cells
     try:
         return pyarrow.array(cells, from_pandas=True)
@@ -151,7 +151,7 @@ def as_numpy(column: Any) -> Array:
 def _sample(column: Any) -> Any:
     """Return up to a hundred cells, spread over the column, without nulls, in one chunk.
 
-    pyarrow compiles a pattern anew for every chunk.
+    pyarrow compiles a pattern again for every chunk.
     """
     places = np.linspace(0, len(column) - 1, min(TRIED, len(column))).astype(np.int64)
     chunks = [chunk for place in places.tolist() for chunk in column[place : place + 1].chunks]

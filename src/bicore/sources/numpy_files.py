@@ -143,7 +143,7 @@ def load_array(path: Path, reading: Reading, name: str | None = None) -> Array:
     """Load the first rows of an .npy file, or of an array of an .npz file."""
     with open_array(path, name) as (stream, header):
         limit, shape = reading.limit, header.shape
-        if shape and limit is not None and not header.fortran:  # else columns lie together
+        if shape and limit is not None and not header.fortran:  # otherwise columns are contiguous
             header = replace(header, shape=(min(len(header), limit), *shape[1:]))
         width = max(header.dtype.itemsize, NUMBER if header.dtype.kind in "biu" else 0)
         shown = "×".join(map(str, header.shape))
@@ -160,7 +160,7 @@ class _StoredShards(ShardSource):
         super().__init__(name)
         self._arrays = arrays
         self._words = words
-        _ = self.shards  # files that do not agree are refused now
+        _ = self.shards  # refuses files that do not agree
 
     def describe_shards(self) -> Iterator[Shard]:
         for number, arrays in enumerate(self._arrays):
@@ -189,7 +189,7 @@ def _read_rows(known: StoredArray, part: Part) -> Array:
             raise parts.changed_error(known.place, was, found)
         if now.name is not None:
             values = now.read(stream)
-        else:  # mapped: they are read when they are touched
+        else:  # mapped, and read on access
             order = "F" if now.check_rows().fortran else "C"
             values = np.memmap(now.path, now.dtype, "r", now.begin, now.shape, order)  # type: ignore[call-overload]
     return np.asarray(values)[known.before + part.offset :][: part.count]

@@ -307,7 +307,7 @@ def _reader(source: Any) -> _Reader:
             return "a list of chunks", (), parts.DaskShards
         case _ if arrow_files.is_huggingface(source):
             return "a Hugging Face data set", _TABLE_COLUMNS, _open_arrow
-        case _ if dask and hasattr(type(source), "columns"):  # delayed chunks have any attribute
+        case _ if dask and hasattr(type(source), "columns"):  # delayed chunks accept any attribute
             return "a Dask dataframe", _COLUMNS, parts.open_dask_frame
         case _ if dask and hasattr(type(source), "chunks"):
             return "a Dask array", ("labels", "sample_weight"), parts.open_dask_array

@@ -146,7 +146,7 @@ def read_csv(
         head = stream.read(BLOCK)
         lines = head.splitlines(keepends=True)
         names, reader, before = _header((line.decode() for line in lines), where, delimiter)
-        roles_of(where, names, reading)  # before all of it is read
+        roles_of(where, names, reading)  # before reading all of it
         taken = before + reader.line_num
         body = PrependedStream(head[sum(map(len, lines[:taken])) :], stream)
         try:
@@ -224,7 +224,7 @@ def _json_lines(stream: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
 def _json_elements(stream: IO[bytes], path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Yield rows of an array of objects, or of consecutive objects, decoded one at a time."""
     content = bytearray()
-    while part := stream.read(LONGEST):  # one call for all would reserve the whole limit
+    while part := stream.read(LONGEST):  # a single call would reserve the whole limit
         content += part
         reading.allowance.need((CELL_COPIES + 2) * len(content), f"the text of {path}")
     text, decoder = content.decode(), json.JSONDecoder()

@@ -360,7 +360,7 @@ class StateFolder(OwnFolder):
     def __enter__(self) -> Self:
         super().__enter__()
         for leftover in self.path.glob(".state-*.part*"):
-            leftover.unlink()  # of a write that a crash ended; no other process holds the folder
+            leftover.unlink()  # left by a crash; no other process uses the folder
         return self
 
     def files(self) -> list[Path]:

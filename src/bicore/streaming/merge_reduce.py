@@ -205,7 +205,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         for level, built, size in values["slots"]:
             assert self.pending is not None
             self.slots_.append(Slot(self.pending[:size], level, built))
-            # the rows beyond the slots are those that wait
+            # the rows after the slots are waiting
             self.pending = self.pending[size:] if size < len(self.pending) else None
 
 

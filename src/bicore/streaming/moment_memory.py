@@ -185,7 +185,7 @@ class MomentMemory(MergingBuffer):
         self.half_life = as_half_life(half_life)
         self.feature_map = feature_map
         self._map = as_feature_map(feature_map, random_state=self.random_state)
-        self._stored_map = map_to_state(self._map)  # fails now and not when the memory is saved
+        self._stored_map = map_to_state(self._map)  # fails now instead of on saving
         self._clear_fit()
         #: The means of the outputs in the objective.
         self._mean: Array | float = 0.0
@@ -235,10 +235,10 @@ class MomentMemory(MergingBuffer):
             return
         rows = self._join_kept(batch)
         self.kept = None
-        self._count_and_choose(rows, context)  # refuses at once what could never be counted
+        self._count_and_choose(rows, context)  # refuses rows that could never be counted
         if len(rows) < FIRST and len(rows) <= self.capacity:
             self._clear_fit()
-            self.kept = rows  # with weights of their own, to be counted once there are more
+            self.kept = rows  # kept with their weights until there are more
 
     def _count_and_choose(self, batch: Dataset, context: Context) -> None:
         if self.feature_map_ is None:
@@ -504,7 +504,7 @@ class MomentMemory(MergingBuffer):
 
     def _merge_state(self, other: Self, moved: int, context: Context) -> None:
         if other.kept is None and other._pool is None:
-            return  # its rows count for nothing, but have their places
+            return  # its rows have no weight, but positions
         self._choose_from_pool(context)
         other_rows = other.snapshot()
         rows = other_rows.with_columns(ids=other_rows.ids + moved)
@@ -520,7 +520,7 @@ class MomentMemory(MergingBuffer):
                 "other centres its targets on different first rows; load both memories from one "
                 "saved memory that has seen rows."
             )
-        # With a half-life, its stream comes after this one.
+        # With a half-life, the other stream comes after this one.
         decay = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
         assert self.moments is not None
         held, more = self.held_out, other.held_out
@@ -541,7 +541,7 @@ class MomentMemory(MergingBuffer):
             self._features = self._compute_features(self.kept.x, context)
             self._count(self._features, self.kept, context)
 
-    # Answering and forgetting.
+    # Heads and forgetting.
 
     @renamed_keywords(values=OLD_PRIORS)
     def head(
@@ -590,7 +590,7 @@ class MomentMemory(MergingBuffer):
         from bicore.moments.heads import UpdatedFactor, centre, make_head
 
         if self.moments is None and self.kept is not None:
-            fitted = copy.copy(self)  # fewer rows than features are fitted to
+            fitted = copy.copy(self)  # fewer rows than needed to fit features
             fitted.rng = copy.deepcopy(self.rng)
             rows, fitted.kept = self.kept, None
             fitted._count_and_choose(rows, Context())
@@ -789,7 +789,7 @@ class MomentMemory(MergingBuffer):
             values["settled"], strip_prefix("map.", arrays), self._map
         )
         held = None
-        if values.get("held") is not None:  # earlier versions held nothing out
+        if values.get("held") is not None:  # earlier versions had no held-out rows
             held = Moments.from_state(values["held"], strip_prefix("held.", arrays))
         moments = Moments.from_state(values["moments"], strip_prefix("moments.", arrays))
         self._set_moments(moments, held)
@@ -859,7 +859,7 @@ class MomentMemory(MergingBuffer):
 def _as_prior(prior: Any) -> Prior:
     if str(prior) in ("data", "equal"):
         return str(prior)
-    as_shares(prior, ())  # refuses what are no shares
+    as_shares(prior, ())  # refuses invalid shares
     return {as_python_value(label): float(share) for label, share in prior.items()}
 
 

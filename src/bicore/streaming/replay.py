@@ -203,9 +203,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
                 "it, or use a buffer of a stream."
             )
         if self.tasks:
-            join_datasets(
-                self.tasks[0][:0], data[:0]
-            )  # refuses columns of another kind than those kept
+            join_datasets(self.tasks[0][:0], data[:0])  # refuses columns of another kind
         sums = nullcontext() if self.memory is None else self.memory._all_or_nothing()
         with self._all_or_nothing(), sums:
             fresh = self._summarise(data, share, count, context)
@@ -221,7 +219,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         if len(eligible) <= share and not (self._chooser.ordered and len(eligible) > 1):
             rows = data[eligible]
         else:
-            # also a task that fits is put in order: a later prefix of it then means something
+            # a task that fits is sorted too, so that its prefixes are coresets
             share = min(share, len(eligible))
             parts = (*self.tasks, data)
             labels = [label for part in parts for label in list_classes(part, self._chooser)]
@@ -250,7 +248,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
 
     def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
         self.tasks = [read_columns(arrays, str(number)) for number in range(head["tasks"])]
-        self._passes = int(head.get("passes", 0))  # which early files do not have
+        self._passes = int(head.get("passes", 0))  # missing in early files
         if self.memory is not None:
             self.memory._restore(head["sums"], strip_prefix("sums.", arrays))
 

@@ -112,7 +112,7 @@ class ClassBalancedReservoir(Buffer):
         assert both.y is not None
         labels = both.y.reshape(-1).tolist()
         drawn = self.rng.random((len(batch), 2)).tolist()
-        # copies: an update that fails must not change the old ones
+        # copies, because a failed update must not change the old ones
         self.class_seen, self.class_rows = dict(self.class_seen), dict(self.class_rows)
         self.full = set(self.full)
         source = list(range(len(self)))  # the row that each slot holds
@@ -153,7 +153,7 @@ class ClassBalancedReservoir(Buffer):
         place = slots[groups[group]].pop(number)
         if not slots[groups[group]]:
             del slots[groups[group]]
-        # in order, as when the lists are made anew for the next batch
+        # sorted, like the lists of the next batch
         insort(slots.setdefault(label, []), place)
         return place
 
@@ -163,7 +163,7 @@ class ClassBalancedReservoir(Buffer):
         labels = self.kept.y.reshape(-1).tolist()
         counts = Counter(labels)
         weights = np.array([self.class_seen[label] / counts[label] for label in labels])
-        # the weight of classes that found no room is shared out among the others
+        # the weight of classes without room is divided among the others
         return np.asarray(weights * (self.seen / weights.sum()))
 
     def _subclass_state(self) -> State:
@@ -231,7 +231,7 @@ class GradientSampling(Buffer):
 
     def _process_batch(self, batch: Dataset, context: Context) -> None:
         if self.strategy == "greedy":
-            # a long batch also meets its own earlier rows
+            # a long batch is compared with its own earlier rows
             for start in range(0, len(batch), self.n_compared):
                 self._greedy(batch[start : start + self.n_compared], context)
         else:

@@ -318,7 +318,7 @@ class VariationalLearner:
         self.coresets.append(self._tensors(x[held], y[held]))
         self._refined = {}
         rest = self._tensors(x[~held], y[~held])
-        # From a random mean the bound prefers the prior: the first task starts from ordinary
+        # From a random mean the bound prefers the prior, so the first task starts from ordinary
         # training.
         if self.tasks == 0:
             self._run(self.network, *rest, self.training, bound=False, head=head)

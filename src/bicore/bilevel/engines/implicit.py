@@ -194,7 +194,7 @@ class ImplicitEngine(ReweighableEngine):
         if what is Quantity.GRADIENT:
             values = self._apply_inverse_hessian(values, right, columns)
         if self.problem.same_predictions:
-            gradients = _rows(slopes, columns)  # of the same loss at the same predictions
+            gradients = _rows(slopes, columns)  # the same loss at the same predictions
         else:
             targets = _rows(self.problem.inner_targets, columns)
             gradients = self.problem.inner_loss.gradient(self._predict_train(columns), targets)

@@ -235,7 +235,9 @@ class RecordedSoftmaxEngine(ListedEngine):
             while self._replacement is None and len(self._chosen) < wanted:
                 self.advance(torch.tensor([k], device=self.log.device))
                 self._confirm()
-            if self._replacement is not None and len(self.chosen) < wanted:  # not taken over
+            if (
+                self._replacement is not None and len(self.chosen) < wanted
+            ):  # the point was not added before
                 self._replacement.extend(points[place:])
                 return
 

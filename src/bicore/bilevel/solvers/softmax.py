@@ -145,7 +145,7 @@ def factorise_softmax(gram: Any, weighted: Any, shift: float) -> Callable[[Any],
     system[:, diagonal, diagonal] += shift
     parts = _invert(system)
     parts *= pairs
-    # Positive definite but for rounding, when some weights are tiny compared with others.
+    # Positive definite up to rounding, if some weights are much smaller than others.
     total = parts.sum(0)
     eps = (torch if isinstance(gram, Tensor) else np).finfo(gram.dtype).eps
     total[diagonal, diagonal] += total[diagonal, diagonal].max() * eps
@@ -217,7 +217,7 @@ class SoftmaxSystem:
             return self._iterate(self.apply_curvature(values), tolerance, carried)
         try:
             z = factorise_softmax(self.gram, self.weighted, self.shift)(values)
-        except np.linalg.LinAlgError:  # rounding has made it singular
+        except np.linalg.LinAlgError:  # singular by rounding
             return None
         return Solution(z, z @ self.gram, 0.0, 1, carried)
 
@@ -266,7 +266,7 @@ def _iterate_in_single(
     weighted = (system.weighted / root**2).astype(np.float32)
     scaled = right / root
     size = norm(scaled)
-    # A call costs more than its arithmetic: what takes the same steps is in one array.
+    # A call costs more than its arithmetic, so vectors with the same steps share an array.
     state, fresh, moves = (np.zeros((count, *right.shape), np.float32) for count in (2, 2, 3))
     (residual, z), (step, image), (moved, direction, paired) = state, fresh, moves
     residual[:] = scaled / size

@@ -206,7 +206,7 @@ class ExchangeSet(ABC):
         for part in slices(len(best), height) if some is None else parts(some, height):
             gains = self.terms.swap_gains(removals, self.others(part), part, self.points)
             best[part] = torch.as_tensor(gains)[:, fixed:].amax(1)
-        for joins in {joins for _, joins in excluded}:  # few, and computed once more
+        for joins in {joins for _, joins in excluded}:  # few, so they are computed again
             row = slice(joins, joins + 1)
             gains = self.terms.swap_gains(removals, self.others(row), row, self.points)[0]
             staying = {leaves for leaves, other in excluded if other == joins}
@@ -241,7 +241,7 @@ class MatrixSet(ExchangeSet):
         self.inverse = torch.cholesky_inverse(factor)
         self.alpha = torch.cholesky_solve(self.targets, factor)
         self.residual = self.terms.outer_targets - self.outer_columns @ self.alpha
-        # U = O Q first: Q O'DO Q made from the inside loses the square of the condition of K_SS.
+        # U = O Q first: computing Q (O'DO) Q loses the square of the condition of K_SS.
         functions = tall_product(self.outer_columns, self.inverse)
         self.sandwich = transposed_product(functions, functions, weights)
         self.pulled = transposed_product(functions, self.residual, weights)

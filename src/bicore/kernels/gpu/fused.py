@@ -329,7 +329,7 @@ def _stack(layers: Sequence[Layer]) -> list[Conv]:
 
 def _pooled_norms(kernel: Network, images: Tensor, units: Sequence[float], gain: float) -> Tensor:
     """Return √τ/s and s √(g/τ) of every image, ReLU and position: (n, layers, height, width, 2)."""
-    # s, brought to (n, layer, height, width).
+    # s with shape (n, layer, height, width).
     norms = torch.stack(kernel.norms(images), 0).permute(3, 0, 1, 2)
     scales = images.new_tensor(units)[:, None, None]
     inverse = torch.where(norms > 0, scales.sqrt() / norms, torch.zeros_like(norms))

@@ -346,7 +346,7 @@ class _Coverage:
         nearest = torch.full_like(self.nearest, torch.inf)
         owner = torch.full_like(nearest, -1, dtype=torch.long)
         for number, place in enumerate(chosen):
-            with without_time_limit():  # a selection that was ended has its weights too
+            with without_time_limit():  # an ended selection needs weights too
                 own = self.distances.of(place)
             owner[own < nearest] = number
             nearest = torch.minimum(own, nearest)

@@ -136,7 +136,7 @@ class _Design(OverSpace):
         _grow_by_gains(state, selection)
         objective, selection.unverified = model.verify(selection.order, state.objective)
         selection.objectives[-1:] = [objective] * bool(selection.objectives)
-        # γ, and the share of the best decrease that greedy selection is sure to reach
+        # γ, and the guaranteed share of the best decrease
         ratio = 1 / (1 + float(model.train.diagonal().double().max()) / model.noise)
         guarantee = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
         selection.details |= {"noise": model.noise, **guarantee}

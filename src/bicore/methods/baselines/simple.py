@@ -179,7 +179,7 @@ def _intervals(values: Array, count: int) -> Array:
     """Return the number of the interval of equal width in which each value lies."""
     low, high = float(values.min()), float(values.max())
     numbers = (count * (values - low) / ((high - low) or 1.0)).astype(np.int64)
-    return np.asarray(np.minimum(numbers, count - 1))  # the highest belongs to the last one
+    return np.asarray(np.minimum(numbers, count - 1))  # the highest value is in the last interval
 
 
 def _losses(job: Job) -> Array:

@@ -196,7 +196,7 @@ class FeatureMap(ABC):
         names = [
             one.name
             for one in dataclasses.fields(self)
-            # The default of a field that an earlier version did not have is no difference.
+            # A new field with its default value does not change the identity.
             if one.compare
             and not (one.metadata.get("added") and getattr(self, one.name) == one.default)
         ]

@@ -64,7 +64,7 @@ class Rows(ShapedMap):
     def _map(self, rows: Tensor) -> Tensor:
         flat = rows.reshape(len(rows), self._columns)
         if not self.constant:
-            return flat.clone()  # a caller may write into features, never into the rows
+            return flat.clone()  # callers may write into features, but not into rows
         return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
 
 
@@ -96,7 +96,7 @@ class Standardised(ShapedMap):
         return replace(known, map=inner)
 
     def _rows_at_once(self) -> int:
-        return 1 << 62  # the inner map splits the rows, and lists rows by their places
+        return 1 << 62  # the inner map splits the rows and reports row numbers
 
     def _map(self, rows: Tensor) -> Tensor:
         return self.map.features(self._scale(rows))
@@ -325,7 +325,7 @@ class RandomConvolutions(_ImageMap):
     def _slide(self, maps: Tensor, layer: int) -> Tensor:
         key = (layer, maps.device, maps.dtype)
         weights, shifts = self._cache(key, lambda: self._draw(layer, maps))
-        # By a product: a library for convolutions may round to fewer digits on a GPU.
+        # A matrix product, because GPU libraries for convolutions may use fewer digits.
         patches = functional.unfold(maps, self.kernel)
         answers = (weights @ patches).add_(shifts).relu_()
         places = (side - self.kernel + 1 for side in maps.shape[2:])
@@ -458,7 +458,7 @@ class RandomPooled(_ImageMap):
         channels, height, width = self._image
         maps = rows.reshape(len(rows), channels, height, width)
         for filters in self._cache((rows.device, rows.dtype), lambda: self._draw(rows)):
-            # By a product: a library for convolutions may round to fewer digits on a GPU.
+            # A matrix product, because GPU libraries for convolutions may use fewer digits.
             patches = functional.unfold(maps, SIDE, padding=SIDE // 2)
             maps = (filters @ patches).relu_().reshape(len(rows), -1, height, width)
         found = maps.mean((2, 3)).mul_(RELU_GAIN * self.width**-0.5)

@@ -92,7 +92,7 @@ def _encode(value: Any, place: str, arrays: dict[str, Array]) -> Any:
         arrays[place] = value.detach().cpu().numpy()
         return {"kind": "tensor", "place": place}
     if isinstance(value, nn.Module):
-        return {"kind": "module"}  # which is given again
+        return {"kind": "module"}  # given again when loading
     return _encode_fields(value, place, arrays)
 
 
