@@ -72,7 +72,7 @@ def _proxy_step(x: Any, y: Any, size: int) -> Callable[[], Any]:
     engine = prepared.fit(list(range(size)))
 
     def step() -> Any:
-        with runtime.applied():
+        with runtime.apply():
             return engine.weight_gradient()
 
     return step

@@ -63,7 +63,7 @@ place = Path(tempfile.mkdtemp())
 folder = Path(sys.argv[1]) if len(sys.argv) > 1 else write_digits(place / "images")
 out = Path(sys.argv[2]) if len(sys.argv) > 2 else place / "chosen"
 try:
-    source = load_images(folder).scaled(None)
+    source = load_images(folder).scale_features(None)
 except (OSError, BicoreError) as error:
     raise SystemExit(f"{error}") from None
 if source.data.y is None:

@@ -104,10 +104,10 @@ def test_m4_a_data_frame_is_encoded_like_its_file(tmp_path, kind):
         frame = pytest.importorskip("pyarrow").table(FRAME)
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     whole = open_source(str(tmp_path / "t.csv"), target="label")
-    found = encode_table(frame, "label").scaled(None)
+    found = encode_table(frame, "label").scale_features(None)
     assert found.data.fingerprint() == whole.data.fingerprint()
     assert found.notes == whole.notes
-    apart = encode_table(frame, LABELS, drop="label").scaled(None)
+    apart = encode_table(frame, LABELS, drop="label").scale_features(None)
     assert apart.data.fingerprint() == whole.data.fingerprint()
 
 
@@ -179,7 +179,8 @@ def test_l9_a_table_in_a_zip_archive(tmp_path):
         archive.writestr("__MACOSX/inner.csv", "no table")
     source = open_source(str(tmp_path / "t.csv.zip"), target="label")
     assert (
-        source.data.fingerprint() == read(tmp_path, columns).scaled("standard").data.fingerprint()
+        source.data.fingerprint()
+        == read(tmp_path, columns).scale_features("standard").data.fingerprint()
     )
     with zipfile.ZipFile(tmp_path / "t.csv.zip", "a") as archive:
         archive.writestr("second.csv", csv_of(columns))

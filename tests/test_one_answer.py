@@ -294,7 +294,7 @@ def _forms_in_parts(frame, folder):
 def test_a_table_is_encoded_alike_whether_it_fits_or_not(scale, tmp_path, monkeypatch):
     frame = _people()
     frame["mixed"] = frame["size"].map("{:.3f} €".format).where(frame["size"] > 0, "?")
-    encoded = encode_table(frame, "label").scaled(scale).data
+    encoded = encode_table(frame, "label").scale_features(scale).data
     array = bicore.select(encoded, size=8)
     passes = bicore.select(open_shards(encoded), size=8, passes=True)
     options = {"target": "label", "size": 8, "scale": scale}

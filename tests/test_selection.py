@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bicore import Coreset, Dataset, InputError, Runtime, influence, select
-from bicore.arguments import lowest
+from bicore.arguments import argmin_by_id
 from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.engines.ridge import RidgeEngine
@@ -539,5 +539,5 @@ def test_automatic_regulariser_grows_with_the_noise():
 def test_scores_within_rounding_are_a_tie_and_the_smallest_id_wins():
     scores = np.array([-1.0, -1.0 - 1e-12, -0.5])
     ids = np.array([3, 8, 1])
-    assert lowest(scores, ids) == 0
-    assert lowest(np.array([-1.0, -1.0 - 1e-8, -0.5]), ids) == 1
+    assert argmin_by_id(scores, ids) == 0
+    assert argmin_by_id(np.array([-1.0, -1.0 - 1e-8, -0.5]), ids) == 1

@@ -233,7 +233,7 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    options = given_options(locals())
+    options = changed_options(locals())
     runtime = runtime or Runtime()
     if isinstance(model, str):
         options, model = options_for_model(model, method, options), None
@@ -268,7 +268,7 @@ def select(
     )
 
 
-def called_like(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+def with_signature_of(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Give a function the parameters and defaults of another one; it gets them by name."""
     signature = inspect.signature(other)
 
@@ -301,7 +301,7 @@ def list_options(options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 @renamed_keywords(VALUES, **OLD)
-@called_like(select)
+@with_signature_of(select)
 def estimate(
     x: Any,
     y: Any,
@@ -372,7 +372,7 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    options = given_options(values)
+    options = changed_options(values)
     if isinstance(model, str):
         options = options_for_model(model, method, options)
     runtime = runtime or Runtime()
@@ -643,7 +643,7 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
-def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+def changed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options in a call of ``select`` that differ from their defaults."""
     defaults = {name: one.default for name, one in inspect.signature(select).parameters.items()}
     return {

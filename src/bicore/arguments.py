@@ -193,7 +193,7 @@ def in_id_order(places: Array, ids: Array) -> Array:
     return ordered
 
 
-def lowest(scores: Array, ids: Array) -> int:
+def argmin_by_id(scores: Array, ids: Array) -> int:
     """Return the index of the lowest score; ties (relative 1e-10) go to the smallest id."""
     best = scores.min()
     if not np.isfinite(best):

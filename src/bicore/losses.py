@@ -36,7 +36,7 @@ class Curvature(ABC):
     direct_share: ClassVar[float] = 1.0
 
     @abstractmethod
-    def scaled(self, weights: Tensor) -> Curvature:
+    def scale_by(self, weights: Tensor) -> Curvature:
         """Return the blocks w_i A_i."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Isotropic(Curvature):
     scale: Tensor
     direct_share = math.inf  # one factor for all outputs
 
-    def scaled(self, weights: Tensor) -> Isotropic:
+    def scale_by(self, weights: Tensor) -> Isotropic:
         return Isotropic(self.scale * weights)
 
     def apply(self, rows: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class Softmax(Curvature):
     probabilities: Tensor
     weighted: Tensor
 
-    def scaled(self, weights: Tensor) -> Softmax:
+    def scale_by(self, weights: Tensor) -> Softmax:
         return Softmax(self.probabilities, self.weighted * weights[:, None])
 
     def apply(self, rows: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class Blocks(Curvature):
     values: Tensor
     direct_share = 0.25  # one factor of size m·C costs more than C + 1 of size m
 
-    def scaled(self, weights: Tensor) -> Blocks:
+    def scale_by(self, weights: Tensor) -> Blocks:
         return Blocks(self.values * weights[:, None, None])
 
     def apply(self, rows: Tensor) -> Tensor:

@@ -118,11 +118,11 @@ def test_parts_of_a_run_share_its_time_limit(monkeypatch):
     monkeypatch.setattr(Clock, "now", staticmethod(lambda: now[-1]))
     clock = Clock(10.0)
     now.append(7.0)
-    left = Runtime(max_seconds=10.0).within(clock)
+    left = Runtime(max_seconds=10.0).for_part(clock)
     assert left.max_seconds == 3
     now.append(14.0)
-    assert 0 < Runtime(max_seconds=10.0).within(clock).max_seconds < 1e-6
-    assert Runtime().within(Clock()).max_seconds is None
+    assert 0 < Runtime(max_seconds=10.0).for_part(clock).max_seconds < 1e-6
+    assert Runtime().for_part(Clock()).max_seconds is None
 
 
 @pytest.mark.usefixtures("long_grace")

@@ -60,7 +60,7 @@ def test_gradient_and_curvature_match_finite_differences(loss, targets):
 @pytest.mark.parametrize(("loss", "targets"), CASES)
 def test_curvature_structure_agrees_with_its_blocks(loss, targets):
     h, t = prepared(loss, targets)
-    curvature = loss.curvature(h, t).scaled(torch.arange(1.0, 6.0, dtype=torch.float64))
+    curvature = loss.curvature(h, t).scale_by(torch.arange(1.0, 6.0, dtype=torch.float64))
     blocks = curvature.blocks(h.shape[1])
     torch.testing.assert_close(curvature.apply(h), torch.einsum("mij,mj->mi", blocks, h))
     ratio = curvature.typical() / blocks.diagonal(dim1=1, dim2=2).sum(1)

@@ -27,13 +27,13 @@ def system(kind: str, zero: bool = False) -> NewtonSystem:
     root = torch.randn(M, M + 2, dtype=torch.float64, generator=generator())
     weights = torch.linspace(0.0 if zero else 0.2, 2, M, dtype=torch.float64)
     if kind == "isotropic":
-        curvature = Isotropic(torch.full((M,), 2.0, dtype=torch.float64)).scaled(weights)
+        curvature = Isotropic(torch.full((M,), 2.0, dtype=torch.float64)).scale_by(weights)
     elif kind == "softmax":
         p = torch.softmax(torch.randn(M, C, dtype=torch.float64, generator=generator()), 1)
-        curvature = Softmax(p, p).scaled(weights)
+        curvature = Softmax(p, p).scale_by(weights)
     else:
         half = torch.randn(M, C, C, dtype=torch.float64, generator=generator())
-        curvature = Blocks(half @ half.transpose(1, 2)).scaled(weights)
+        curvature = Blocks(half @ half.transpose(1, 2)).scale_by(weights)
     return NewtonSystem(root @ root.T / M, curvature, 0.4)
 
 

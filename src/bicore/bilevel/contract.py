@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.arguments import TIE, lowest, non_finite_score_error, ranks_of
+from bicore.arguments import TIE, argmin_by_id, non_finite_score_error, ranks_of
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
@@ -168,7 +168,7 @@ class Engine(ABC):
         scores = self.scores(rule, columns).double().cpu().numpy()
         scores = scores if options.sampled else scores[places]
         if options.shortlist == 1:
-            return [int(places[lowest(scores, options.ids[places])])]
+            return [int(places[argmin_by_id(scores, options.ids[places])])]
         if not np.isfinite(scores).all():
             raise non_finite_score_error()
         order = places[np.lexsort((options.ids[places], scores))]

@@ -27,7 +27,7 @@ import numpy as np
 
 from bicore import notebook
 from bicore._deprecated import renamed_keywords, renamed_methods
-from bicore.api import SelectorOptions, called_like, given_options, list_options
+from bicore.api import SelectorOptions, changed_options, list_options, with_signature_of
 from bicore.arguments import as_size, read_initial
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
@@ -540,7 +540,7 @@ class Appraisal:
         self.runtime = runtime or Runtime()
         self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
-        self.selector = build_selector(method, **given_options(options))
+        self.selector = build_selector(method, **changed_options(options))
         self.exact = exact
         self.coreset, self.size = _read_chosen(chosen, data, self.has_test, self.selector)
         numbers = range(random_state, random_state + seeds)
@@ -829,7 +829,7 @@ def _read_chosen(
 
 
 @renamed_keywords(most="max_rows")
-@called_like(Appraisal)
+@with_signature_of(Appraisal)
 def worth(**given: Any) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.
 

@@ -197,7 +197,7 @@ def has_text(X: Matrix) -> bool:
 
 def encode_columns(X: Matrix) -> Any:
     """Encode the columns of a frame with text; return other X unchanged."""
-    return encode_table(cast(Table, X)).scaled(None).data.x if has_text(X) else X
+    return encode_table(cast(Table, X)).scale_features(None).data.x if has_text(X) else X
 
 
 def selector_or_none(sampler: Any) -> Selector | None:

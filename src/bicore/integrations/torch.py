@@ -154,7 +154,7 @@ def select_from(
         size=size,
         outer=None if outer is None else embedder.embed(open_data(outer, fields, **reading)),
         random_state=number,
-        runtime=limits.within(embedder.clock),
+        runtime=limits.for_part(embedder.clock),
         method=method,
         model=seen,
         initial=initial,

@@ -80,12 +80,12 @@ from bicore.methods import names
 from bicore.methods.base import Request, Selector
 from bicore.methods.outcome import (
     build_coreset,
+    check_weighted_points,
     choose_path,
     final_weights_outcome,
     optimise_weights,
     positive_weights,
     verify,
-    weighted_points,
     weights_outcome,
 )
 from bicore.methods.sampling import EXACT_ROWS, Sample, draw_sample, holds_features
@@ -353,7 +353,7 @@ class BilevelSelector(Selector, Proxy):
     def _restrict(self, request: Request) -> tuple[BilevelSelector, Request, Sample | None]:
         """Resolve unset choices, and restrict a request on large data to a sample."""
         data, start = request.data, request.start
-        with request.runtime.applied(), request.clock.running():
+        with request.runtime.apply(), request.clock.running():
             # One kernel for all rows, not only for the candidates.
             chooser = self.resolve_defaults(data, request.size, start.coreset)
             sample = chooser.draw_candidates(data, request.size, request.seed, start.points)
@@ -492,7 +492,7 @@ class BilevelSelector(Selector, Proxy):
         line = ProgressLine(
             request.runtime.progress, clock, self._greedy_size(request), "selecting"
         )
-        with request.runtime.applied(), clock.running(), line:
+        with request.runtime.apply(), clock.running(), line:
             prepared = prepared or self._prepare(request)
             known = self._provenance(prepared, request.seed, clock)
             before = start.coreset
@@ -566,7 +566,7 @@ class BilevelSelector(Selector, Proxy):
         rows = np.arange(len(data)) if sample is None else sample.candidates
         found = []
         with line:
-            with request.runtime.applied(), request.clock.running():
+            with request.runtime.apply(), request.clock.running():
                 prepared = chooser._prepare(request)
             problem, left = prepared.problem, torch.zeros(())
             used = np.zeros(len(rows), dtype=bool)
@@ -865,8 +865,8 @@ class BilevelSelector(Selector, Proxy):
         """
         runtime = runtime or Runtime()
         clock = Clock(runtime.max_seconds)
-        points = weighted_points(data, indices, start)
-        with runtime.applied(), clock.running():
+        points = check_weighted_points(data, indices, start)
+        with runtime.apply(), clock.running():
             prepared, engine = self._fit(data, outer, points, random_state, runtime)
             provenance = self._provenance(prepared, random_state, clock)
             details = {"weights": "learned", "start_objective": engine.objective}
@@ -912,7 +912,7 @@ class BilevelSelector(Selector, Proxy):
         """
         runtime = runtime or Runtime()
         start = read_initial(coreset, data, len(data), "coreset", continues=False)
-        with runtime.applied(), Clock(runtime.max_seconds).running():
+        with runtime.apply(), Clock(runtime.max_seconds).running():
             _, engine = self._fit(data, outer, start, random_state, runtime)
             result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
             return result
@@ -966,7 +966,7 @@ class BilevelSelector(Selector, Proxy):
             start = read_initial(coreset, data, len(data), "coreset", continues=False)
         # The rows are an outer set with arbitrary labels, which predictions do not use.
         unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
-        with runtime.applied(), Clock(runtime.max_seconds).running():
+        with runtime.apply(), Clock(runtime.max_seconds).running():
             prepared, engine = self._fit(data, unknown, start, random_state, runtime)
             return prepared.decode(engine.predictions)
 

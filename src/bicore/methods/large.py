@@ -109,7 +109,7 @@ def estimate_selection(
         chooser = chooser.chooser
     if not isinstance(chooser, BilevelSelector):
         return Estimate(approximation=notes[0] if notes else None)
-    with runtime.applied():
+    with runtime.apply():
         return _bilevel_cost(chooser, data, count, outer, runtime)
 
 

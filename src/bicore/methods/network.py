@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore.arguments import First, lowest, step_rng
+from bicore.arguments import First, argmin_by_id, step_rng
 from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_tensor
@@ -221,7 +221,7 @@ class NetworkSelector(BaselineSelector):
             return int(rng.choice(places))
         if self.candidates is not None and self.candidates < len(places):
             places = np.sort(rng.choice(places, self.candidates, replace=False))
-        return int(places[lowest(fitted.scores(places), job.data.ids[places])])
+        return int(places[argmin_by_id(fitted.scores(places), job.data.ids[places])])
 
 
 class _Fitted:

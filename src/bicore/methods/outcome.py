@@ -117,7 +117,7 @@ def verify(prepared: Prepared, coreset: Coreset) -> Coreset:
     return verify_objective(prepared, coreset.indices, coreset.weights, reported).apply(coreset)
 
 
-def weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:
+def check_weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:
     """Check points whose weights are to be learned, and the weights to start from."""
     found = read_initial(indices, data, max(len(indices), 1), "indices", continues=False)
     if not found.points:

@@ -133,7 +133,7 @@ def quality_curve(
             outer=outer,
             initial=coreset,
             random_state=seed,
-            runtime=runtime.within(clock),
+            runtime=runtime.for_part(clock),
         )
         curve = _measure(nested, part, judge, coreset, seed, runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
@@ -164,7 +164,7 @@ def select_smallest(
     check_number("tolerance", tolerance, least=0, fix="a share of the full model's loss")
     runtime = runtime or Runtime()
     clock = Clock(runtime.max_seconds)
-    with runtime.applied(), clock.running():
+    with runtime.apply(), clock.running():
         # One kernel for the curve and for the selection.
         known = selector.resolve_defaults(
             data, min(UNKNOWN_SIZE, len(data)), coreset_or_none(initial)
@@ -177,7 +177,7 @@ def select_smallest(
     if found is None:
         raise _no_size(curve.coreset, tolerance)
     count = max(found, len(initial))
-    coreset = known.select(data, count, model=model, runtime=runtime.within(clock), **more)
+    coreset = known.select(data, count, model=model, runtime=runtime.for_part(clock), **more)
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: with {found} or more rows the loss on {curve.held_out} "
@@ -237,7 +237,7 @@ def _measure(
     assert known.inner_reg is not None
     form = PerPoint if known.per_point else Constant
     fixed = replace(selector, inner_reg=form(known.inner_reg), classes=known.classes)
-    with runtime.applied():
+    with runtime.apply():
         memory = fixed.memory(len(part), len(part))
         prepared = prepare(fixed, part, judge, memory, seed, runtime)
         requirements = fixed.requirements(len(part), solvers=prepared.solvers)

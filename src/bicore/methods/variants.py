@@ -104,7 +104,7 @@ class JointSelector(Selector):
         data, count, seed, clock = request.data, request.size, request.seed, request.clock
         runtime = self._divide_memory(request.runtime)
         line = ProgressLine(runtime.progress, clock, count, "selecting")
-        with runtime.applied(), clock.running(), line:
+        with runtime.apply(), clock.running(), line:
             models = []
             selectors = self.resolve_defaults(data, count).selectors
             for one, share in zip(selectors, self._shares, strict=True):
@@ -265,7 +265,7 @@ class Reconstruction(Selector):
             outer=judge,
             initial=previous,
             random_state=request.seed,
-            runtime=request.runtime.within(request.clock),
+            runtime=request.runtime.for_part(request.clock),
         )
         assert predicted.y is not None
         own = {"method": self.name, "fingerprint": data.fingerprint()}

@@ -665,7 +665,7 @@ def _split(
     if held is None or not 0 < held.weight < moments.weight:
         return None
     if held.classes != moments.classes:
-        held = moments.scaled(0.0) + held  # with the same classes in the same order
+        held = moments.scale_by(0.0) + held  # with the same classes in the same order
     parts = centre(moments - held, prior, intercept), centre(held, prior, intercept)
     return parts if moments.width < SINGLE else (parts[0].to_single(), parts[1].to_single())
 
@@ -678,8 +678,8 @@ def _choose_features(
     losses: list[tuple[float, int, Array]] = []
     for share in WIDTHS:
         own = np.union1d(np.arange(max(1, moments.width // share)), last).astype(int)
-        some = moments.restricted(own)
-        parts = _split(some, None if held is None else held.restricted(own), prior, intercept)
+        some = moments.select_features(own)
+        parts = _split(some, None if held is None else held.select_features(own), prior, intercept)
         if parts is None:
             raise InputError("choose_width=True needs held-out rows; use holdout=True.")
         losses.append((held_out_loss(*parts), len(losses), own))
@@ -779,9 +779,9 @@ def make_head(
     own = np.arange(moments.width)
     if choose_width:
         own = _choose_features(moments, held, prior, feature_map.intercept)
-        held = None if held is None else held.restricted(own)
+        held = None if held is None else held.select_features(own)
     head._set(
-        moments.restricted(own) if choose_width else moments,
+        moments.select_features(own) if choose_width else moments,
         held,
         feature_map,
         shape or _shape_of(feature_map),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore._deprecated import renamed_methods
 from bicore.arguments import Relative, as_relative
 from bicore.data import Array, as_weights
 from bicore.errors import (
@@ -90,7 +91,7 @@ class Outer:
         last = np.asarray(torch.as_tensor(self.second[-1]).cpu())
         return self.share * last / intercept, self.cross[-1] / intercept
 
-    def centred(self, shares: Array | None, intercept: float | None) -> tuple[Outer, Array]:
+    def centre(self, shares: Array | None, intercept: float | None) -> tuple[Outer, Array]:
         """Return the objective for centred outputs, and their means."""
         features, outputs = self.means(shares, intercept)
         cross = self.cross - np.multiply.outer(features, outputs)
@@ -108,6 +109,7 @@ class Outer:
         return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
 
 
+@renamed_methods(scaled="scale_by", restricted="select_features")
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Sums over rows, from which the loss of every linear model follows.
@@ -188,7 +190,7 @@ class Moments:
     def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
         """Multiply every sum by a factor, then add rows whose weights have decayed already."""
         with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused
-            found = (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
+            found = (self if faded == 1 else self.scale_by(faded))._plus(rows, y, weights)
             traces = (float(one.trace()) for one in found.second)
             sums = (found.constant, found.cross.sum(), *traces)
         if not np.isfinite(sums).all():
@@ -284,7 +286,7 @@ class Moments:
             counts=np.concatenate([self.counts, np.zeros(len(fresh))]),
         )
 
-    def scaled(self, factor: float) -> Moments:
+    def scale_by(self, factor: float) -> Moments:
         """Multiply every sum by a number, for forgetting."""
         return replace(
             self,
@@ -311,7 +313,7 @@ class Moments:
 
     def __sub__(self, other: Moments) -> Moments:
         """Return the moments without those of some rows."""
-        return self + other.scaled(-1.0)
+        return self + other.scale_by(-1.0)
 
     def without_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
         """Subtract counted rows, as if they had never been added."""
@@ -320,7 +322,7 @@ class Moments:
                 f"half_life={self.half_life}: the weight that is left of a row is not known, so "
                 "rows cannot be subtracted; wait until their weight is negligible."
             )
-        empty = self.scaled(0.0)
+        empty = self.scale_by(0.0)
         less = empty.with_rows(features, y, sample_weight)
         if less.classes != self.classes:
             unknown = (less.classes or ())[len(self.classes or ()) :]
@@ -351,7 +353,7 @@ class Moments:
         left = self._ordered([one for one in classes if one != as_python_value(label)])
         return replace(left, constant=float(left.counts.sum()))
 
-    def restricted(self, features: Array) -> Moments:
+    def select_features(self, features: Array) -> Moments:
         """Return the moments of some of the features."""
         return replace(
             self,
@@ -496,7 +498,7 @@ class RunningMoments:
     def fold(self) -> RunningMoments:
         """Add the buffered rows."""
         if not self.waiting:
-            whole = self.moments if self.factor == 1 else self.moments.scaled(self.factor)
+            whole = self.moments if self.factor == 1 else self.moments.scale_by(self.factor)
         else:
             rows, y, weights = zip(*self.waiting, strict=True)
             joined = torch.cat(rows) if torch.is_tensor(rows[0]) else np.concatenate(rows)

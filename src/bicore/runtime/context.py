@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore._deprecated import renamed_fields
+from bicore._deprecated import renamed_fields, renamed_methods
 from bicore._version import __version__
 from bicore.errors import InputError, check_integer, check_name, check_number, unknown_name
 from bicore.runtime.clock import Clock, Progress
@@ -28,6 +28,7 @@ _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+@renamed_methods(applied="apply", within="for_part")
 @renamed_fields()
 @dataclass(frozen=True)
 class Runtime:
@@ -124,7 +125,7 @@ class Runtime:
             return int(DEFAULT_GPU_SHARE * torch.cuda.get_device_properties(device).total_memory)
         return DEFAULT_MEMORY
 
-    def within(self, clock: Clock) -> Runtime:
+    def for_part(self, clock: Clock) -> Runtime:
         """Return the runtime for a part of a longer computation.
 
         Parameters
@@ -143,7 +144,7 @@ class Runtime:
         return replace(self, max_seconds=max(clock.max_seconds - clock.seconds, 1e-9))
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def apply(self) -> Iterator[None]:
         """One thread for the duration of a call, and this runtime's number for large products.
 
         Yields

@@ -121,7 +121,7 @@ class ScoreWork(PartWork[PartShortlist]):
         floor = self.floor
         for some, x in rows.blocks():
             values[some], floor = scorer.score(x, outputs[some], closed[some], floor)
-        best, below = largest_of_each(values, outputs, self.open, self.count)
+        best, below = largest_per_class(values, outputs, self.open, self.count)
         return best.cpu().numpy(), values[best].cpu().numpy(), below
 
     def _outputs(self, rows: PartRows) -> Tensor:
@@ -310,7 +310,7 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, float]:
     return places, below
 
 
-def largest_of_each(
+def largest_per_class(
     values: Tensor, codes: Tensor, classes: Array | None, count: int
 ) -> tuple[Tensor, float]:
     """Return the same with an equal share for each of some classes, at least one."""
@@ -349,7 +349,7 @@ class Shortlist:
         codes = positions
         if scoring.open is not None and scoring.classes is not None:
             codes = encode(y, scoring.classes)
-        places, below = largest_of_each(
+        places, below = largest_per_class(
             torch.from_numpy(values), torch.from_numpy(codes), scoring.open, scoring.count
         )
         best = places.numpy()

@@ -158,7 +158,7 @@ def select_from_shards(
     workers = as_executor(executor, source, request, runtime)
     # A source has a length and a fingerprint, against which points are checked.
     points = read_initial(initial, cast(Dataset, source), count).points
-    with workers, runtime.applied():
+    with workers, runtime.apply():
         return Selection(source, outer, request, workers, runtime).run(points, state)
 
 
@@ -392,7 +392,7 @@ class Selection:
                     f"prior={prior!r} must give at least two classes of the data a share above 0; "
                     f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
                 )
-        outer, self.centre = self.moments.outer(prior).centred(shares, self._intercept)
+        outer, self.centre = self.moments.outer(prior).centre(shares, self._intercept)
         if self.shift is not None:
             self.centre = self.centre + self.shift
         return outer

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_methods
 from bicore.data import Array, Dataset
 from bicore.errors import MemoryLimitError, unknown_name
 from bicore.sources.cells import Cells
@@ -23,6 +24,7 @@ _SCALES_IN_WORDS = {
 }
 
 
+@renamed_methods(scaled="scale_features")
 @dataclass(frozen=True, eq=False)
 class Source:
     """Data read from a source; ``table`` holds the columns as they were read."""
@@ -56,7 +58,7 @@ class Source:
         x = self.columns.encode(other.table)
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
-    def scaled(self, choice: str | None, later: bool = False) -> Source:
+    def scale_features(self, choice: str | None, later: bool = False) -> Source:
         """Scale the features as requested, or by the default of this kind of source."""
         scale, x, fitted = check_scale(choice) or self.scale, None, None
         if scale == "none" and self.scale == "constants" and self.images is not None:

@@ -82,14 +82,14 @@ def open_source(
     if limit is not None and len(source.data) > limit:
         images = None if source.images is None else source.images[:limit]
         source = replace(source, data=source.data[:limit], images=images)
-    return source.scaled(scale, later)
+    return source.scale_features(scale, later)
 
 
 def open_test(word: str, folder: str | None = None, scale: str | None = None) -> Source | None:
     """Load the test set of a source, scaled like its training data; None if it has none."""
     if word not in ("mnist", "cifar10"):
         return None
-    return load_standard_set(word, Reading(data=folder), "test").scaled(scale, later=True)
+    return load_standard_set(word, Reading(data=folder), "test").scale_features(scale, later=True)
 
 
 def _load(word: str, reading: Reading) -> Source:
@@ -167,7 +167,7 @@ def open_table(
     y = given[0] if given else None
     if frames.is_frame(source):
         options |= {"sample_weight": sample_weight, "memory": memory}
-        return tables.encode_table(source, y, **options).scaled(scale)
+        return tables.encode_table(source, y, **options).scale_features(scale)
     options |= {"allowance": Allowance.of(memory), **tables.named_columns(y, sample_weight)}
     shards = arrow_files.open_arrow(source, scale=scale, **options)
     if shards is None:
@@ -177,7 +177,7 @@ def open_table(
     if len(given) > 1:
         raise InputError("y, target and labels mean the same for a table; give one of them.")
     if shards is None:
-        found = _load_tables(paths, Reading(**options)).scaled(scale)
+        found = _load_tables(paths, Reading(**options)).scale_features(scale)
     else:
         found = _load_arrow(shards, Runtime(memory=memory), scale)
     return tables.add_labels(found, y, sample_weight)
@@ -188,7 +188,7 @@ def _load_arrow(shards: arrow_files.ArrowShards, runtime: Runtime, scale: str | 
     if shards.embedding is None:
         try:
             found = tables.table_source(shards.name, shards.load(), shards.reading)
-            return found.scaled(scale)
+            return found.scale_features(scale)
         except MemoryLimitError:
             if shards.reading.drop_missing_target or shards.reading.embeddings:
                 raise

@@ -129,7 +129,7 @@ class Buffer(Memory):
             rows
         ]
         with self._all_or_nothing():
-            with context.runtime.applied():
+            with context.runtime.apply():
                 if len(counted):
                     self._process_batch(counted, context)
             self.position += size
@@ -316,7 +316,7 @@ class MergingBuffer(Buffer):
             self._check_columns(other.kept)
         context = as_context(model, runtime)
         with self._all_or_nothing():
-            with context.runtime.applied():
+            with context.runtime.apply():
                 self._merge_state(other, moved, context)
             self.position = moved + other.position
             self.counted += other.counted

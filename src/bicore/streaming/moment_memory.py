@@ -277,7 +277,7 @@ class MomentMemory(MergingBuffer):
         if self._pool is None:
             return
         context, pool = context or Context(), self._pool
-        with self._all_or_nothing(), context.runtime.applied():
+        with self._all_or_nothing(), context.runtime.apply():
             self._pool, self._priorities = None, np.empty(0)
             self._choose_from(pool, self._compute_features(pool.x, context))
 
@@ -383,7 +383,7 @@ class MomentMemory(MergingBuffer):
         if self._directions is None:
             assert self.feature_map_ is not None
             shares = None if moments.classes is None else moments.shares(self._prior)
-            outer, self._mean = outer.centred(shares, self.feature_map_.intercept)
+            outer, self._mean = outer.centre(shares, self.feature_map_.intercept)
             return outer
         moved = outer.times(np.ascontiguousarray(self._directions.T)).T
         # One step of subspace iteration per batch: the directions converge with the moments.
@@ -478,7 +478,7 @@ class MomentMemory(MergingBuffer):
         elif self.kept is not None:
             # Weights that have decayed must not decay again.
             weight = np.full(len(self), self.moments.weight / len(self))
-            with context.runtime.applied():
+            with context.runtime.apply():
                 memory._count_and_choose(
                     self.snapshot().with_columns(sample_weight=weight), context
                 )
@@ -524,8 +524,8 @@ class MomentMemory(MergingBuffer):
         decay = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
         assert self.moments is not None
         held, more = self.held_out, other.held_out
-        both = None if held is None or more is None else held.scaled(decay) + more
-        self._set_moments(self.moments.scaled(decay) + other.moments, both)
+        both = None if held is None or more is None else held.scale_by(decay) + more
+        self._set_moments(self.moments.scale_by(decay) + other.moments, both)
         self._products = None
         self._choose_from(rows, other._features)
 
@@ -535,7 +535,7 @@ class MomentMemory(MergingBuffer):
         for name in (*_FITTED, *_ARRAYS):
             setattr(self, name, getattr(other, name))
         held = other.held_out
-        self._set_moments(other.moments.scaled(0.0), None if held is None else held.scaled(0.0))
+        self._set_moments(other.moments.scale_by(0.0), None if held is None else held.scale_by(0.0))
         self._features = self._products = None
         if self.kept is not None:
             self._features = self._compute_features(self.kept.x, context)
@@ -666,7 +666,7 @@ class MomentMemory(MergingBuffer):
         weights = np.ones(len(rows))
         if sample_weight is not None:
             weights = as_weights(sample_weight, len(rows))
-        with self._all_or_nothing(), context.runtime.applied():
+        with self._all_or_nothing(), context.runtime.apply():
             self._choose_from_pool(context)
             places = [] if self.kept is None else _find_rows(self.kept, rows)
             if self._sums is not None:

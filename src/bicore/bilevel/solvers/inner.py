@@ -83,7 +83,7 @@ class InnerProblem:
         preconditioner: Preconditioner | None = None,
         factor: Factor | None = None,
     ) -> NewtonSystem:
-        curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
+        curvature = self.loss.curvature(predictions, self.targets).scale_by(self.weights)
         return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner, factor)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bicore.arguments import in_id_order, lowest
+from bicore.arguments import argmin_by_id, in_id_order
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Targets, read_targets, scale_to_mean_one
@@ -132,7 +132,7 @@ class PartialSelection:
     def best(self, scores: Array) -> int:
         """Return the open place with the highest score; ties go to the smallest id."""
         # rows are sorted by id
-        return lowest(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
+        return argmin_by_id(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
 
     def end(self, status: Status) -> None:
         """Record an early end, or an end of the work after the last point."""
@@ -185,7 +185,7 @@ class BaselineSelector(Selector):
         selection = PartialSelection(
             job, ProgressLine(runtime.progress, clock, job.size, "selecting")
         )
-        with runtime.applied(), clock.running(), selection.line:
+        with runtime.apply(), clock.running(), selection.line:
             fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
             try:
                 grow(job, selection)

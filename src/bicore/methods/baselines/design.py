@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.arguments import lowest
+from bicore.arguments import argmin_by_id
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.posterior import allowed_rounding, check_variance, posterior_of
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
@@ -500,7 +500,7 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
     path, bound = [objective] * len(selection.order), 0.0
     selection.objectives = list(path)
     for step in range(1, job.size + 1):
-        place = lowest(gradient.cpu().numpy(), job.data.ids)
+        place = argmin_by_id(gradient.cpu().numpy(), job.data.ids)
         gap = float(gradient @ shares - gradient[place])
         bound = max(bound, objective - gap)
         if gap <= PURSUIT_GAP * objective or not selection.needs_more():

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.arguments import lowest
+from bicore.arguments import argmin_by_id
 from bicore.data import Array
 from bicore.errors import NumericalError, check_name
 from bicore.kernels.base import Kernel
@@ -154,7 +154,7 @@ def herd(
         # ‖μ − (φ(x) + Σ_j φ(p_j))/k‖² without the terms that are the same for every x
         scores = (2 * towards_chosen[places] + squares[places]) / k**2
         scores = scores - 2 * towards_mean[places] / k
-        place = int(places[lowest(scores, places)])
+        place = int(places[argmin_by_id(scores, places)])
         add(place)
         selection.take(place)
 
@@ -240,7 +240,7 @@ class _Match(ABC):
         missing = self.toward - self.learned @ self.columns
         usable = among & (self.norms > 0)
         scores = np.divide(missing, self.norms, out=np.full_like(missing, -np.inf), where=usable)
-        place = lowest(-scores, np.arange(len(scores)))
+        place = argmin_by_id(-scores, np.arange(len(scores)))
         return place, float(scores[place])
 
 
