@@ -165,10 +165,12 @@ class Newton(InnerSolver):
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
         on_cpu = problem.gram.device.type == "cpu"
-        plain = None
         if self.linear.adaptive and problem.loss.softmax and on_cpu:
             plain = _solve_plain(problem, start, self.iterations)
-        return plain or self._solve_general(problem, start)
+            if plain.residual <= problem.tolerance:
+                return plain
+            start = plain.alpha
+        return self._solve_general(problem, start)
 
     def _solve_general(self, problem: InnerProblem, start: Tensor) -> Fit:
         run = _TensorRun(problem, self.linear)
@@ -206,8 +208,8 @@ class _TensorRun(NewtonRun):
         return step, moved
 
 
-def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
-    """Fit a softmax with NumPy arrays; None if the tolerance is not reached."""
+def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit:
+    """Fit a softmax with NumPy arrays; it may end before the tolerance is reached."""
     fit = SoftmaxFit(
         problem.gram.double().numpy(),
         by_class(problem.targets),
@@ -215,8 +217,6 @@ def _solve_plain(problem: InnerProblem, start: Tensor, iterations: int) -> Fit |
         problem.rho,
     )
     found = fit.solve(by_class(start), problem.tolerance, iterations, problem.preconditioner)
-    if found is None:
-        return None
     alpha, predictions = (
         torch.from_numpy(part.T).to(start).contiguous() for part in (found.alpha, found.predictions)
     )

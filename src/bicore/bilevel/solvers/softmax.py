@@ -141,14 +141,14 @@ def factorise_softmax(gram: Any, weighted: Any, shift: float) -> Callable[[Any],
     root = weighted.clip(CURVATURE_FLOOR * float(weighted.max())) ** 0.5
     pairs = root[:, :, None] * root[:, None, :]
     system = gram * pairs
-    diagonal = np.arange(len(gram))
-    system[:, diagonal, diagonal] += shift
+    system.reshape(len(system), -1)[:, :: len(gram) + 1] += shift
     parts = _invert(system)
     parts *= pairs
     # Positive definite up to rounding, if some weights are much smaller than others.
     total = parts.sum(0)
     eps = (torch if isinstance(gram, Tensor) else np).finfo(gram.dtype).eps
-    total[diagonal, diagonal] += total[diagonal, diagonal].max() * eps
+    diagonal = total.reshape(-1)[:: len(gram) + 1]
+    diagonal += diagonal.max() * eps
     common = _invert(total)
 
     def apply(values: Any) -> Any:
@@ -313,12 +313,11 @@ class SoftmaxFit(NewtonRun):
         tolerance: float,
         iterations: int = ITERATIONS,
         carried: Preconditioner | None = None,
-    ) -> Fit | None:
-        """Fit from a start; None if a plain Newton method does not converge."""
+    ) -> Fit:
+        """Fit from a start; a plain Newton method may end before the tolerance is reached."""
         self.tolerance, self.preconditioner = tolerance, carried
         place = self.evaluate(alpha, alpha @ self.gram)
-        fit, solved = self.run(place, min(iterations, ITERATIONS))
-        return fit if solved else None
+        return self.run(place, min(iterations, ITERATIONS))[0]
 
     def evaluate(self, alpha: Array, predictions: Array) -> Place:
         h = predictions
