@@ -1,7 +1,9 @@
 """Words to avoid in docs, help texts, errors and docstrings."""
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +27,7 @@ VOCABULARY = {
     r"learnt": "learned",
     r"so many": "give the number",
     r"promis(?:e|es|ed)": "predict, guarantee",
+    r"anew|asked of": "again, required of",
     r"reckoned|passed over|hearken|heard": "computed, skipped, checked",
 }
 #: File, word and the reason why it stays.
@@ -39,12 +42,14 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
 def texts(path):
-    """Prose of a page without code, or string literals of a module without field names."""
+    """Prose of a page without code, or string literals and comments of a module."""
     text = path.read_text()
     if path.suffix == ".md":
         return [re.sub(r"```.*?```|`[^`\n]*`|\([^)\s]*\)", " ", text, flags=re.DOTALL)]
     found = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
-    return [value for value in found if isinstance(value, str)]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = [one.string for one in tokens if one.type == tokenize.COMMENT]
+    return [value for value in found if isinstance(value, str)] + comments
 
 
 def test_docs_and_strings_use_plain_words():

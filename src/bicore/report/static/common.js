@@ -1,5 +1,5 @@
 "use strict";
-/* What both pages share. Text enters the document as text only: no function here reads markup. */
+/* Code shared by both pages. Text is inserted as text only, never as markup. */
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -24,7 +24,7 @@ const score = (value) => (value === null ? "–" : value.toFixed(3));
 const percent = (share) => `${(100 * share).toFixed(share && Math.abs(share) < 0.1 ? 1 : 0)}%`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
-/* Colours that can be told apart on both papers; after ten, hues a golden angle apart. */
+/* Colours distinguishable on light and dark pages; after ten, hues a golden angle apart. */
 const HUES = ["#3f86c6", "#e5812f", "#3da564", "#d4525a", "#8f6cc4", "#23a39b", "#c79f1c",
   "#a3725a", "#d86ca4", "#7f8d3b"];
 function colourOf(code, ordered, count) {
@@ -37,7 +37,7 @@ function colourOf(code, ordered, count) {
 }
 const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/* A chart that is drawn anew for the width it has, and when light turns dark. */
+/* A chart that is redrawn if the width or the colour scheme changes. */
 function chart(host, height, draw) {
   const fresh = () => {
     const width = Math.max(240, Math.floor(host.clientWidth));

@@ -1,7 +1,7 @@
 
-/* The page of a comparison. A judge, a method and a size move everything. */
+/* The page of a comparison. The evaluation model, the method and the size update everything. */
 const { sizes, methods, judges } = facts;
-/* What was chosen at the first seed; streams and older records do not say it. */
+/* Picks of the first seed; streams and older records do not have them. */
 const told = facts.picks || null;
 Object.assign(state, { place: facts.start, judge: 0, method: -1 });
 const colours = new Map(methods.map((name, code) => [name, name === facts.random ? "var(--random)" : colourOf(code, false, methods.length)]));

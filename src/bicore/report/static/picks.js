@@ -1,5 +1,5 @@
 
-/* What both pages show of picks: a gallery, the balance of their groups, a map of the data, who gains.
+/* Picks on both pages: a gallery, the balance of their groups, a map of the data, scores by class.
    A page sets which picks they are; the size says how many of the first ones are seen. */
 const shown = facts.shown;
 const groups = facts.groups || { kind: "none", names: [], counts: [] };
@@ -8,7 +8,7 @@ const NO_PICKS = { rows: [], codes: [], labels: null, weights: null, places: [],
 const state = { size: 0, focus: -1, last: -1 };
 let picks = NO_PICKS;
 let pickOfRow = new Map();
-/* Columns of picks in their order; bars are shares of the widest, where there is something to show. */
+/* Columns of picks in order; bars are shares of the widest one, if there are any. */
 function setPicks(columns) {
   picks = columns;
   pickOfRow = new Map(picks.rows.map((row, pick) => [row, pick]));
@@ -121,7 +121,7 @@ function focusOn(pick) {
 }
 /* --- the balance ----------------------------------------------------------------------------- */
 const balanceRows = [];
-/* Room for a share of `most`, which a bar may pass; `of` is what the lines are shares of. */
+/* Scale for shares up to `most`, which a bar may exceed; lines are shares of `of`. */
 function balance(most, of) {
   if (groups.kind === "none") {
     byId("balance").hidden = true;
@@ -169,7 +169,7 @@ const places = {
   rows: plane.rows === null ? null : unpacked(plane.rows, Uint32Array),
 };
 const CELLS = 128;
-/* So few points may take the time that a round one needs. */
+/* Up to this many points are drawn round, which takes longer. */
 const ROUND = 6000;
 const OPACITY = 0.42;
 const view = { zoom: 1, x: 0.5, y: 0.5 };
@@ -179,10 +179,10 @@ const PAD = 14;
 const screenOf = (x, y) => [
   frame.width / 2 + (x / GRID - view.x) * view.zoom * (frame.width - 2 * PAD),
   frame.height / 2 - (y / GRID - view.y) * view.zoom * (frame.height - 2 * PAD)];
-/* Points of one group lie together, so that the pen changes its colour once a group. */
+/* Points are sorted by group, so that the colour changes once per group. */
 const byGroup = Uint32Array.from({ length: plane.count }, (_, place) => place)
   .sort((a, b) => places.codes[a] - places.codes[b]);
-/* A grid of cells, each with its points, finds what lies under the pointer. */
+/* A grid of cells with their points, to find the point under the pointer. */
 const cellStarts = new Uint32Array(CELLS * CELLS + 1);
 const cellPoints = new Uint32Array(plane.count);
 const cellOf = (x, y) => {
@@ -199,7 +199,7 @@ function sortIntoCells() {
     next[cell] += 1;
   }
 }
-/* Sizes and colours are read when they change: asking for them would lay the page out anew. */
+/* Sizes and colours are read only when they change, because reading them forces a new layout. */
 const frame = { width: 0, height: 0, ratio: 1, ink: "", paper: "" };
 function measured() {
   frame.ratio = Math.min(2, devicePixelRatio || 1);
@@ -234,12 +234,12 @@ function drawRound(pen, radius) {
   }
   pen.globalAlpha = 1;
 }
-/* Many points are laid into the pixels themselves, which takes a tenth of the time of as many strokes. */
+/* Many points are written as pixels, which takes a tenth of the time of drawing them. */
 function drawSquare(pen, side) {
   const picture = pen.createImageData(canvas.width, canvas.height);
   const { data, width, height } = picture;
   const inks = groups.names.map((_, code) => {
-    /* Whatever it is called, it is read back as #rrggbb. */
+    /* Any colour name is read back as #rrggbb. */
     pen.fillStyle = groupColour(code);
     return [1, 3, 5].map((at) => parseInt(pen.fillStyle.slice(at, at + 2), 16));
   });

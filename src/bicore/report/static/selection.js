@@ -1,11 +1,11 @@
 
-/* The page of a selection. One number, the size, moves everything. */
+/* The page of a selection. The size updates everything. */
 const { answer, curve } = facts;
 const own = facts.picks;
 const total = own.rows.length;
 const listeners = [];
 const before = (pick) => (pick ? own.objectives[pick - 1] : own.empty);
-/* What a pick took off, as a share of what was left before it. */
+/* The decrease by a pick, as a share of the objective before it. */
 const shareOf = (pick) => {
   const left = before(pick);
   const gain = own.gains[pick];
@@ -211,7 +211,7 @@ function gains() {
   listeners.push(moved);
 }
 
-/* --- labels to look at ----------------------------------------------------------------------- */
+/* --- suspect labels -------------------------------------------------------------------------- */
 function doubts() {
   const found = facts.doubts;
   if (!found) return;
