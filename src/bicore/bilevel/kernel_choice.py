@@ -57,13 +57,14 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     COSINE: lambda: Normalised(Linear()),
     FOR_PART: lambda: Normalised(Standardised(fully_connected())),
 }
-#: The models that users may name, and the base kernel for each; ``any`` depends on the data.
-MODELS = {
-    "any": None,
-    "linear": "linear",
-    "trees": "exponential",
-    "neighbours": "exponential at 3/median",
-    "network": "exponential",
+#: The models that users may name, and base kernels for each; those of ``any`` depend on the data.
+#: Rows that a linear kernel selects for curved data suit no model, linear ones included.
+MODELS: dict[str, tuple[str, ...]] = {
+    "any": (),
+    "linear": ("exponential", "linear"),
+    "trees": ("exponential",),
+    "neighbours": ("exponential at 3/median",),
+    "network": ("exponential",),
 }
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
 INTERCEPT = 1.0
@@ -150,13 +151,12 @@ class AutomaticKernel(Kernel):
         wide = columns >= WIDE
         if wide and self.class_means and self.model == "linear":
             return [COSINE]
-        base = MODELS[self.model]
-        if base is None:
-            # A narrow kernel also suits nearest neighbours, but not wide rows such as embeddings,
-            # and not regression.
-            base = "exponential at 2/median" if classes and not wide else "exponential"
+        # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets lose more
+        # by it than they gain.
+        narrow = classes and not wide
+        bases = MODELS[self.model] or ("exponential at 2/median" if narrow else "exponential",)
         cosine = [COSINE] if wide and self.model != "neighbours" else []
-        return [base + ON_STANDARDISED, base, *cosine]
+        return [name for base in bases for name in (base + ON_STANDARDISED, base)] + cosine
 
     def _error(self) -> InputError:
         return InputError(
