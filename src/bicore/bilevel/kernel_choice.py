@@ -151,8 +151,8 @@ class AutomaticKernel(Kernel):
         wide = columns >= WIDE
         if wide and self.class_means and self.model == "linear":
             return [COSINE]
-        # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets lose more
-        # by it than they gain.
+        # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets lose
+        # more by it than they gain.
         narrow = classes and not wide
         bases = MODELS[self.model] or ("exponential at 2/median" if narrow else "exponential",)
         cosine = [COSINE] if wide and self.model != "neighbours" else []

@@ -59,9 +59,9 @@ class Preconditioner:
     """P = (s I + D K)⁻¹ = D^½ B⁻¹ D^−½ with B = s I + D^½ K D^½ and B⁻¹ stored.
 
     K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the
-    system's own are good enough, so an inverse is used for many solves, and gets a bordering row when
-    a point joins. The curvature of that point changes most, because the model has not fitted it yet.
-    Its border is recomputed from ``smaller`` while its curvature changes.
+    system's own are good enough, so an inverse is used for many solves, and gets a bordering row
+    when a point joins. The curvature of that point changes most, because the model has not fitted
+    it yet. Its border is recomputed from ``smaller`` while its curvature changes.
     """
 
     def __init__(
