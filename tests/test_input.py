@@ -1,16 +1,23 @@
 """Input: errors that name argument, value, bound and fix, and input that must work."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy import sparse
 
+import bicore
 from bicore import (
+    BicoreError,
+    BilevelSelector,
     Dataset,
     InputError,
     MemoryLimitError,
+    MergeReduce,
     MomentMemory,
+    ReplayMemory,
     Runtime,
     compare,
     estimate,
@@ -18,12 +25,13 @@ from bicore import (
     reweight,
     select,
 )
+from bicore.active import query
 from bicore.bilevel import PerPoint, Relative
 from bicore.data import join_datasets
 from bicore.errors import check_integer, check_number
 from bicore.files import fingerprint
 from bicore.integrations.sklearn import CoresetSampler
-from bicore.kernels import Linear
+from bicore.kernels import RBF, Linear
 from bicore.methods import KCenter
 from bicore.methods.registry import greedy_selector
 from bicore.moments.heads import HeadClassifier
@@ -32,7 +40,7 @@ from bicore.shards import select_from_shards
 from bicore.sources import digits, open_shards
 from bicore.sources.parts import ArrayShards
 from tests.helpers import blobs, line, refuses
-from tests.marks import diagonal
+from tests.marks import diagonal, except_slow
 
 X = blobs().x
 Y = blobs().y
@@ -144,7 +152,7 @@ def test_other_calls_name_their_arguments_too():
     refuses("methods='unifrom'.*'uniform'", compare, X, Y, sizes=[3], methods="unifrom")
     refuses("labels", select, X, None, 3, method="class-balanced")
     refuses("executor must be", select_from_shards, ArrayShards(X, Y), 3, executor=2)
-    refuses("Its arguments: over, per_class[.]", KCenter, first="central")
+    refuses("Its arguments: over, per_class[.]", KCenter, begin="central")
     refuses("start", reweight, X, Y, [1, 2], start=[1.0, -1.0], **OK)
     refuses("start has shape", reweight, X, Y, [1, 2], start=[1.0], **OK)
     refuses("indices", reweight, X, Y, [0, 40], **OK)
@@ -402,3 +410,87 @@ def test_a_relative_regulariser_is_a_share_of_the_mean_of_the_diagonal(given):
     assert found.provenance.inner_reg == pytest.approx(0.1 * (x**2).sum(1).mean())
     for wrong in ("relative:", "relative:-1"):
         refuses("inner_reg", select, x, x[:, 0] > 0, 5, inner_reg=wrong, **options)
+
+
+def remember(kind):
+    """Make a memory and add rows to it."""
+
+    def use(**options):
+        memory = kind(**options)
+        (memory.add_task if hasattr(memory, "add_task") else memory.update)(X, Y)
+
+    use.__signature__ = inspect.signature(kind)
+    return use
+
+
+def configure(**options):
+    BilevelSelector(**options).select(Dataset(X, Y), 3)
+
+
+configure.__signature__ = inspect.signature(BilevelSelector)
+PLAIN = {"kernel": RBF(0.3), "inner_reg": 0.1}
+GIVEN = {"x": X, "y": Y, **PLAIN}
+CHOSEN = {"capacity": 3, "selector": BilevelSelector(**PLAIN)}
+#: Public calls, with arguments that work.
+CALLS = {
+    "select": (bicore.select, {**GIVEN, "size": 3}),
+    "estimate": (bicore.estimate, {**GIVEN, "size": 3}),
+    "reweight": (bicore.reweight, {**GIVEN, "indices": [1, 2]}),
+    "influence": (bicore.influence, {**GIVEN, "coreset": [1, 2]}),
+    "contexts": (bicore.contexts, {**GIVEN, "size": 3, "n_contexts": 2}),
+    "query": (query, {"x_labelled": X[:9], "y_labelled": Y[:9], "x_pool": X[9:], "batch_size": 2}),
+    "worth": (bicore.worth, {**GIVEN, "chosen": 3, "seeds": 2, "most": 6}),
+    "compare": (bicore.compare, {"x": X, "y": Y, "sizes": [3], "methods": ["uniform"], "seeds": 1}),
+    "BilevelSelector": (configure, PLAIN),
+    "MomentMemory": (remember(MomentMemory), {"capacity": 3}),
+    "ReplayMemory": (remember(ReplayMemory), CHOSEN),
+    "MergeReduce": (remember(MergeReduce), CHOSEN),
+}
+OF_EVERY_KIND = ([1, 2], ["a"], {"a": 1}, 3.5, -1, "wrong", True, None, object(), np.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", except_slow(CALLS, ["worth"]))
+def test_values_of_any_kind_work_or_are_refused_in_one_line(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # names of files are allowed values
+    call, given = CALLS[name]
+    for argument in inspect.signature(call).parameters:
+        for value in OF_EVERY_KIND:
+            try:
+                call(**{**given, argument: value})
+            except Exception as error:
+                known = isinstance(error, BicoreError) and "\n" not in str(error)
+                if not known:
+                    raise AssertionError(f"{name}({argument}={value!r})") from error
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "value", "words"),
+    [
+        (
+            "compare",
+            "methods",
+            3.5,
+            "methods must be a list of names, or selectors by name; got 3.5",
+        ),
+        ("compare", "methods", {"a": 1}, r"methods\['a'\] must be a selector; got 1"),
+        ("compare", "judge", 3.5, "judge=3.5 is not known"),
+        ("compare", "tell", "a", "tell must be a function"),
+        ("estimate", "model", ["a"], "model must be a name such as"),
+        ("worth", "judge", ["a"], r"judge=\['a'\] is not known"),
+        ("select", "kernel", RBF, "kernel must be a name, a kernel such as"),
+        (
+            "select",
+            "passes",
+            True,
+            "passes=True needs files, tables or data in parts.*leave passes",
+        ),
+        ("select", "state", "folder", "state='folder' needs files, tables or data in parts"),
+        ("reweight", "indices", 3.5, "indices must be a Coreset or row numbers; got 3.5"),
+        ("BilevelSelector", "classes", 3.5, "classes must be a list of labels; got 3.5"),
+        ("BilevelSelector", "inner", "newton", "inner must be a solver such as"),
+    ],
+)
+def test_wrong_kinds_name_the_argument_the_value_and_the_kind(name, argument, value, words):
+    call, given = CALLS[name]
+    refuses(words, call, **{**given, argument: value})

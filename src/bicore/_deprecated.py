@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from bicore.errors import InputError, check_arguments
+from bicore.errors import InputError, check_keywords, check_kinds
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -242,11 +242,13 @@ def renamed_keywords(
             for name in kwargs.keys() - known:
                 if fix := REMOVED.get(f"{called.__qualname__}.{name}"):
                     raise InputError(f"{name}= of {called.__qualname__}() was removed; {fix}.")
-            # constructors of scikit-learn take any value, and fit checks it
-            check_arguments(called.__qualname__, kwargs, known, values=called is function)
+            check_keywords(called.__qualname__, kwargs, known)
+            if not hasattr(called, "fit"):  # estimators of scikit-learn check when they fit
+                check_kinds({**dict(zip(places, args, strict=False)), **kwargs})
             return function(*args, **kwargs)
 
         parameters = inspect.signature(function).parameters.values()
+        places = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
         known = {one.name for one in parameters} - {"self"}
         if any(one.kind is one.VAR_KEYWORD for one in parameters):
             raise TypeError(f"{function!r} takes any keyword; unknown ones cannot be refused")

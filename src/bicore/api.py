@@ -26,7 +26,7 @@ from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Strategy, UnsetStrategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, read_targets
-from bicore.errors import InputError, LargeDataWarning, check_integer
+from bicore.errors import InputError, LargeDataWarning, check_integer, shown
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.methods.base import Selector
@@ -244,12 +244,7 @@ def select(
     data, judge, options, notes = _load(x, y, sample_weight, outer, options, runtime, exact)
     method, told = _method_for(data, method, size, judge, options)
     selector = build_selector(method, **options)
-    if model is not None and not selector.needs_model:
-        raise InputError(
-            f"model= is given, but {selector.name} uses no model; leave it out, use a method "
-            "that needs one, or select by its embeddings: "
-            "bicore.integrations.torch.select_from(dataset, size, model=…)."
-        )
+    _check_model(model, selector)
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
         return _take_all(data, random_state, notes + told)
@@ -374,7 +369,7 @@ def estimate(
     """
     options = changed_options(values)
     if isinstance(model, str):
-        options = options_for_model(model, method, options)
+        options, model = options_for_model(model, method, options), None
     runtime = runtime or Runtime()
     parts = _in_parts(x, y, sample_weight, outer, options)
     if parts is not None and parts.in_passes:
@@ -383,6 +378,7 @@ def estimate(
     data, judge, options, _ = _load(x, y, sample_weight, outer, options, runtime, exact)
     loading = clock.seconds
     selector = build_selector(_method_for(data, method, size, judge, options)[0], **options)
+    _check_model(model, selector)
     found = estimate_selection(selector, data, size, judge, runtime, exact)
     return found if found.seconds is None else replace(found, seconds=found.seconds + loading)
 
@@ -643,6 +639,23 @@ def options_for_model(
     return {**options, "kernel": kernel}
 
 
+def _check_model(model: Any, selector: Selector) -> None:
+    """Refuse a network that is none, or that the method does not use."""
+    if model is None:
+        return
+    if not isinstance(model, (torch.nn.Module, Observed)):
+        raise InputError(
+            "model must be a name such as 'linear', a torch.nn.Module or what observe(…) returned; "
+            f"got {shown(model)}."
+        )
+    if not selector.needs_model:
+        raise InputError(
+            f"model= is given, but {selector.name} uses no model; leave it out, use a method "
+            "that needs one, or select by its embeddings: "
+            "bicore.integrations.torch.select_from(dataset, size, model=…)."
+        )
+
+
 def changed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options in a call of ``select`` that differ from their defaults."""
     defaults = {name: one.default for name, one in inspect.signature(select).parameters.items()}
@@ -691,6 +704,12 @@ def _in_parts(
     if isinstance(y, Real):
         raise InputError(f"y={y!r} is a number, not labels; to set the size, write size={y!r}.")
     if not is_in_parts(x):
+        for name in options.keys() - SelectorOptions.__annotations__.keys():
+            raise InputError(
+                f"{name}={shown(options[name])} needs files, tables or data in parts, and x is a "
+                f"{type(x).__name__} in memory; give a path, a data frame or a Dask array as x, or "
+                f"leave {name} out."
+            )
         return None
     from bicore.methods.passes import RowsInParts
 

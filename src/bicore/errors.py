@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -135,18 +135,63 @@ class ConvergenceError(NumericalError):
 
 #: Limits that belong to a Runtime.
 RUNTIME_FIELDS = ("device", "dtype", "memory", "threads", "progress", "max_seconds")
-#: What an argument of some name must have, and in words; others are checked where they are used.
-_ARGUMENTS = {
-    "classes": ("__iter__", "a list of labels"),
-    "everything": ("__bool__", "True or False"),
-    "exact": ("__bool__", "True or False"),
-    "initial": ("__len__", "a Coreset or row numbers"),
-    "inner": ("solve", "a solver such as bicore.bilevel.Newton()"),
-    "linear": ("solve_range", "a solver such as bicore.bilevel.ConjugateGradient()"),
-    "optimiser": ("optimise", "an optimiser such as bicore.bilevel.Adam()"),
-    "runtime": ("max_seconds", "a bicore.Runtime"),
-    "sizes": ("__iter__", "a list of sizes"),
+
+
+def _has(name: str) -> Callable[[Any], bool]:
+    return lambda value: hasattr(value, name)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, Integral) or type(value).__name__ in ("bool", "bool_")
+
+
+def _is_no_class(value: Any) -> bool:
+    return not isinstance(value, type)
+
+
+def _is_no_array(value: Any) -> bool:
+    return not (hasattr(value, "__array__") and hasattr(value, "ndim") and value.ndim > 0)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) or hasattr(value, "__fspath__")
+
+
+def _is_list(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str)
+
+
+#: The kind of an argument of some name, in words; others are checked where they are used.
+_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "classes": (_has("__iter__"), "a list of labels"),
+    "everything": (_is_flag, "True or False"),
+    "exact": (_is_flag, "True or False"),
+    "indices": (_is_list, "a Coreset or row numbers"),
+    "initial": (_has("__len__"), "a Coreset or row numbers"),
+    "inner": (_has("solve"), "a solver such as bicore.bilevel.Newton()"),
+    "inner_reg": (_is_no_array, "a number, 'auto' or 'relative:0.01'"),
+    "intercept": (_is_no_array, "a number or 'auto'"),
+    "judge": (_is_no_array, "a name, a Judge or a list of these"),
+    "kernel": (_is_no_class, "a name, a kernel such as bicore.kernels.RBF() or a function"),
+    "linear": (_has("solve_range"), "a solver such as bicore.bilevel.ConjugateGradient()"),
+    "loss": (_is_no_class, "a name, a loss such as bicore.losses.Logistic() or a function"),
+    "methods": (_has("__iter__"), "a list of names, or selectors by name"),
+    "optimiser": (_has("optimise"), "an optimiser such as bicore.bilevel.Adam()"),
+    "outer_loss": (_is_no_class, "a name, a loss such as bicore.losses.Logistic() or a function"),
+    "records": (_is_path, "a path"),
+    "reference": (_is_no_array, "the name of a method, or a selector"),
+    "runtime": (_has("max_seconds"), "a bicore.Runtime"),
+    "selector": (_is_no_array, "a selector"),
+    "size": (_is_no_array, "a number of rows, a fraction or 'auto'"),
+    "sizes": (_has("__iter__"), "a list of sizes"),
+    "smooth_labels": (_is_no_array, "True, False or 'auto'"),
+    "strategy": (_is_no_array, "the name of a strategy, or a strategy"),
+    "tell": (callable, "a function of a line of text"),
 }
+#: Arguments without a meaning of None.
+_NEEDED = ("indices", "initial")
+#: Most characters of a value in an error.
+MOST_SHOWN = 80
 
 
 def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputError:
@@ -166,14 +211,26 @@ def check_name(argument: str, value: object, options: Iterable[str]) -> str:
     return value
 
 
-def check_arguments(call: str, given: dict[str, Any], known: Iterable[str], values: bool) -> None:
-    """Refuse keywords that a function does not have, and values that are not of their kind."""
-    for name, value in given.items():
+def check_keywords(call: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keywords that a function does not have."""
+    for name in given:
         if name not in known:
             raise unknown_keyword(call, name, known)
-        needed, words = _ARGUMENTS.get(name, ("__class__", ""))
-        if values and value is not None and not hasattr(value, needed):
-            raise InputError(f"{name} must be {words}; got {value!r}.")
+
+
+def check_kinds(given: Mapping[str, Any]) -> None:
+    """Refuse values of arguments that are not of the kind of these names."""
+    for name, value in given.items():
+        if name in _ARGUMENTS and (value is not None or name in _NEEDED):
+            fits, words = _ARGUMENTS[name]
+            if not fits(value):
+                raise InputError(f"{name} must be {words}; got {shown(value)}.")
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error shows it: in one short line."""
+    words = repr(value)
+    return words if len(words) <= MOST_SHOWN and "\n" not in words else f"a {type(value).__name__}"
 
 
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputError:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from bicore._deprecated import renamed_methods
 from bicore.data import Array, scale_to_mean_one
-from bicore.errors import InputError, NumericalError, unknown_name
+from bicore.errors import InputError, NumericalError, check_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, squared_distances
 from bicore.runtime.threads import single_thread
@@ -188,10 +188,8 @@ def measure_by(word: str | None, classification: bool) -> Measure:
     own = {one.word: one for one in measures_of(classification)}
     if word is None:
         return next(iter(own.values()))
-    if word in own:
+    if check_name("metric", word, [one.word for one in (*CLASSES, *TARGETS)]) in own:
         return own[word]
-    if word not in (known := [one.word for one in (*CLASSES, *TARGETS)]):
-        raise unknown_name("metric", word, known)
     kind = "class labels" if classification else "numeric targets"
     raise InputError(f"metric={word!r} does not apply to {kind}; use {' or '.join(own)}.")
 
@@ -894,6 +892,4 @@ JUDGES: dict[str, Callable[[int], Judge]] = {
 
 def as_judge(name: str, steps: int) -> Judge:
     """Return an evaluation model by its name."""
-    if name not in JUDGES:
-        raise unknown_name("judge", name, JUDGES)
-    return JUDGES[name](steps)
+    return JUDGES[check_name("judge", name, JUDGES)](steps)

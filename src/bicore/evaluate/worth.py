@@ -538,7 +538,8 @@ class Appraisal:
         self.pools = make_pools(source, own, task, None, len(data), held_out)
         self.has_test = own is not None
         self.runtime = runtime or Runtime()
-        self.judge = judge if isinstance(judge, Judge) else as_judge(judge or DEFAULT_JUDGE, STEPS)
+        judge = DEFAULT_JUDGE if judge is None else judge
+        self.judge = judge if isinstance(judge, Judge) else as_judge(judge, STEPS)
         self.judge.check(tuple(data.x.shape[1:]), self.pools.outputs)
         self.selector = build_selector(method, **changed_options(options))
         self.exact = exact
@@ -786,7 +787,7 @@ class Appraisal:
 
 
 def _as_reference(reference: str | Selector) -> Selector:
-    if isinstance(reference, str):
+    if not isinstance(reference, Selector):
         check_name("reference", reference, METHODS)
     selector = as_selector(reference)
     if selector.needs_model:

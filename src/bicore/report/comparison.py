@@ -18,7 +18,7 @@ from bicore._deprecated import renamed_keywords
 from bicore._version import __version__
 from bicore.data import Dataset
 from bicore.defaults import MEMORIES, METHODS, SIZES
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, check_integer, check_type, shown, unknown_name
 from bicore.evaluate.comparison import (
     BaseComparison,
     Comparison,
@@ -31,6 +31,7 @@ from bicore.evaluate.comparison import (
 from bicore.evaluate.models import Judge, as_judge, measure_by
 from bicore.evaluate.pools import MOST_POOL, Pools, as_source, make_pools
 from bicore.evaluate.records import Entry, Records, digest, finite
+from bicore.methods.base import Selector
 from bicore.methods.names import as_kernel
 from bicore.methods.registry import METHODS as KNOWN
 from bicore.methods.registry import build_selector, parameters_of
@@ -169,13 +170,14 @@ def check_request(
     """Check the arguments of :func:`compare` that need no data; return the evaluation models."""
     check_integer("seeds", seeds)
     check_integer("steps", steps)
-    for size in sizes or ():
+    for size in () if sizes is None else sizes:
         check_integer("sizes", size)
     if sizes is not None and stream is not None:
         raise InputError(f"sizes={sizes!r} does not apply to a stream; give Stream(points=…).")
     as_kernel(kernel)
     _named(methods, stream)
-    given = [judge] if isinstance(judge, (str, Judge)) else list(judge)
+    alone = isinstance(judge, (str, Judge)) or not hasattr(judge, "__iter__")
+    given = [judge] if alone else list(judge)
     models = [one if isinstance(one, Judge) else as_judge(one, steps) for one in given]
     _refuse_twice("judge", [one.name for one in models])
     return models
@@ -190,14 +192,19 @@ def _refuse_twice(argument: str, names: Sequence[str]) -> None:
 def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str] | None:
     """Return the methods as given: checked names, or objects by name; None for the defaults."""
     if methods is None or isinstance(methods, Mapping):
+        for name, one in (methods or {}).items():
+            if not (isinstance(one, Selector) if stream is None else callable(one)):
+                words = "a selector" if stream is None else "a function from a seed to a memory"
+                raise InputError(f"methods[{name!r}] must be {words}; got {shown(one)}.")
         return methods
     argument, known = "methods", list(KNOWN)
     if stream is not None:
         argument, known = "buffers", [one for one, kind in BUFFERS.items() if not kind.needs_model]
     given = [methods] if isinstance(methods, str) else list(methods)
-    names = known if methods == "all" else given
+    names = known if given == ["all"] else given
     _refuse_twice(argument, names)
     for name in names:
+        check_type(argument, name, str, "a list of names")
         if stream is not None and name in BUFFERS and name not in known:
             raise InputError(f"{name} needs a network, and a comparison has none.")
         if name not in known:
