@@ -144,7 +144,7 @@ def test_outputs_match_labels_for_any_weights():
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: "a string", r"context\.model"),
+        (lambda: "a string", "model must be a torch"),
         (lambda: nn.Conv2d(1, 1, 1), "no Linear layer"),
         (lambda: nn.Linear(7, 2).double(), "cannot read rows of shape"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).double(), "return logits"),
