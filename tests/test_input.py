@@ -475,7 +475,7 @@ def test_values_of_any_kind_work_or_are_refused_in_one_line(name, monkeypatch, t
         ),
         ("compare", "methods", {"a": 1}, r"methods\['a'\] must be a selector; got 1"),
         ("compare", "judge", 3.5, "judge=3.5 is not known"),
-        ("compare", "tell", "a", "tell must be a function"),
+        ("compare", "callback", "a", "callback must be a function"),
         ("estimate", "model", ["a"], "model must be a name such as"),
         ("worth", "judge", ["a"], r"judge=\['a'\] is not known"),
         ("select", "kernel", RBF, "kernel must be a name, a kernel such as"),

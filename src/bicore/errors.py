@@ -163,9 +163,10 @@ def _is_list(value: Any) -> bool:
 
 #: The kind of an argument of some name, in words; others are checked where they are used.
 _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "callback": (callable, "a function of a line of text"),
     "classes": (_has("__iter__"), "a list of labels"),
-    "everything": (_is_flag, "True or False"),
     "exact": (_is_flag, "True or False"),
+    "full_pool": (_is_flag, "True or False"),
     "indices": (_is_list, "a Coreset or row numbers"),
     "initial": (_has("__len__"), "a Coreset or row numbers"),
     "inner": (_has("solve"), "a solver such as bicore.bilevel.Newton()"),
@@ -186,7 +187,6 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "sizes": (_has("__iter__"), "a list of sizes"),
     "smooth_labels": (_is_no_array, "True, False or 'auto'"),
     "strategy": (_is_no_array, "the name of a strategy, or a strategy"),
-    "tell": (callable, "a function of a line of text"),
 }
 #: Arguments without a meaning of None.
 _NEEDED = ("indices", "initial")
