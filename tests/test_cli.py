@@ -444,3 +444,11 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
     assert "strategy='swap'" in refused.stderr
+
+
+def test_memory_errors_name_the_options_of_the_command(bicore):
+    found = bicore("select", "digits", "--size", "50", "--memory", "100KB")
+    assert found.returncode == 2
+    assert "raise --memory" in found.stderr
+    assert "--dtype float32" in found.stderr
+    assert "Runtime(" not in found.stderr

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from bicore import Dataset, InputError, estimate, select
+from bicore.errors import StorageError
 from bicore.sources import embed_to_folder, encode_table
 from bicore.sources.arrow_files import HuggingFaceShards, ParquetShards
 from bicore.sources.numpy_files import NpyShards, NpzShards
 from bicore.sources.opening import open_shards
 from bicore.sources.parts import ArrayShards, Chunk, IterableShards, Part, check_values
 from bicore.sources.tables import Encoder
-from tests.helpers import DataSet, refuses
+from tests.helpers import DataSet, fails, refuses
 
 SIZES = (10, 7, 4)
 ROWS = sum(SIZES)
@@ -734,6 +735,18 @@ def test_embedding_continues_after_an_interrupt(tmp_path):
     whole = embed_to_folder(batches, Counting(), tmp_path / "whole", shard_rows=6)
     for one, other in zip(gathered(source)[:2], gathered(whole)[:2], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_full_disk_keeps_finished_shards(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", full)
+        words = "No space left on device: the embedding could not be written.*free disk space"
+        told = fails(StorageError, words, embed_to_folder, loader()[0], Counting(), tmp_path)
+    assert "\n" not in told
+    assert len(gathered(embed_to_folder(loader()[0], Counting(), tmp_path))[0]) == 20
 
 
 def test_embeddings_are_not_mixed(tmp_path):

@@ -99,6 +99,17 @@ class TimeLimitError(BicoreError, TimeoutError):
     """
 
 
+class StorageError(BicoreError, OSError):
+    """A file could not be written, for example because the disk is full.
+
+    Examples
+    --------
+    >>> from bicore.errors import StorageError
+    >>> issubclass(StorageError, OSError)
+    True
+    """
+
+
 class WorkerLostError(BicoreError, RuntimeError):
     """The workers of a selection in passes were lost.
 

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import GONE_FIELDS, OLD_KINDS, describe_field
-from bicore.errors import DamagedFileError, InputError
+from bicore.errors import DamagedFileError, InputError, StorageError
 
 #: Version of state files; another one is refused by name.
 FORMAT = 1
@@ -64,6 +64,17 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_failed_writes(path: str | os.PathLike[str], words: str) -> Iterator[None]:
+    """Raise a :class:`StorageError` with these words if the block cannot write a file."""
+    try:
+        yield
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{error.strerror or error}: {words} ({path}).") from error
 
 
 def _mode_of(path: Path) -> int | None:

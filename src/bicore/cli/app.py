@@ -49,9 +49,9 @@ def _run() -> tuple[int, object]:
     except typer.Abort:
         return EXIT_INTERRUPTED, "interrupted; no result was saved."
     except (InputError, MemoryLimitError) as error:
-        return 2, error
+        return 2, _name_options(error)
     except BicoreError as error:
-        return 1, error
+        return 1, _name_options(error)
     except PermissionError as error:
         return 2, f"no permission for {error.filename}; change its mode, or choose another place."
     except BrokenPipeError:  # the output was closed by its reader
@@ -77,6 +77,13 @@ OLD_OPTIONS = {
     "--weights learnt": "--weighting learned",
     "--everything": "--full-pool",
     "--most": "--max-rows",
+}
+#: Options for arguments that errors of the library name.
+OPTIONS_OF_ARGUMENTS = {
+    "Runtime(memory=…)": "--memory",
+    "use float32": "use --dtype float32",
+    "passes=True": "--passes",
+    "exact=True": "--exact",
 }
 #: Verbs and options that are gone, and what to do instead.
 REMOVED = {
@@ -112,6 +119,14 @@ def rename_options(words: list[str]) -> list[str]:
             )
             words = [*words[:place], *new.split(), *words[place + len(old.split()) :]]
         place += 1 if new is None else len(new.split())
+    return words
+
+
+def _name_options(error: Exception) -> str:
+    """Return the words of an error, with options of the command for arguments of Python."""
+    words = str(error)
+    for argument, option in OPTIONS_OF_ARGUMENTS.items():
+        words = words.replace(argument, option)
     return words
 
 

@@ -17,6 +17,7 @@ from bicore.files import (
     FORMAT,
     OwnFolder,
     damaged_file_error,
+    explain_failed_writes,
     read_state,
     strip_prefix,
     write_state,
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from bicore.moments.heads import Head
 
 MOMENTS, POINTS = "moments.npz", "points.npz"
+NOT_WRITTEN = (
+    "the state could not be written, and the previous one is intact; free disk space and repeat "
+    "the same call"
+)
 COLUMNS = ("positions", "features", "targets")
 
 
@@ -152,12 +157,6 @@ class Progress(OwnFolder):
 
     def _write(self, name: str, head: dict[str, Any], arrays: dict[str, Array]) -> None:
         columns = {key: np.ascontiguousarray(one) for key, one in arrays.items()}
-        try:
-            write_state(self.path / name, {"format": FORMAT, "named": self.named, **head}, columns)
-        except OSError as error:
-            raise OSError(
-                error.errno,
-                f"{error.strerror}: the state could not be written, and the previous one is "
-                "intact; free disk space and repeat the same call",
-                str(self.path / name),
-            ) from error
+        path = self.path / name
+        with explain_failed_writes(path, NOT_WRITTEN):
+            write_state(path, {"format": FORMAT, "named": self.named, **head}, columns)

@@ -18,13 +18,17 @@ import torch
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, check_name
-from bicore.files import replacing
+from bicore.files import explain_failed_writes, replacing
 from bicore.runtime.context import frozen
 from bicore.sources.numpy_files import NpyShards, read_header
 from bicore.sources.parts import PART_ROWS
 
 _RECORD = "embedding.json"
 _DTYPES = ("float16", "float32")
+NOT_WRITTEN = (
+    "the embedding could not be written, and finished shards are kept; free disk space and repeat "
+    "the same call"
+)
 
 
 @renamed_keywords()
@@ -120,7 +124,8 @@ def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Ar
     if not path.exists():
         for column, batches in columns.items():
             if batches:
-                with replacing(_path(place, column, number)) as temporary:
+                part = _path(place, column, number)
+                with explain_failed_writes(part, NOT_WRITTEN), replacing(part) as temporary:
                     np.save(temporary, np.concatenate(batches))
     elif (finished := len(read_header(path))) != rows:
         changed = f"{path} has {finished} rows and the loader gives {rows} there"
@@ -192,5 +197,6 @@ def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_record(place: Path, record: dict[str, Any]) -> None:
-    with replacing(place / _RECORD) as temporary:
+    path = place / _RECORD
+    with explain_failed_writes(path, NOT_WRITTEN), replacing(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1))
