@@ -23,6 +23,9 @@ NAMES = {"k-means": "k-means++", "k-means per class": "k-means++ per class"}
 #: The baselines that the first pages compare the default with; the last three see labels.
 BASELINES = ("uniform", "class-balanced", "herding per class", "k-means per class")
 BASELINES += ("facility location per class",)
+#: The word of ``model=`` for each evaluation model.
+WORDS = {"logistic": "linear", "mlp": "network", "forest": "trees", "boosting": "trees"}
+WORDS |= dict.fromkeys(("knn", "1-nn", "5-nn"), "neighbours")
 #: Kernels of the table of times, in addition to the default kernel.
 KERNELS = ("linear", "laplace", "ntk")
 #: Records of the figure and their titles; methods with markers and greys.
@@ -234,6 +237,30 @@ def set_table(regression: bool) -> str:
         shown = [f"{gap.mean():+.1f} ({gap.min():+.1f})" for gap in gaps]
         lines.append([f"{name}: {SETS[name].kind}", *shown])
     return table(["set", *(NAMES.get(one, one) for one in baselines)], lines)
+
+
+def model_table() -> str:
+    """For each evaluation model, the default and ``model=`` against baselines that see labels."""
+    lines = []
+    for model, word in WORDS.items():
+        cells = [own for cell, own in held_out_scores(False).items() if cell[2] == model]
+        gaps = [compare(own["default"], own[BASELINES[-1]]) for own in cells]
+        line = [model, f"{mean_gain(gaps):+.3f}", *(_count(gaps, one) for one in (1, -1))]
+        best = [max((own[one] for one in BASELINES), key=_mean) for own in cells]
+        for name in ("default", f"model={word}"):
+            gaps = [compare(own[name], other) for own, other in zip(cells, best, strict=True)]
+            line.append(share(len(gaps) - sum(gap.below for gap in gaps), len(gaps)))
+        lines.append([*line, f'`"{word}"`'])
+    head = ["evaluated by", "mean difference", "better", "worse"]
+    return table([*head, "default not below the best", "`model=` not below", "`model=`"], lines)
+
+
+def _count(gaps: list[Gap], sign: int) -> str:
+    return str(sum(gap.above if sign > 0 else gap.below for gap in gaps))
+
+
+def _mean(own: dict[int, float]) -> float:
+    return float(np.mean(list(own.values())))
 
 
 def time_table(record: dict[str, Any]) -> str:
