@@ -56,7 +56,7 @@ def learn_weights(memory: MomentMemory) -> tuple[np.ndarray, float, float]:
     """Weights of the rows kept, their mean one; the objective with equal weights and with these."""
     features, outer = memory._features, memory._outer(memory.moments)
     targets = memory._targets(memory.kept, features)
-    parts = (features @ features.T, features @ outer.cross, outer.times(features) @ features.T)
+    parts = (features @ features.T, features @ outer.cross, outer.multiply(features) @ features.T)
     gram, linear, quadratic, targets = (torch.as_tensor(one) for one in (*parts, targets))
     ridge = memory.ridge(outer) * torch.eye(len(targets), dtype=torch.float64)
 

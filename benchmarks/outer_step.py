@@ -58,7 +58,7 @@ def _network_step(x: Any, y: Any, size: int, device: torch.device) -> Callable[[
         direction = solver.solve(
             lambda v, number: problem.hessian_product(theta, chosen, v), gradient
         )
-        return -problem.along(theta, chosen, direction)
+        return -problem.directional_slopes(theta, chosen, direction)
 
     return step
 

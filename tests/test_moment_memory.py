@@ -127,7 +127,7 @@ def test_without_labels_feature_directions_are_the_targets():
     x, _ = stream()
     memory = fed(MomentMemory(12, FEATURES), x)
     assert memory.snapshot().y is None
-    values, vectors = np.linalg.eigh(memory.moments.outer().times(np.eye(48)))
+    values, vectors = np.linalg.eigh(memory.moments.outer().multiply(np.eye(48)))
     leading = vectors[:, -3:]
     found = np.linalg.norm(memory._directions.T @ leading, axis=0)
     assert (found > 0.99).all(), values

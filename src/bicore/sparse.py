@@ -163,7 +163,7 @@ class SparsePoints(_Sparse):
         """Return the squared length of each point, in float64 on the CPU."""
         return torch.from_numpy(np.asarray(self._doubles().power(2).sum(axis=1)).reshape(-1))
 
-    def apart(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
+    def pair_distances(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
         """Return squared distances of some pairs by their differences, without cancellation."""
         gaps = self[rows]._doubles() - other[columns]._doubles()
         return torch.from_numpy(np.asarray(gaps.power(2).sum(axis=1)).reshape(-1))

@@ -59,7 +59,7 @@ def test_scores_of_least_squares_are_the_closed_form():
         lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient
     )
     np.testing.assert_allclose(
-        -problem.along(theta, rows(given), u), expected, rtol=1e-5, atol=1e-9
+        -problem.directional_slopes(theta, rows(given), u), expected, rtol=1e-5, atol=1e-9
     )
 
 
@@ -72,7 +72,7 @@ def test_scores_of_a_logistic_model_are_derivatives_of_refits():
     u = ConjugateGradients().solve(
         lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient
     )
-    scores = -problem.along(theta, rows(given), u)
+    scores = -problem.directional_slopes(theta, rows(given), u)
     for k in (3, 5, 11):
         values = []
         for weight in (1e-2, -1e-2):

@@ -36,7 +36,7 @@ class Quotas:
     codes: Array
     caps: Array | None
 
-    def allowed(self, chosen: Sequence[int], free: Array) -> Array:
+    def open_rows(self, chosen: Sequence[int], free: Array) -> Array:
         """Return the free rows of classes below their quota."""
         classes = int(self.codes.max()) + 1 if self.caps is None else len(self.caps)
         counts = np.bincount(self.codes[list(chosen)], minlength=classes)
@@ -167,7 +167,7 @@ class Plan:
     def step_options(self, chosen: list[int]) -> StepOptions:
         """Return the candidates and the number of points of the next step."""
         step = len(chosen)
-        free = self.open if self.quotas is None else self.quotas.allowed(chosen, self.open)
+        free = self.open if self.quotas is None else self.quotas.open_rows(chosen, self.open)
         batch = min(self.points_per_step, max(1, step // GROWTH))
         shortlist = SHORTLIST * batch if batch > 1 else 1
         count = min(batch, self.size - step)

@@ -190,7 +190,7 @@ class Stage:
         """Return rows as an evaluation model sees them."""
         return self.comparison.pools.sample(data, self.comparison.runtime.torch_device)
 
-    def chosen(self, coreset: Coreset) -> dict[str, list[Any]]:
+    def picks_and_weights(self, coreset: Coreset) -> dict[str, list[Any]]:
         """Return the picks and weights of a selection for its row."""
         run = self.comparison
         if self.seed != run.grid.seeds[0]:
@@ -268,7 +268,7 @@ class Comparison(BaseComparison):
         for stack in by_length.values():
             for (name, coreset, seconds), found in self._measures(stage, stack):
                 model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
-                more = {"model_seconds": model, **stage.chosen(coreset)}
+                more = {"model_seconds": model, **stage.picks_and_weights(coreset)}
                 self._record(name, size, stage.seed, found, seconds, **more)
         self.say("")
 
@@ -347,7 +347,7 @@ class StreamComparison(BaseComparison):
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
         """Feed each buffer without a row."""
-        rows = stage.pool[self._ordered(stage.pool, stage.seed)]
+        rows = stage.pool[self._sort_rows(stage.pool, stage.seed)]
         stream = Dataset(rows.x, rows.y)
         for name in self.grid.methods:
             missing = [size for size in sizes if name in self._missing(size, stage.seed)]
@@ -357,7 +357,7 @@ class StreamComparison(BaseComparison):
             except BicoreError as error:
                 self.failed[name] = f"seed {stage.seed}: {error}"
 
-    def _ordered(self, pool: Dataset, seed: int) -> Array:
+    def _sort_rows(self, pool: Dataset, seed: int) -> Array:
         """Return the rows of a pool in the order of the stream."""
         order = Order(self.stream.order)
         if order is Order.GIVEN:

@@ -128,7 +128,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         InputError
             If a parameter is invalid.
         """
-        data = self._validated(X, y, sample_weight)
+        data = self._check_data(X, y, sample_weight)
         quotas, size = _quotas(self.sampling_strategy, self.size, data)
         self.coreset_ = select(
             data,
@@ -145,7 +145,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
             self.sampling_strategy_ = dict(sorted(Counter(data.y[self.coreset_].tolist()).items()))
         return self
 
-    def _validated(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+    def _check_data(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         """Check the data like scikit-learn, with its messages."""
         sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
         form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}

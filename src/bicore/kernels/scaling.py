@@ -323,7 +323,7 @@ class Averaged(Wrapper):
     def name(self) -> str:
         return f"{self.kernel.name} averaged over {len(self.transformations)} transformations"
 
-    def _transformed(self, a: Tensor) -> list[Tensor]:
+    def _transform_all(self, a: Tensor) -> list[Tensor]:
         images = [transform(a) for transform in self.transformations]
         wrong = [tuple(image.shape) for image in images if image.shape != a.shape]
         if wrong:
@@ -337,8 +337,8 @@ class Averaged(Wrapper):
             other = self.features(b)
             assert other is not None
             return features @ other.T
-        right = self._transformed(b)
-        found = [self.kernel.evaluate(one, two) for one in self._transformed(a) for two in right]
+        right = self._transform_all(b)
+        found = [self.kernel.evaluate(one, two) for one in self._transform_all(a) for two in right]
         return torch.stack(found).mean(0)
 
     def diag(self, a: Tensor) -> Tensor:
@@ -346,7 +346,7 @@ class Averaged(Wrapper):
         return super().diag(a) if features is None else features.square().sum(1)
 
     def features(self, a: Tensor) -> Tensor | None:
-        found = [self.kernel.features(image) for image in self._transformed(a)]
+        found = [self.kernel.features(image) for image in self._transform_all(a)]
         known = [features for features in found if features is not None]
         return torch.stack(known).mean(0) if len(known) == len(found) else None
 

@@ -112,11 +112,11 @@ class TangentKernel(Kernel):
         return [isinstance(layer, GlobalAverage) for layer in self.layers].index(True)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        fused = self._fused(a, b)
+        fused = self._evaluate_fused(a, b)
         return self._fill(self._trace(a), self._trace(b)) if fused is None else fused
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        fused = self._fused(a, None)
+        fused = self._evaluate_fused(a, None)
         if fused is not None:
             return fused
         traced = self._trace(a)
@@ -126,21 +126,21 @@ class TangentKernel(Kernel):
         return result
 
     def diag(self, a: Tensor) -> Tensor:
-        fused = self._fused(a, None, diagonal=True) if self.pooled else None
+        fused = self._evaluate_fused(a, None, diagonal=True) if self.pooled else None
         return self._diagonal(self._trace(a)) if fused is None else fused
 
-    def _fused(self, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
+    def _evaluate_fused(self, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
         """Evaluate the whole network on the GPU; None on a CPU or if it is not supported."""
         if not (a.is_cuda and self.spatial):
             return None
         # Imported only if there is a GPU.
-        from bicore.kernels.gpu.fused import fused
+        from bicore.kernels.gpu.fused import evaluate_fused
 
         self._check_images(a)
         if a.dtype in (torch.float32, torch.float64):
-            return fused(self, a, b, diagonal)
+            return evaluate_fused(self, a, b, diagonal)
         # Half precision is for storage only.
-        found = fused(self, a.float(), None if b is None else b.float(), diagonal)
+        found = evaluate_fused(self, a.float(), None if b is None else b.float(), diagonal)
         return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:

@@ -298,9 +298,9 @@ class _Fitted:
         outer = self.problem.outer_gradient(self.theta, self.outer)
         direction = self.selector.inverse.solve(self._product(), outer)
         if rows is None:
-            slopes = self.problem.along(self.theta, self.pool, direction)[index]
+            slopes = self.problem.directional_slopes(self.theta, self.pool, direction)[index]
         else:
-            slopes = self.problem.along(self.theta, rows, direction)
+            slopes = self.problem.directional_slopes(self.theta, rows, direction)
         return self.problem.term_slopes(self.theta, direction)[index] - slopes
 
     def _product(self) -> Product:

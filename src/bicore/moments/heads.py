@@ -111,7 +111,7 @@ class Centred:
             )
         return found
 
-    def times(self, model: Tensor) -> Tensor:
+    def multiply(self, model: Tensor) -> Tensor:
         """Multiply by S."""
         if self.second.is_cuda:
             lower = torch.tril(self.second)
@@ -125,7 +125,7 @@ class Centred:
 
     def loss(self, model: Tensor, of: Centred) -> float:
         """Compute the mean loss of W, with the intercept of other rows, on these rows."""
-        quadratic = (model * (self.times(model) - 2.0 * self.cross)).sum()
+        quadratic = (model * (self.multiply(model) - 2.0 * self.cross)).sum()
         missed = self.target - of.target - (self.mean - of.mean) @ model
         return float(quadratic) + self.constant + float(missed.square().sum())
 
@@ -242,7 +242,7 @@ def _losses(train: Centred, held: Centred, model: Tensor, factor: Tensor, ridges
     basis = torch.linalg.qr(torch.stack(powers, 2).transpose(0, 1))[0]  # (C, p, 4)
     flat = basis.transpose(0, 1).flatten(1)
     inner, outer = (
-        basis.mT @ one.times(flat).reshape(len(flat), *basis.shape[::2]).transpose(0, 1)
+        basis.mT @ one.multiply(flat).reshape(len(flat), *basis.shape[::2]).transpose(0, 1)
         for one in (train, held)
     )
     values, vectors = torch.linalg.eigh(inner)

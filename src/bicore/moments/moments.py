@@ -98,14 +98,14 @@ class Outer:
         constant = self.constant - float(outputs @ outputs)
         return replace(self, cross=cross, constant=constant), outputs
 
-    def times(self, features: Array) -> Array:
+    def multiply(self, features: Array) -> Array:
         """Multiply features by A."""
         product: Array = symmetric_product(self.second, features.T, self.share)
         return product.T
 
     def loss(self, model: Array) -> float:
         """Compute the mean loss of a linear model over all counted rows."""
-        quadratic = float(np.vdot(self.times(np.ascontiguousarray(model.T)).T, model))
+        quadratic = float(np.vdot(self.multiply(np.ascontiguousarray(model.T)).T, model))
         return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
 
 
@@ -302,7 +302,7 @@ class Moments:
         first, second = self, other
         if self.classes is not None and other.classes is not None:
             first = self.with_classes(other.classes)
-            second = other.with_classes(first.classes or ())._ordered(first.classes or ())
+            second = other.with_classes(first.classes or ())._reorder(first.classes or ())
         return replace(
             first,
             second=tuple(a + b for a, b in zip(first.second, second.second, strict=True)),
@@ -350,7 +350,7 @@ class Moments:
                 "a class can only be removed from second moments for each class (apart=True, or "
                 "per_class=True of a memory); give its rows to forget instead."
             )
-        left = self._ordered([one for one in classes if one != as_python_value(label)])
+        left = self._reorder([one for one in classes if one != as_python_value(label)])
         return replace(left, constant=float(left.counts.sum()))
 
     def select_features(self, features: Array) -> Moments:
@@ -387,7 +387,7 @@ class Moments:
                 f"{other.cross.shape[1]}."
             )
 
-    def _ordered(self, classes: Sequence[Any]) -> Moments:
+    def _reorder(self, classes: Sequence[Any]) -> Moments:
         """Return the same with classes in another order."""
         assert self.classes is not None
         places = [self.classes.index(label) for label in classes]

@@ -457,7 +457,7 @@ def _pair_products(
     """Compute ΦΦᵀ and ΦAΦᵀ; the known products of the first rows are not computed again."""
     first = 0 if known is None else len(known[0])
     fresh = features[first:]
-    moved = outer.times(fresh)
+    moved = outer.multiply(fresh)
     with all_threads(2.0 * len(fresh) * features.size):
         if known is None:
             return features @ features.T, moved @ features.T

@@ -143,13 +143,13 @@ class NetworkProblem:
         """Return the unweighted loss of each row."""
         return self.criterion(self.module(theta, rows.x), rows.y)
 
-    def weighted(self, theta: Tensor, rows: Rows) -> Tensor:
+    def weighted_loss(self, theta: Tensor, rows: Rows) -> Tensor:
         """Return the weighted sum of the losses."""
         return self.losses(theta, rows) @ rows.weight
 
     def inner(self, theta: Tensor, rows: Rows) -> Tensor:
         """Return the inner objective Σ w ℓ + ρ‖θ‖² + f₁."""
-        return self.weighted(theta, rows) + self.penalty(theta)
+        return self.weighted_loss(theta, rows) + self.penalty(theta)
 
     def penalty(self, theta: Tensor) -> Tensor:
         """Return the part of the inner objective without rows: ρ‖θ‖² + f₁."""
@@ -158,7 +158,7 @@ class NetworkProblem:
     def outer_value(self, theta: Tensor, rows: Pool) -> float:
         """Return the outer objective, the weighted sum of the losses of all data."""
         with torch.no_grad():
-            value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
+            value = float(sum(float(self.weighted_loss(theta, part)) for part in rows.batches()))
             value += float(self.outer_term(theta, self.weights))
         if not np.isfinite(value):
             raise NumericalError(
@@ -171,7 +171,7 @@ class NetworkProblem:
         """Return the gradient of the outer objective in θ."""
         total: Tensor = grad(self.outer_term)(theta, self.weights)
         for part in rows.batches():
-            total += grad(self.weighted)(theta, part)
+            total += grad(self.weighted_loss)(theta, part)
         return total
 
     def hessian_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class NetworkProblem:
 
     def _full_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
         """∇²(Σ w ℓ) · direction, the tangent of the gradient."""
-        gradient = partial(grad(self.weighted), rows=rows)
+        gradient = partial(grad(self.weighted_loss), rows=rows)
         product: Tensor = jvp(gradient, (theta,), (direction,))[1]
         return product
 
@@ -200,7 +200,7 @@ class NetworkProblem:
         product: Tensor = vjp(outputs, theta)[1](curved)[0]
         return product
 
-    def along(self, theta: Tensor, rows: Pool, direction: Tensor) -> Tensor:
+    def directional_slopes(self, theta: Tensor, rows: Pool, direction: Tensor) -> Tensor:
         """⟨∇ℓ_k, direction⟩ of every row."""
         found = []
         for part in rows.batches():
@@ -355,7 +355,7 @@ class Stochastic(Training):
 def _stochastic_gradient(problem: NetworkProblem, theta: Tensor, some: Rows, count: int) -> Tensor:
     """Estimate the gradient of the inner objective over ``count`` rows, per row, from some rows."""
     with torch.enable_grad():
-        losses = problem.weighted(theta, some) * (count / len(some))
+        losses = problem.weighted_loss(theta, some) * (count / len(some))
         objective = losses + problem.penalty(theta)
         (gradient,) = torch.autograd.grad(objective / count, theta)
     return gradient

@@ -175,7 +175,7 @@ def check_request(
     if sizes is not None and stream is not None:
         raise InputError(f"sizes={sizes!r} does not apply to a stream; give Stream(points=…).")
     as_kernel(kernel)
-    _named(methods, stream)
+    _resolve_methods(methods, stream)
     alone = isinstance(judge, (str, Judge)) or not hasattr(judge, "__iter__")
     given = [judge] if alone else list(judge)
     models = [one if isinstance(one, Judge) else as_judge(one, steps) for one in given]
@@ -189,7 +189,7 @@ def _refuse_twice(argument: str, names: Sequence[str]) -> None:
             raise InputError(f"{argument} has {name} twice; name each once.")
 
 
-def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str] | None:
+def _resolve_methods(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str] | None:
     """Return the methods as given: checked names, or objects by name; None for the defaults."""
     if methods is None or isinstance(methods, Mapping):
         for name, one in (methods or {}).items():
@@ -215,7 +215,7 @@ def _named(methods: Any, stream: Stream | None) -> Mapping[str, Any] | list[str]
 def _make_grid(
     pools: Pools, sizes: Any, methods: Any, kernel: str, stream: Stream | None, seeds: range
 ) -> Grid:
-    named = _named(methods, stream)
+    named = _resolve_methods(methods, stream)
     if named is None:
         defaults = METHODS if stream is None else MEMORIES
         named = [one for one in defaults if pools.classification or one not in FOR_CLASSES]

@@ -116,7 +116,7 @@ class ScoreWork(PartWork[PartShortlist]):
     def _best(self, rows: PartRows, scorer: _Scorer) -> tuple[Array, Array, float]:
         """Return indices and values of the best rows, and a bound for the others."""
         outputs = self._outputs(rows)
-        closed = self._closed(rows, outputs)
+        closed = self._closed_rows(rows, outputs)
         values = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
         floor = self.floor
         for some, x in rows.blocks():
@@ -131,7 +131,7 @@ class ScoreWork(PartWork[PartShortlist]):
         targets = np.asarray(rows.y, dtype=np.float64).reshape(len(rows), -1) - self.centre
         return torch.as_tensor(targets.astype(np.float32), device=rows.device)
 
-    def _closed(self, rows: PartRows, outputs: Tensor) -> Tensor:
+    def _closed_rows(self, rows: PartRows, outputs: Tensor) -> Tensor:
         """Mark rows that may not be taken: points, rows of weight 0, and full classes."""
         part = rows.part
         closed = np.zeros(len(rows), dtype=bool) if rows.weight is None else ~(rows.weight > 0)
@@ -203,7 +203,7 @@ class _Scorer:
 
     def _slopes(self, block: _Block) -> Tensor:
         if self.quadratic:
-            rows = block.whole()
+            rows = block.features_of()
             own = (rows * self.columns[block.outputs]).sum(1)
             return own - (rows @ self.form).mul_(rows).sum(1)
         minus_predicted, slopes = self._products(block, self.both, self.added).tensor_split(2, 1)
@@ -229,7 +229,9 @@ class _Scorer:
         for _ in range(2):  # the leaders, then those that may reach them
             if not len(near):
                 break
-            found = self._gains_of(block.whole(near), block.outputs[near], slopes[near], t[near])
+            found = self._gains_of(
+                block.features_of(near), block.outputs[near], slopes[near], t[near]
+            )
             values[near] = found
             floor = max(floor, float(found.max()))
             near = torch.nonzero(values > _reach(floor))[:, 0]
@@ -238,7 +240,7 @@ class _Scorer:
     def _t(self, block: _Block) -> Tensor:
         """Return φᵀΣφ, at least 0."""
         if self.reach is None:
-            rows = block.whole()
+            rows = block.features_of()
             return row_products(_multiply(rows, self.inverse), rows).clamp_(min=0)
         inside = self._products(block, *self.reach)
         unit_length = block.scale is not None  # scaled rows have the length 1
@@ -268,7 +270,7 @@ class _Block:
     #: The constant feature.
     constant: float | None
 
-    def whole(self, places: Tensor | None = None) -> Tensor:
+    def features_of(self, places: Tensor | None = None) -> Tensor:
         """Return the features of some rows, or of all, as computed by the map."""
         rows, scale = self.features, self.scale
         if places is not None:

@@ -358,7 +358,7 @@ class Selection:
             words = f" ({', '.join(named)}{more})" if named else ""
             self.notes.append(f"{bad} rows that are not finite were left out{words}")
         if total is not None and total.classes is not None:
-            total = total._ordered(sorted(total.classes))
+            total = total._reorder(sorted(total.classes))
         return PartCounts(total, bad, longest, available)
 
     def _make_empty_moments(self, source: ShardSource) -> tuple[Moments, Array | None]:

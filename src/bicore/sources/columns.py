@@ -207,7 +207,7 @@ class Columns:
         rows = len(next(iter(table.values())))
         if allowance is not None:
             size = rows * sum(widths) * NUMBER * COPIES
-            allowance.need(size, f"{rows} rows of {sum(widths)} features")
+            allowance.require(size, f"{rows} rows of {sum(widths)} features")
         x = np.empty((rows, sum(widths)))
         start = 0
         for column, width in zip(self.features, widths, strict=True):
@@ -451,7 +451,7 @@ class Target:
             values = cells.find_values(column)
             size = len(column) * max(map(len, values), default=0) * _CHARACTER
             if allowance is not None:
-                allowance.need(size, f"the target {self.name!r} as text")
+                allowance.require(size, f"the target {self.name!r} as text")
             return np.array(values, dtype=np.str_)[cells.find_places(column, values)]
         if self.kind is TargetKind.WHOLE:
             return self._integers(column)

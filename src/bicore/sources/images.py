@@ -53,7 +53,7 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     shape = (len(files), height, width, 3) if colour else (len(files), height, width)
     needed = int(np.prod(shape)) * (DECODED + COPIES * NUMBER)
     needed += max(wide * high for (wide, high), _ in headings) * DECODED
-    reading.allowance.need(needed, f"{len(files)} images of {width}×{height} pixels")
+    reading.allowance.require(needed, f"{len(files)} images of {width}×{height} pixels")
     pixels = np.empty(shape, dtype=np.float32)
     for path, place in zip(files, pixels, strict=True):
         with _open(path) as image:

@@ -148,7 +148,7 @@ def load_array(path: Path, reading: Reading, name: str | None = None) -> Array:
         width = max(header.dtype.itemsize, NUMBER if header.dtype.kind in "biu" else 0)
         shown = "×".join(map(str, header.shape))
         size = math.prod(header.shape) * width
-        reading.allowance.need(size, f"{header.place} of shape {shown}")
+        reading.allowance.require(size, f"{header.place} of shape {shown}")
         values = header.read(stream)
         return values[:limit] if shape else values
 
@@ -302,7 +302,7 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
     from scipy.sparse import load_npz
 
     with open_npz(path) as (_, members):
-        reading.allowance.need(sum(one.file_size for one in members.values()), str(path))
+        reading.allowance.require(sum(one.file_size for one in members.values()), str(path))
         matrix = load_npz(path)
         if matrix.format != "csr":
             held = f"{path} holds a sparse matrix by {matrix.format!r}"
@@ -310,7 +310,7 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
             raise InputError(f"{held}; {fix}.")
         kept, width = min(matrix.shape[0], reading.limit or matrix.shape[0]), matrix.shape[1]
         what = f"{path}, a sparse matrix, written out as {kept}×{width} numbers,"
-        reading.allowance.need(kept * width * NUMBER, what)
+        reading.allowance.require(kept * width * NUMBER, what)
         matrix.check_format(full_check=True)  # places outside the matrix would be written to
         return np.asarray(matrix[:kept].toarray())
 

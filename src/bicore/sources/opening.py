@@ -132,7 +132,7 @@ def _load_tables(paths: Sequence[Path], reading: Reading) -> Source:
             found = tables.join_tables([whole, found])
         whole = found or whole
         what = f"the cells of {where} and the files before it"
-        reading.allowance.need(CELL_COPIES * tables.count_bytes(whole), what)
+        reading.allowance.require(CELL_COPIES * tables.count_bytes(whole), what)
     if not whole:
         raise text_files.no_rows_error(str(paths[0]))
     name = "standard input" if str(paths[0]) == "-" else common_name(paths)

@@ -45,7 +45,7 @@ class Allowance:
         """Parse a limit; the default is the same on every machine."""
         return cls(parse_bytes(memory) or DEFAULT_MEMORY)
 
-    def need(self, size: int, what: str) -> None:
+    def require(self, size: int, what: str) -> None:
         """Raise an error if ``size`` bytes exceed the limit."""
         if size + self.held > self.limit:
             held = f" on top of the {human_bytes(self.held)} of its cells" if self.held else ""
@@ -113,7 +113,7 @@ class Roles:
 def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     """Assign each column a role; every named column must exist and have one role."""
     options = ("target", "sample_weight", "drop", "columns")
-    given = {option: _named(option, getattr(reading, option), names) for option in options}
+    given = {option: _parse_columns(option, getattr(reading, option), names) for option in options}
     if reading.needs_target and not given["target"]:
         raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
     double = next((name for name, count in Counter(names).items() if count > 1), None)
@@ -131,7 +131,9 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     return Roles(given["target"], reading.sample_weight, features, bool(wanted), given["drop"])
 
 
-def _named(option: str, given: str | Sequence[str] | None, names: list[str]) -> tuple[str, ...]:
+def _parse_columns(
+    option: str, given: str | Sequence[str] | None, names: list[str]
+) -> tuple[str, ...]:
     """Return the columns named by an option: a list, or separated by commas (quoted as in CSV)."""
     if given is None:
         return ()

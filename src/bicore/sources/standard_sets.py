@@ -144,7 +144,9 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
             )
         shape[0] = min(shape[0], reading.limit or shape[0])
         count = math.prod(shape)
-        reading.allowance.need(count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}")
+        reading.allowance.require(
+            count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}"
+        )
         body = file.read(count)
         if len(body) != count:
             raise ValueError(f"it holds {len(body)} of {count} bytes")
@@ -214,7 +216,7 @@ def cifar10_pixels(
     sizes = [path.stat().st_size for path in paths if path.is_file()]
     rows = min(sum(sizes) // _PIXELS, limit or sum(sizes))
     needed = rows * _PIXELS * _CIFAR_PIXEL + _COPIES * max(sizes, default=0)
-    (allowance or Allowance()).need(needed, f"{rows} images of CIFAR-10")
+    (allowance or Allowance()).require(needed, f"{rows} images of CIFAR-10")
     batches: list[tuple[Array, Array]] = []
     for path in paths:
         if limit is None or sum(len(labels) for _, labels in batches) < limit:

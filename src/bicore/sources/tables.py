@@ -65,7 +65,7 @@ def load_columns(batches: Iterable[Any], reading: Reading) -> Table:
         held += CELL_COPIES * batch.nbytes
         found.append(batch if reading.limit is None else batch.slice(0, reading.limit - rows))
         rows += len(found[-1])
-        reading.allowance.need(held, f"the cells of the first {rows} rows")
+        reading.allowance.require(held, f"the cells of the first {rows} rows")
         if rows == reading.limit:
             break
 

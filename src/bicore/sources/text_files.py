@@ -226,7 +226,7 @@ def _json_elements(stream: IO[bytes], path: Path, reading: Reading) -> Iterator[
     content = bytearray()
     while part := stream.read(LONGEST):  # a single call would reserve the whole limit
         content += part
-        reading.allowance.need((CELL_COPIES + 2) * len(content), f"the text of {path}")
+        reading.allowance.require((CELL_COPIES + 2) * len(content), f"the text of {path}")
     text, decoder = content.decode(), json.JSONDecoder()
     place, end = (text.index("[") + 1, "]") if text.lstrip().startswith("[") else (0, "")
     for number in itertools.count(1):

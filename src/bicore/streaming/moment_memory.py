@@ -385,10 +385,10 @@ class MomentMemory(MergingBuffer):
             shares = None if moments.classes is None else moments.shares(self._prior)
             outer, self._mean = outer.centre(shares, self.feature_map_.intercept)
             return outer
-        moved = outer.times(np.ascontiguousarray(self._directions.T)).T
+        moved = outer.multiply(np.ascontiguousarray(self._directions.T)).T
         # One step of subspace iteration per batch: the directions converge with the moments.
         self._directions = np.linalg.qr(moved)[0]
-        cross = outer.times(np.ascontiguousarray(self._directions.T)).T
+        cross = outer.multiply(np.ascontiguousarray(self._directions.T)).T
         constant = float(np.vdot(self._directions, cross))
         return Outer(outer.second, cross, constant, outer.share)
 

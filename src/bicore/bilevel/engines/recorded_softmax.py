@@ -325,7 +325,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         right = self.fit.apply_curvature(probabilities, pull[self.index])
         iterations = self.outer_iterations * (CAREFUL_SYSTEM if self.careful else 1)
         z, gradient_residual = self.fit.system(
-            right, probabilities, shift, self._preconditioned, iterations
+            right, probabilities, shift, self._precondition, iterations
         )
         self.gradient_residual.copy_(gradient_residual)
         fitted = self.predictions if self.same else self.train.T @ self.fit.alpha
@@ -383,9 +383,9 @@ class RecordedSoftmaxEngine(ListedEngine):
     def _newton(self, shift: Tensor) -> Tensor:
         steps = self.newton_steps * (CAREFUL_STEPS if self.careful else 1)
         watched = inner.TOLERANCE[self.fit.alpha.dtype] if self.careful else None
-        return self.fit.newton(shift, self._preconditioned, steps, self.inner_iterations, watched)
+        return self.fit.newton(shift, self._precondition, steps, self.inner_iterations, watched)
 
-    def _preconditioned(self, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def _precondition(self, residual: Tensor) -> tuple[Tensor, Tensor]:
         """P r and K P r, as :class:`bicore.bilevel.solvers.softmax.Preconditioner` has them,
         with the shift on the device."""
         scaled = residual / self.roots

@@ -93,15 +93,15 @@ class Preconditioner:
                 smaller = carried.smaller
                 if smaller is None or 1 / STALE < float(carried.root[-1]) / last < STALE:
                     return carried
-                return smaller._bordered(gram[-1], last)
+                return smaller._add_border(gram[-1], last)
             if len(carried.root) == size - 1 and carried.age < REFRESH:
                 carried.smaller = None
-                return carried._bordered(gram[-1], last)
+                return carried._add_border(gram[-1], last)
         root = typical.clamp_min(floor).sqrt()
         inverse = torch.cholesky_inverse(cholesky_factor(scaled_gram(gram, root, shift)))
         return cls(root, inverse.to(dtype), shift)
 
-    def _bordered(self, row: Tensor, root: float) -> Preconditioner:
+    def _add_border(self, row: Tensor, root: float) -> Preconditioner:
         """Return the inverse of a matrix with one more row and column, from that of the smaller
         matrix."""
         m = len(self.root)

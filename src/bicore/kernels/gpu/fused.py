@@ -76,7 +76,9 @@ class NotCoveredError(BicoreError):
     """The fused kernels do not support this network or image size; the message gives the reason."""
 
 
-def fused(kernel: Network, a: Tensor, b: Tensor | None, diagonal: bool = False) -> Tensor | None:
+def evaluate_fused(
+    kernel: Network, a: Tensor, b: Tensor | None, diagonal: bool = False
+) -> Tensor | None:
     """Return k(a, b), the Gram matrix of ``a`` if b is None, or its diagonal; None if
     unsupported."""
     try:

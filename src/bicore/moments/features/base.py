@@ -180,10 +180,10 @@ class FeatureMap(ABC):
         """Return a field that :meth:`fit` sets."""
         value = getattr(self, name)
         if value is None:
-            raise self._not_fitted()
+            raise self._not_fitted_error()
         return value
 
-    def _not_fitted(self) -> InputError:
+    def _not_fitted_error(self) -> InputError:
         return InputError(f"{type(self).__name__} is not fitted; use features.fit(x) first.")
 
     def __eq__(self, other: object) -> bool:

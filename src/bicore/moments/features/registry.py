@@ -81,10 +81,10 @@ class AutomaticFeatures(FeatureMap):
 
     @property
     def width(self) -> int:
-        raise self._not_fitted()  # fit returns another map
+        raise self._not_fitted_error()  # fit returns another map
 
     def features(self, x: Tensor) -> Tensor:
-        raise self._not_fitted()
+        raise self._not_fitted_error()
 
     def fit(self, x: Array) -> FeatureMap:
         return self.candidates(x)[0].fit(as_features(x, "x"))
