@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -189,6 +190,12 @@ class Problem:
         features = self.cross.feature_rows
         if features is None or len(features[0]) <= features[0].shape[1] + self.outputs:
             return self
+        return self._few_outer_rows
+
+    @cached_property
+    def _few_outer_rows(self) -> Problem:
+        features = self.cross.feature_rows
+        assert features is not None
         (rows, cols), width = features, features[0].shape[1]
         factor = rows.new_empty(0, width + self.outputs, dtype=torch.float64)
         for part in slices(len(rows), max(len(factor.T), BLOCK_BYTES // (8 * len(factor.T)))):
