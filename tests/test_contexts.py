@@ -2,6 +2,7 @@
 
 import csv
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def test_large_data_keep_the_first_context():
         )
 
 
+@pytest.mark.slow
+def test_exact_selects_among_all_rows(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5100, 2))
+    y = x[:, 0] + x[:, 1] ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", bicore.LargeDataWarning)
+        found = bicore.contexts(x, y, 3, 2, exact=True)
+    expected = bicore.select(x, y, 3, exact=True, **OPTIONS).indices
+    assert found[0].tolist() == expected.tolist()
+    np.savez("data.npz", x=x, y=y)
+    words = ["contexts", "data.npz", "--size", "3", "--contexts", "2", "--exact", "--json"]
+    done = succeeded(command(*words))
+    assert json.loads(done.stdout)["contexts"] == [one.tolist() for one in found]
+    assert "large data" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [({"n_contexts": 41}, "n_contexts"), ({"size": 41}, "size"), ({"kernel": "linera"}, "linear")],
@@ -153,6 +172,7 @@ def test_tabpfn_reads_all_contexts_in_one_fit(rows):
     given = [one.tolist() for one in model.contexts_]
     assert fitted.inference_config == {"FINGERPRINT_FEATURE": False, "SUBSAMPLE_SAMPLES": given}
     assert own.inference_config == {"FINGERPRINT_FEATURE": False}
+    assert set_contexts(own, given).inference_config == fitted.inference_config  # from a file
     with pytest.raises(bicore.InputError, match="inference_config"):
         set_contexts(KNeighborsClassifier(), model.contexts_)
 

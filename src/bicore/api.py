@@ -508,6 +508,7 @@ def contexts(
     rule: str | Rule = "auto",
     strategy: str | Strategy = "greedy",
     smooth_labels: bool | str = False,
+    exact: bool = False,
 ) -> list[Array]:
     """Select several small sets of rows whose averaged predictions are best.
 
@@ -533,6 +534,8 @@ def contexts(
         The search; contexts with exchanges were slower and no better than greedy ones.
     smooth_labels : bool or "auto"
         As in :func:`bicore.select`; a context without noisy labels makes a model overconfident.
+    exact : bool
+        Use all rows, as in :func:`bicore.select`.
 
     Returns
     -------

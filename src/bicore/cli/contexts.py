@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bicore.cli.options import Data, Files, Limits, option
+from bicore.cli.options import Data, Files, Limits, option, switch
 from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json
 from bicore.errors import InputError, check_integer
 
@@ -25,6 +25,7 @@ class Contexts:
     random_state: int = option(
         "Seed for all random draws.", default=0, name="--random-state --seed"
     )
+    exact: bool = switch("Use all rows (default: a sample of large data).", "--exact")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def contexts(rows: Data, wanted: Contexts, limits: Limits, output: ContextFile) 
         wanted.contexts,
         random_state=wanted.random_state,
         runtime=limits.runtime(progress=not output.quiet),
+        exact=wanted.exact,
     )
     answer = {"contexts": [one.tolist() for one in found], "size": wanted.size, "n": count}
     if output.out is not None:
