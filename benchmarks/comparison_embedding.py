@@ -103,7 +103,7 @@ def compare(
 ) -> None:
     """Run one seed after the other, so that all but the last are complete at any moment; sizes with
     the same methods share the network that some of them look at."""
-    options = {"tell": tell, "others": part.judges[1:]}
+    options = {"callback": tell, "others": part.judges[1:]}
     with until_time_is_up():
         for seed in range(seeds):
             for methods, alike in groupby(part.sizes, lambda size: part.methods_at(size, wanted)):

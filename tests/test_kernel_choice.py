@@ -65,6 +65,15 @@ def test_the_model_to_be_trained_chooses_the_kernel(model):
     assert (COSINE in wide) == (model != "neighbours")
 
 
+def test_a_linear_model_gets_a_linear_kernel_where_the_classes_are_rings():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 2))
+    x *= np.array([1.0, 3.0])[np.arange(600) % 2, None] / np.linalg.norm(x, axis=1, keepdims=True)
+    for model, linear in (("linear", True), ("any", False)):
+        name = select(x, np.arange(600) % 2, 50, model=model).details["kernel_trials"]["name"]
+        assert name.startswith("linear") == linear
+
+
 def test_targets_and_wide_rows_keep_the_wide_kernel():
     for classes, columns in ((False, 3), (True, kernel_choice.WIDE)):
         assert AutomaticKernel().candidates(classes, columns)[1] == "exponential"

@@ -58,7 +58,6 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     FOR_PART: lambda: Normalised(Standardised(fully_connected())),
 }
 #: The models that users may name, and base kernels for each; those of ``any`` depend on the data.
-#: Rows that a linear kernel selects for curved data suit no model, linear ones included.
 MODELS: dict[str, tuple[str, ...]] = {
     "any": (),
     "linear": ("exponential", "linear"),
@@ -72,6 +71,9 @@ INTERCEPT = 1.0
 TOO_FEW = "too few rows or labels to compare kernels"
 IN_PART = "the problem is split, so no kernel was compared"
 SPARSE = "x is sparse, and most kernels need dense rows"
+#: For a linear model other kernels are left out if one has less than this share of the smallest
+#: error of a linear kernel: their rows describe curves that the model cannot follow.
+CURVED = 0.5
 #: Number of splits, and held-out rows in each.
 SPLITS, HELD_OUT = 3, 100
 #: Number of points of a subset: minimum, minimum per class, and maximum, because a fit has cubic
@@ -271,7 +273,7 @@ def choose_kernel(
         elif choice is None:
             drawn = draw_rows(data, targets, size)
             names = kernel.candidates(targets.classes is not None, drawn.rows.shape[1])
-            choice = _compare(drawn, names, COSINE if kernel.large else None)
+            choice = _compare(drawn, names, COSINE if kernel.large else None, kernel.model)
         return Chosen(KERNELS[choice.name](), choice)
     inside = {
         name: choose_kernel(getattr(kernel, name), data, targets, size, previous)
@@ -336,11 +338,14 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     return TrialRows(rows, goals - weights @ goals, weights, orders[:, :points], orders[:, points:])
 
 
-def _compare(drawn: TrialRows, names: Sequence[str], preferred: str | None) -> Choice:
+def _compare(drawn: TrialRows, names: Sequence[str], preferred: str | None, model: str) -> Choice:
     """Choose the candidate with the smallest held-out error, or a preferred one nearly as good."""
     trials = compare_kernels(drawn, names)
     if not trials:
         return Choice(names[0])
+    straight = [trial for trial in trials if "linear" in trial.name]
+    if straight and model == "linear" and trials[0].error < CURVED * straight[0].error:
+        trials = straight
     most = trials[0].error * NEARLY
     trials.sort(key=lambda trial: trial.name != preferred or trial.error > most)
     held_out = len(drawn.rows) - drawn.size
