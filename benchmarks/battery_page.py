@@ -251,8 +251,8 @@ def model_table() -> str:
             gaps = [compare(own[name], other) for own, other in zip(cells, best, strict=True)]
             line.append(share(len(gaps) - sum(gap.below for gap in gaps), len(gaps)))
         lines.append([*line, f'`"{word}"`'])
-    head = ["evaluated by", "mean difference", "better", "worse"]
-    return table([*head, "default not below the best", "`model=` not below", "`model=`"], lines)
+    head = ["model", "mean difference", "better", "worse"]
+    return table([*head, "default not worse", "with `model=` not worse", "`model=`"], lines)
 
 
 def _count(gaps: list[Gap], sign: int) -> str:
@@ -273,7 +273,7 @@ def time_table(record: dict[str, Any]) -> str:
         shown = [_cost(one) for one in (own, *(ways.get(name) for name in KERNELS))]
         lines.append([f"{format_count(row['rows'])} × {row['width']}", kernel, *shown])
     heads = [f'`kernel="{name}"`' for name in KERNELS]
-    return table(["rows × features", "default kernel", "takes", *heads], lines)
+    return table(["rows × features", "chosen kernel", "default", *heads], lines)
 
 
 def _cost(way: dict[str, Any] | None) -> str:

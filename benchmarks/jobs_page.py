@@ -93,7 +93,8 @@ def lead_table(field: str) -> str:
             row |= {"above": sum(one.above for one in found.values())}
             row |= {"below": sum(one.below for one in found.values())}
             body.append({**row, "least": found[worst].value})
-    head = ["contexts", "rows", "selected", "stratified", "lead", "tables above", "below", "worst"]
+    head = ["contexts", "rows", "selected", "stratified", "lead"]
+    head += ["tables better", "worse", "worst table"]
     pattern = "{contexts} | {size} | {selected:S} | {stratified:S} | {lead:S}"
     pattern += " | {above} | {below} | {least:+S} ({worst})"
     return table(head, body, pattern.replace("S", spec))

@@ -163,7 +163,7 @@ def test_a_coreset_of_other_data_is_refused(tmp_path):
         ([(480, 410, 560)], "Your 50 rows are worth 480 random ones (410–560)"),
         ([(60, 40, 70)], "Random is enough here"),
         ([(20, 13, 30)], "Random is better here"),
-        ([(480, 410, 560), (52, 40, 60)], "Random is enough here, drawn evenly from the classes"),
+        ([(480, 410, 560), (52, 40, 60)], "Class-balanced sampling is enough here"),
     ],
 )
 def test_the_answer_is_plain(ends, headline):

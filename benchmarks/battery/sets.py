@@ -242,7 +242,10 @@ SETS: dict[str, Set] = {
     ),
     "spambase": Set(keel_table("spambase"), "word counts, heavy tails"),
     "vowel": Set(keel_table("vowel"), "11 classes"),
-    "page-blocks": Set(keel_table("page-blocks0", "imbalanced"), "one in nine, heavy tails"),
+    "page-blocks": Set(
+        keel_table("page-blocks0", "imbalanced"),
+        "two classes, one row in nine positive, heavy tails",
+    ),
     "titanic": Set(keel_table("titanic"), "three columns, noisy"),
     "mnist": Set(_images("mnist"), "28×28 images"),
     "embedding": Set(_read_embedding, "frozen network, 256 columns"),
@@ -250,23 +253,25 @@ SETS: dict[str, Set] = {
     "letter": Set(keel_table("letter"), "26 classes", aside=True),
     "phoneme": Set(keel_table("phoneme"), "five columns, two classes", aside=True),
     "texture": Set(keel_table("texture"), "11 classes, correlated columns", aside=True),
-    "crx": Set(keel_table("crx"), "credit: categories, heavy tails", aside=True),
+    "crx": Set(keel_table("crx"), "credit approval, categories, heavy tails", aside=True),
     "wine-quality": Set(
-        keel_table("winequality-red-4", "imbalanced"), "one in thirty, hard", aside=True
+        keel_table("winequality-red-4", "imbalanced"),
+        "one row in thirty positive",
+        aside=True,
     ),
     "contraceptive": Set(keel_table("contraceptive"), "three classes, noisy", aside=True),
     "cifar10": Set(_images("cifar10"), "32×32 colour images", aside=True),
     "newsgroups": Set(_text("20newsgroups-train"), "text, 20 classes", aside=True),
     "banking77": Set(_read_banking, "text embedding, 77 classes", aside=True),
-    "names": Set(_read_names, "words, 52 classes", aside=True),
+    "names": Set(_read_names, "personal names, 52 languages", aside=True),
     "diabetes": Set(_sklearn("diabetes"), "ten columns, noisy", regression=True),
     "diamonds": Set(
         r_table("ggplot2/diamonds", "price"), "categories, skewed target", regression=True
     ),
     "wages": Set(r_table("Ecdat/Wages1", "wage"), "three columns, very noisy", regression=True),
     "boston": Set(r_table("MASS/Boston", "medv"), "house prices", regression=True),
-    "cars": Set(package_table(*_CARS), "fuel, missing values", True, True),
-    "housing": Set(r_table("Ecdat/Housing", "price"), "mostly yes or no", True, True),
+    "cars": Set(package_table(*_CARS), "fuel consumption, missing values", True, True),
+    "housing": Set(r_table("Ecdat/Housing", "price"), "prices, mostly binary columns", True, True),
     "flights": Set(_DELAYS, "delays, heavy tails, missing values", True, True),
 }
 

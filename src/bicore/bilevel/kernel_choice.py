@@ -115,7 +115,7 @@ class Choice:
         next_best = f" (next best: {others[0].name}, {others[0].error:.3g})" if others else ""
         return (
             f"kernel: {self.name}; a model fitted to {self.size} random rows has a squared error "
-            f"of {best.error:.3g} times the variance of held-out rows{next_best}"
+            f"of {best.error:.3g} on held-out rows, relative to the variance{next_best}"
         )
 
     def record(self) -> dict[str, Any]:

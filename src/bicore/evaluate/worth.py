@@ -246,10 +246,10 @@ class Worth:
     def conclusion(self) -> str:
         """The simple method that suffices instead of the selection; empty if none does."""
         if self.verdict is not Verdict.MORE:
-            uniform = self.baselines[0]
-            only_balanced = self.verdict is Verdict.ENOUGH and uniform.verdict is Verdict.MORE
-            evenly = ", drawn evenly from the classes" if only_balanced else ""
-            return self.verdict.value.replace("random", uniform.words) + evenly
+            first = self.baselines[0]
+            if self.verdict is Verdict.ENOUGH and first.verdict is Verdict.MORE:
+                return f"{self.baselines[1].words} sampling is enough here"
+            return self.verdict.value.replace("random", first.words)
         return str(self.simple) if self.simple is not None and self.simple.enough else ""
 
     def __str__(self) -> str:
@@ -269,10 +269,7 @@ class Worth:
             f"intervals, {self.fits} fits"
         )
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
-            words += (
-                "; rows drawn evenly from the classes score less than uniform ones here, so more "
-                "of them are needed"
-            )
+            words += "; class-balanced rows score less than uniform ones, so more are needed"
         return words
 
     def as_dict(self) -> dict[str, Any]:
