@@ -99,7 +99,9 @@ class ResidualJudge(Judge):
             for pupil in self.train_networks(selections, outputs, seed)
         ]
 
-    def train_networks(self, selections: Sequence[Sample], outputs: int, seed: int) -> Cohort[Pupil]:
+    def train_networks(
+        self, selections: Sequence[Sample], outputs: int, seed: int
+    ) -> Cohort[Pupil]:
         """Networks, one a selection, trained side by side."""
         cohort = self._cohort(len(selections), len(selections[0]), outputs, seed)
         for pupil, sample in zip(cohort, selections, strict=True):
