@@ -96,7 +96,7 @@ def lead_table(field: str) -> str:
     head = ["contexts", "rows", "selected", "stratified", "lead"]
     head += ["tables better", "worse", "worst table"]
     pattern = "{contexts} | {size} | {selected:S} | {stratified:S} | {lead:S}"
-    pattern += " | {above} | {below} | {least:+S} ({worst})"
+    pattern += " | {above} | {below} | {least:+zS} ({worst})"
     return table(head, body, pattern.replace("S", spec))
 
 
