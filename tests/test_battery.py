@@ -6,8 +6,10 @@ import pytest
 from benchmarks import battery_page
 from benchmarks.battery.memories import BUFFERS, replay, stream
 from benchmarks.battery.protocols import PROTOCOLS
-from benchmarks.battery.sets import SETS
+from benchmarks.battery.sets import SETS, load
+from benchmarks.common import run_jobs
 from bicore import Dataset
+from bicore.errors import InputError
 from bicore.methods import METHODS
 from bicore.runtime.context import Context
 
@@ -68,3 +70,8 @@ def test_a_replay_memory_ends_with_rows_of_every_task():
     assert picks.kernel is None
     other = replay("class-balanced", {}, data, 20, 4, Context())
     assert sorted(other.indices) != sorted(picks.indices)
+
+
+def test_a_missing_set_ends_the_processes_with_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"has no wine\.npz; write it with"):
+        list(run_jobs(load, [("wine", tmp_path)], 1))

@@ -27,6 +27,7 @@ from sklearn import datasets
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from bicore.errors import InputError
 from bicore.sources.opening import open_source
 
 #: Archives that hold the tables.
@@ -300,7 +301,10 @@ def load(name: str, folder: Path) -> Rows:
     """The rows of a set from the folder that :func:`write` filled."""
     path = folder / f"{name}.npz"
     if not path.exists():
-        raise SystemExit(f"{path} does not exist; run python -m benchmarks.battery.sets.")
+        raise InputError(
+            f"--sets {folder} has no {name}.npz; write it with python -m benchmarks.battery.sets "
+            f"--fetch --packages DIR --data DIR --out {folder}."
+        )
     with np.load(path) as stored:
         return stored["x"].astype(float), stored["y"]
 
