@@ -33,12 +33,12 @@ ONE_THREAD = Runtime("cpu", threads=1, progress=False)
 
 
 def data_folder(given: str | None) -> str:
-    """The folder with MNIST: ``--data``, or ``$BICORE_DATA``."""
+    """The folder with MNIST, CIFAR-10, …: ``--data``, or ``$BICORE_DATA``."""
     folder = given or os.environ.get("BICORE_DATA")
     if not folder:
         raise InputError(
-            "this benchmark needs MNIST: pass --data DIR (with DIR/MNIST/raw/*-ubyte.gz), or set "
-            "BICORE_DATA."
+            "this benchmark needs data: pass --data DIR, with MNIST in DIR/MNIST/raw/*-ubyte.gz, "
+            "CIFAR-10 or its embedding, or set BICORE_DATA."
         )
     return folder
 

@@ -127,7 +127,7 @@ def batches(speed: Row) -> str:
     """Milliseconds of a head after batches of some rows, corrected and computed anew."""
     return join_words(
         [
-            f"{one['batch']} rows takes {one['corrected']:.1f} instead of {one['anew']:.1f}"
+            f"{one['corrected']:.1f} instead of {one['anew']:.1f} after {one['batch']} rows"
             for one in speed["often"]
         ]
     )
