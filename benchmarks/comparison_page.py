@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks import pages
 from benchmarks.pages import DOCS, FIGURES, read_record, table, where
 from bicore.evaluate.comparison import WHOLE
-from bicore.evaluate.records import Entry, Row, paired_difference, scored, summarise
+from bicore.evaluate.records import Entry, Row, paired_difference, rows_with_score, summarise
 from bicore.report.figures import draw_curves
 
 DEFAULT = "bilevel"
@@ -96,7 +96,7 @@ def embedding_gaps() -> dict[str, np.ndarray]:
     own = complete_rows(read_comparison("comparison_embedding")["parts"]["pools"])
     found = {}
     for head in ("logistic", "ridge"):
-        rows = scored(own["rows"], head, "accuracy")
+        rows = rows_with_score(own["rows"], head, "accuracy")
         for size in own["sizes"]:
             ours = by_seed(rows, DEFAULT, size)
             for method in dict.fromkeys(row.method for row in rows):

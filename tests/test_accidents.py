@@ -70,7 +70,7 @@ def test_no_planted_link_is_followed(bicore, folder, how):
         "pipe": lambda: os.mkfifo(lock),
     }
     plant[how]()
-    refused(bicore(*STREAM, "state", cwd=folder), "lock is not a plain file")
+    refused(bicore(*STREAM, "state", cwd=folder), "lock must be a regular file")
     assert precious.read_bytes() == b"precious"
 
 

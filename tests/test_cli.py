@@ -262,7 +262,7 @@ REFUSED = {
     "digits --size 5 --out none/x.npz": "none does not exist",
     "digits --size 5 --out x.csv": "--out x.csv",
     "table.csv --size 5 --target lable": "Did you mean 'label'",
-    "table.csv --size 5 --target label --sample-weight label": "target=",
+    "table.csv --size 5 --target label --sample-weight label": "in both target and sample_weight",
     "missing.csv --size 5": "'missing.csv' does not exist",
     "mnist --size 5": "--data DIR or set BICORE_DATA",
     "cifar10 --size 5 --data images": "data_batch_1",

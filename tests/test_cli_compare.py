@@ -113,7 +113,7 @@ def test_an_interrupted_comparison_has_the_rows_so_far(table):
         ({"sizes": [5], "stream": Stream()}, "sizes=.* stream"),
         ({"methods": ["uniform", "unifrom"]}, "methods='unifrom'"),
         ({"methods": ["icarl"], "stream": Stream()}, "buffers='icarl'"),
-        ({"target": "y"}, "target= is for files"),
+        ({"target": "y"}, "target needs a file or a table"),
         ({"judge": ["ridge", "ridge"]}, "judge has ridge twice"),
     ],
 )
@@ -144,8 +144,7 @@ def test_regression_skips_methods_for_classes_by_default(bicore, table):
     words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
     result = succeeded(bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table))
     assert (
-        "class-balanced needs classes, and the labels are numeric targets: left out"
-        in result.stderr
+        "class-balanced is left out: it needs classes, and the targets are numeric" in result.stderr
     )
     lines = result.stdout.splitlines()
     assert lines[0].startswith("mean absolute error of the ridge")

@@ -69,8 +69,7 @@ def test_json_has_every_row_and_a_second_run_computes_none(bicore, table):
 def test_regression_is_scored_by_r_squared_without_class_methods(bicore, table):
     result = succeeded(bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table))
     assert (
-        "class-balanced needs classes, and the labels are numeric targets: left out"
-        in result.stderr
+        "class-balanced is left out: it needs classes, and the targets are numeric" in result.stderr
     )
     assert result.stdout.startswith("R² of the ridge")
     assert "class-balanced" not in result.stdout

@@ -335,7 +335,7 @@ def test_moments_are_the_default_and_report_the_chosen_features(bicore, folder):
     result = bicore(*words, "auto", "--json", cwd=folder)
     (line,) = (line for line in result.stderr.splitlines() if "feature map: Standardised" in line)
     assert (
-        "Standardised of RandomReLU, 1024 features per row (the first rows look like a table)"
+        "Standardised(RandomReLU), 1024 features per row (because the first rows look like a table)"
         in line
     )
     answer = json.loads(result.stdout)
@@ -445,6 +445,14 @@ def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):
     assert answer["predictions"] == both.predict(data["x"]).tolist()
     assert answer["score"] == both.score(data["x"], data["y"])
     assert len((folder / "labels.csv").read_text().splitlines()) == 150
+    np.save(folder / "new.npy", data["x"])  # rows without labels
+    run = bicore("predict", "b-head.npz", "new.npy", "--json", cwd=folder)
+    assert json.loads(run.stdout)["predictions"] == answer["predictions"], run.stderr
+    bicore("select", "data.npz", "--size", "5", "--out", "picks.npz", cwd=folder)
+    run = bicore("predict", "picks.npz", "data.npz", cwd=folder)
+    assert "picks.npz is a coreset file; give a file written by Head.save" in run.stderr
+    run = bicore("show", "b-head.npz", cwd=folder)
+    assert "b-head.npz is a state file; give a file written by Coreset.save" in run.stderr
     for wrong in (
         ("predict", "data.npz", "data.npz"),
         ("predict", "none.npz", "data.npz"),

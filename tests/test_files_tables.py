@@ -157,8 +157,8 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
     told(read(*words, "--columns", 'a,"c,d"'), "features are those named: a, c,d")
     refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
-    refused(read(*words, "--drop", "label"), "drop='label' is named by target= too")
-    refused(read(*words, "--columns", "a,b", "--drop", "b"), "'b' is named by drop= too")
+    refused(read(*words, "--drop", "label"), "column 'label' is in both target and drop")
+    refused(read(*words, "--columns", "a,b", "--drop", "b"), "column 'b' is in both")
     refused(read("digits", "--drop", "a"), "drop= does not apply to digits")
 
 

@@ -84,9 +84,9 @@ def test_transforms_make_tensors_of_items():
     found = select_from(rows, 8, model=network(), transform=lambda pair: pair[1] / 1, **OPTIONS)
     assert found.indices.tolist() == expected()
     strange = Counting(lambda x, y, row: (object(), y))
-    refuses("transform=", select_from, strange, 8, model=network())
+    refuses("give a transform", select_from, strange, 8, model=network())
     uneven = Counting(lambda x, y, row: (x[:, : 4 + row % 2], y))
-    refuses("do not make a batch", select_from, uneven, 8, model=network())
+    refuses("cannot be combined", select_from, uneven, 8, model=network())
 
 
 def test_random_transforms_repeat_and_leave_the_generator_alone():
@@ -371,7 +371,7 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
         refuses("state", third.load_state_dict, wrong)
         assert kept(third) == before
     missing = {key: value for key, value in state.items() if not key.startswith(("ids", "weight"))}
-    refuses("not a complete state", third.load_state_dict, missing)
+    refuses("state is not complete", third.load_state_dict, missing)
     assert kept(third) == before
 
 
@@ -385,7 +385,7 @@ def test_state_is_a_copy_and_is_loaded_completely_or_not_at_all():
     # The rows are complete, but the reservoir's own state is missing.
     other = memories()["reservoir"]().observe(images(30)).state_dict()
     del other["priorities"]
-    refuses("not a complete state", memory.load_state_dict, other)
+    refuses("state is not complete", memory.load_state_dict, other)
     assert kept(memory) == before
 
 

@@ -46,10 +46,10 @@ MESSAGES = {
         sample_weight=WEIGHT
     ),
     "random_state must be an integer >= 0, or a NumPy generator; got -1.": refused(random_state=-1),
-    "prior='equal' needs class labels, and y holds targets; leave it out.": refused(
+    "prior='equal' needs class labels, and y holds numeric targets; leave it out.": refused(
         y=X[:, 0], prior="equal"
     ),
-    "tolerance=0.1 needs size='auto', but size=3 is given; leave one of them out.": refused(
+    "tolerance=0.1 needs size='auto', but size is 3; set size='auto' or leave tolerance out.": refused(
         tolerance=0.1
     ),
     "the Gram matrix is not positive semi-definite: its smallest eigenvalue is -50; use a kernel "

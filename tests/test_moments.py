@@ -135,7 +135,7 @@ class TestSums:
     @pytest.mark.parametrize(
         ("change", "error", "words"),
         [
-            (lambda m, x, y: m.with_rows(x[:, :3], y), InputError, "rows of 7"),
+            (lambda m, x, y: m.with_rows(x[:, :3], y), InputError, "must have 7 columns"),
             (lambda m, x, y: m.with_rows(x * np.nan, y), NumericalError, "row 0"),
             (lambda m, x, y: m.with_rows(x), InputError, "y is missing"),
             (lambda m, x, y: m.with_rows(x, y[:4]), InputError, "4 labels for 60"),
@@ -156,7 +156,7 @@ class TestSums:
             ),
             (lambda m, x, y: targets().with_rows(x[:3], np.ones((2, 3))), InputError, "3 rows"),
             (lambda m, x, y: Moments.empty(7, half_life="9"), InputError, "half_life"),
-            (lambda m, x, y: m + Moments.empty(7, classes=None), InputError, "classes"),
+            (lambda m, x, y: m + Moments.empty(7, classes=None), InputError, "class labels"),
             (lambda m, x, y: m.outer(), InputError, "no rows"),
             (lambda m, x, y: m.with_rows(x, y).outer("equal"), InputError, "apart=True"),
             (lambda m, x, y: Moments.empty(7, half_life=0.0), InputError, "half_life"),

@@ -178,8 +178,8 @@ def test_equal_classes_count_the_same():
 def test_incompatible_smoothing_options_are_refused():
     with pytest.raises(InputError, match="smooth_labels=True is for the squared error"):
         greedy_selector(loss="cross-entropy", smooth_labels=True)
-    refuses("outside 0 … 1", Smoothed, share=2)
-    refuses("not a number >= 0", Smoothed, inputs=-1)
+    refuses("share must be between 0 and 1", Smoothed, share=2)
+    refuses("inputs must be a number >= 0", Smoothed, inputs=-1)
 
 
 @pytest.mark.parametrize(

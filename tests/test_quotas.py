@@ -43,7 +43,7 @@ def test_caps_hold_and_end_a_run_early():
     assert counts == {"a": 2, "b": 10, "c": 0}
     short = select(data, size=30, kernel=RBF(0.3), inner_reg=0.1, quotas={"a": 2, "c": 0})
     assert len(short) == 12
-    assert short.message == "12 of 30 rows: the quotas allow no more"
+    assert short.message == "12 of 30 rows, because the quotas allow no more"
     drawn = select(data, size=6, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced", candidates=5)
     assert sorted(data.y[drawn.indices]) == ["a", "a", "b", "b", "c", "c"]
 
@@ -52,11 +52,11 @@ def test_invalid_quotas_are_refused():
     data = imbalanced()
     for quotas, words in (
         ("even", "quotas must be"),
-        ({"d": 3}, "names 'd', which is not a class"),
+        ({"d": 3}, "'d' is not a class of y; the classes are 'a', 'b'"),
         ({"a": -1}, r"quotas\['a'\] must be"),
     ):
         refuses(words, select, data, size=3, kernel=RBF(0.3), inner_reg=0.1, quotas=quotas)
-    with pytest.raises(InputError, match="y holds targets"):
+    with pytest.raises(InputError, match="y holds numeric targets"):
         select(line(20), size=3, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced")
     refuses("quotas need", greedy_selector, quotas="balanced", strategy="elimination")
 
@@ -106,7 +106,7 @@ def test_few_rows_of_many_balanced_classes_contain_every_class():
     for model, size in (("any", 40), ("any", 320), *means, ("linear", 120), ("trees", 40)):
         coreset = select(data, size=size, model=model)
         assert np.bincount(data.y[coreset.indices]).tolist() == [size // 40] * 40
-        assert any(note.startswith("classes: every class") for note in coreset.provenance.notes)
+        assert any(note.startswith("classes: the classes") for note in coreset.provenance.notes)
         note = next(one for one in coreset.provenance.notes if one.startswith("exchanges"))
         assert ("within classes, log-loss" in note) == ((model, size) in means)
         order = np.random.default_rng(1).permutation(len(data))
@@ -125,4 +125,4 @@ def test_few_rows_of_many_balanced_classes_contain_every_class():
         (data, 40, {"quotas": {0: 2}}),
     ):
         notes = select(other, size=size, **options).provenance.notes
-        assert not any(note.startswith("classes: every class") for note in notes)
+        assert not any(note.startswith("classes: the classes") for note in notes)

@@ -253,7 +253,7 @@ class TestSelection:
             assert fewer.status is plain.status is Status.FEWER
             assert len(fewer) == len(plain) == count
         refuses("not a class of y", chosen, x, y, 10, quotas={7: 3})
-        refuses("y holds targets", chosen, x, x[:, 0], 10, quotas="balanced")
+        refuses("y holds numeric targets", chosen, x, x[:, 0], 10, quotas="balanced")
 
     def test_outer_set_defines_the_objective(self):
         x, y = rows()

@@ -138,7 +138,26 @@ def test_an_interval_may_be_open():
         each for each in searched(1900, repeats=20) if math.isinf(each.high) and not each.beyond
     ]
     assert found
-    assert str(found[0]).endswith(" to 2000 or more)")
+    assert str(found[0]).endswith(f" (at least {found[0].low})")
+
+
+@pytest.mark.parametrize(
+    ("low", "rows", "high", "words"),
+    [
+        (0, 40, 60, "40 random ones (at most 60)"),
+        (0, 40, math.inf, "40 random ones (12 or fewer to 90 or more)"),
+        (0, 0, 0, "12 or fewer random ones (95% sure)"),
+    ],
+)
+def test_an_open_end_is_not_a_number(low, rows, high, words):
+    found = Equivalent("uniform", 50, rows, low, high, (12, 90), (0.0,) * 2, (0.0,) * 2)
+    assert str(found) == words
+
+
+def test_an_interval_without_ends_gives_no_verdict_in_words():
+    found = Equivalent("uniform", 50, 90, 0, math.inf, (12, 90), (0.0,) * 2, (0.0,) * 2)
+    answer = Worth(50, (found,), 0.9, 0.1, "accuracy", "ridge", 3, "", 1)
+    assert answer.conclusion == "3 seeds are too few for an answer; raise seeds"
 
 
 def test_only_sizes_near_the_crossing_are_judged():
@@ -369,7 +388,7 @@ def test_rows_of_no_weight_are_not_drawn():
         ([999], {"test": "same"}, "chosen .* 999"),
         (50, {}, "50 rows .* 45 .* test="),
         (5, {"seeds": 1}, "seeds .* 1"),
-        (5, {"max_rows": 4}, "max_rows=4 .* 5"),
+        (5, {"max_rows": 4}, "max_rows must be at least 5.* got 4"),
         (5, {"judge": "rigde"}, "judge='rigde' is not known.*Did you mean 'ridge'"),
         (5, {"method": "unifrom"}, "Did you mean 'uniform'"),
         (5, {"reference": "facility"}, "Did you mean 'facility-location'"),

@@ -1,6 +1,6 @@
 """bicore: coresets by bilevel optimisation.
 
-Pick the few rows of a data set which train a model almost as well as all of it.
+Select the few rows of a data set that train a model almost as well as all rows.
 """
 
 from __future__ import annotations

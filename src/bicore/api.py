@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 #: requests that need a bilevel problem.
 LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "k-medoids", "facility-location", "reconstruction"
 NO_LABELS = (
-    "labels: none given, so method={!r} is used, which needs none; give y (or --target) to select "
-    "rows that predict it"
+    "labels: none are given, so method={!r} is used; give y (--target or --labels) to select rows "
+    "that predict them"
 )
 #: Arguments that are no options of the method or of its source.
 OWN = {
@@ -695,8 +695,8 @@ def refuse_tolerance(size: Any, tolerance: float | None) -> None:
     """Refuse a tolerance together with a given size."""
     if tolerance is not None and size != "auto":
         raise InputError(
-            f"tolerance={tolerance!r} needs size='auto', but size={size!r} is given; leave one of "
-            "them out."
+            f"tolerance={tolerance!r} needs size='auto', but size is {size!r}; set size='auto' or "
+            "leave tolerance out."
         )
 
 
@@ -709,8 +709,8 @@ def _in_parts(
     if not is_in_parts(x):
         for name in options.keys() - SelectorOptions.__annotations__.keys():
             raise InputError(
-                f"{name}={shown(options[name])} needs files, tables or data in parts, and x is a "
-                f"{type(x).__name__} in memory; give a path, a data frame or a Dask array as x, or "
+                f"{name}={shown(options[name])} needs files, tables or data in parts, and x has "
+                f"type {type(x).__name__}; give a path, a data frame or a Dask array as x, or "
                 f"leave {name} out."
             )
         return None

@@ -174,7 +174,9 @@ def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -
     known = coreset.provenance
     if known.rows is not None and known.rows != len(data):
         counts = f"{known.rows} rows and data has {len(data)}"
-        raise InputError(f"{name} was selected from {counts}; pass the data it was made from.")
+        raise InputError(
+            f"{name} was selected from {counts}; pass the data from which it was selected."
+        )
     if not continues or known.fingerprint is None:
         return
     if known.fingerprint != data.fingerprint():

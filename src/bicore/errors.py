@@ -201,6 +201,8 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 #: Arguments without a meaning of None.
 _NEEDED = ("indices", "initial")
+#: Words that other libraries use for names of bicore.
+MEANT = {"gpu": "cuda", "random": "uniform"}
 #: Most characters of a value in an error.
 MOST_SHOWN = 80
 
@@ -208,7 +210,9 @@ MOST_SHOWN = 80
 def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputError:
     """Return the error for a name that is not one of ``options``, with the nearest one."""
     names = sorted(options)
-    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
+    word = str(value).lower()
+    close = [MEANT[word]] if MEANT.get(word) in names else None
+    close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.55)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(
         f"{argument}={value!r} is not known; it is one of {', '.join(map(repr, names))}.{hint}"

@@ -1,9 +1,9 @@
 """Files: atomic replacement, locks, state files without pickle, and fingerprints of values.
 
-A folder may be shared: someone can place a link where a file is about to be written, and two
-processes can write the same file. New files are therefore created under a name that cannot be
-guessed, files that are continued are opened without following links, and a process that works on
-one holds its lock. A state file is an ``.npz`` of a JSON head and plain arrays.
+A folder may be shared: another user can place a link where a file will be written, and two
+processes can write the same file. Therefore new files are created under random names, files that
+are continued are opened without following links, and a process locks the folder that it writes to.
+A state file is an ``.npz`` of a JSON head and plain arrays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 from bicore._deprecated import GONE_FIELDS, OLD_KINDS, describe_field
 from bicore.errors import DamagedFileError, InputError, StorageError
 
-#: Version of state files; another one is refused by name.
+#: Version of state files; files of other versions are refused with an error that names theirs.
 FORMAT = 1
 #: Characters of a file's name in the name of its temporary file, because the length of names is
 #: limited.
@@ -43,7 +43,8 @@ Array = np.ndarray[Any, Any]
 def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
     """Yield a new file next to ``path`` to write to, and rename it if the block succeeds.
 
-    Its name cannot be guessed. Without ``overwrite`` a file that exists by then is an error.
+    The name of the new file is random. Without ``overwrite``, an error is raised if ``path`` exists
+    when the block ends.
     """
     target = Path(path)
     name = f".{target.stem[:MOST_STEM]}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}"
@@ -96,11 +97,11 @@ def _move_new_file(finished: Path, target: Path) -> None:
         os.replace(finished, target)
 
 
-def open_own(path: Path) -> int:
+def open_regular_file(path: Path) -> int:
     """Return a descriptor of a regular file, created if missing; a link is refused."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     refused = InputError(
-        f"{path} is not a plain file of its own but a link, a folder or a device; remove it."
+        f"{path} must be a regular file; it is a link, a folder or a device. Remove it."
     )
     try:
         handle = os.open(path, flags, 0o666)
@@ -115,8 +116,8 @@ def open_own(path: Path) -> int:
     return handle
 
 
-class OwnFolder:
-    """A folder used by one process at a time; ``fix`` tells others what to do."""
+class LockedFolder:
+    """A folder that one process locks; ``fix`` is the advice in the error for other processes."""
 
     fix = "give another folder"
 
@@ -136,7 +137,7 @@ class OwnFolder:
         """Lock a file of the folder until the process ends."""
         import fcntl
 
-        handle = open_own(self.path / "lock")
+        handle = open_regular_file(self.path / "lock")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -201,6 +202,9 @@ def read_state(
     except Exception as error:  # a flipped bit can raise any error
         raise damaged_file_error(path, writer, error) from error
     if head.get("format") != version:
+        kind = "coreset" if "provenance" in head else "state"
+        if kind != _kind_of(writer):
+            raise InputError(f"{path} is a {kind} file; give a file written by {writer}.")
         found = f"format {head.get('format')!r}, and this version reads format {version}"
         raise InputError(
             f"{path} has {found}; give a file written by {writer}, or use the version that wrote "
@@ -239,10 +243,15 @@ def strip_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
     """Return the error for a file that cannot be read back."""
     reason = str(why).partition("\n")[0] or type(why).__name__
-    kind = "coreset" if writer.startswith("Coreset") else "state"
     return DamagedFileError(
-        f"{path} is not a {kind} file, or damaged ({reason}); give a file written by {writer}."
+        f"{path} is not a {_kind_of(writer)} file, or it is damaged ({reason}); give a file "
+        f"written by {writer}."
     )
+
+
+def _kind_of(writer: str) -> str:
+    """Return the kind of file that a method writes, for errors."""
+    return "coreset" if writer.startswith("Coreset") else "state"
 
 
 def _checksum(text: str, arrays: Mapping[str, Array]) -> str:

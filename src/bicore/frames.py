@@ -1,6 +1,6 @@
-"""Tables and columns of other libraries: lists as matrices, selected rows, other columns.
+"""Tables of other libraries: read columns of lists, take rows and add columns.
 
-None of these libraries is imported here. Arrow's columns are read in place, without Python lists.
+None of these libraries is imported here unless it is needed. Arrow columns are read in place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def arrow(needs: str = "Parquet") -> Any:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether this is a table of pandas, polars or Arrow."""
+    """Return whether this is a table of pandas, polars or Arrow."""
     names = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
     refuse_hidden(value, "x")
     return type(value).__name__ == names.get(_library(value))
@@ -46,17 +46,20 @@ def refuse_hidden(value: Any, name: str) -> None:
 
 
 def is_dask(value: Any) -> bool:
-    """Whether this is a lazy collection; xarray has the same method for arrays in memory."""
+    """Whether this is a lazy collection.
+
+    xarray has the same method for arrays in memory, where it returns None.
+    """
     return hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None
 
 
 def storage_type(kind: Any) -> Any:
-    """Return the storage type of an extension type such as a matrix of fixed size."""
+    """Return the storage type of an Arrow extension type, such as a matrix of fixed size."""
     return getattr(kind, "storage_type", kind)
 
 
 def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of lists."""
+    """Whether an Arrow type holds lists."""
     types = arrow().types
     kind = storage_type(kind)
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
@@ -65,8 +68,8 @@ def is_list(kind: Any) -> bool:
 def list_to_array(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
     """Convert lists (of lists) of an Arrow array to an array; a missing list or value is NaN.
 
-    ``shape`` is that of a row where it is known; ``first`` is the row of the first list, and
-    ``place`` where it lies, for errors.
+    ``shape`` is the shape of a row, if known. ``first`` (the row number of the first list) and
+    ``place`` (the file and the column) are for errors.
     """
     chunk = getattr(chunk, "storage", chunk)
     if not is_list(chunk.type):
@@ -119,10 +122,10 @@ def dense_column(column: Any, shape: tuple[int, ...] | None, first: int, place: 
 
 
 def arrow_lists(value: Any, name: str) -> Array | None:
-    """Convert a column of Arrow lists to a matrix of its stored numbers; None for others.
+    """Convert a column of Arrow lists to a matrix; return None for other values.
 
-    Arrow's own, those of polars and of pandas with Arrow's types; a table may have it as its only
-    column.
+    The column is one of pyarrow, of polars, or of pandas with an Arrow type, or a table with such a
+    column only.
     """
     column = value
     if tuple(getattr(value, "shape", ()))[1:] == (1,) and _library(value) in _OF_ARROW:

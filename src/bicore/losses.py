@@ -267,7 +267,7 @@ class Loss(ABC):
 def _count_classes(name: str, targets: Targets) -> int:
     if targets.classes is None:
         raise InputError(
-            f"loss={name!r} needs class labels, and y holds targets; use loss='squared' or "
+            f"loss={name!r} needs class labels, and y holds numeric targets; use loss='squared' or "
             "task='classification'."
         )
     return len(targets.classes)

@@ -133,7 +133,8 @@ def test_points_of_zero_weight_leave_with_a_status(mode):
     assert not set(coreset.indices.tolist()) & {1, 6}
     assert coreset.status is Status.FEWER
     assert (
-        coreset.message == f"{len(coreset)} of 8 rows: the learned weights of the others are zero"
+        coreset.message
+        == f"{len(coreset)} of 8 rows: the learned weights of the other rows are zero"
     )
     assert (coreset.weights > 0).all()
     assert len(np.unique(coreset.indices)) == len(coreset)

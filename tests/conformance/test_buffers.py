@@ -250,7 +250,7 @@ def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
     refuses("not a state file", loaded, make(3, 0), tmp_path / "other.npz")
     other = next(kind for kind in CONFIGURATIONS if kind is not type(make(3, 0)))
     other(3).save(tmp_path / "kind.npz")
-    refuses("reads its own", loaded, make(3, 0), tmp_path / "kind.npz")
+    refuses("reads only its own", loaded, make(3, 0), tmp_path / "kind.npz")
 
 
 def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
@@ -272,7 +272,7 @@ def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
             same(loaded(buffer, tmp_path / "state.npz").snapshot(), buffer.snapshot())
     for length in (0, 1, len(whole) // 2, len(whole) - 1):
         (tmp_path / "state.npz").write_bytes(whole[:length])
-        with pytest.raises(InputError, match=r"state\.npz is not a state file, or damaged"):
+        with pytest.raises(InputError, match=r"state\.npz is not a state file, or it is damaged"):
             loaded(buffer, tmp_path / "state.npz")
 
 

@@ -44,7 +44,7 @@ class Quantity(Enum):
     GRADIENT = auto()
     #: The exact decrease of G when the point joins with weight 1.
     GAIN = auto()
-    #: The gradient with the identity in place of the inverse Hessian.
+    #: The gradient with the identity instead of the inverse Hessian.
     FIRST_ORDER = auto()
     #: The inner loss of the point under the fit.
     LOSS = auto()
@@ -62,8 +62,8 @@ class Requirements:
     exact: bool = False
     #: Whether the weights of chosen points change; only a :class:`ReweighableEngine` supports that.
     reweighs: bool = False
-    #: Whether every step takes the best open points, from an empty coreset on, so that steps can be
-    #: recorded.
+    #: Whether every step takes the best open points, starting with an empty coreset, so that steps
+    #: can be recorded.
     repeats: bool = False
     #: Whether all points will be taken, so that only their order matters.
     sorts: bool = False
@@ -93,7 +93,7 @@ class StepOptions:
         return self.shortlist == 1 and self.count == 1 and not self.sampled
 
     def count_unread_steps(self, taken: int) -> int:
-        """Return how many points may be chosen before results are read; the first is read alone."""
+        """Return how many points to choose before results are read; the first is read at once."""
         return 1 if taken == 0 else min(MOST_UNREAD_STEPS, self.steps)
 
 
@@ -141,7 +141,9 @@ class Engine(ABC):
         """Refuse a quantity that the engine does not offer."""
         if what not in self.supported_quantities:
             kind = type(self).__name__
-            raise LookupError(f"{kind} was built without {what.name}; name it in the requirements.")
+            raise LookupError(
+                f"{kind} was built without {what.name}; add it to Requirements.needs."
+            )
 
     def places_except(self, places: Sequence[int]) -> list[int]:
         """Return all other places of the order."""
@@ -224,7 +226,7 @@ class ReweighableEngine(ListedEngine):
 
 
 class DeviceChooser:
-    """The open points as a mask on the device, to choose the best of them there."""
+    """A mask of the open points on the device, which chooses the best of them there."""
 
     def __init__(self, options: StepOptions, device: torch.device) -> None:
         self.open = options.open.copy()

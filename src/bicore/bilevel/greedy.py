@@ -23,14 +23,16 @@ from bicore.runtime.clock import Clock, ProgressLine, TimeOver, checkpoint
 SHORTLIST = 4
 #: … and has at most one point per this many chosen ones, because early scores change most.
 GROWTH = 10
+#: Maximum number of classes in an error.
+MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Quotas:
     """Quotas of one data set.
 
-    ``codes`` is the class of every row, ``caps`` the maximum per class, or None for one of
-    every class a round.
+    ``codes`` is the class of every row. ``caps`` is the maximum per class; None takes one row of
+    every class per round.
     """
 
     codes: Array
@@ -66,12 +68,13 @@ class QuotaRule:
         """Return the quotas for these labels; None if there is no limit."""
         if targets.classes is None:
             raise InputError(
-                "quotas need class labels, and y holds targets; leave quotas out, or give labels."
+                "quotas need class labels, and y holds numeric targets; leave quotas out, or give "
+                "class labels."
             )
         return Quotas(np.asarray(targets.values).reshape(-1), self.caps(targets.classes))
 
     def caps(self, classes: Array) -> Array | None:
-        """Return the maximum number of points per class; None: one of every class per round."""
+        """Return the maximum number of points per class; None for one of every class per round."""
         return None
 
 
@@ -85,8 +88,8 @@ class EveryClass(Balanced):
     """One point of every class per round, the default if a few rows represent many classes."""
 
     note = (
-        "classes: every class gets a row in turn, because the size allows only a few rows per "
-        "class (quotas= sets other numbers)"
+        "classes: the classes take turns, because the size allows only a few rows per class "
+        "(quotas= sets other numbers)"
     )
 
 
@@ -113,10 +116,9 @@ class AtMost(QuotaRule):
         caps = np.full(len(known), np.iinfo(np.int64).max)
         for label, count in self.counts.items():
             if label not in known:
-                raise InputError(
-                    f"quotas names {label!r}, which is not a class of y ({known[:10]}); name "
-                    "classes that occur."
-                )
+                more = ", …" if len(known) > MOST_SHOWN else ""
+                shown = ", ".join(map(repr, known[:MOST_SHOWN])) + more
+                raise InputError(f"quotas: {label!r} is not a class of y; the classes are {shown}.")
             caps[known.index(label)] = count
         return caps
 
@@ -138,7 +140,7 @@ def unrefined_outcome(when: str, interrupted: bool = False) -> Outcome:
 
 def zero_weight_outcome(left: int, size: int) -> Outcome:
     """Return the outcome of a search in which some points got weight zero."""
-    why = "the learned weights of the others are zero"
+    why = "the learned weights of the other rows are zero"
     return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
 
 
@@ -174,7 +176,7 @@ class Plan:
         first = step == 0 and self.first_random
         drawn = 1 if first else self.candidates
         if drawn is not None and drawn < np.count_nonzero(free):
-            # Ordered by id, so that the order of rows has no influence.
+            # Draw by id, so that the order of the rows has no influence.
             places = self.by_id[free[self.by_id]]
             mask = np.zeros(len(self.open), dtype=bool)
             mask[step_rng(self.seed, step).choice(places, drawn, replace=first)] = True
@@ -184,7 +186,7 @@ class Plan:
 
 
 class Run:
-    """A greedy run, with the last complete coreset."""
+    """A greedy run; it stores the coreset after every complete step."""
 
     def __init__(
         self,
@@ -209,7 +211,7 @@ class Run:
     def complete(self, start: Start, same_problem: bool = False) -> Outcome:
         """Take the initial points, then add points up to the planned size or the time limit.
 
-        ``same_problem``: the objectives of the start are valid for this problem.
+        If ``same_problem``, the objectives of the start are valid for this problem.
         """
         try:
             self._begin(start, same_problem)
@@ -261,7 +263,9 @@ class Run:
             if not options.open.any():
                 if not plan.open.any():
                     return zero_weight_outcome(len(self.objectives), plan.size)
-                words = f"{len(self.objectives)} of {plan.size} rows: the quotas allow no more"
+                words = (
+                    f"{len(self.objectives)} of {plan.size} rows, because the quotas allow no more"
+                )
                 return Outcome(Status.FEWER, words)
             taken = len(engine.chosen)
             objectives = engine.take_best(self.rule, options)

@@ -1,14 +1,17 @@
-"""``kernel="auto"``: the exponential kernel, with or without standardised columns, or for wide rows
-such as embeddings the cosine. ``model=`` narrows the choice to kernels that suit one kind of model.
+"""Choose the kernel for ``kernel="auto"`` by held-out error.
+
+The candidates are the exponential kernel with and without standardised columns and, for wide rows
+such as embeddings, the cosine. ``model=`` selects candidates that suit one kind of model.
 
 1. Draw some rows by id alone, so that the order of rows and the seed change nothing.
 2. Split them three times into a subset of the requested size and held-out rows.
-3. For each kernel fit the subsets by ridge regression, with an intercept. The kernel with the
-   smallest squared error on the held-out rows wins, at the best ρ of a decade grid. For large data
-   the cosine wins with an error up to 3% larger if all rows can be candidates with it alone.
+3. For each kernel fit ridge regression with an intercept to the subsets, for every ρ of a grid of
+   powers of ten. Choose the kernel with the smallest squared error on the held-out rows. For large
+   data the cosine is preferred at an error up to 3% larger, if it is the only kernel that allows
+   all rows as candidates.
 
-A memory sees a few classes of a problem at a time, which says little about the whole. Nothing is
-compared there, and the kernel is the one that served memories best.
+A memory sees only a few classes of a problem at a time, too little for a comparison. It uses a
+fixed kernel, which was the best one for memories.
 """
 
 from __future__ import annotations
@@ -135,8 +138,8 @@ class AutomaticKernel(Kernel):
     It needs labels, so it is resolved when a selection begins and cannot be evaluated itself.
     """
 
-    #: Whether it is chosen for a part of a problem, for the distances of class means, and for data
-    #: so large that kernels other than the cosine would need a sample of the rows.
+    #: Whether it is chosen for a part of a problem, for a method that uses distances of class
+    #: means, and for data so large that other kernels than the cosine would need a sample.
     in_part: bool = False
     class_means: bool = False
     large: bool = field(default=False, metadata={"added": True})
@@ -153,8 +156,8 @@ class AutomaticKernel(Kernel):
         wide = columns >= WIDE
         if wide and self.class_means and self.model == "linear":
             return [COSINE]
-        # A narrow kernel also suits neighbours; wide rows, such as embeddings, and targets lose
-        # more by it than they gain.
+        # A narrow kernel also suits nearest neighbours. For wide rows and for regression it costs
+        # other models more than neighbours gain.
         narrow = classes and not wide
         bases = MODELS[self.model] or ("exponential at 2/median" if narrow else "exponential",)
         cosine = [COSINE] if wide and self.model != "neighbours" else []
@@ -162,8 +165,8 @@ class AutomaticKernel(Kernel):
 
     def _error(self) -> InputError:
         return InputError(
-            "kernel='auto' is chosen by labels when a bilevel selection begins, and there are no "
-            "labels here; name a kernel."
+            "kernel='auto' needs labels, which are read when a bilevel selection begins; name a "
+            "kernel here, such as kernel='rbf'."
         )
 
     def fit(self, x: Any) -> Kernel:
@@ -231,7 +234,7 @@ def model_of(kernel: Kernel) -> str:
 
 
 def mark_automatic(kernel: Kernel, **marks: bool) -> Kernel:
-    """Set ``in_part``, ``class_means`` or ``large`` of the automatic parts of a kernel."""
+    """Set fields such as ``in_part`` and ``large`` of the automatic parts of a kernel."""
     if _is_automatic(kernel):
         return replace(kernel, **marks)  # type: ignore[arg-type]
     inside = {

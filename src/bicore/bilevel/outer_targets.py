@@ -1,16 +1,16 @@
 """Targets of the outer objective: the labels as given, or smoothed by the other points.
 
 The leave-one-out prediction of a point has less noise than its label. ``Smoothed`` uses the mean of
-both, so that a coreset is evaluated by what can be learned. It excludes points whose label
+both as the target, so that noise in the labels counts less. It excludes points whose label
 contradicts that prediction, if small subsets without such points predict held-out points better.
-Targets of a regression need more: a few extreme ones fit the proxy best and serve no other model.
-There, the coreset has to predict the leading components of the inputs as well, which only points
-from everywhere can.
+For regression this is not sufficient: a few points with extreme targets minimise the objective, and
+other models trained on them are poor. The coreset therefore predicts the leading components of the
+inputs as well, which requires points from all regions.
 
-1. Take at most ``REFERENCE`` points, drawn by id. 2. One eigendecomposition of their kernel matrix
-   gives ridge regression under every ρ of a decade grid, with exact leave-one-out predictions; the
-   ρ with the smallest error is taken. 3. The other points are predicted by that model; the leading
-   eigenvectors are the components.
+1. Draw at most ``REFERENCE`` points by id.
+2. One eigendecomposition of their kernel matrix gives ridge regression for every ρ of a grid of
+   powers of ten, with exact leave-one-out predictions. Use the ρ with the smallest error.
+3. Predict the other points with that model. The leading eigenvectors are the components.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ COMPONENTS, POINTS_A_COMPONENT = 50, 4
 #: Eigenvalues below this share of the largest are rounding.
 CUTOFF = 1e-10
 #: A label is contradicted if the prediction of another class is larger by this. Correct labels of
-#: hard points have smaller differences: 2% of clean MNIST and 90% of wrong labels are contradicted.
+#: hard points have smaller differences: on MNIST, 2% of clean and 90% of wrong labels are
+#: contradicted.
 CONTRADICTION = 0.3
 #: If a larger share of a class is contradicted, the proxy does not recognise the class, and all of
-#: it stays.
+#: its points stay candidates.
 MOST_CONTRADICTED = 0.5
 #: Size and number of the subsets (per half) compared with and without contradicted points, and the
 #: minimum size.
@@ -63,7 +64,7 @@ class OuterTargets(ABC):
     """Targets of the outer objective."""
 
     name: ClassVar[str]
-    #: Whether it is chosen once the data are known.
+    #: Whether it is to be replaced when the data are known.
     unset: ClassVar[bool] = False
     #: Whether the labels are used as given, which every loss allows.
     plain: ClassVar[bool] = False
@@ -90,7 +91,7 @@ class Given(OuterTargets):
 
 @dataclass(frozen=True)
 class UnsetTargets(Given):
-    """Chosen when the data are known; until then the labels as given."""
+    """A placeholder, replaced when the data are known; until then the labels as given."""
 
     name = "auto"
     unset = True
@@ -112,9 +113,13 @@ class Smoothed(OuterTargets):
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise InputError(f"share={self.share!r} is outside 0 … 1; 0.5 is the mean of both.")
+            raise InputError(
+                f"share must be between 0 and 1 (0.5 is the mean of both); got {self.share!r}."
+            )
         if self.inputs is not None and not 0 <= self.inputs < np.inf:
-            raise InputError(f"inputs={self.inputs!r} is not a number >= 0; 0 leaves them out.")
+            raise InputError(
+                f"inputs must be a number >= 0 (0 leaves them out); got {self.inputs!r}."
+            )
 
     def outputs(self, outputs: int, regression: bool) -> int:
         return outputs + (COMPONENTS if self._weight(regression) else 0)
@@ -156,7 +161,7 @@ class Smoothed(OuterTargets):
 def find_contradicted(shares: Tensor, codes: Array) -> Array:
     """Mark the points whose label clearly contradicts the leave-one-out prediction.
 
-    If most of a class is contradicted, the model does not see that class, and none of it is.
+    If most of a class is contradicted, the model does not recognise it, and none is marked.
     """
     found = shares.cpu().numpy()
     contradicted: Array = found.max(1) - found[np.arange(len(found)), codes] > CONTRADICTION
@@ -172,12 +177,12 @@ def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...
     said = f"labels: {found} of {count} ({found / count:.1%}) contradict the other rows"
     if not helps:
         return (
-            f"{said}; these rows stay candidates, because excluding them does not improve "
-            "the prediction of held-out rows",
+            f"{said}; they stay candidates, because excluding them does not improve the prediction "
+            "of held-out rows",
         )
     return (
-        f"{said}; these rows are excluded, because that improves the prediction of held-out rows "
-        "(smooth_labels=False or --smooth-labels no selects from all rows)",
+        f"{said}; they are excluded, because that improves the prediction of held-out rows (to "
+        "keep them: smooth_labels=False or --smooth-labels no)",
     )
 
 
@@ -213,10 +218,10 @@ class _Reference:
         return multiply_columns(operator, self.points, self.alpha) + self.mean
 
     def exclusion_helps(self, mean: Tensor, codes: Array, seed: int) -> bool:
-        """Whether small subsets predict held-out points better without contradicted points.
+        """Return whether small subsets predict held-out points better without contradicted points.
 
-        Subsets of one half of the points predict the other half. ``mean`` makes shares of centred
-        values.
+        Subsets of one half of the points predict the other half. Adding ``mean`` turns centred
+        values into shares of the classes.
         """
         rng = np.random.default_rng((seed, SUBSET))
         drawn = self.places[rng.permutation(len(self.places))]

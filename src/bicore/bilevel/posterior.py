@@ -25,24 +25,25 @@ from bicore.numerics.linear_algebra import row_products, weighted_gram
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import all_threads
 
-#: Tolerated rounding errors of the largest variance, times its ratio to ρ …
+#: Tolerated rounding error of a variance, as a multiple of v · eps · max(1, v/ρ), where v is the
+#: largest variance …
 ROUNDING = 1e4
-#: … and the upper limit as a share of the largest variance, above which scores are meaningless.
+#: … and its upper limit as a share of v, above which scores are meaningless.
 MOST_ROUNDING = 1e-3
 #: Minimum ρ of a step, in rounding errors of the largest variance.
 LEAST_REGULARISER = 4
 #: Columns prefetched in one pass: the products with them then cost about as much as computing the
 #: tile.
 PREFETCH_WIDTH = 64
-#: Passes per point with prefetching, because most prefetched points are taken soon (41 passes for
-#: 400 of 4000 images, and relatively more for the first ones).
+#: Estimated passes per point with prefetching: most prefetched points are taken soon (41 passes for
+#: 400 of 4000 images; more per point at the start).
 PASSES_A_POINT = 0.2
-#: Number of stored columns as a multiple of that; those with the worst scores are dropped first.
+#: Number of stored columns, in passes; those with the worst scores are dropped first.
 HELD = 4
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """lower⁻¹ right; a single point needs a division only."""
+    """Return lower⁻¹ right; a single point needs a division only."""
     if len(lower) == 1:
         return right / lower
     solved: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
@@ -52,7 +53,8 @@ def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
 class Downdate(NamedTuple):
     """The update when points join, in float64.
 
-    L at the training points (``rows``) and at the outer set, M (``images``) and B (``spread``).
+    ``rows`` is L at the training points, ``outer`` is L at the outer set, ``images`` is M and
+    ``spread`` is B.
     """
 
     rows: Tensor
@@ -97,15 +99,15 @@ class Posterior(ABC):
 
     @abstractmethod
     def columns(self, index: Tensor) -> Columns:
-        """K'[index, :] and (K'DK')[index, :], one row per point."""
+        """Return K'[index, :] and (K'DK')[index, :], one row per point."""
 
     @abstractmethod
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """K'[index, :] at the training points and at the outer set, one row per point."""
+        """Return K'[index, :] at the training points and at the outer set, one row per point."""
 
     @abstractmethod
     def energies(self) -> Tensor:
-        """(K'DK')_jj of all training points, without differences of such energies."""
+        """Compute (K'DK')_jj of all training points directly, without accumulated updates."""
 
     @abstractmethod
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
@@ -200,7 +202,7 @@ class FactorPosterior(Posterior):
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right; a single row is faster as a vector."""
+    """Return left @ right; a single row is faster as a vector."""
     return (left[0] @ right)[None] if len(left) == 1 else left @ right
 
 
@@ -247,8 +249,11 @@ class FeaturePosterior(Posterior):
 
 
 def _products(rows: Tensor, *directions: Tensor) -> list[Tensor]:
-    """directions @ rowsᵀ for each matrix of directions: on a GPU in one pass over the rows; on a
-    CPU a product with two vectors takes longer than two with one."""
+    """Return directions @ rowsᵀ for each matrix of directions.
+
+    A GPU needs one pass over the rows. On a CPU two products with one vector each are faster than
+    one with two.
+    """
     if rows.is_cuda:
         every = torch.cat(directions).to(rows) @ rows.T
         return list(every.split(len(directions[0])))  # type: ignore[no-untyped-call]
@@ -266,7 +271,7 @@ def posterior_of(
     capacity: int,
     prefetcher: ColumnPrefetcher | None = None,
 ) -> Posterior:
-    """Return K' without chosen points; ``cross`` and ``weights`` are those of the outer set."""
+    """Return K' before any point is chosen; ``cross`` and ``weights`` belong to the outer set."""
     own = train.feature_rows
     other = cross.feature_rows
     if own is not None and other is not None:
@@ -277,10 +282,10 @@ def posterior_of(
 def allowed_rounding(dtype: torch.dtype, variance: float, rho: float) -> float:
     """Return the tolerance of negative posterior variances; ``variance`` is the largest prior one.
 
-    m steps are a Cholesky factor of K + ρ with entries off by m roundings e of the largest
-    variance v, and so is the variance left by e (1 + ‖g‖₁)², g the coefficients that predict the
-    point from the m others, ‖g‖₂ ≤ ½ √(v/ρ): about e m v/ρ where that is large. It is a bound for
-    the worst case, and ends where it would excuse everything.
+    m steps compute a Cholesky factor of K + ρ, whose entries have errors e of m roundings of the
+    largest variance v. The error of a posterior variance is e (1 + ‖g‖₁)², where g are the
+    coefficients that predict the point from the m others and ‖g‖₂ ≤ ½ √(v/ρ). For large v/ρ this is
+    about e m v/ρ. ``MOST_ROUNDING`` limits this worst case.
     """
     worst = ROUNDING * torch.finfo(dtype).eps * max(1.0, variance / rho)
     return variance * min(worst, MOST_ROUNDING)
@@ -289,18 +294,18 @@ def allowed_rounding(dtype: torch.dtype, variance: float, rho: float) -> float:
 def smallest_regulariser(dtype: torch.dtype, variance: float) -> float:
     """Return the smallest ρ that steps can use for the largest prior variance ``variance``.
 
-    Once the points span a kernel of low rank, K' is nothing but its rounding: every division by a
-    smaller ρ would magnify it.
+    After the points span a kernel of low rank, K' consists of rounding errors, and dividing by a
+    smaller ρ would magnify them.
     """
     return LEAST_REGULARISER * torch.finfo(dtype).eps * variance
 
 
 def check_variance(lowest: float, allowed: float) -> None:
-    """Raise an error if a variance fell below zero by more than rounding: K is not a kernel."""
+    """Raise an error if a variance is negative by more than rounding: K is then not a kernel."""
     if lowest < -allowed:
         raise NumericalError(
-            f"the posterior variance of a point fell to {lowest:.3g}: the kernel matrix is not "
-            "positive semi-definite at this precision; use float64, a larger inner_reg, or another "
+            f"the kernel matrix is not positive semi-definite at this precision (the posterior "
+            f"variance of a point is {lowest:.3g}); use float64, a larger inner_reg, or another "
             "kernel."
         )
 
@@ -316,10 +321,10 @@ class PrefetchedColumns(NamedTuple):
 class ColumnPrefetcher:
     """Columns of K and of KᵀDK for the points that are likely to be chosen next.
 
-    If the kernel is evaluated again for every product, a pass over all pairs costs almost the same
-    for one column as for dozens. ``likely`` returns the points with the best scores now. Most of
-    them are taken within the next steps, so that one pass serves several steps. The columns do not
-    depend on the coreset, and none is approximate.
+    If the kernel matrix is not stored, a pass over all pairs costs almost the same for one column
+    as for dozens. ``likely`` returns the points with the best scores now. Most of them are taken
+    within the next steps, so that one pass serves several steps. The columns are exact and do not
+    depend on the coreset.
     """
 
     def __init__(

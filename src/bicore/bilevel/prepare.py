@@ -287,7 +287,9 @@ def prepare(
 def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
     """Scale the weights so that all classes have the same total weight."""
     if targets.classes is None:
-        raise InputError("prior='equal' needs class labels, and y holds targets; leave it out.")
+        raise InputError(
+            "prior='equal' needs class labels, and y holds numeric targets; leave it out."
+        )
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
     return torch.where(weights > 0, weights / totals[codes], weights)  # avoids 0/0

@@ -1,4 +1,4 @@
-"""The paper's two equations and nothing else.
+"""The inner and the outer objective of the paper.
 
 inner   α*(w) = argmin_α  Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),     h = K[:, S] α
 outer   G(w)  = Σ_j v_j ℓ_j(h_j)                                       (v: data weights, sum 1)
@@ -55,13 +55,13 @@ class Regulariser(ABC):
         Returns
         -------
         Known
-            Itself, unless it is automatic.
+            This regulariser, or the one chosen from the data.
         """
 
 
 @dataclass(frozen=True)
 class Known(Regulariser):
-    """A regulariser that is a number."""
+    """A regulariser whose number is known."""
 
     value: float
 
@@ -102,8 +102,8 @@ class Constant(Known):
 class Learned(Constant):
     """A ρ that is optimised with the weights by ∂G/∂ρ; points are chosen with its current value.
 
-    Weights and ρ times a common factor are the same model, so that bounds on the weights decide
-    how much of a change is ρ's.
+    Multiplying the weights and ρ by one factor gives the same model, so the bounds on the weights
+    determine ρ.
 
     Parameters
     ----------
@@ -183,9 +183,10 @@ class Problem:
     def with_few_outer_rows(self) -> Problem:
         """Return an equivalent problem with at most as many outer rows as features and targets.
 
-        Under the squared error G is that of the triangular factor of the outer set's features and
-        targets side by side, each row times the root of its weight. Nothing is lost to squaring.
-        A problem without features, or with fewer outer rows, stays as it is.
+        For the squared error, the rows of a triangular factor can replace the outer rows: that of
+        the QR decomposition of their features and targets, each row times the root of its weight.
+        QR is more precise than a Gram matrix. A problem without features, or with fewer outer rows,
+        is returned unchanged.
         """
         features = self.cross.feature_rows
         if features is None or len(features[0]) <= features[0].shape[1] + self.outputs:

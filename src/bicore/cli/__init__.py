@@ -1,1 +1,1 @@
-"""The command: one file for each of its verbs."""
+"""The command ``bicore``: one file for each subcommand."""

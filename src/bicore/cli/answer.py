@@ -223,7 +223,7 @@ def _write_page(
     if appraisal is not None:
         output.print_note(
             f"report: {further_fits(appraisal)} further fits of at most {appraisal.size} rows "
-            "(--no-worth omits the worth and these fits)"
+            "to compare with random rows (--no-worth omits them)"
         )
         try:
             with warnings.catch_warnings():  # already shown during the selection
@@ -286,7 +286,10 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
             f"by class: {count_classes(source.data.y[coreset.indices].ravel().tolist(), classes)}"
         )
     lines.append(f"rows, best first: {shorten(coreset.indices)}")
-    lines += [f"in the file: {shorten(rows)}" for rows in _rows_in_file(source, coreset).values()]
+    lines += [
+        f"their row numbers in the file: {shorten(rows)}"
+        for rows in _rows_in_file(source, coreset).values()
+    ]
     if source is not None and source.root is not None:
         files = tables.take_rows(source.table, coreset.indices)["file"]
         lines.append(f"files, best first: {shorten(files)}")

@@ -138,8 +138,14 @@ def _explain_usage(error: Any) -> tuple[int, str | None]:
     where = getattr(error, "ctx", None)
     return (
         error.exit_code,
-        words if where is None else f"{words.rstrip('.')}. See {where.command_path} --help.",
+        words if where is None else f"{_end(words)} See {where.command_path} --help.",
     )
+
+
+def _end(words: str) -> str:
+    """Return a sentence with exactly one mark at its end."""
+    words = words.rstrip(".")
+    return words if words.endswith("?") else f"{words}."
 
 
 def _explain_value(error: Any) -> str | None:

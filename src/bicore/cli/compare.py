@@ -46,17 +46,21 @@ class Compared:
         f"Evaluation models, one or several: {', '.join(JUDGES)}.", "NAME,NAME,…", default="ridge"
     )
     metric: str | None = option(
-        "Metric of the table: accuracy (default) or balanced; for targets r2 (default) or mae.",
+        "Metric of the table: accuracy (default) or balanced; for regression r2 (default) or mae.",
         "NAME",
         name="--metric --score",
     )
-    steps: int = option("Training steps of a network.", "N", default=1000)
-    pool: int | None = option("Rows to select from (default: at most 2000; all of a stream).", "N")
-    test: int | None = option("Test rows (default: a quarter, or the source's own test set).", "N")
-    full_pool: bool = switch(
-        "Also train the models on whole pools of more than 5000 rows.", "--full-pool"
+    steps: int = option("Training steps of mlp and cnn.", "N", default=1000)
+    pool: int | None = option(
+        "Number of rows to select from (default: at most 2000; all of a stream).", "N"
     )
-    task: str = option("auto, classification or regression.", default="auto")
+    test: int | None = option(
+        "Number of test rows (default: a quarter, or the source's own test set).", "N"
+    )
+    full_pool: bool = switch(
+        "Also train on all rows of a pool if they are more than 5000.", "--full-pool"
+    )
+    task: str = option("Task: auto, classification or regression.", default="auto")
     kernel: str = option("Kernel of bilevel methods, as in select.", "NAME", default="auto")
     names: bool = field(
         default=False,
@@ -73,7 +77,7 @@ class Streams:
     buffers: str | None = option(
         f"Memories: {', '.join(BUFFERS)}, or all (default: {', '.join(MEMORIES)}).", "NAME,NAME,…"
     )
-    capacity: int | None = option("Rows kept (default: 50).", "M")
+    capacity: int | None = option("Number of rows to keep (default: 50).", "M")
     order: str | None = option("Order of the rows: given (default), random or sorted (by label).")
     points: int | None = option(
         "Number of evaluations (default: 5).", "N", name="--evaluations --points"
@@ -91,7 +95,7 @@ class Answer(Files):
     """Options for printing, writing and drawing the comparison."""
 
     records: Path | None = option(
-        "File of finished results, which are not computed again (default: in the cache folder).",
+        "File of finished results; a later run reuses them (default: in the cache folder).",
         "FILE.jsonl|DIR",
     )
     picture: Path | None = option("Draw scores against size.", "FILE.png", name="--picture --plot")
@@ -108,8 +112,8 @@ def compare(
 
     Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform --seeds 5
 
-    With --stream, memories are fed the same rows in the same order, and a model is trained on the
-    rows that each keeps, at the end and along the way.
+    With --stream, all memories receive the same rows in the same order. A model is trained on the
+    rows that each memory keeps, several times during the stream and at its end.
 
     Example: bicore compare digits --stream --capacity 50 --order sorted --seeds 5
     """
@@ -228,8 +232,8 @@ def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: 
         print_note(f"  methods that need a model get one {name} per seed, trained on its pool")
     for name in MEMORIES if streams.stream else METHODS:
         if named is None and name not in run.grid.methods:
-            print_note(f"  {name} needs classes, and the labels are numeric targets: left out")
+            print_note(f"  {name} is left out: it needs classes, and the targets are numeric")
     if not run.whole:
-        print_note(f"  no model is trained on all {pools.size} rows of a pool; see --full-pool")
+        print_note(f"  no model is trained on all {pools.size} rows of a pool (--full-pool does)")
     known = f", {done} of {run.grid.cells()} results exist already" if done else ""
     print_note(f"  results are stored in {run.records.path}{known}")

@@ -42,7 +42,7 @@ class ContextFile(Files):
 def contexts(rows: Data, wanted: Contexts, limits: Limits, output: ContextFile) -> None:
     """Select small training sets for TabPFN and similar models.
 
-    Each set is a context. The predictions of models fitted on one context each are averaged.
+    Each set is called a context. Fit one model to each context and average their predictions.
 
     Example: bicore contexts table.csv --target label --size 200 --out contexts.json
     """

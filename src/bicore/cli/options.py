@@ -88,13 +88,13 @@ class Table:
         "Decimal separator, if it cannot be inferred.", "comma|point", advanced=True
     )
     missing: str | None = option(
-        "Comma-separated words for a missing value, e.g. 'n.a.' (default: empty, NA, nan, …).",
+        "Comma-separated words for missing values, e.g. 'n.a.' (default: empty, NA, nan, …).",
         "WORDS",
         advanced=True,
     )
     encoding: str | None = option("Text encoding (default: inferred).", "NAME", advanced=True)
     data: str | None = option(
-        "Folder of mnist or cifar10, as torchvision writes it (default: $BICORE_DATA).",
+        "Folder with mnist or cifar10 in torchvision's layout (default: $BICORE_DATA).",
         "DIR",
         advanced=True,
     )
@@ -186,7 +186,7 @@ class Files(Output):
 def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
     """Add a command to the parser; each field of its groups becomes an option."""
     groups: dict[str, Any] = {}
-    flat: list[inspect.Parameter] = [_HELP_ALL]
+    flat: list[inspect.Parameter] = []
     for name, kind in get_type_hints(verb, include_extras=True).items():
         if is_dataclass(kind):
             groups[name] = kind
@@ -208,6 +208,7 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
         except KeyboardInterrupt:
             interrupt("; no result was saved.")
 
+    flat.append(_HELP_ALL)  # the last section of the help
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in flat}
     app.command(cls=PanelCommand)(run)
@@ -294,7 +295,8 @@ def read_size(text: str) -> int | float | str:
             if size > 0:
                 return size
     raise InputError(
-        f"--size must be a count >= 1, a fraction, a percentage up to 100% or auto; got {text!r}."
+        "--size must be a count >= 1, a fraction below 1, a percentage up to 100% or auto; got "
+        f"{text!r}."
     )
 
 

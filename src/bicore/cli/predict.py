@@ -38,8 +38,8 @@ def predict(
 ) -> None:
     """Predict with a head written by bicore stream --head.
 
-    A head is a ridge regression on all rows of a stream. The source must have the columns of the
-    stream; its features are not scaled again.
+    A head is a ridge regression on all rows of a stream. The source must have the feature columns
+    of the stream; they are not scaled again. With --target or --labels, the score is printed.
 
     Example: bicore predict head.npz digits
     """
@@ -52,7 +52,7 @@ def predict(
     if not head.is_file():
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
-    source = Table(**{**vars(data), "scale": "none"}).open()
+    source = Table(**{**vars(data), "scale": "none"}).open(needs_target=False)
     found: Any = model.predict(source.data.x)
     score = None if source.data.y is None else _score(model, source.data.x, source.data.y)
     if output.out is not None:
@@ -100,7 +100,13 @@ def make_head(buffer: Buffer, merge: str | None) -> Head:
     assert isinstance(buffer, MomentMemory)
     whole = copy.copy(buffer)  # a merge replaces attributes, so the buffer is unchanged
     for folder in merge.split(",") if merge else ():
-        whole.merge(load_memory(Path(folder)))
+        other = load_memory(Path(folder))
+        if other.feature_map_ is not None and other.feature_map_ != whole.feature_map_:
+            raise InputError(
+                f"--merge {folder} has other features; run one of the two streams again with "
+                "--feature-map and the --state folder of the other."
+            )
+        whole.merge(other)
     return whole.head()
 
 

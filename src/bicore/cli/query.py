@@ -22,7 +22,9 @@ class Batch:
         "Comma-separated labels that annotators may give; others are refused (default: any).",
         "LABELS",
     )
-    random_state: int = option("Seed for all random draws.", default=0)
+    random_state: int = option(
+        "Seed for all random draws.", default=0, name="--random-state --seed"
+    )
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 
 
 def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
-    """Describe the state of a buffer in words and for JSON; empty without anything to report."""
+    """Describe the state of a buffer in words and for JSON; empty if there is nothing to report."""
     if name == "merge-reduce":
         return f"batches per slot: {buffer.levels}", {"levels": buffer.levels}
     if name != "moments" or buffer.feature_map_ is None:
@@ -184,8 +184,13 @@ def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
     while (inner := getattr(inner, "map", None)) is not None:
         names.append(type(inner).__name__)
     features = " of ".join(names)
-    why = f"the first rows look like {KINDS[found.reason]}" if found.reason else "as requested"
-    words = f"feature map: {features}, {found.width} features per row ({why})"
+    why = (
+        f"because the first rows look like {KINDS[found.reason]}"
+        if found.reason
+        else "as requested"
+    )
+    nested = "(".join(names) + ")" * (len(names) - 1)
+    words = f"feature map: {nested}, {found.width} features per row ({why})"
     return words, {"features": features, "reason": found.reason, "width": found.width}
 
 
@@ -369,9 +374,9 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
     if run.name != "moments" or late < MOSTLY * len(kept):
         return ()
     return (
-        f"{late} of {len(kept)} rows kept are from the second half of the stream: a later row "
-        "replaces an earlier one that is as good; the quality is the same, because rows are "
-        "selected by their loss on the whole stream",
+        f"{late} of {len(kept)} rows kept are from the second half of the stream, because a later "
+        "row replaces an earlier one of equal value; rows are valued by the loss on the whole "
+        "stream",
     )
 
 

@@ -29,7 +29,7 @@ class Evaluation:
     test: str | None = option(
         "Test rows (default: the source's own, or a quarter held out).", "FILE"
     )
-    task: str = option("auto, classification or regression.", default="auto")
+    task: str = option("Task: auto, classification or regression.", default="auto")
     method: str = option(
         "Selection method; bicore compare --list shows all.", "NAME", default="bilevel"
     )
@@ -39,7 +39,9 @@ class Evaluation:
         "NAME",
         default="random",
     )
-    judge: str | None = option(f"Evaluation model: {', '.join(JUDGES)}.", "NAME")
+    judge: str | None = option(
+        f"Evaluation model: {', '.join(JUDGES)} (default: logistic; ridge for regression).", "NAME"
+    )
     seeds: int = option("Number of repetitions, at least 2.", "N", default=SEEDS)
     random_state: int = option(
         "Seed of the first repetition.", default=0, name="--random-state --seed"

@@ -30,7 +30,7 @@ from bicore.evaluate.models import (
     perceptron,
 )
 from bicore.evaluate.pools import Pools, labels_of
-from bicore.evaluate.records import Entry, Records, Row, Summary, scored, summarise
+from bicore.evaluate.records import Entry, Records, Row, Summary, rows_with_score, summarise
 from bicore.evaluate.worth import Equivalent, worth_of_rows
 from bicore.methods.base import Selector
 from bicore.networks.observe import Observed, observe
@@ -426,7 +426,7 @@ def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
     rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
     if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
         return rows  # older files have no other metrics
-    return scored(rows, judge.name, measure.key)
+    return rows_with_score(rows, judge.name, measure.key)
 
 
 def _reference(run: BaseComparison, judge: Judge, name: str) -> dict[str, Entry]:

@@ -12,7 +12,7 @@ import torch
 
 from bicore.api import as_dataset, is_in_parts
 from bicore.data import Array, Dataset, Targets, read_targets
-from bicore.errors import InputError, check_integer, check_type
+from bicore.errors import InputError, check_integer, check_type, shown
 from bicore.evaluate.models import Sample, as_sample
 from bicore.methods.passes import open_rows
 from bicore.runtime.context import Runtime
@@ -29,7 +29,8 @@ MOST_TESTED, MOST_POOL = 10_000, 2000
 class Rows:
     """Some rows of a data set, copied and scaled when they are read.
 
-    ``scale`` gives the scaling of the features; it reads a whole pool, so it waits until needed.
+    ``scale`` returns the scaling of the features. It is called when rows are first read, because it
+    reads a whole pool.
     """
 
     data: Dataset
@@ -56,7 +57,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """All the data, and how pools and test data are drawn from it; see :func:`make_pools`."""
+    """A source and the sizes of its pools and test sets; see :func:`make_pools`."""
 
     source: Source
     size: int
@@ -82,7 +83,7 @@ class Pools:
         return np.sort(drawn) if in_order else drawn
 
     def _order(self, seed: int) -> Array:
-        """Return all rows in random order; without a test set the first are test rows."""
+        """Return all rows in random order; without a test set the first ones are test rows."""
         return np.random.default_rng((seed, 0)).permutation(len(self.source.data))
 
     def split(self, seed: int, in_order: bool = False, resample: bool = False) -> Split:
@@ -105,7 +106,7 @@ class Pools:
         return split.pool[:], split.test[:]
 
     def sample(self, data: Dataset, device: torch.device) -> Sample:
-        """Return rows as an evaluation model sees them."""
+        """Return rows as input of an evaluation model."""
         labels = labels_of(data, self.classification)
         return as_sample(data.x, labels, data.weights, device, self.classification)
 
@@ -113,7 +114,7 @@ class Pools:
 def as_source(
     x: Any, y: Any = None, sample_weight: Any = None, runtime: Runtime | None = None, **opening: Any
 ) -> Source:
-    """Read rows as :func:`bicore.select` takes them, and files and names of the command."""
+    """Read rows as :func:`bicore.select` does, or a file or built-in name as the command does."""
     given = {name: value for name, value in opening.items() if value is not None}
     memory = None if runtime is None else runtime.memory
     if isinstance(x, str) and x in STANDARD_SETS:
@@ -124,7 +125,8 @@ def as_source(
             return table
         return read_in_parts(open_rows(x, y, sample_weight, **given), runtime or Runtime())
     if given:
-        raise InputError(f"{next(iter(given))}= is for files; x is a {type(x).__name__}.")
+        name = next(iter(given))
+        raise InputError(f"{name} needs a file or a table as x; got {shown(x)}. Leave {name} out.")
     data = as_dataset(x.data if isinstance(x, Source) else x, y, sample_weight)
     return x if isinstance(x, Source) else Source("data", data)
 

@@ -186,7 +186,8 @@ def summarise(
 def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[list[Entry], float]:
     """Return the entries of one size, and the smallest detectable difference.
 
-    Only methods with all seeds can be best or tied: means over different seeds do not compare.
+    Only methods with all seeds can be best or tied, because means over different seeds are not
+    comparable.
     """
     most = max(present.values(), key=len)
     complete = [method for method, own in present.items() if set(own) == set(most)]
@@ -242,12 +243,12 @@ def smallest_detectable(spread: float, seeds: int) -> float:
     """Return the paired difference that this number of seeds detects with about 80% power."""
     if seeds < 2:
         return float("nan")
-    # the mean must exceed the interval's bound in most experiments
+    # so that the mean exceeds the half-width of the interval in 80% of experiments
     bound = t_quantile(0.5 + CONFIDENCE / 2, seeds) + t_quantile(POWER, seeds)
     return bound * spread / float(np.sqrt(seeds))
 
 
-def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
+def rows_with_score(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
     """Return the rows with the score of another model or metric."""
     return [
         replace(row, accuracy=row.measures[judge][measure])

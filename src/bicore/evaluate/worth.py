@@ -101,8 +101,13 @@ class Equivalent:
         return math.isinf(self.rows)
 
     @property
+    def unbounded(self) -> bool:
+        """Whether the interval has neither a lower nor an upper end: the seeds show nothing."""
+        return not self.low and math.isinf(self.high)
+
+    @property
     def words(self) -> str:
-        """The name of the baseline in words."""
+        """The name of the baseline in a sentence."""
         return _as_words(self.baseline)
 
     def __str__(self) -> str:
@@ -122,8 +127,15 @@ class Equivalent:
     def _interval(self) -> str:
         if math.isinf(self.low) or not self.high:  # one end suffices
             return "95% sure"
-        ends = [self._describe(end) for end in (self.low, self.high)]
-        return ("–" if self.low and math.isfinite(self.high) else " to ").join(ends)
+        if self.unbounded:
+            return f"{self._describe(self.low)} to {self._describe(self.high)}"
+        if not self.low:
+            return f"at most {self.high:.0f}"
+        return (
+            f"at least {self.low:.0f}"
+            if math.isinf(self.high)
+            else f"{self.low:.0f}–{self.high:.0f}"
+        )
 
     def ends(self) -> dict[str, Any]:
         """Return the rows, their interval and the verdict for JSON, which has no infinity."""
@@ -212,7 +224,7 @@ class Worth:
     simple: Simple | None = None
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         facts = {one.words: f"{one.short()} ({one.verdict.value})" for one in self.baselines} | {
             self.metric: f"{self.score:.4g} ± {self.spread:.2g}",
             "fits": self.fits,
@@ -247,6 +259,8 @@ class Worth:
         """The simple method that suffices instead of the selection; empty if none does."""
         if self.verdict is not Verdict.MORE:
             first = self.baselines[0]
+            if first.unbounded:
+                return f"{self.seeds} seeds are too few for an answer; raise seeds"
             if self.verdict is Verdict.ENOUGH and first.verdict is Verdict.MORE:
                 return f"{self.baselines[1].words} sampling is enough here"
             return self.verdict.value.replace("random", first.words)
@@ -402,8 +416,8 @@ def worth_of_rows(
 ) -> dict[tuple[str, int], Equivalent]:
     """Return the worth of each method's selections, from the random rows of the comparison.
 
-    Nothing is evaluated again: the curve has the sizes compared, so a worth beyond the largest is
-    only known to be so.
+    Nothing is evaluated again. The curve has only the compared sizes, so a worth beyond the
+    largest of them has no number.
     """
     table: dict[tuple[str, int], dict[int, float]] = {}
     for row in rows:
@@ -443,7 +457,7 @@ class Cost:
 
 @renamed_methods(picked="select_rows", drawn="draw_rows")
 class Appraisal:
-    """The search for a worth, with its cost beforehand; :func:`worth` is the short form.
+    """Estimate the cost of a worth, then find it; :func:`worth` is the short form.
 
     Parameters
     ----------
@@ -472,10 +486,11 @@ class Appraisal:
     exact : bool
         Use all rows, as in :func:`bicore.select`.
     reference : str or Selector
-        "random" counts the worth in random rows, and says if facility location per class at the
-        same size is enough. A method, such as "facility-location-per-class", counts in its rows.
+        Baseline in whose rows the worth is counted: "random", or a method such as
+        "facility-location-per-class". With "random", the answer also says if facility location per
+        class is as good at the same size.
     columns, target, labels : optional
-        Of files and tables: columns to use as features, the column to predict, a file of labels.
+        For files and tables: columns to use as features, the column to predict, a file of labels.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
         The kernel model that rows are selected for, as in :class:`bicore.BilevelSelector`; the
         evaluation model has the same task.
@@ -570,7 +585,9 @@ class Appraisal:
                 f"rows; {fix}."
             )
         if max_rows < self.size:
-            raise InputError(f"max_rows={max_rows} must be at least {self.size}, the rows chosen.")
+            raise InputError(
+                f"max_rows must be at least {self.size}, the number of chosen rows; got {max_rows}."
+            )
         return min(max_rows, drawable)
 
     def cost(self) -> Cost:
@@ -643,7 +660,7 @@ class Appraisal:
         )
 
     def select_rows(self, split: Split) -> Coreset:
-        """The chosen rows of a split, selected at the first call.
+        """Return the chosen rows of a split; they are selected at the first call.
 
         Parameters
         ----------
@@ -653,7 +670,7 @@ class Appraisal:
         Returns
         -------
         Coreset
-            Of places in the split's pool.
+            Its indices are places in the pool of the split.
         """
         if self.has_test and self.coreset is not None:
             return self.coreset
@@ -674,7 +691,7 @@ class Appraisal:
         return self.selections[seed]
 
     def draw_rows(self, name: str, size: int, split: Split) -> Array:
-        """Rows of a baseline; a larger random sample of a split contains the smaller ones.
+        """Draw rows of a baseline; a larger random sample of a split contains the smaller ones.
 
         Parameters
         ----------
@@ -713,7 +730,7 @@ class Appraisal:
         return selector.select(pool, size, random_state=split.seed, runtime=quiet).indices
 
     def _scores(self, name: str, size: int) -> Array:
-        """Return the scores of the chosen rows, or of a baseline, over all splits."""
+        """Return the scores of the chosen rows or of a baseline on all splits."""
         return np.array([self._score(name, size, split) for split in self.splits])
 
     def _score(self, name: str, size: int, split: Split) -> float:
@@ -733,7 +750,7 @@ class Appraisal:
         return self.known[key]
 
     def score(self, split: Split, places: Array, weights: Array) -> float:
-        """The score of the evaluation model, trained on some rows of a pool.
+        """Return the score of the evaluation model after training on some rows of a pool.
 
         Parameters
         ----------
@@ -753,7 +770,7 @@ class Appraisal:
         return judge.scores(*arguments)[0]
 
     def recalls(self, split: Split, places: Array, weights: Array) -> Array:
-        """The recall of each class by the evaluation model, trained on some rows of a pool.
+        """Return the recall of each class after training on some rows of a pool.
 
         Parameters
         ----------
@@ -767,7 +784,7 @@ class Appraisal:
         Returns
         -------
         array (classes,)
-            Not a number for a class without test rows.
+            NaN for a class without test rows.
         """
         judge, arguments = self._prepare(split, places, weights)
         return np.array(judge.measures(*arguments)[0].by_class, dtype=np.float64)
@@ -864,10 +881,11 @@ def worth(**given: Any) -> Worth:
     exact : bool
         Use all rows, as in :func:`bicore.select`.
     reference : str or Selector
-        "random" counts the worth in random rows, and says if facility location per class at the
-        same size is enough. A method, such as "facility-location-per-class", counts in its rows.
+        Baseline in whose rows the worth is counted: "random", or a method such as
+        "facility-location-per-class". With "random", the answer also says if facility location per
+        class is as good at the same size.
     columns, target, labels : optional
-        Of files and tables: columns to use as features, the column to predict, a file of labels.
+        For files and tables: columns to use as features, the column to predict, a file of labels.
     kernel, loss, outer_loss, inner_reg, task, classes, smooth_labels, prior, intercept : optional
         The kernel model that rows are selected for, as in :class:`bicore.BilevelSelector`; the
         evaluation model has the same task.

@@ -19,7 +19,7 @@ _OPTIONS = (
 
 
 def missing_base(words: str) -> type:
-    """Base class to use if a library is not installed; making an instance raises ``words``."""
+    """Return a base class for a missing library; creating an instance raises ``words``."""
 
     class Missing:
         def __init__(self, **_: Any) -> None:

@@ -26,7 +26,7 @@ from bicore.streaming.registry import as_buffer
 
 __all__ = ["CoresetBuffer", "CoresetSelection", "HeadPlugin"]
 
-#: Value of ``model`` for the model of the strategy.
+#: Value of ``model`` that means the model of the strategy.
 STRATEGY = "strategy"
 #: Extra column of a memory: stream positions of rows.
 ROW = "row"
@@ -61,7 +61,10 @@ def _host() -> Any:
     try:
         from avalanche.training import storage_policy
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision of another build
-        raise InputError(f"this needs Avalanche ({error}); see 'bicore doctor'.") from error
+        raise InputError(
+            f"bicore.integrations.avalanche needs Avalanche, which cannot be imported ({error}); "
+            "'bicore doctor' prints the install command."
+        ) from error
     storage_policy.ExemplarsBuffer.register(CoresetBuffer)
     storage_policy.ExemplarsSelectionStrategy.register(CoresetSelection)
     return storage_policy
@@ -149,8 +152,8 @@ class CoresetBuffer:
 
     It is registered as an ``ExemplarsBuffer``, for ``ReplayPlugin(mem_size=n, storage_policy=…)``
     and other plugins. The buffer holds the items of the experiences, with their transforms and task
-    labels; the memory holds the rows by which they are compared. It can be pickled, and saved by
-    ``torch.save``, if ``buffer`` is a name or a function of a module.
+    labels; the memory holds the embedded rows, by which they are compared. It can be pickled, and
+    saved by ``torch.save``, if ``buffer`` is a name or a function defined in a module.
 
     Parameters
     ----------
@@ -268,14 +271,14 @@ class CoresetBuffer:
 class HeadPlugin:
     """Plugin that evaluates the head of a memory instead of the network in training.
 
-    It counts the rows of every experience once, after training. The network is trained as without
-    the plugin, and ``plugin.memory`` has its own head and rows.
+    It adds the rows of every experience to the memory once, after training. The training of the
+    network does not change. ``plugin.memory`` has the rows and the head.
 
     Parameters
     ----------
     buffer : MomentMemory, optional
-        The memory of rows, which counts them (default: 200 rows kept lazily, and features chosen by
-        the first batch).
+        The memory (default: 200 rows, selected when they are read, with features chosen by the
+        first batch).
     batch_size : int
         Rows per batch.
 
@@ -293,7 +296,7 @@ class HeadPlugin:
         self._module: torch.nn.Module | None = None
 
     def after_training_exp(self, strategy: Strategy, **kwargs: Any) -> None:
-        """Count the rows of the experience that a strategy was trained on.
+        """Add the rows of the experience that a strategy was trained on to the memory.
 
         Parameters
         ----------
@@ -312,7 +315,7 @@ class HeadPlugin:
         Parameters
         ----------
         strategy : SupervisedTemplate
-            Labels must be 0, 1, 2, …, and outputs as many as there will be classes.
+            Labels must be 0, 1, 2, …, with one output of the network per class.
         **kwargs
             Ignored.
         """
@@ -350,7 +353,7 @@ class _Rows:
         """Return the rows, and the output of the model for methods that use it."""
         model = strategy.model if self.model == STRATEGY else self.model
         if needs_model and model is None:
-            raise InputError("this method uses a model; give model='strategy'.")
+            raise InputError("this method needs a model; give model='strategy' or a network.")
         module = torch.nn.Flatten() if model is None else model
         embedder = RowEmbedder(module, self.layer, QUIET, Clock())
         reading = open_data(data.eval(), batch_size=self.batch_size)

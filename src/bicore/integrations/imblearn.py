@@ -46,11 +46,12 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
     Parameters
     ----------
     sampling_strategy : float, str, dict or callable
-        Classes to resample, and their numbers of rows; "auto": all but the smallest, to its size.
+        Classes to resample, and their numbers of rows. "auto" reduces all classes to the size of
+        the smallest.
     selector : str or Selector
         A name of ``bicore.methods.METHODS`` ("bilevel", "k-center-features", …), or a selector such
         as ``BilevelSelector(kernel="rbf")``. A method without quotas selects in each class
-        separately. Weights are learned when all rows are chosen, and a row of weight 0 stays.
+        separately. Learned weights are fitted after all rows are selected; rows of weight 0 stay.
     random_state : int, RandomState, Generator or None
         Seed, or a generator to draw one from; None draws a new one each time.
     runtime : Runtime, optional
@@ -63,7 +64,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
     sample_indices_ : array of int
         Selected rows, in order of selection.
     sample_weight_ : array of float
-        Their weights, to pass on as ``sample_weight``: a pipeline does not, and
+        Their weights, to pass on as ``sample_weight``. A pipeline does not pass them on;
         :class:`bicore.integrations.sklearn.CoresetClassifier` does.
     coreset_ : Coreset
         The selection.
@@ -78,7 +79,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
     >>> model = make_pipeline(CoresetSampler(), LogisticRegression())  # doctest: +SKIP
     """
 
-    _parameter_constraints = {  # noqa: RUF012  # as the library has it
+    _parameter_constraints = {  # noqa: RUF012  # a class attribute, as in imbalanced-learn
         **getattr(BaseUnderSampler, "_parameter_constraints", {}),
         # the selection checks its own parameters
         **dict.fromkeys(("selector", "random_state", "runtime"), "no_validation"),

@@ -1,4 +1,4 @@
-"""Mammoth (aimagelab): the buffer of its rehearsal methods, and a model that predicts by a head.
+"""Mammoth (aimagelab): a buffer for its rehearsal methods, and a model that predicts with a head.
 
 Mammoth is not a package. In the file of a model, replace ``from utils.buffer import Buffer`` by
 ``from bicore.integrations.mammoth import Buffer``.
@@ -40,14 +40,14 @@ Transform = Callable[[Tensor], Tensor]
 class Buffer:
     """Replay buffer of ER, DER, DER++, X-DER and similar methods, backed by a memory of bicore.
 
-    It answers the calls of Mammoth's own buffer. Places in its tensors are valid until the next
+    It has the methods of Mammoth's own buffer. Places in its tensors are valid until the next
     :meth:`add_data`; values written into the tensors, such as ``buffer.logits[places] = new``, stay
     with their examples. It can be pickled, and saved by ``torch.save``.
 
     Parameters
     ----------
     buffer_size : int
-        Capacity: the number of examples to keep. A new value keeps the best of the stored examples.
+        Capacity: the number of examples to keep. A change keeps the best of the stored examples.
     device : str or torch.device
         Device of the tensors.
     sample_selection_strategy : str
@@ -216,7 +216,7 @@ class Buffer:
             If the columns differ from earlier ones; the buffer is unchanged then.
         """
         if attention_maps is not None:
-            raise InputError("attention_maps are not supported; use mammoth's own buffer.")
+            raise InputError("attention_maps are not supported; use Mammoth's own buffer.")
         columns = {"examples": examples, "labels": labels, "logits": logits}
         columns |= {"task_labels": task_labels, "true_labels": true_labels}
         given = {name: one for name, one in columns.items() if one is not None}
@@ -268,7 +268,7 @@ class Buffer:
         size : int
             Number of examples; all if fewer are stored.
         transform : callable, optional
-            Augments one example, or a batch if it is one of kornia's.
+            Augments one example, or a batch if it is a transform of kornia.
         return_index : bool
             Whether to return their places first.
         device : str or torch.device, optional
@@ -278,9 +278,9 @@ class Buffer:
         cpt : int, optional
             Classes per task, to find the task of a label if task labels are not stored.
         return_not_aug : bool
-            Whether to return the examples before ``transform`` as well, in front of the others.
+            Whether to return the examples without ``transform`` as well, before the others.
         not_aug_transform : callable, optional
-            Is applied to those.
+            Transform of those examples.
         force_indexes : array of int, optional
             Places to return instead of a draw.
 
@@ -325,7 +325,7 @@ class Buffer:
         size : int
             Number of examples; fewer if a class does not have enough.
         transform : callable, optional
-            Augments one example, or a batch if it is one of kornia's.
+            Augments one example, or a batch if it is a transform of kornia.
         n_classes : int
             Number of classes, drawn at random; -1 for all.
 
@@ -354,7 +354,7 @@ class Buffer:
         indexes : Tensor
             Places, as :meth:`get_data` returns them; valid until the next :meth:`add_data`.
         transform : callable, optional
-            Augments one example, or a batch if it is one of kornia's.
+            Augments one example, or a batch if it is a transform of kornia.
         device : str or torch.device, optional
             Device of the result; default: the buffer's.
 
@@ -384,7 +384,7 @@ class Buffer:
         Parameters
         ----------
         transform : callable, optional
-            Augments one example, or a batch if it is one of kornia's.
+            Augments one example, or a batch if it is a transform of kornia.
         device : str or torch.device, optional
             Device of the result; default: the buffer's.
 
@@ -484,7 +484,9 @@ class Buffer:
             unchanged then.
         """
         if "columns" not in state:
-            raise InputError("state is of an earlier version of bicore; fill the buffer again.")
+            raise InputError(
+                "state was saved by an earlier version of bicore; fill the buffer again."
+            )
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
         for name in self.used_attributes:
@@ -497,7 +499,7 @@ class Buffer:
 
 
 class HeadModel:
-    """A model of Mammoth that counts each row once and predicts by the head of all rows.
+    """A model of Mammoth that counts each row once and predicts with the head of all rows.
 
     In ``models/head.py`` of Mammoth::
 
@@ -565,12 +567,12 @@ class HeadModel:
         Parameters
         ----------
         x : Tensor
-            Images, as they were counted.
+            Images, not augmented, of the shape that ``observe`` gets.
 
         Returns
         -------
         Tensor
-            A column for each class, very low for classes that have not come yet.
+            A column for each class; scores of classes without rows are very low.
 
         Raises
         ------
@@ -578,7 +580,7 @@ class HeadModel:
             If no rows were counted.
         """
         if self.memory is None:
-            raise InputError("no rows were counted yet; call observe before head.")
+            raise InputError("no rows were counted yet; call observe before forward.")
         if not self._answer:
             self._answer = (self.memory.head().to_torch(self.num_classes).to(x.device),)
         scores: Tensor = self._answer[0](x)

@@ -1,4 +1,4 @@
-"""A small description of a network, and how each layer maps covariances.
+"""Layers of a network of infinite width, and how each maps covariances.
 
 Two passes use the same layers. The *variance* pass follows one image: v, the variance of every
 position, and θ, the tangent kernel's diagonal there; it records √v at every activation. The
@@ -36,7 +36,7 @@ class State:
 
     ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second),
     rows then columns: the tensors hold the pairs where both lie inside their images. ``watch`` is
-    called with the cosines at every ReLU, which it may not keep.
+    called with the cosines at every ReLU; they are overwritten afterwards.
     """
 
     nngp: Tensor
@@ -55,17 +55,17 @@ class Layer(ABC):
 
     @property
     def spatial(self) -> bool:
-        """Whether it needs images."""
+        """Whether the layer needs images."""
         return False
 
     @property
     def stride(self) -> int:
-        """The factor by which it reduces the side of an image."""
+        """The factor by which the layer reduces the side of an image."""
         return 1
 
     @property
     def activations(self) -> int:
-        """The number of its activations, which is the number of recorded norms."""
+        """The number of activations in the layer, which is the number of recorded norms."""
         return 0
 
     @abstractmethod
@@ -94,7 +94,7 @@ class _LinearMap(Layer):
 class Weighted(_LinearMap):
     """A linear map on covariances plus a bias.
 
-    A layer that is not ``trained`` passes the tangent kernel on and adds nothing to it.
+    A layer that is not ``trained`` only multiplies the tangent kernel and adds no term to it.
     """
 
     sigma_w: float
@@ -163,8 +163,10 @@ class Conv(Weighted):
         low = 0 if self.padding == "valid" else int(self.padding)
         length = (size + 2 * low - self.window) // self.stride + 1
         if length < 1:
-            given = f"the window {self.window} with padding={self.padding!r}"
-            raise InputError(f"an image side of {size} is smaller than {given}.")
+            raise InputError(
+                f"an image side of {size} is smaller than the window {self.window} with "
+                f"padding={self.padding!r}; use larger images, a smaller window or padding='same'."
+            )
         return length, low
 
     def _window_sum(self, values: Tensor, axis: int, shift: int) -> Tensor:

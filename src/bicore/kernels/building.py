@@ -27,14 +27,14 @@ from bicore.sparse import dense_needed, is_sparse
 
 #: Explicit features are preferred to a Gram matrix if they have at most this share of n columns.
 FEATURE_SHARE = 0.5
-#: Memory that every machine has: smaller requests do not ask how much is free.
+#: Memory that every machine has: smaller requests do not check how much is free.
 TRIVIAL_BYTES = 256_000_000
 #: Data larger than this share of a GPU's memory limit stay in main memory.
 DATA_SHARE = 0.25
 #: Copies of its features that a kernel makes while computing them.
 FEATURE_COPIES = 3
-#: Copies in float64 of features, of a stored matrix, or of a block of them while norms of columns
-#: are computed: the numbers, their weighted ones, and their products or factor.
+#: Copies in float64 of features, or of blocks of a matrix, while norms of columns are computed:
+#: the numbers, the weighted numbers, and their products or factor.
 COPIES = 3
 #: Side of the smallest block; for smaller ones the overhead of a kernel dominates.
 SMALLEST_BLOCK = 32
@@ -53,9 +53,9 @@ class Reserve:
 
     with_matrix: int
     with_features: int
-    #: Whether the engine asks for norms of columns.
+    #: Whether the engine computes norms of columns.
     norms: bool = False
-    #: The same if there are fewer features than ``points``.
+    #: Bytes with features, if these are fewer than ``points``.
     with_narrow_features: int = 0
     points: int = 0
 
@@ -92,8 +92,8 @@ def plan_operators(
 ) -> OperatorPlan:
     """Choose the form of the matrices of these rows and ``rows`` outer rows.
 
-    Features or stored matrices while they fit the limit with what the engine itself needs,
-    otherwise blocked products, otherwise an error that names the number.
+    These are features or stored matrices if they fit the limit together with the engine, otherwise
+    blocked products. If these do not fit either, the error names the required bytes.
     """
     if is_sparse(x) and not kernel.takes_sparse:
         raise dense_needed(f"kernel={kernel.name!r}")
@@ -132,8 +132,8 @@ def plan_operators(
         return OperatorPlan(MatrixForm.BLOCKED, block, blocked, stored, limit, crowded=crowded)
     raise MemoryLimitError(
         f"selecting from {n} rows needs at least {human_bytes(blocked)} in addition to the "
-        f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
-        f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer rows, or use float32."
+        f"data, and the limit is {human_bytes(limit)} (a stored kernel matrix would add "
+        f"{human_bytes(stored)}); raise Runtime(memory=…), give fewer rows, or use float32."
     )
 
 
@@ -155,7 +155,7 @@ def build_operators(
     if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(device)):
         raise MemoryLimitError(
             f"this selection needs {human_bytes(plan.needed)}, and {human_bytes(free)} are free; "
-            "free some memory, give Runtime(memory=…), ask for fewer rows, or use float32."
+            "free some memory, give Runtime(memory=…), give fewer rows, or use float32."
         )
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
@@ -176,9 +176,9 @@ def build_operators(
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
-    """The memory limit.
+    """Return the memory limit.
 
-    Without a given limit, small requests do not read the free memory, because streams select often.
+    Without a given limit, small requests do not read the free memory: streams select often.
     """
     if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES:
         return TRIVIAL_BYTES
@@ -222,11 +222,11 @@ def _precomputed(
         raise MemoryLimitError(
             f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
             f"in addition to it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), "
-            "ask for fewer rows, or use float32."
+            "give fewer rows, or use float32."
         )
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise InputError(
-            f"kernel='precomputed' needs x to be a square Gram matrix; x has shape {x.shape}."
+            f"x must be a square kernel matrix with kernel='precomputed'; got shape {x.shape}."
         )
     check_gram(x, "the Gram matrix", GRAM_TOLERANCE, PSD_TOLERANCE)
     own = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
@@ -234,6 +234,8 @@ def _precomputed(
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
-        columns = f"{outer_x.shape[1]} columns; {len(x)} are needed, one for each row"
-        raise InputError(f"the outer set's precomputed kernel has {columns}.")
+        raise InputError(
+            f"outer must have {len(x)} columns with kernel='precomputed', one for each row of x; "
+            f"got {outer_x.shape[1]}."
+        )
     return square, Gram(as_tensor(outer_x).to(square.matrix) + offset)

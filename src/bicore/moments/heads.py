@@ -59,7 +59,7 @@ ROWS_AT_ONCE = 4096
 WIDTHS = (1, 2, 4, 8)
 #: Minimum and maximum number of rows to choose a feature map.
 FEW_ROWS, MANY_ROWS = 200, 512
-#: Score of classes without rows.
+#: Score of classes that have no rows.
 UNSEEN = -1e4
 #: Maximum number of later rows before a new factorisation, as a fraction 1/k of the features.
 LATER = 4
@@ -124,7 +124,7 @@ class Centred:
         return replace(self, second=second, cross=cross, mean=self.mean[:width])
 
     def loss(self, model: Tensor, of: Centred) -> float:
-        """Compute the mean loss of W, with the intercept of other rows, on these rows."""
+        """Compute the mean loss of W on these rows, with the intercept of the rows ``of``."""
         quadratic = (model * (self.multiply(model) - 2.0 * self.cross)).sum()
         missed = self.target - of.target - (self.mean - of.mean) @ model
         return float(quadratic) + self.constant + float(missed.square().sum())
@@ -164,7 +164,7 @@ def centre(moments: Moments, prior: Prior, intercept: float | None) -> Centred:
 class UpdatedFactor:
     """A factorisation NS + αI = LLᵀ that is corrected for later rows.
 
-    With later rows φ of weight v, and the mean m that they move from m₀,
+    With later rows φ of weight v, which change the mean from m₀ to m,
 
         N'S' + αI = L(I + HDHᵀ)Lᵀ,  H = L⁻¹[√v(φ − m₀), …, √N'(m − m₀)],  D = diag(1, …, 1, −1)
     """

@@ -36,8 +36,8 @@ from bicore.runtime.threads import all_threads
 #: A class prior: by frequency, equal, or shares by label.
 Prior = str | Mapping[Any, float]
 
-#: The default ρ, chosen on streams of data sets that are not used in results: among 0.001 to 1 it
-#: was best on digits, satellite images and embeddings.
+#: The default ρ: the best of 0.001 to 1 on streams of digits, satellite images and embeddings,
+#: which are not used in results.
 DEFAULT_REG = Relative(0.1)
 #: Values of prior= in version 0.2.
 OLD_PRIORS = {"prior": {"stream": "data"}}
@@ -114,9 +114,10 @@ class Outer:
 class Moments:
     """Sums over rows, from which the loss of every linear model follows.
 
-    A value: adding rows or other moments makes another one. Sums are in float64 for rows of any
-    precision; order and split do not matter beyond rounding. With a half-life rows fade by those
-    that follow them in ``with_rows``, and a sum is that of two streams that end at the same time.
+    Moments are immutable: adding rows or other moments returns new ones. Sums are in float64 for
+    rows of any precision; the order and the split of rows change them by rounding only. With a
+    half-life, the weight of a row decays with every row that ``with_rows`` adds after it, and the
+    sum of two moments is that of two streams that end at the same time.
     """
 
     width: int
@@ -145,7 +146,9 @@ class Moments:
         width = check_integer("width", width, 0)
         columns = check_integer("targets", targets, 0)
         if apart and classes is None:
-            raise InputError("apart=True needs class labels, and y holds targets; leave it out.")
+            raise InputError(
+                "apart=True needs class labels, and y holds numeric targets; leave it out."
+            )
         known = None if classes is None else tuple(as_python_value(label) for label in classes)
         if known is not None:
             columns = len(known)
@@ -174,7 +177,7 @@ class Moments:
 
     @staticmethod
     def room(width: int, outputs: int = 1, apart: bool = False) -> int:
-        """Count the bytes that moments take; twice that while rows are added."""
+        """Return the bytes that moments take; adding rows takes twice as many."""
         return NUMBER * width * (width * (outputs if apart else 1) + outputs)
 
     def with_rows(self, features: Any, y: Any = None, sample_weight: Any = None) -> Moments:
@@ -198,8 +201,8 @@ class Moments:
             largest = np.asarray(largest.values.cpu() if torch.is_tensor(rows) else largest)
             place = int(largest.argmax())
             raise NumericalError(
-                f"with these rows the moments are not finite: row {place} has a feature of "
-                f"{largest[place]:.3g}; scale rows, targets or weights, or drop that one."
+                f"with these rows the sums are not finite (row {place} has a feature of "
+                f"{largest[place]:.3g}); scale rows, targets or weights, or drop that row."
             )
         return found
 
@@ -209,14 +212,14 @@ class Moments:
             rows = np.ascontiguousarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise InputError(
-                f"features have shape {tuple(rows.shape)}, and these moments are of rows of "
-                f"{self.width}; use the feature map they were made with."
+                f"features must have {self.width} columns, like the rows of these moments; got "
+                f"shape {tuple(rows.shape)}. Use the same feature map."
             )
         finite = torch.isfinite(rows).all(1) if torch.is_tensor(rows) else np.isfinite(rows).all(1)
         if not finite.all():
             place = finite.tolist().index(False)
             raise NumericalError(
-                f"the features of row {place} are not finite; scale the rows, or drop that one."
+                f"the features of row {place} are not finite; scale the rows, or drop that row."
             )
         return rows
 
@@ -228,8 +231,8 @@ class Moments:
             outputs = as_columns(y, len(rows))
             if outputs.shape[1] != self.cross.shape[1]:
                 raise InputError(
-                    f"y has {outputs.shape[1]} targets per row, and these moments have "
-                    f"{self.cross.shape[1]}."
+                    f"y must have {self.cross.shape[1]} targets per row, like these moments; got "
+                    f"{outputs.shape[1]}."
                 )
         else:
             known, codes = self._encode(y, len(rows))
@@ -319,8 +322,8 @@ class Moments:
         """Subtract counted rows, as if they had never been added."""
         if self.half_life is not None:
             raise InputError(
-                f"half_life={self.half_life}: the weight that is left of a row is not known, so "
-                "rows cannot be subtracted; wait until their weight is negligible."
+                f"rows cannot be subtracted with half_life={self.half_life}, because their current "
+                "weight is not known; wait until it is negligible."
             )
         empty = self.scale_by(0.0)
         less = empty.with_rows(features, y, sample_weight)
@@ -334,8 +337,8 @@ class Moments:
         for before, after in zip(self.second, found.second, strict=True):
             if not _is_semidefinite(after, ROUNDING * float(before.trace())):
                 raise InputError(
-                    "some of these rows were never counted, or with other weights; pass them as "
-                    "they were given to update."
+                    "some of these rows were never counted, or had other weights; give the rows "
+                    "and weights that were added."
                 )
         gone = found.counts <= tolerance
         return replace(found, counts=np.where(gone, 0.0, found.counts))
@@ -380,7 +383,7 @@ class Moments:
                     "of the same feature map and kind can be added."
                 )
         if (self.classes is None) != (other.classes is None):
-            raise InputError("moments of classes and of targets cannot be added.")
+            raise InputError("moments of class labels and of numeric targets cannot be added.")
         if self.classes is None and self.cross.shape != other.cross.shape:
             raise InputError(
                 f"these moments have {self.cross.shape[1]} targets and the others "
@@ -402,7 +405,7 @@ class Moments:
     def outer(self, prior: Prior = "data") -> Outer:
         """Return the mean loss over all rows, or with other class weights."""
         if not self.weight > 0:
-            raise InputError("these moments have counted no rows yet.")
+            raise InputError("these moments have no rows; add rows first.")
         if prior == "data":
             second = self.second[0]
             for one in self.second[1:]:
@@ -473,7 +476,7 @@ class Moments:
 class RunningMoments:
     """Moments of a stream, updated ``block`` rows at a time.
 
-    Many rows are added to p² sums at the cost of one copy of them.
+    Every update copies the p² sums, so many rows are added at once.
     """
 
     moments: Moments
@@ -583,8 +586,8 @@ def as_columns(y: Any, count: int) -> Array:
 def hold_out(x: Array, every: int = HELD_OUT) -> Array:
     """Choose a tenth (or another share) of the rows by a hash of their numbers.
 
-    Not by their positions: rows that are presented again to be forgotten must be found where they
-    were counted, and equal rows must not be on both sides.
+    Positions cannot decide: a row that is subtracted later must be in the part to which it was
+    added, and equal rows must be in one part.
     """
     with np.errstate(over="ignore"):  # numbers beyond float32 share a hash
         rows = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
@@ -646,7 +649,7 @@ def _add_squares(second: Any, rows: Any, weights: Array) -> Any:
 
 
 def _add_on_device(second: Any, rows: Any, weights: Array) -> Any:
-    """Add strips of the lower triangle, in float64 whatever the rows."""
+    """Add strips of the lower triangle, in float64 for rows of any precision."""
     exact = rows.to(second)
     weighed = exact * torch.as_tensor(weights, device=exact.device)[:, None]
     found = second.clone()

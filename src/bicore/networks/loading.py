@@ -22,12 +22,12 @@ _USUAL: dict[str, tuple[int | str, ...]] = {
 
 
 def is_torch_data(thing: Any) -> bool:
-    """Whether it is a torch data set or loader, which NumPy would read item by item."""
+    """Whether this is a torch data set or loader, which NumPy would read item by item."""
     return any(base.__module__.startswith("torch.utils.data.") for base in type(thing).__mro__)
 
 
 def is_loader(thing: Any) -> bool:
-    """Whether it yields batches of a data set."""
+    """Whether this is a loader, which yields batches of a data set."""
     return hasattr(thing, "batch_sampler") and hasattr(thing, "dataset")
 
 
@@ -49,9 +49,10 @@ class Fields:
             if key is not None:
                 found[name] = columns[key]
             elif field is not None or (name == "x" and columns):
+                asked = f"{name}={field!r}" if field is not None else f"the field of {name}"
                 raise InputError(
-                    f"{name}={field!r} is not a field of the items, which have {_describe(item)}; "
-                    f"give {name}=…."
+                    f"{asked} was not found: the items have {_describe(item)}; name the field by "
+                    f"{name}=…, or leave {name} out."
                 )
         return found or {"x": item}
 
@@ -66,7 +67,7 @@ def _columns_of(item: Any) -> Mapping[Any, Any]:
 def _describe(item: Any) -> str:
     if isinstance(item, Mapping):
         return f"the fields {', '.join(map(repr, item))}"
-    return f"{len(item)} places" if isinstance(item, (tuple, list)) else "no fields"
+    return f"the places 0 to {len(item) - 1}" if isinstance(item, (tuple, list)) else "no fields"
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ def _next_batch(batches: Iterator[Any], number: int) -> Any:
     except (RuntimeError, TypeError) as error:
         why = str(error).strip().splitlines()[-1]
         raise InputError(
-            f"the items of batch {number} do not make a batch ({why}); give a transform= that "
-            "makes tensors of one shape of x, another y=, or a loader with a collate_fn."
+            f"the items of batch {number} cannot be combined ({why}); give a transform that "
+            "returns tensors of one shape, another field as y, or a loader with a collate_fn."
         ) from error
 
 
@@ -156,8 +157,8 @@ def open_data(
         options["pin_memory"] = bool(given.pin_memory)
     if custom is not None and transform is not None:
         raise InputError(
-            "transform= makes features of one item, but this loader has a collate_fn that makes "
-            "batches; put the transform into it, or give the data set."
+            "transform applies to single items, and the collate_fn of this loader returns batches; "
+            "apply the transform in collate_fn, or give the data set instead of the loader."
         )
     options["batch_size"] = batch_size or options["batch_size"]
     options["num_workers"] = options["num_workers"] if workers is None else workers

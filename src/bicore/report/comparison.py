@@ -480,7 +480,7 @@ def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]
         lines.append("+ seconds: training the model that the method needs, once per pool")
     if any(not entry.complete for entry in entries):
         lines.append("(n) only n seeds are finished: not compared with the others")
-    known = {size: detectable[size] for size in sizes if math.isfinite(detectable[size])}
+    known = {size: detectable[size] for size in sizes if 0 < detectable[size] < math.inf}
     if known:
         differences = ", ".join(f"{value:.4f} at {size}" for size, value in known.items())
         lines.append(

@@ -1,4 +1,4 @@
-"""Executors map work over the parts of a source: threads, a GPU, or a Dask cluster.
+"""Executors apply a function to every part of a source: threads, a GPU, or a Dask cluster.
 
 An executor returns the results in the order of the parts. The answer does not depend on the
 executor.
@@ -30,13 +30,13 @@ Work = Callable[[ShardSource, Part], T]
 
 #: Share of a GPU's free memory for rows; the rest is for blocks and the shortlist.
 GPU_SHARE = 0.7
-#: Number of parts submitted per thread of a cluster; with two, threads wait for results to be
-#: transferred.
+#: Number of parts submitted per thread of a cluster. With only two, threads would wait for the
+#: transfer of results.
 AHEAD = 6
 
 
 class Executor(ABC):
-    """Maps work over the parts of a source."""
+    """Applies a function to every part of a source."""
 
     #: Device of the coreset and its candidates; None: the CPU.
     device: torch.device | None = None
@@ -86,8 +86,8 @@ class Threads(Executor):
 class GPUExecutor(Executor):
     """A GPU.
 
-    Rows stay on the GPU in the precision of the source while they fit into ``memory``; other rows
-    are read again in every pass, in advance, into pinned memory.
+    Rows that fit into ``memory`` bytes stay on the GPU, in the precision of the source. The others
+    are read again in every pass: in advance, and into pinned memory.
     """
 
     name: str = "cuda"
@@ -175,14 +175,14 @@ class DaskExecutor(Executor):
 
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
         threads = max(1, sum(self.client.nthreads().values()))
-        # pure=False: results are not cached by arguments, because another pass is other work.
+        # pure=False: Dask must not reuse results of an earlier pass.
         submit: Callable[..., Any] = partial(self.client.submit, _call, pure=False)
         if isinstance(source, DaskShards):
             submit = self._submit_near_rows
-        # Matrices of p² are sent once per pass, not with every part, as the result of a task, which
-        # is computed again if its worker is lost.
+        # The work holds matrices of p² numbers. As the result of a task it is sent once per pass,
+        # and computed again if its worker is lost.
         try:
-            held = self.client.submit(_same, work, pure=False)
+            held = self.client.submit(_identity, work, pure=False)
             yield from _in_order(submit, held, source, AHEAD * threads)
         except Exception as error:  # Dask raises many kinds of errors if the connection is lost
             if self.client.status == "running" and not isinstance(error, CancelledError):
@@ -198,7 +198,7 @@ class DaskExecutor(Executor):
         return self.client.submit(_call_on, work, part.shard, part, rows, pure=False)
 
 
-def _same(work: T) -> T:
+def _identity(work: T) -> T:
     return work
 
 
@@ -220,8 +220,8 @@ def _connect(address: str) -> Any:
         return Client(address)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"executor={address!r}: no scheduler answers there ({error}); start one with "
-            "'dask scheduler', or give its address."
+            f"executor={address!r}: no Dask scheduler answers at this address ({error}); start one "
+            "with 'dask scheduler', or correct the address."
         ) from error
 
 

@@ -15,7 +15,7 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.files import (
     FORMAT,
-    OwnFolder,
+    LockedFolder,
     damaged_file_error,
     explain_failed_writes,
     read_state,
@@ -95,7 +95,7 @@ def load_head(
     return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 
 
-class Progress(OwnFolder):
+class Progress(LockedFolder):
     """Files of a selection: always complete, and written by one process at a time.
 
     ``named`` identifies the selection: the state of another one is refused.

@@ -17,7 +17,7 @@ SCALES = ("standard", "none")
 #: Numbers up to this have finite squares.
 LARGE = 1e150
 _SCALES_IN_WORDS = {
-    "standard": "numeric columns and image channels scaled to mean 0 and variance 1",
+    "standard": "{what} scaled to mean 0 and variance 1",
     "none": "as they are, not scaled",
     "constants": "pixels standardised with the data set's usual constants",
     "unit": "pixels scaled to 0 … 1",
@@ -71,7 +71,8 @@ class Source:
             x = fitted(self.data.x)
         data = self.data if x is None else replace(self.data, x=x)
         more = ", with the statistics of each pool" if scale == "standard" and later else ""
-        notes = (*self.notes, scale_note(scale) + more)
+        what = "numeric columns" if self.data.x.ndim == 2 else "image channels"
+        notes = (*self.notes, scale_note(scale, what) + more)
         return replace(self, data=data, scale=scale, notes=notes, scaling=fitted)
 
 
@@ -82,9 +83,9 @@ def check_scale(scale: str | None) -> str | None:
     return scale
 
 
-def scale_note(scale: str) -> str:
+def scale_note(scale: str, what: str = "numeric columns") -> str:
     """Return a note on the scaling of features."""
-    return f"features: {_SCALES_IN_WORDS[scale]}"
+    return f"features: {_SCALES_IN_WORDS[scale].format(what=what)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +102,8 @@ class Scaling:
     def __call__(self, values: Array) -> Array:
         result: Array = values.astype(np.float64)
         spread = np.where(self.spread > 0, self.spread, 1.0)
-        # In place, for data may take half of the memory there is; where a difference of two values
-        # can be beyond all numbers, they are divided first.
+        # In place, because the data may take half of the memory. Columns of very large values are
+        # divided first, because the difference of two values can overflow.
         if (spread > LARGE).any():
             result /= spread
             result -= self.mean / spread

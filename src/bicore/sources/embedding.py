@@ -40,17 +40,18 @@ def embed_to_folder(
     dtype: str = "float16",
     shard_rows: int = PART_ROWS,
 ) -> NpyShards:
-    """Embed the rows of a loader once, and read them from disk from then on.
+    """Embed the rows of a loader once, and read them from disk afterwards.
 
-    A run that was killed continues with its first unfinished shard; a finished one returns at once.
+    A killed run continues with its first unfinished shard. If the embedding is complete, the call
+    returns at once.
 
     Parameters
     ----------
     loader : torch.utils.data.DataLoader
         Batches (x, y) or x, in the same order each time: without shuffling.
     module : torch.nn.Module
-        Gives a row of numbers for each x; it computes in evaluation mode, and its weights are not
-        changed.
+        Returns a row of numbers for each x. It runs in evaluation mode, and its weights do not
+        change.
     folder : path
         Folder for the shards ``x-00000.npy``, ``y-00000.npy`` … and a small record.
     device : str
@@ -58,7 +59,7 @@ def embed_to_folder(
     dtype : "float16" or "float32"
         Type of the stored numbers.
     shard_rows : int
-        Least number of rows of a shard; it ends with a batch.
+        Minimum number of rows of a shard; a shard ends with a batch.
 
     Returns
     -------
@@ -68,8 +69,8 @@ def embed_to_folder(
     Raises
     ------
     InputError
-        If the folder holds another embedding, the loader shuffles or drops rows, an output is
-        no row of numbers or too large for float16.
+        If the folder holds another embedding, the loader shuffles or drops rows, or an output is
+        not one row of numbers for each x, or too large for float16.
 
     Examples
     --------
@@ -128,8 +129,8 @@ def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Ar
                 with explain_failed_writes(part, NOT_WRITTEN), replacing(part) as temporary:
                     np.save(temporary, np.concatenate(batches))
     elif (finished := len(read_header(path))) != rows:
-        changed = f"{path} has {finished} rows and the loader gives {rows} there"
-        raise InputError(f"{changed}; the loader changed: embed into another folder.")
+        changed = f"{path} has {finished} rows, and the loader now gives {rows} for it"
+        raise InputError(f"{changed}; use the same loader, or another folder.")
 
 
 def _path(place: Path, column: str, number: int) -> Path:
@@ -192,7 +193,7 @@ def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
     for name, value in record.items():
         if name != "complete" and found.get(name) != value:
             known = f"{place} holds an embedding with {name}={found.get(name)!r}"
-            raise InputError(f"{known} and this one has {value!r}; give another folder.")
+            raise InputError(f"{known}, and this one has {value!r}; give another folder.")
     return found
 
 

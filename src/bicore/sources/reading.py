@@ -123,8 +123,9 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     for option, columns in given.items():
         for name in columns:
             if name in taken:
-                both = f"{option}={name!r} is named by {taken[name]}= too"
-                raise InputError(f"{both}; leave one of them out.")
+                raise InputError(
+                    f"column {name!r} is in both {taken[name]} and {option}; remove it from one."
+                )
             taken[name] = option
     wanted = given["columns"]
     features = wanted or tuple(name for name in names if name not in taken)

@@ -93,7 +93,7 @@ class Memory(Parameters, ABC):
         model: torch.nn.Module | Observed | Context | None = None,
         runtime: Runtime | None = None,
     ) -> Self:
-        """Take in the rows of tensors, of a torch data set or of a loader.
+        """Add the rows of tensors, of a torch data set or of a loader.
 
         A buffer is updated batch by batch, in the order of the loader. A memory of tasks loads all
         rows as one task.
@@ -120,7 +120,7 @@ class Memory(Parameters, ABC):
         Raises
         ------
         InputError
-            If a batch does not fit the rows before it; earlier batches have counted.
+            If a batch does not match the rows before it. Earlier batches stay in the memory.
 
         Examples
         --------
@@ -179,7 +179,7 @@ class Memory(Parameters, ABC):
         Raises
         ------
         InputError
-            If labels are missing or not numeric, or the criterion gives no loss for each row.
+            If labels are missing or not numeric, or the criterion does not return a loss per row.
         """
         parameters = (value for value in model.parameters() if value.is_floating_point())
         like = next(parameters, torch.empty(0))
@@ -228,7 +228,7 @@ class Memory(Parameters, ABC):
         Parameters
         ----------
         name : str
-            One of the names that the rows came with.
+            Name of the column, as in ``extra`` when the rows were added.
 
         Returns
         -------
@@ -391,7 +391,7 @@ class Memory(Parameters, ABC):
         Raises
         ------
         InputError
-            If it is of another class or configuration, or incomplete; nothing has changed then.
+            If it is of another class or configuration, or incomplete. The memory is unchanged then.
         """
         try:
             head = dict(json.loads(state[_HEAD]))
@@ -409,7 +409,9 @@ class Memory(Parameters, ABC):
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"state is not a complete state of a memory ({error!r}).") from error
+            raise InputError(
+                f"state is not complete ({error!r}); give the result of state_dict()."
+            ) from error
 
     def _check_configuration(self, head: Mapping[str, Any]) -> None:
         own = json.loads(json.dumps(self._configuration()))
@@ -426,8 +428,8 @@ class Memory(Parameters, ABC):
         kind = head.get("buffer", head.get("memory"))  # the key of earlier replay memories
         if kind != (cls._file_kind or cls.__name__) or head.get("format") != FORMAT:
             raise InputError(
-                f"{source} holds a {kind!r} of format {head.get('format')!r}; {cls.__name__} reads "
-                f"its own, format {FORMAT}."
+                f"{source} holds the state of a {kind} in format {head.get('format')!r}; "
+                f"{cls.__name__} reads only its own in format {FORMAT}."
             )
 
     @classmethod
@@ -514,7 +516,7 @@ class SelectingMemory(Memory):
         seed: tuple[int, ...],
         context: Context | None,
     ) -> Dataset:
-        """Select rows; the selector does not see extra columns, which must not matter."""
+        """Select rows; extra columns are hidden from the selector, because they must not matter."""
         selector = self._chooser.for_classes(classes) if classes else self._chooser
         seen = rows.with_columns(extra=None)
         rng = np.random.default_rng(seed)
@@ -649,10 +651,10 @@ def _labels_as_tensor(parts: list[Dataset]) -> Tensor:
     """Return the labels of all parts as torch's losses take them."""
     columns = [rows.y for rows in parts if rows.y is not None]
     if len(columns) < len(parts):
-        raise InputError("y is missing; the rehearsal loss needs labels.")
+        raise InputError("the rehearsal loss needs labels; give y with every batch.")
     whole = np.concatenate(columns)
     if whole.dtype.kind in "US":
         raise InputError(
-            f"y is text ({whole[0]!r}); number the labels by the outputs of the model."
+            f"y is text ({whole[0]!r}); give the numbers of the outputs of the model instead."
         )
     return as_tensor(whole.astype(np.float32 if whole.dtype.kind == "f" else np.int64))

@@ -14,7 +14,7 @@ import torch
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
-from bicore.files import OwnFolder, sync_folder
+from bicore.files import LockedFolder, sync_folder
 from bicore.networks.observe import Observed
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
@@ -38,14 +38,14 @@ KEPT_FILES = 2
 class Buffer(Memory):
     """A memory of a stream with a fixed capacity.
 
-    :meth:`update` takes a batch of any number of rows, also none; :meth:`snapshot` returns the rows
-    kept, with labels, ids that are positions in the stream, and weights that say how much of the
-    stream each row represents: they sum to the weight seen so far. A batch that is refused changes
-    nothing. Rows of weight 0 take a position in the stream and nothing else. Extra columns, such as
-    the logits of a model, stay with their rows and do not influence the choice.
+    :meth:`update` takes a batch of any number of rows, including none. :meth:`snapshot` returns the
+    rows kept, with labels, ids and weights. Ids are positions in the stream. The weight of a row is
+    the part of the stream that it represents; the weights sum to the weight seen so far. A batch
+    that is refused changes nothing. Rows of weight 0 only take a position in the stream. Extra
+    columns, such as the logits of a model, stay with their rows and do not influence the choice.
     """
 
-    #: Whether ``update`` needs labels (of classes, if not targets), or the model in its context.
+    #: Whether ``update`` needs labels, class labels, or a model.
     needs_labels: bool = False
     needs_classes: bool = False
     needs_model: bool = False
@@ -112,7 +112,7 @@ class Buffer(Memory):
         Raises
         ------
         InputError
-            If the batch does not fit those before it; nothing has changed then.
+            If the batch does not match earlier batches. The buffer is unchanged then.
         """
         context = as_context(model, runtime)
         if isinstance(x, Sized) and len(x) == 0:
@@ -203,8 +203,8 @@ class Buffer(Memory):
             total = self.seen + weights.sum()
         if total > MOST_WEIGHT:
             raise InputError(
-                f"sample_weight brings the total to {total:.3g}, above {MOST_WEIGHT:.3g}, the most "
-                "that a memory can count; scale the weights of the stream down."
+                f"sample_weight must sum to at most {MOST_WEIGHT:.3g} over the stream; got "
+                f"{total:.3g}. Scale the weights down."
             )
 
     def _check(self, batch: Dataset, context: Context) -> None:
@@ -212,8 +212,8 @@ class Buffer(Memory):
             raise InputError(f"{self.name} needs labels; give y with every batch.")
         if self.needs_classes and batch.y is not None and read_targets(batch.y).classes is None:
             raise InputError(
-                f"{self.name} needs class labels here, but y holds targets; use Reservoir, or "
-                "MomentMemory with prior='data'."
+                f"{self.name} needs class labels here, but y holds numeric targets; use "
+                "Reservoir, or MomentMemory with prior='data'."
             )
         if self.needs_model and context.model is None:
             raise InputError(f"{self.name} needs a network; give model=your_network.")
@@ -254,7 +254,7 @@ class Buffer(Memory):
         self._load_subclass_state(head["values"], arrays)
 
     def _subclass_state(self) -> State:
-        """The state that a subclass adds: JSON values, and arrays."""
+        """Return the state that a subclass adds: JSON values, and arrays."""
         own = {name: getattr(self, name) for name in self._own_state}
         arrays = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
         return {name: value for name, value in own.items() if name not in arrays}, arrays
@@ -287,7 +287,7 @@ class MergingBuffer(Buffer):
         Parameters
         ----------
         other : Buffer
-            A buffer built like this one; it is left unchanged.
+            A buffer built like this one; it does not change.
         offset : int, optional
             The number added to its ids; by default, and at least, the number of rows seen here.
         model : torch.nn.Module, optional
@@ -308,7 +308,9 @@ class MergingBuffer(Buffer):
         check_type("other", other, type(self), f"a {type(self).__name__}")
         changed = self._differences(other)
         if changed:
-            raise InputError(f"other must be built like this buffer; it differs in {changed}.")
+            raise InputError(
+                f"other must be built like this buffer; it differs in {', '.join(changed)}."
+            )
         moved = self.position
         if offset is not None:
             moved = check_integer("offset", offset, moved, fix="beyond the ids of this memory")
@@ -343,7 +345,7 @@ def _is_json(mark: dict[str, Any]) -> bool:
 B = TypeVar("B", bound=Buffer)
 
 
-class StateFolder(OwnFolder):
+class StateFolder(LockedFolder):
     """A folder of state files, locked by one process.
 
     A file is named after the rows seen when it was written. Loading takes the newest; a damaged one

@@ -147,7 +147,7 @@ class MomentMemory(MergingBuffer):
     #: Sums over all rows, and over the held-out tenth.
     _sums: RunningMoments | None
     _held: RunningMoments | None
-    #: Mean and spread of the targets among the first rows, if y holds targets.
+    #: Mean and spread of the targets among the first rows, if y holds numeric targets.
     _origin: Array | None
     _spread: Array | None
     #: Features Φ of the rows kept; ΦΦᵀ and ΦAΦᵀ, with A the second moments.
@@ -497,7 +497,7 @@ class MomentMemory(MergingBuffer):
             return changed
         if self.feature_map_ != other.feature_map_:
             raise InputError(
-                f"other has fitted different features ({other.feature_map_.identity}, here "
+                f"other has another feature map ({other.feature_map_.identity}; this memory has "
                 f"{self.feature_map_.identity}); build it with feature_map=memory.feature_map_."
             )
         return [name for name in changed if name != "feature_map"]

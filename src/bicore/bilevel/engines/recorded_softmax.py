@@ -1,10 +1,10 @@
-"""Cross-entropy on a GPU without waiting: fixed shapes, and all decisions on the device.
+"""Cross-entropy on a GPU: a step of fixed shapes, recorded once as a CUDA graph and replayed.
 
-The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity; the
-equations are those of :mod:`bicore.bilevel.solvers.softmax`. A step is the same list of operations
-every time, with a fixed number of Newton and conjugate-gradient iterations, so that it can be
-recorded once as a CUDA graph and replayed. How well each fit was solved is written next to it;
-:meth:`RecordedSoftmaxEngine.read_back` sees where the numbers did not suffice.
+The state is that of :mod:`bicore.bilevel.engines.implicit`, padded to its capacity; the equations
+are those of :mod:`bicore.bilevel.solvers.softmax`. A step is always the same list of operations,
+with a fixed number of Newton and conjugate-gradient iterations, and the host does not wait for it.
+The residual of each fit is logged; :meth:`RecordedSoftmaxEngine.read_back` finds fits that need
+more iterations.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DEVICE_LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
 
 
 class DeviceSoftmaxFit:
-    """A fit on a GPU padded to a fixed size: a place that is not taken has weight 0, which leaves
-    its row of every system an identity and its coefficients zero.
+    """A fit on a GPU, padded to a fixed size.
 
-    ``gram``, ``targets`` and ``weights`` are written to from outside; ``alpha`` and ``fitted`` = Kα
-    are the fit.
+    An empty place has weight 0: its row of every system is that of the identity, and its
+    coefficients are zero. The engine writes ``gram``, ``targets`` and ``weights``; ``alpha`` and
+    ``fitted`` = Kα are the fit.
     """
 
     def __init__(self, like: Tensor, capacity: int, outputs: int) -> None:
@@ -52,11 +52,11 @@ class DeviceSoftmaxFit:
         self.lengths = like.new_tensor(DEVICE_LENGTHS)
 
     def probabilities(self) -> Tensor:
-        """Probabilities of the fit at every place."""
+        """Return the probabilities of the fit at every place."""
         return torch.softmax(self.fitted, 1)
 
     def apply_curvature(self, probabilities: Tensor, rows: Tensor) -> Tensor:
-        """A · rows."""
+        """Return A · rows, with A the curvature of the loss."""
         mean = (probabilities * rows).sum(1, keepdim=True)
         return self.weights * probabilities * (rows - mean)
 
@@ -92,7 +92,7 @@ class DeviceSoftmaxFit:
     ) -> Tensor:
         """Take a fixed number of Newton steps from the last fit and return the relative residual.
 
-        With ``watched`` the host looks after each step and stops at that residual.
+        With ``watched`` the host reads the residual after each step and stops below that value.
         """
         value = self._values(self.alpha[None], self.fitted[None], shift)[0]
         lengths_of_steps = self.lengths[:, None, None]
@@ -168,7 +168,7 @@ class RecordedSoftmaxEngine(ListedEngine):
 
     @classmethod
     def fits(cls, problem: Problem) -> bool:
-        """Whether it is a softmax problem on a GPU with stored matrices."""
+        """Return whether this is a softmax problem on a GPU with stored matrices."""
         stored = problem.train.stored and problem.cross.stored
         softmax = problem.inner_loss.softmax and problem.outer_loss.softmax
         return stored and softmax and problem.train.like.is_cuda
@@ -237,7 +237,7 @@ class RecordedSoftmaxEngine(ListedEngine):
                 self._confirm()
             if (
                 self._replacement is not None and len(self.chosen) < wanted
-            ):  # the point was not added before
+            ):  # the general engine took over before this point was added
                 self._replacement.extend(points[place:])
                 return
 
@@ -293,7 +293,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         return self._replacement
 
     def recover(self) -> bool:
-        """Return to the confirmed points and allow more iterations per step; False after too many
+        """Return to the confirmed points and allow more iterations; return False after too many
         tries."""
         m = len(self._chosen)
         fit = self.fit
@@ -317,7 +317,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         return solved
 
     def _gradient(self) -> Tensor:
-        """∂G/∂w of every training point, as :mod:`bicore.bilevel.engines.implicit` has it."""
+        """Return ∂G/∂w of every training point; see :mod:`bicore.bilevel.engines.implicit`."""
         problem = self.problem
         shift = self.shifts[self.count]
         pull = problem.cross.transposed_matmul(problem.outer_gradient(self.predictions))
@@ -333,7 +333,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         return (torch.addmm(pull, self.train.T, z, alpha=-1) * slopes).sum(1) / -shift
 
     def advance(self, k: Tensor) -> None:
-        """Take the point whose index the tensor holds and fit again, without reading results."""
+        """Add the point whose index is in the tensor and fit again, without reading results."""
         place = self.count.clone()
         fit = self.fit
         self.train.index_copy_(0, place, self.problem.train.columns(k).T)
@@ -386,15 +386,15 @@ class RecordedSoftmaxEngine(ListedEngine):
         return self.fit.newton(shift, self._precondition, steps, self.inner_iterations, watched)
 
     def _precondition(self, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """P r and K P r, as :class:`bicore.bilevel.solvers.softmax.Preconditioner` has them,
-        with the shift on the device."""
+        """Return P r and K P r of :class:`bicore.bilevel.solvers.softmax.Preconditioner`, with the
+        shift on the device."""
         scaled = residual / self.roots
         solved = self.inverse @ scaled
         paired = torch.addcmul(scaled, solved, self.inverse_shift, value=-1) / self.roots
         return solved * self.roots, paired
 
     def _root_curvature(self) -> Tensor:
-        """The square root of the mean eigenvalue of every curvature block; 1 at empty places."""
+        """Return the root of the mean eigenvalue of every curvature block; 1 at empty places."""
         probabilities = self.fit.probabilities()
         weights = self.fit.weights
         spread = 1 - probabilities.square().sum(1, keepdim=True)
