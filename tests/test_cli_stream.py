@@ -461,3 +461,31 @@ def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):
         ("stream", "a.npz", *words, "--state", "a", "--head", "c.npz", "--merge", "nowhere"),
     ):
         assert bicore(*wrong, cwd=folder).returncode == 2
+
+
+def test_a_head_encodes_a_table_as_the_stream_did(bicore, tmp_path):
+    """Medians and categories are those of the stream, so other rows do not change a prediction."""
+    rng = np.random.default_rng(0)
+    cities = rng.choice(["Basel", "Bern", "Zurich"], 120)
+    sizes = [f"{size:.3f}" if size > -1 else "" for size in rng.normal(size=120)]
+    labels = np.where(cities == "Zurich", "yes", "no")
+    rows = [",".join(row) for row in zip(cities, sizes, labels, strict=True)]
+    (tmp_path / "all.csv").write_text("\n".join(["city,size,label", *rows]))
+    words = ("--capacity", "9", "--state", "s", "--scale", "none", "--head", "head.npz")
+    succeeded(bicore("stream", "all.csv", "--target", "label", *words, cwd=tmp_path))
+
+    def predicted(table, *more):
+        run = succeeded(bicore("predict", "head.npz", table, "--json", *more, cwd=tmp_path))
+        return json.loads(run.stdout)["predictions"]
+
+    every = predicted("all.csv", "--target", "label")
+    assert every == labels.tolist()
+    some = [place for place in range(120) if cities[place] != "Bern"]
+    lines = [f"{sizes[place]},{cities[place]}" for place in some]  # other columns, no labels
+    (tmp_path / "some.csv").write_text("\n".join(["size,city", *lines, "0.1,Geneva"]))
+    *known, unknown = predicted("some.csv")
+    assert known == [every[place] for place in some]
+    assert unknown == "no"
+    (tmp_path / "less.csv").write_text("size\n1\n2")
+    run = bicore("predict", "head.npz", "less.csv", cwd=tmp_path)
+    assert "no column 'city'" in run.stderr

@@ -49,7 +49,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
     path = memory.save(tmp_path / "memory.npz")
     refuses("another selector configuration", ReplayMemory.load, path, greedy_selector())
     other = Reservoir(4).update(*task(0)).save(tmp_path / "buffer.npz")
-    refuses("holds a 'Reservoir'", ReplayMemory.load, other, Uniform())
+    refuses("holds the state of a Reservoir", ReplayMemory.load, other, Uniform())
     path.write_bytes(path.read_bytes()[:-30])
     fails(DamagedFileError, r"memory\.npz.*ReplayMemory\.save", ReplayMemory.load, path, Uniform())
 
@@ -218,7 +218,7 @@ def test_labels_that_torch_cannot_hold_are_refused():
     refuses("y is text", memory.loss, nn.Linear(3, 2), nn.CrossEntropyLoss())
     plain = ReplayMemory(Uniform(), 5)
     plain.add_task(np.zeros((6, 3)))
-    refuses("y is missing", list, plain.loader())
+    refuses("the rehearsal loss needs labels", list, plain.loader())
 
 
 def continual_accuracy(memory, seed, beta=1.0) -> float:

@@ -186,7 +186,7 @@ class Files(Output):
 def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
     """Add a command to the parser; each field of its groups becomes an option."""
     groups: dict[str, Any] = {}
-    flat: list[inspect.Parameter] = []
+    flat: list[inspect.Parameter] = [_HELP_ALL]
     for name, kind in get_type_hints(verb, include_extras=True).items():
         if is_dataclass(kind):
             groups[name] = kind
@@ -208,7 +208,6 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
         except KeyboardInterrupt:
             interrupt("; no result was saved.")
 
-    flat.append(_HELP_ALL)  # the last section of the help
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in flat}
     app.command(cls=PanelCommand)(run)
@@ -254,16 +253,18 @@ class PanelCommand(TyperCommand):
     """A command whose help lists options by panel, without loading rich."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each panel; advanced options only for --help-all."""
+        """Write a section for each panel; advanced options only for --help-all, others last."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)
             if record is not None:
                 panel = getattr(one, "rich_help_panel", None) or "Other"
                 panels.setdefault(panel, []).append(record)
+        other = panels.pop("Other", [])
         advanced = panels.pop(ADVANCED, [])
         if advanced and ADVANCED in ctx.meta:
             panels[ADVANCED] = advanced
+        panels["Other"] = other
         for name, records in panels.items():
             with formatter.section(name):
                 formatter.write_dl(records)

@@ -14,6 +14,7 @@ from bicore.errors import InputError
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
+    from bicore.sources.base import Source
     from bicore.streaming.buffer import Buffer
 
 
@@ -39,7 +40,8 @@ def predict(
     """Predict with a head written by bicore stream --head.
 
     A head is a ridge regression on all rows of a stream. The source must have the feature columns
-    of the stream; they are not scaled again. With --target or --labels, the score is printed.
+    of the stream; they are encoded as in the stream. With --target or --labels, the score is
+    printed.
 
     Example: bicore predict head.npz digits
     """
@@ -53,8 +55,9 @@ def predict(
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
     source = Table(**{**vars(data), "scale": "none"}).open(needs_target=False)
-    found: Any = model.predict(source.data.x)
-    score = None if source.data.y is None else _score(model, source.data.x, source.data.y)
+    x = _encode(model, source)
+    found: Any = model.predict(x)
+    score = None if source.data.y is None else _score(model, x, source.data.y)
     if output.out is not None:
         with replacing(output.out, overwrite=output.force) as path:
             path.write_text("".join(f"{_words(one)}\n" for one in found.tolist()))
@@ -65,6 +68,15 @@ def predict(
     kind = "accuracy" if hasattr(model, "classes_") else "R²"
     known = "" if score is None else f", {kind} {score:.4f}"
     output.print_note(f"{source.name}: {len(found)} predictions{known}")
+
+
+def _encode(model: Head, source: Source) -> Any:
+    """Return the features of a source; a table is encoded as that of the stream was."""
+    from bicore.sources.columns import columns_from_json
+
+    if model._columns is None or source.table is None or source.columns is None:
+        return source.data.x
+    return columns_from_json(model._columns, source.columns.words).encode(source.table)
 
 
 def _score(model: Head, x: Any, y: Any) -> float | None:
@@ -91,10 +103,11 @@ def check_head(head: Path | None, merge: str | None, buffer: str, scale: str) ->
         )
 
 
-def make_head(buffer: Buffer, merge: str | None) -> Head:
+def make_head(buffer: Buffer, merge: str | None, source: Source) -> Head:
     """Return the head of a stream, with the sums of other state folders added."""
     import copy
 
+    from bicore.sources.columns import columns_to_json
     from bicore.streaming import MomentMemory
 
     assert isinstance(buffer, MomentMemory)
@@ -107,7 +120,10 @@ def make_head(buffer: Buffer, merge: str | None) -> Head:
                 "--feature-map and the --state folder of the other."
             )
         whole.merge(other)
-    return whole.head()
+    head: Head = whole.head()
+    if source.columns is not None:
+        head._columns = columns_to_json(source.columns)
+    return head
 
 
 def load_memory(folder: Path) -> Any:

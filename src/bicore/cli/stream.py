@@ -329,7 +329,7 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     written = Written(coreset, output.force)
     written.write(None if stopped else output.out, coreset.save, holds=True)
     if output.head is not None and not stopped:
-        head = make_head(run.buffer, output.merge)
+        head = make_head(run.buffer, output.merge, run.source)
         written.write(output.head, head.save)
     output.print_note(*(f"  {note}" for note in notes[len(own) :]))
     labels: list[str] = []

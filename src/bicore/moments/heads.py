@@ -317,6 +317,9 @@ class Head(BaseEstimator):  # type: ignore[misc]
     (True, True)
     """
 
+    #: The fitted columns of a table that ``bicore stream`` read, to encode other tables like it.
+    _columns: list[dict[str, Any]] | None = None
+
     def __init__(
         self,
         feature_map: str | FeatureMap | torch.nn.Module = "auto",
@@ -465,6 +468,8 @@ class Head(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         features, arrays = map_to_state(self.feature_map_)
         values = {"kind": type(self).__name__, "alpha": self.alpha_, "shape": self._shape}
+        if self._columns is not None:
+            values["columns"] = self._columns
         own = {"coef": self.coef_, "intercept": self.intercept_}
         if isinstance(self, HeadClassifier):
             own["classes"] = self.classes_
@@ -507,6 +512,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             found: Head = kinds[values["kind"]](fitted, values["alpha"])
             found.feature_map_, found.alpha_ = fitted, values["alpha"]
             found._shape = tuple(values["shape"])
+            found._columns = values.get("columns")
             found.n_features_in_ = math.prod(found._shape)
             found.coef_, found.intercept_ = arrays["coef"], arrays["intercept"]
             if isinstance(found, HeadClassifier):

@@ -476,7 +476,7 @@ class Moments:
 class RunningMoments:
     """Moments of a stream, updated ``block`` rows at a time.
 
-    Every update copies the p² sums, so many rows are added at once.
+    Every update copies the p² sums; a block of rows needs one copy.
     """
 
     moments: Moments

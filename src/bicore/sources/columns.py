@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -171,6 +172,29 @@ class Vectors(Column):
         return np.where(np.isnan(found), self.medians, found)
 
 
+def columns_to_json(columns: Columns) -> list[dict[str, Any]]:
+    """Return fitted columns as values for JSON."""
+    found = [{"kind": type(one).__name__, **vars(one)} for one in columns.features]
+    plain: list[dict[str, Any]] = json.loads(json.dumps(found, default=float))
+    return plain
+
+
+def columns_from_json(values: Iterable[Mapping[str, Any]], words: Sequence[str]) -> Columns:
+    """Invert :func:`columns_to_json`; ``words`` mark a missing value."""
+    kinds: dict[str, Any] = {
+        one.__name__: one for one in (Numbers, Indicators, Frequencies, Times, Vectors)
+    }
+    features: list[Any] = []
+    for value in values:
+        own: dict[str, Any] = {
+            name: tuple(one) if isinstance(one, list) else one for name, one in value.items()
+        }
+        if "written" in own:
+            own["written"] = Numerals(own["written"])
+        features.append(kinds[own.pop("kind")](**own))
+    return Columns(tuple(features), [], words)
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """The fitted columns of a table, with notes on all columns.
@@ -201,8 +225,8 @@ class Columns:
         """Encode some rows; infinite numbers are refused if ``finite``."""
         lost = next((one.name for one in self.features if one.name not in table), None)
         if lost is not None:
-            columns = f"the columns are {name_list(list(table))}"
-            raise InputError(f"a table has no column {lost!r}, and the rows have one; {columns}.")
+            columns = f"its columns are {name_list(list(table))}"
+            raise InputError(f"the table has no column {lost!r}, which is needed; {columns}.")
         widths = [len(column.unscaled) for column in self.features]
         rows = len(next(iter(table.values())))
         if allowance is not None:
