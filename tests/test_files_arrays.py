@@ -95,7 +95,7 @@ BROKEN = {
     "a member that is no array": (packed(b"hello"), UNREADABLE),
     "a shape that is not there": (
         packed(header((60, 4)) + bytes(32)),
-        "array 'x' is cut short: 32 of 1920 bytes",
+        "array 'x' is truncated: it has 32 of 1920 bytes",
     ),
     "a negative shape": (packed(header((-60, -4))), UNREADABLE),
     "values of no bytes": (packed(header((10**15,), "|V0")), UNREADABLE),
@@ -114,7 +114,7 @@ def test_8_an_npz_that_is(command, tmp_path, name):
     ("content", "words"),
     [
         (header((10**12, 4)), "would take 32 TB"),
-        (header((60, 4)) + bytes(100), "is cut short: 100 of 1920 bytes"),
+        (header((60, 4)) + bytes(100), "is truncated: it has 100 of 1920 bytes"),
         (stored(X)[:50], "not a readable .npy file"),
         (b"\x93NUMPY\x01\0\xff\xff{", "not a readable .npy file"),
         (b"", "not a readable .npy file"),
@@ -142,7 +142,7 @@ def test_10_a_sparse_npz_is_read_with_separate_or_stored_labels(tmp_path, comman
     told(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 rows of 4 features")
     refused(command(*WORDS, "s.npz"), "has no array 'y'", "--labels FILE.npy")
     scipy.sparse.save_npz(tmp_path / "c.npz", sparse.tocsc())
-    refused(command(*WORDS, "c.npz", "--labels", "y.npy"), "by 'csc'; store it by rows")
+    refused(command(*WORDS, "c.npz", "--labels", "y.npy"), "in the format 'csc'; store it by rows")
     np.savez(
         tmp_path / "evil.npz",
         **parts | {"indices": sparse.indices + 99},

@@ -359,7 +359,7 @@ def other_array(name, array):
 
 
 WRONG = {
-    r"x-1\.npy is cut short": changed_bytes(lambda content: content[:-5]),
+    r"x-1\.npy is truncated": changed_bytes(lambda content: content[:-5]),
     r"x-1\.npy is not a readable \.npy": changed_bytes(lambda content: b"hello"),
     r"x-1\.npy .*\(-7, 3\)": changed_bytes(lambda old: old.replace(b"(7, 3), ", b"(-7, 3),", 1)),
     r"x-1\.npy holds pickled": other_array("x", np.array([{}], dtype=object)),
@@ -837,9 +837,9 @@ def test_sources_that_cannot_be_opened(tmp_path):
     np.save(tmp_path / "named" / "x-0.npy", X)
     for given, options, words in (
         (tmp_path / "none.npy", {}, "none.npy does not exist"),
-        (tmp_path / "z*.npy", {}, "no .npy .*file matches .*z"),
+        (tmp_path / "z*.npy", {}, "no file matches .*z.*give a .npy or .npz"),
         (tmp_path / "a.txt", {}, "a.txt has an unknown file extension; give a .npy"),
-        (tmp_path / "empty", {}, "no .npy or .npz .*file matches .*empty"),
+        (tmp_path / "empty", {}, "no file matches .*empty.*give a .npy or .npz"),
         (tmp_path, {}, r"several kinds \(.npy, .npz\); give a pattern"),
         (tmp_path / "x-0.npy", {"target": "a"}, "target= does not apply to .npy files"),
         (tmp_path / "part-0.npz", {"labels": "a"}, "labels= does not apply to .npz files"),

@@ -307,7 +307,9 @@ def _as_floats(array: Array, name: str) -> Array:
     if array.dtype == np.float16:
         return array.astype(np.float32)
     if array.dtype.kind != "f":
-        raise InputError(f"{name} has dtype {array.dtype}; encode text and dates as numbers first.")
+        raise InputError(
+            f"{name} has dtype {array.dtype}; encode text as numbers, or give a data frame."
+        )
     # Other byte orders and long doubles are converted to what torch supports.
     native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
     return array if array.dtype == native else array.astype(native)

@@ -1,10 +1,9 @@
-"""Names and numbers that help texts show; they wait for no library.
+"""Names and numbers in help texts, in a module without imports so that help is fast.
 
-Those of ``compare``: sizes, methods, and memories of a stream. Those of ``worth``: the number of
-repetitions, and the largest random sample, whose kernel matrix fits a small machine. Then all
-evaluation models, memories that need no network and kinds of models; a test compares them with
-their tables.
+A test compares the names with their tables.
 """
+
+#: Sizes and methods that ``compare`` compares by default.
 
 SIZES = (10, 50, 100)
 METHODS = (
@@ -15,8 +14,13 @@ METHODS = (
     "herding-features",
     "facility-location-per-class",
 )
+#: Memories that ``compare --stream`` compares by default.
 MEMORIES = ("moments", "reservoir", "class-balanced", "merge-reduce")
+#: Defaults of ``worth``: repetitions, and the largest random sample, which fits a small machine.
 SEEDS, MAX_ROWS = 10, 10_000
+#: All evaluation models.
 JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn")
+#: Memories that need no network.
 BUFFERS = ("moments", "merge-reduce", "reservoir", "class-balanced", "prototypes")
+#: Values of ``model=`` that name a kind of model.
 MODELS = ("any", "linear", "trees", "neighbours", "network")

@@ -105,9 +105,7 @@ def _agree(reported: float, objective: float, problem: Problem) -> bool:
     """Whether two objectives agree within the tolerance."""
     share = TOLERANCE[problem.train.like.dtype]
     difference = abs(reported - objective)
-    if (
-        difference <= share * objective
-    ):  # nearly always; the objective of an empty coreset is not needed
+    if difference <= share * objective:  # in nearly all cases, without the empty objective
         return True
     return difference <= share * FLOOR * _empty_objective(problem)
 

@@ -285,7 +285,7 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
         lines.append(
             f"by class: {count_classes(source.data.y[coreset.indices].ravel().tolist(), classes)}"
         )
-    lines.append(f"rows, best first: {shorten(coreset.indices)}")
+    lines.append(f"rows, best first (0 is the first row): {shorten(coreset.indices)}")
     lines += [
         f"their row numbers in the file: {shorten(rows)}"
         for rows in _rows_in_file(source, coreset).values()

@@ -35,7 +35,7 @@ LABELS = {
 MATRIX_FORMS = {"gram": "stored", "features": "as features", "blocked": "computed in blocks"}
 WORDS = {
     "smooth_labels": {"smoothed": "yes", "given": "no"},
-    "first": {"best": "best score", "random": "at random"},
+    "first": {"best": "the one with the best score", "random": "drawn at random"},
     "operator": MATRIX_FORMS,
 }
 #: The text of a configuration, such as Exchange(rounds=None).

@@ -151,7 +151,7 @@ class BaseComparison:
 
     def _refer(self, stage: Stage, name: str) -> None:
         """Add the row of a whole pool: of models trained on it, or of its majority class."""
-        self.say(f"{name}, the whole pool of seed {stage.seed}")
+        self.say(f"{name}, all rows of the pool of seed {stage.seed}")
         judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
         try:
             found = self._evaluate(stage, [stage.sample(stage.pool)], judges)[0]
@@ -187,7 +187,7 @@ class Stage:
         self.observed: Observed | None = None
 
     def sample(self, data: Dataset) -> Sample:
-        """Return rows as an evaluation model sees them."""
+        """Return rows as input of an evaluation model."""
         return self.comparison.pools.sample(data, self.comparison.runtime.torch_device)
 
     def picks_and_weights(self, coreset: Coreset) -> dict[str, list[Any]]:
@@ -246,7 +246,7 @@ class Comparison(BaseComparison):
             self._record_all(stage, size, waiting)
 
     def _select(self, stage: Stage, name: str, size: int) -> list[Picked]:
-        """Select with one method; return None if it fails."""
+        """Select with one method; return an empty list if it fails."""
         selector = self.grid.methods[name]
         try:
             context = stage.context(selector)
@@ -321,7 +321,7 @@ class StreamComparison(BaseComparison):
 
     A seed's stream is its pool in a given order. After each of ``grid.sizes`` rows the evaluation
     models are trained on the snapshot of a buffer, with its weights. The test data stay the same,
-    so classes that have not come yet are tested too. The size of a row is the number of stream
+    so classes that were not seen yet are tested too. The size of a row is the number of stream
     rows seen, its seconds are those of all updates until then.
     """
 

@@ -94,7 +94,7 @@ class RowsInParts:
         found = open_table(x, y, sample_weight, memory=runtime.memory, **given)
         for name in TABLE_OPTIONS:
             if found is None and name in given:
-                raise InputError(f"{name}={given[name]!r} is for tables; leave it out.")
+                raise InputError(f"{name}={given[name]!r} is for tables only; leave {name} out.")
         return found
 
     def _outer_table(self, table: Source, runtime: Runtime) -> Any:

@@ -34,7 +34,7 @@ from bicore.types import Label
 
 #: Directions whose variance is below this share of the largest are dropped.
 RANK_TOLERANCE = 1e-12
-#: Rows by which an automatic kernel is chosen.
+#: Number of rows from which an automatic kernel is chosen.
 SOME_ROWS = 1000
 
 

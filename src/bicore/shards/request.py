@@ -258,7 +258,7 @@ def estimate(
     count = as_size(size, source.rows)
     request = make_request(source, count, feature_map, intercept, runtime, options)
     if not source.labelled:
-        raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
+        raise InputError(f"{source.name} has no labels; give target=… or labels=….")
     shape, limit = Shape.of(source, request), runtime.memory_bytes()
     check_room(shape.width, shape.outputs, shape.apart, limit)
     passes = request.passes_left(0) + (ROUNDS if request.exchanges else 0)

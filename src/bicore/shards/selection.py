@@ -369,7 +369,7 @@ class Selection:
         """
         y = first_rows(source).y
         if y is None:
-            raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
+            raise InputError(f"{source.name} has no labels; give target=… or labels=….")
         width, apart = self.request.features.width, self.request.prior != "data"
         targets = np.asarray(y, np.float64).reshape(len(y), -1) if y.dtype.kind == "f" else None
         outputs = 1 if targets is None else targets.shape[1]

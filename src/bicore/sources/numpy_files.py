@@ -85,7 +85,7 @@ class StoredArray:
 
     def _cut_short(self, there: int, size: int) -> DamagedFileError:
         return DamagedFileError(
-            f"{self.place} is cut short: {there} of {size} bytes are there; copy or make it again."
+            f"{self.place} is truncated: it has {there} of {size} bytes; copy or write it again."
         )
 
 
@@ -239,8 +239,8 @@ def _numbers(header: StoredArray) -> tuple[str, ...]:
 
 def _check_count(one: StoredArray, rows: int) -> StoredArray:
     if one.shape[0] != rows:
-        here = f"{one.place} has {one.shape[0]} rows and the features have {rows}"
-        raise InputError(f"{here}; give one for each row.")
+        here = f"{one.place} has {one.shape[0]} rows, and the features have {rows}"
+        raise InputError(f"{here}; give one value for each row.")
     return one
 
 
@@ -305,7 +305,7 @@ def _load_sparse(path: Path, reading: Reading) -> Array:
         reading.allowance.require(sum(one.file_size for one in members.values()), str(path))
         matrix = load_npz(path)
         if matrix.format != "csr":
-            held = f"{path} holds a sparse matrix by {matrix.format!r}"
+            held = f"{path} holds a sparse matrix in the format {matrix.format!r}"
             fix = "store it by rows: scipy.sparse.save_npz(file, matrix.tocsr())"
             raise InputError(f"{held}; {fix}.")
         kept, width = min(matrix.shape[0], reading.limit or matrix.shape[0]), matrix.shape[1]

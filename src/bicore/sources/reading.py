@@ -201,7 +201,9 @@ def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") 
     else:
         raise InputError(f"{argument}: {path} does not exist; check the name.")
     if not found:
-        raise InputError(f"{argument}: no {' or '.join(endings)} file matches {str(given)!r}.")
+        raise InputError(
+            f"{argument}: no file matches {str(given)!r}; give a {' or '.join(endings)} file."
+        )
     return tuple(one.absolute() for one in found)
 
 
