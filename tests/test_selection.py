@@ -506,7 +506,7 @@ def test_weights_of_any_unit_are_normalised(unit):
 def test_weights_with_an_overflowing_sum_are_refused():
     x = np.arange(8.0)[:, None]
     weight = np.full(8, 1e308)
-    with pytest.raises(InputError, match="sum of weight overflows"):
+    with pytest.raises(InputError, match="sum of sample_weight overflows"):
         FacilityLocation(cluster_weights=True).select(Dataset(x, sample_weight=weight), 2)
     buffer = Reservoir(4).update(x)
     refuses("weight", buffer.update, x, sample_weight=weight)

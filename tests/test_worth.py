@@ -157,7 +157,7 @@ def test_an_open_end_is_not_a_number(low, rows, high, words):
 def test_an_interval_without_ends_gives_no_verdict_in_words():
     found = Equivalent("uniform", 50, 90, 0, math.inf, (12, 90), (0.0,) * 2, (0.0,) * 2)
     answer = Worth(50, (found,), 0.9, 0.1, "accuracy", "ridge", 3, "", 1)
-    assert answer.conclusion == "3 seeds are too few for an answer; raise seeds"
+    assert answer.conclusion == "more seeds or test rows are needed for an answer"
 
 
 def test_only_sizes_near_the_crossing_are_judged():

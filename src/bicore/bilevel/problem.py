@@ -103,7 +103,7 @@ class Learned(Constant):
     """A ρ that is optimised with the weights by ∂G/∂ρ; points are chosen with its current value.
 
     Multiplying the weights and ρ by one factor gives the same model, so the bounds on the weights
-    determine ρ.
+    decide how a change of scale is divided between the weights and ρ.
 
     Parameters
     ----------

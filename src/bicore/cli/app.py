@@ -138,11 +138,11 @@ def _explain_usage(error: Any) -> tuple[int, str | None]:
     where = getattr(error, "ctx", None)
     return (
         error.exit_code,
-        words if where is None else f"{_end(words)} See {where.command_path} --help.",
+        words if where is None else f"{_end_sentence(words)} See {where.command_path} --help.",
     )
 
 
-def _end(words: str) -> str:
+def _end_sentence(words: str) -> str:
     """Return a sentence with exactly one mark at its end."""
     words = words.rstrip(".")
     return words if words.endswith("?") else f"{words}."

@@ -375,8 +375,7 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
         return ()
     return (
         f"{late} of {len(kept)} rows kept are from the second half of the stream, because a later "
-        "row replaces an earlier one of equal value; rows are valued by the loss on the whole "
-        "stream",
+        "row replaces an earlier one of equal value; the loss on the whole stream decides",
     )
 
 

@@ -102,7 +102,7 @@ class Equivalent:
 
     @property
     def unbounded(self) -> bool:
-        """Whether the interval has neither a lower nor an upper end: the seeds show nothing."""
+        """Whether the interval has neither a lower nor an upper end, so that nothing is known."""
         return not self.low and math.isinf(self.high)
 
     @property
@@ -260,7 +260,7 @@ class Worth:
         if self.verdict is not Verdict.MORE:
             first = self.baselines[0]
             if first.unbounded:
-                return f"{self.seeds} seeds are too few for an answer; raise seeds"
+                return "more seeds or test rows are needed for an answer"
             if self.verdict is Verdict.ENOUGH and first.verdict is Verdict.MORE:
                 return f"{self.baselines[1].words} sampling is enough here"
             return self.verdict.value.replace("random", first.words)

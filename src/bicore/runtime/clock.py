@@ -1,9 +1,8 @@
 """The clock and the time limit of a call, and its progress line.
 
-A call sets its clock running; every long loop calls :func:`checkpoint` between two tiles of its
-work, which raises :class:`TimeOver` once the limit is over. Code that has something complete to
-return catches it where it catches an interrupt; otherwise it becomes a :class:`TimeLimitError`
-where the clock was set running.
+A call starts its clock (:meth:`Clock.running`). Every long loop calls :func:`checkpoint` between
+two tiles of its work, which raises :class:`TimeOver` after the limit. Code that has a complete
+result catches it, like an interrupt; otherwise ``running`` raises a :class:`TimeLimitError`.
 """
 
 from __future__ import annotations
@@ -123,9 +122,8 @@ class Clock:
             first = f"; a first row takes at least {whole:.2g} s here"
         return TimeLimitError(
             f"max_seconds={self.max_seconds:.3g} was reached after {self.seconds:.2g} s of "
-            f"preparation, before the first row was selected{first}. Raise max_seconds, choose "
-            "from "
-            "fewer rows, use a kernel with features (linear, Nystrom), or leave out exact=True."
+            f"preparation, before the first row was selected{first}. Raise max_seconds, give fewer "
+            "rows, use a kernel with features (linear, Nystrom), or leave out exact=True."
         )
 
 

@@ -57,9 +57,9 @@ LEAST_PART = 128
 #: Number of rows before features are fitted, if they fit: a single row does not show whether it is
 #: an embedding or a table.
 FIRST = 32
-#: Number of feature directions that replace labels in a stream without labels.
+#: Number of directions in feature space whose projections replace labels, if there are none.
 DIRECTIONS = 10
-#: The strategy that depends on the presence of targets.
+#: The strategy that depends on whether targets are numeric.
 AUTO = "auto"
 
 
@@ -99,14 +99,15 @@ class MomentMemory(MergingBuffer):
         tables with targets), a name of ``bicore.moments.features.registry.FEATURES``, a map, or a
         frozen network. For targets a constant feature is appended.
     strategy : {"auto", "elimination", "gradient", "gain", "exchange"}
-        Rule by which rows are chosen: remove the row with the least loss, one after the other; add
-        rows by the slope or by the exact gain; or exchange rows after elimination. "auto" is the
-        gain for targets and elimination otherwise.
+        Search for the rows. "elimination" removes, one by one, the row whose removal raises the
+        loss least; "gradient" and "gain" add rows by the slope or by the exact gain; "exchange"
+        exchanges rows after elimination. "auto" is "gain" for numeric targets and "elimination"
+        otherwise.
     inner_reg : float, Relative or "auto"
         Regulariser ρ of the regression; ``"relative:0.01"`` or ``Relative(0.01)`` is a share of the
         mean of ‖φ‖², and "auto" is ``Relative(0.1)``.
     prior : {"data", "equal"} or mapping
-        Importance of each class: as it came, the same, or shares by label.
+        Weight of each class: by frequency ("data"), "equal", or shares by label.
     half_life : float, optional
         Half-life of a row's weight in the moments, in rows: for streams that drift.
     random_state : int
@@ -118,8 +119,8 @@ class MomentMemory(MergingBuffer):
         Keep second sums over a tenth of the rows, by which :meth:`head` chooses its regularisation.
         Without them the state is half as large, and generalised cross-validation is used.
     keep : {"always", "lazy"}
-        When rows are selected: with every batch; or on access, from a
-        random sample of the rows since then, which is much faster.
+        When rows are selected: with every batch; or on access, from a random sample of the rows
+        since the last selection, which is much faster.
 
     Raises
     ------
@@ -128,9 +129,9 @@ class MomentMemory(MergingBuffer):
 
     Notes
     -----
-    If the rows of a stream are independent draws, later rows replace earlier ones that are as good:
-    most rows kept are recent. Nothing is lost by that, because the choice is evaluated by the
-    moments of the whole stream, and a recent row of such a stream says as much as an early one.
+    If the rows of a stream are independent draws, later rows replace earlier ones of equal value,
+    so most rows kept are recent. This does not lower the quality: the loss on the whole stream
+    decides, and a recent row of such a stream is as informative as an early one.
 
     Examples
     --------
@@ -154,7 +155,7 @@ class MomentMemory(MergingBuffer):
     _features: Array | None
     _products: tuple[Array, Array] | None
     _directions: Array | None
-    #: With keep="lazy": the pool of waiting rows, and their random priorities.
+    #: With keep="lazy": the sampled rows that wait for a selection, and their random priorities.
     _pool: Dataset | None
     _priorities: Array
     #: The factorisation of the last head with a given alpha, which is corrected for later rows.
@@ -220,12 +221,12 @@ class MomentMemory(MergingBuffer):
         Parameters
         ----------
         outer : Outer
-            Its mean of ‖φ‖² is what a share refers to.
+            The objective; a share refers to its mean of ‖φ‖².
 
         Returns
         -------
         float
-            It is above 0.
+            A number above 0.
         """
         return outer.rho(self._reg)
 

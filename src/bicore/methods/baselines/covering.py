@@ -1,6 +1,6 @@
 """Baselines that cover the data: k-means++, k-center, facility location and k-medoids.
 
-They run over any space.
+Each takes a space or a kernel, which gives the distances.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class FacilityLocation(PerClassRule):
     """Facility location: points with a small mean distance to all other points.
 
     Greedy maximisation of Σ_i v_i max_{j in S} (D − ‖x_i − x_j‖), where D is the largest distance.
-    Greedy reaches at least 1 − 1/e of the best. Use it for representatives: unlike k-center it
-    ignores outliers.
+    Greedy selection reaches at least 1 − 1/e of the maximum. Use it for representative rows: unlike
+    k-center it ignores outliers.
 
     CRAIG (Mirzasoleiman et al. 2020) is ``FacilityLocation(over="gradients", per_class=True,
     cluster_weights=True)``, with one greedy run over all classes; the original gives each class its
@@ -209,7 +209,7 @@ class FacilityLocation(PerClassRule):
             mean_weight = float(job.data.weights.sum() / len(job.data))
         if self.cluster_weights and not math.isfinite(mean_weight):
             raise InputError(
-                "the sum of weight overflows with cluster_weights=True; scale weight down."
+                "cluster_weights=True: the sum of sample_weight overflows; scale it down."
             )
         distances = _Distances(
             self.space.operator(job, centre=True),
