@@ -439,7 +439,7 @@ CALLS = {
     "influence": (bicore.influence, {**GIVEN, "coreset": [1, 2]}),
     "contexts": (bicore.contexts, {**GIVEN, "size": 3, "n_contexts": 2}),
     "query": (query, {"x_labelled": X[:9], "y_labelled": Y[:9], "x_pool": X[9:], "batch_size": 2}),
-    "worth": (bicore.worth, {**GIVEN, "chosen": 3, "seeds": 2, "most": 6}),
+    "worth": (bicore.worth, {**GIVEN, "chosen": 3, "seeds": 2, "max_rows": 6}),
     "compare": (bicore.compare, {"x": X, "y": Y, "sizes": [3], "methods": ["uniform"], "seeds": 1}),
     "BilevelSelector": (configure, PLAIN),
     "MomentMemory": (remember(MomentMemory), {"capacity": 3}),
