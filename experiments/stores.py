@@ -193,7 +193,7 @@ class Refreshed(Buffer):
         self.batches = 0
         self.within: MomentMemory | None = None
 
-    def _take(self, batch: Dataset, context: Context) -> None:
+    def _process_batch(self, batch: Dataset, context: Context) -> None:
         self.batches += 1
         if self.batches & (self.batches - 1) == 0:
             features = Embedded(context.model.trunk()).unit()
@@ -201,9 +201,9 @@ class Refreshed(Buffer):
             self.within = (
                 MomentMemory(self.capacity, features, **options)
                 if self.within is None
-                else self.within.with_features(features, runtime=context)
+                else self.within.with_features(features, runtime=context.runtime)
             )
-        self.within.update(batch.x, batch.y, batch.weights, model=context)
+        self.within.update(batch.x, batch.y, batch.weights, runtime=context.runtime)
         self.kept = self.within.kept
 
     def _weights(self) -> np.ndarray:

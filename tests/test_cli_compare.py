@@ -60,7 +60,7 @@ def test_table_marks_the_best_and_prints_the_detectable_difference(bicore, table
     assert lines[1].endswith("  worth")
     # uniform rows have no worth in others
     assert sum(line.count(" / ") for line in lines[2:5]) == 2
-    assert "worth: uniform rows with the same mean score" in result.stdout
+    assert "worth: the number of random rows with the same mean score" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 rows (held out for each seed)" in result.stderr
     assert "features: as they are, not scaled" in result.stderr

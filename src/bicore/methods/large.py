@@ -119,7 +119,7 @@ def _bilevel_cost(
     if data.y is None or selector.kernel.precomputed:
         return Estimate()
     chooser = selector.resolve_defaults(data, size)
-    words, checks = None, CHECKS * data.x.size
+    words, checks = None, CHECKS * math.prod(data.x.shape)
     sample = chooser.draw_candidates(data, size, 0)
     if sample is not None:
         words = sample.note(len(data))
