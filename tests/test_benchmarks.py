@@ -19,12 +19,11 @@ from benchmarks.pages import render
 from bicore.moments.ridge import Candidates
 from bicore.sources import digits
 from bicore.streaming import MomentMemory
-from tests.marks import few
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", few(PAGES, 3))
+@pytest.mark.parametrize("name", PAGES)
 def test_page_agrees_with_records(name):
     assert (ROOT / "docs" / name).read_text() == render(name, *PAGES[name]), (
         "run: python -m benchmarks page"
