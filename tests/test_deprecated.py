@@ -77,6 +77,20 @@ def test_renamed_methods_serve_callers_and_subclasses():
     assert Own().fit(X).gamma == 3.0
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_subclasses_of_version_0_2_reach_the_method_above_them_by_super():
+    class Wide(RBF):
+        def fitted(self, x):
+            return RBF(super().fitted(x).gamma / 2)
+
+    class Wider(Wide):
+        def fitted(self, x):
+            return RBF(super().fitted(x).gamma / 2)
+
+    assert Wide().fit(X).gamma == RBF().fit(X).gamma / 2
+    assert Wider().fit(X).gamma == Wider().fitted(X).gamma == RBF().fit(X).gamma / 4
+
+
 @pytest.mark.parametrize("name", ["selectors", "memory.replay", "compat.torch"])
 def test_packages_of_version_0_2_are_the_renamed_ones(name):
     with pytest.warns(DeprecationWarning, match="use bicore"):

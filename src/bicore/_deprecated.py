@@ -329,6 +329,9 @@ def _removed_attribute(name: str) -> property:
 def _old_attribute(kind: str, old: str, new: str) -> property:
     def read(self: Any) -> Any:
         warn(f"{kind}.{old}", f"{kind}.{new}")
-        return getattr(self, new)
+        # A subclass that defines the old name gets here by super(): go on above it.
+        users = [cls for cls in type(self).__mro__ if vars(cls).get(old, found) is not found]
+        return getattr(super(users[-1], self) if users else self, new)
 
-    return property(read, doc=f"The value of ``{new}``, under its name of version 0.2.")
+    found = property(read, doc=f"The value of ``{new}``, under its name of version 0.2.")
+    return found
