@@ -288,7 +288,7 @@ def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
     assert "worth: about" in result.stderr
     assert result.stdout.splitlines()[-1] == "written: page.html"
     facts = facts_of(place / "page.html")
-    assert facts["answer"]["headline"].startswith("Random is enough here")
+    assert facts["answer"]["headline"] == "More seeds or test rows are needed for an answer"
     assert facts["shown"] == {"kind": "table", "columns": ["age", "city", "label"]}
     assert len(facts["classes"]) == 3
     assert [one["size"] for one in facts["curve"]["prefixes"]] == [4]
