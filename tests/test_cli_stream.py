@@ -12,7 +12,7 @@ import pytest
 from bicore import InputError
 from bicore.cli.stream import Run
 from bicore.defaults import BUFFERS as NAMES
-from bicore.files import read_state
+from bicore.files import read_state, write_state
 from bicore.methods import Uniform
 from bicore.moments.heads import Head
 from bicore.runtime.clock import Clock
@@ -489,3 +489,10 @@ def test_a_head_encodes_a_table_as_the_stream_did(bicore, tmp_path):
     (tmp_path / "less.csv").write_text("size\n1\n2")
     run = bicore("predict", "head.npz", "less.csv", cwd=tmp_path)
     assert "no column 'city'" in run.stderr
+    head, arrays = read_state(tmp_path / "head.npz", "Head.save")
+    for columns in (3, [3], ["city"], [{"kind": "Words"}], [{"kind": "Numbers", "size": 1}]):
+        changed = {**head, "head": {**head["head"], "columns": columns}}
+        write_state(tmp_path / "bad.npz", changed, arrays)
+        run = bicore("predict", "bad.npz", "some.csv", cwd=tmp_path)
+        assert run.returncode == 2
+        assert "bad.npz is not a state file, or it is damaged" in run.stderr

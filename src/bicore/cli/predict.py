@@ -55,7 +55,7 @@ def predict(
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
     source = Table(**{**vars(data), "scale": "none"}).open(needs_target=False)
-    x = _encode(model, source)
+    x = _encode(head, model, source)
     found: Any = model.predict(x)
     score = None if source.data.y is None else _score(model, x, source.data.y)
     if output.out is not None:
@@ -70,13 +70,20 @@ def predict(
     output.print_note(f"{source.name}: {len(found)} predictions{known}")
 
 
-def _encode(model: Head, source: Source) -> Any:
+def _encode(head: Path, model: Head, source: Source) -> Any:
     """Return the features of a source; a table is encoded as that of the stream was."""
+    from bicore.files import damaged_file_error
+    from bicore.moments.heads import WRITER
     from bicore.sources.columns import columns_from_json
 
     if model._columns is None or source.table is None or source.columns is None:
         return source.data.x
-    return columns_from_json(model._columns, source.columns.words).encode(source.table)
+    try:
+        return columns_from_json(model._columns, source.columns.words).encode(source.table)
+    except InputError:  # about the table
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise damaged_file_error(head, WRITER, repr(error)) from error
 
 
 def _score(model: Head, x: Any, y: Any) -> float | None:
