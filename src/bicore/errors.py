@@ -174,7 +174,7 @@ def _is_list(value: Any) -> bool:
 
 #: The kind of an argument of some name, in words; others are checked where they are used.
 _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "callback": (callable, "a function of a line of text"),
+    "callback": (callable, "a function of the comparison and a line of text"),
     "classes": (_has("__iter__"), "a list of labels"),
     "exact": (_is_flag, "True or False"),
     "full_pool": (_is_flag, "True or False"),

@@ -78,6 +78,7 @@ OLD_OPTIONS = {
     "--everything": "--full-pool",
     "--most": "--max-rows",
 }
+OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weights": "--weighting"}
 #: Options for arguments that errors of the library name.
 OPTIONS_OF_ARGUMENTS = {
     "Runtime(memory=…)": "--memory",
@@ -94,7 +95,6 @@ REMOVED = {
 }
 #: What an option needs, by the type of a validation error.
 KINDS_OF_NUMBER = {"int_parsing": "an integer", "float_parsing": "a number"}
-OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weights": "--weighting"}
 
 
 def rename_options(words: list[str]) -> list[str]:
