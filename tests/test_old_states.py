@@ -150,3 +150,5 @@ def test_a_regulariser_is_rho_and_a_number_in_an_old_file_a_share():
     share.load_state_dict({**state, "head": json.dumps(head)})
     assert share.moments.weight == 40
     refuses("inner_reg", absolute.load_state_dict, {**state, "head": json.dumps(head)})
+    joint = JointReplay(5, "rows", "auto", "relative:0.5")
+    refuses("of a stream", joint.load_state_dict, {**state, "head": json.dumps(head)})

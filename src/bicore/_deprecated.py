@@ -271,8 +271,9 @@ def renamed_fields(
 ) -> Callable[[type[R]], type[R]]:
     """Accept keywords of version 0.2 in the constructor of a class, and old attributes."""
 
-    def decorate(kind: type[R]) -> type[R]:
-        kind.__init__ = renamed_keywords(values, **names)(kind.__init__)  # type: ignore[method-assign]
+    def decorate(kind: Any) -> Any:
+        kind.__init__ = renamed_keywords(values, **names)(kind.__init__)
+        kind._renamed = names, values or {}
         for old, new in names.items():
             if not hasattr(kind, old):
                 setattr(kind, old, _old_attribute(kind.__name__, old, new))

@@ -249,6 +249,17 @@ def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -
     )
 
 
+@contextmanager
+def refuse_damage(path: str | os.PathLike[str], writer: str) -> Iterator[None]:
+    """Raise the error for a damaged file if the block cannot use its content."""
+    try:
+        yield
+    except InputError:  # about an argument
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged_file_error(path, writer, repr(error)) from error
+
+
 def _kind_of(writer: str) -> str:
     """Return the kind of file that a method writes, for errors."""
     return "coreset" if writer.startswith("Coreset") else "state"

@@ -72,18 +72,14 @@ def predict(
 
 def _encode(head: Path, model: Head, source: Source) -> Any:
     """Return the features of a source; a table is encoded as that of the stream was."""
-    from bicore.files import damaged_file_error
+    from bicore.files import refuse_damage
     from bicore.moments.heads import WRITER
     from bicore.sources.columns import columns_from_json
 
     if model._columns is None or source.table is None or source.columns is None:
         return source.data.x
-    try:
+    with refuse_damage(head, WRITER):
         return columns_from_json(model._columns, source.columns.words).encode(source.table)
-    except InputError:  # about the table
-        raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise damaged_file_error(head, WRITER, repr(error)) from error
 
 
 def _score(model: Head, x: Any, y: Any) -> float | None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.data import Array, Task, as_features, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_number
-from bicore.files import FORMAT, damaged_file_error, read_state, strip_prefix, write_state
+from bicore.files import FORMAT, read_state, refuse_damage, strip_prefix, write_state
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
@@ -503,7 +503,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             If the file is of another kind or damaged, or the network is missing.
         """
         head, arrays = read_state(path, WRITER)
-        try:
+        with refuse_damage(path, WRITER):
             values = head["head"]
             kinds = {one.__name__: one for one in (HeadClassifier, HeadRegressor)}
             stored = strip_prefix("map.", arrays)
@@ -517,8 +517,6 @@ class Head(BaseEstimator):  # type: ignore[misc]
             found.coef_, found.intercept_ = arrays["coef"], arrays["intercept"]
             if isinstance(found, HeadClassifier):
                 found.classes_ = arrays["classes"]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise damaged_file_error(path, WRITER, repr(error)) from error
         return found
 
 

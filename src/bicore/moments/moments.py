@@ -29,7 +29,7 @@ from bicore.errors import (
     check_number,
     check_type,
 )
-from bicore.files import FORMAT, damaged_file_error, read_state, write_state
+from bicore.files import FORMAT, read_state, refuse_damage, write_state
 from bicore.numerics.linear_algebra import symmetric_product
 from bicore.runtime.threads import all_threads
 
@@ -446,10 +446,8 @@ class Moments:
     def load(cls, path: str | os.PathLike[str]) -> Moments:
         """Read a file written by :meth:`save`; never unpickles."""
         head, arrays = read_state(path, "Moments.save")
-        try:
+        with refuse_damage(path, "Moments.save"):
             return cls.from_state(head["moments"], arrays)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file_error(path, "Moments.save", repr(error)) from error
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the content of a state file."""

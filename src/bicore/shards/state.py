@@ -16,9 +16,9 @@ from bicore.errors import InputError
 from bicore.files import (
     FORMAT,
     LockedFolder,
-    damaged_file_error,
     explain_failed_writes,
     read_state,
+    refuse_damage,
     strip_prefix,
     write_state,
 )
@@ -86,11 +86,9 @@ def load_head(
 
     path = Path(folder) / MOMENTS
     head, arrays = read_state(path, "select(…, passes=True, state=…)")
-    try:
+    with refuse_damage(path, "this version"):
         fitted = map_from_state(head["map"], strip_prefix("map.", arrays), feature_map)
         moments, shift = Moments.from_state(head["moments"], arrays), head["shift"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged_file_error(path, "this version", repr(error)) from error
     origin = 0.0 if shift is None else np.array(shift)
     return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 

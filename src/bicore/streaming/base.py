@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from bicore._deprecated import rename_fields, renamed_keywords
-from bicore.data import Array, Dataset, as_tensor, scale_to_mean_one
+from bicore._deprecated import renamed_keywords
+from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
 from bicore.files import (
     FORMAT,
-    damaged_file_error,
     fingerprint,
     read_state,
+    refuse_damage,
     strip_prefix,
     write_state,
 )
@@ -48,6 +48,9 @@ class Memory(Parameters, ABC):
 
     #: The name in state files of memories that share the files of another class.
     _file_kind: ClassVar[str] = ""
+    #: Parameters of version 0.2 in states: new names by old ones, and new values by name and old
+    #: value.
+    _renamed: ClassVar[tuple[Mapping[str, str], Mapping[str, Mapping[Any, Any]]]] = {}, {}
 
     def __init__(self, capacity: int, random_state: int = 0) -> None:
         self.capacity = check_integer("capacity", capacity)
@@ -58,8 +61,12 @@ class Memory(Parameters, ABC):
         self._cast: tuple[Tensor, Tensor, Tensor] | None = None
 
     @abstractmethod
-    def _parts(self) -> list[Dataset]:
-        """Return the rows to rehearse, in parts of equal weight."""
+    def __len__(self) -> int:
+        """The number of rows kept."""
+
+    @abstractmethod
+    def _rehearsed(self) -> Dataset:
+        """Return all rows of a memory that has some, with their weights in the mean loss."""
 
     @abstractmethod
     def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context) -> None:
@@ -75,11 +82,8 @@ class Memory(Parameters, ABC):
 
     def _configuration(self) -> dict[str, Any]:
         """Return the constructor's arguments for JSON."""
-        return {"capacity": self.capacity, "random_state": self.random_state}
-
-    def __len__(self) -> int:
-        """The number of rows kept."""
-        return sum(len(rows) for rows in self._parts())
+        first = {"capacity": self.capacity, "random_state": self.random_state}
+        return {**first, **self.get_params(deep=False)}
 
     @renamed_keywords(weight="sample_weight", context="model")
     def observe(
@@ -134,14 +138,6 @@ class Memory(Parameters, ABC):
         return self
 
     # Rehearsal.
-
-    def _loss_weights(self) -> Array:
-        """Return weights of rows, for the sum over parts of mean losses."""
-        parts = self._parts()
-        total = sum(map(len, parts))
-        return np.concatenate(
-            [scale_to_mean_one(rows.weights) * (total / len(rows)) for rows in parts]
-        )
 
     def loss(
         self,
@@ -212,15 +208,13 @@ class Memory(Parameters, ABC):
         InputError
             If the memory is empty, or labels are missing or not numeric.
         """
-        parts = self._filled_parts()
-        x = as_tensor(np.concatenate([rows.x for rows in parts]))
-        return x, _labels_as_tensor(parts), as_tensor(self._loss_weights())
+        rows = self._rows()
+        return as_tensor(rows.x), _labels_as_tensor(rows), as_tensor(rows.weights)
 
-    def _filled_parts(self) -> list[Dataset]:
-        parts = self._parts()
-        if not parts:
+    def _rows(self) -> Dataset:
+        if not len(self):
             raise InputError("the memory is empty; add rows first.")
-        return parts
+        return self._rehearsed()
 
     def extra(self, name: str) -> Tensor:
         """Return an extra column of all rows, tasks in order.
@@ -250,15 +244,15 @@ class Memory(Parameters, ABC):
         >>> memory.extra("logits").shape
         torch.Size([2, 2])
         """
-        columns = [rows.extra or {} for rows in self._filled_parts()]
-        if not columns[0]:
+        columns = self._rows().extra
+        if not columns:
             raise InputError(f"name={name!r}: the rows have no extra columns; give extra=….")
-        if name not in columns[0]:
-            raise unknown_name("name", name, columns[0])
-        whole = np.concatenate([one[name] for one in columns])
-        if whole.dtype.kind == "U":
-            raise InputError(f"extra[{name!r}] is text ({whole[0]!r}), which a tensor cannot hold.")
-        return as_tensor(whole)
+        if name not in columns:
+            raise unknown_name("name", name, columns)
+        found = columns[name]
+        if found.dtype.kind == "U":
+            raise InputError(f"extra[{name!r}] is text ({found[0]!r}), which a tensor cannot hold.")
+        return as_tensor(found)
 
     def loader(
         self,
@@ -415,7 +409,7 @@ class Memory(Parameters, ABC):
 
     def _check_configuration(self, head: Mapping[str, Any]) -> None:
         own = json.loads(json.dumps(self._configuration()))
-        given = self._upgrade(_configuration_of(head))
+        given = self._read_configuration(head)
         changed = [name for name in own if own[name] != given.get(name)]
         if changed:
             found, needed = (
@@ -455,21 +449,27 @@ class Memory(Parameters, ABC):
 
     @classmethod
     def _load(cls, path: PathLike, given: Any = None) -> Self:
-        head, arrays = read_state(path, f"{cls.__name__}.save")
+        writer = f"{cls.__name__}.save"
+        head, arrays = read_state(path, writer)
         cls._check_head(head, str(path))
-        memory = cls._from_configuration(cls._upgrade(_configuration_of(head)), arrays, given)
-        try:
+        with refuse_damage(path, writer):
+            memory = cls._from_configuration(cls._read_configuration(head), arrays, given)
             memory._restore(head, arrays)
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file_error(path, f"{cls.__name__}.save", repr(error)) from error
         return memory
 
     @classmethod
-    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
-        """Translate the names and values of version 0.2."""
-        return configuration
+    def _read_configuration(cls, head: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor's arguments in a state of this version or an earlier one."""
+        names, values = cls._renamed
+        new = {"seed": "random_state", **names}
+        # Early replay memories stored their arguments in two places.
+        stored = head.get("configuration") or {**head["options"], "selector": head["selector"]}
+        found = {new.get(name, name): value for name, value in stored.items()}
+        for name, table in values.items():
+            if isinstance(found.get(name), str):
+                found[name] = table.get(found[name], found[name])
+        # Earlier versions had fewer arguments.
+        return {name: one.default for name, one in cls._parameters().items()} | found
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
@@ -525,15 +525,7 @@ class SelectingMemory(Memory):
         return require_complete(found).of(rows)
 
     def _configuration(self) -> dict[str, Any]:
-        own = {"weighting": self.weighting.value, "selector": fingerprint(self._chooser)}
-        return {**super()._configuration(), **own}
-
-    @classmethod
-    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
-        found = dict(configuration)
-        if "weights" in found:
-            found["weighting"] = OLD_WEIGHTING["weighting"][found.pop("weights")]
-        return found
+        return {**super()._configuration(), "selector": fingerprint(self._chooser)}
 
     @classmethod
     def load(cls, path: PathLike, selector: Selector | None = None) -> Self:
@@ -575,14 +567,6 @@ def _as_memory_selector(selector: Any) -> Selector:
     check_type("selector", selector, Selector, words)
     found: Selector = selector.for_memory()
     return found
-
-
-def _configuration_of(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor's arguments in a state; early replay memories stored them in two
-    places."""
-    if "options" in head:
-        return rename_fields({**head["options"], "selector": head["selector"]})
-    return rename_fields(head["configuration"])
 
 
 def store_columns(rows: Dataset, part: str = "") -> dict[str, Array]:
@@ -647,14 +631,13 @@ def _as_row_loss(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
     return apply
 
 
-def _labels_as_tensor(parts: list[Dataset]) -> Tensor:
-    """Return the labels of all parts as torch's losses take them."""
-    columns = [rows.y for rows in parts if rows.y is not None]
-    if len(columns) < len(parts):
+def _labels_as_tensor(rows: Dataset) -> Tensor:
+    """Return labels as torch's losses take them."""
+    if rows.y is None:
         raise InputError("the rehearsal loss needs labels; give y with every batch.")
-    whole = np.concatenate(columns)
-    if whole.dtype.kind in "US":
+    kind = rows.y.dtype.kind
+    if kind == "U":
         raise InputError(
-            f"y is text ({whole[0]!r}); give the numbers of the outputs of the model instead."
+            f"y is text ({rows.y[0]!r}); give the numbers of the outputs of the model instead."
         )
-    return as_tensor(whole.astype(np.float32 if whole.dtype.kind == "f" else np.int64))
+    return as_tensor(rows.y.astype(np.float32 if kind == "f" else np.int64))

@@ -12,7 +12,14 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
-from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
+from bicore.data import (
+    Array,
+    Dataset,
+    as_weights,
+    join_datasets,
+    read_targets,
+    scale_to_mean_one,
+)
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
 from bicore.files import LockedFolder, sync_folder
 from bicore.networks.observe import Observed
@@ -161,8 +168,9 @@ class Buffer(Memory):
         extra = kept.extra and {name: column.copy() for name, column in kept.extra.items()}
         return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy(), extra)
 
-    def _parts(self) -> list[Dataset]:
-        return [self.snapshot()] if len(self) else []
+    def _rehearsed(self) -> Dataset:
+        rows = self.snapshot()
+        return rows.with_columns(sample_weight=scale_to_mean_one(rows.weights))
 
     def list_differences(self, other: Buffer) -> list[str]:
         """List the parameters that differ from those of another buffer.
@@ -232,7 +240,9 @@ class Buffer(Memory):
                 f"mark={self.mark!r} is not a JSON object; use text as keys, and numbers, text, "
                 "lists and dicts of them as values."
             )
-        values, arrays = self._subclass_state()
+        own = {name: getattr(self, name) for name in self._own_state}
+        arrays = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
+        values = {name: value for name, value in own.items() if name not in arrays}
         head = {
             "position": self.position,
             "counted": self.counted,
@@ -251,19 +261,8 @@ class Buffer(Memory):
         self.rng.bit_generator.state = head["rng"]
         # Early files have no such field.
         self.mark = dict(head["values"].get("mark", {}))
-        self._load_subclass_state(head["values"], arrays)
-
-    def _subclass_state(self) -> State:
-        """Return the state that a subclass adds: JSON values, and arrays."""
-        own = {name: getattr(self, name) for name in self._own_state}
-        arrays = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
-        return {name: value for name, value in own.items() if name not in arrays}, arrays
-
-    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        """Invert :meth:`_subclass_state`."""
         for name in self._own_state:
-            array = isinstance(getattr(self, name), np.ndarray)
-            setattr(self, name, arrays[name] if array else values[name])
+            setattr(self, name, arrays[name] if name in arrays else head["values"][name])
 
 
 class MergingBuffer(Buffer):

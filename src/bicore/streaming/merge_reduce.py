@@ -191,18 +191,16 @@ class MergeReduce(SelectingMemory, MergingBuffer):
 
     # State.
 
-    def _configuration(self) -> dict[str, Any]:
-        return {**super()._configuration(), "slots": self.slots}
-
-    def _subclass_state(self) -> State:
-        values, arrays = super()._subclass_state()
+    def _state(self) -> State:
+        head, arrays = super()._state()
         slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots_]
-        return {**values, "slots": slots}, arrays
+        head["values"]["slots"] = slots
+        return head, arrays
 
-    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        super()._load_subclass_state(values, arrays)
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._restore(head, arrays)
         self.slots_, self.pending = [], self.kept
-        for level, built, size in values["slots"]:
+        for level, built, size in head["values"]["slots"]:
             assert self.pending is not None
             self.slots_.append(Slot(self.pending[:size], level, built))
             # the rows after the slots are waiting

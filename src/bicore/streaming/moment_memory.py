@@ -745,19 +745,15 @@ class MomentMemory(MergingBuffer):
         return {
             **super()._configuration(),
             "feature_map": self._stored_map[0],
-            "strategy": self.strategy,
             "inner_reg": f"relative:{reg.share}" if isinstance(reg, Relative) else f"rho:{reg}",
             "prior": prior,
-            "half_life": self.half_life,
-            # Options that earlier versions did not have are stored only if they are used.
-            **({"per_class": True} if self.per_class else {}),
-            **({} if self.holdout else {"holdout": False}),
-            **({} if self.keep is Keep.ALWAYS else {"keep": self.keep.value}),
         }
 
-    def _subclass_state(self) -> State:
+    def _state(self) -> State:
+        head, own_arrays = super()._state()
         if self.feature_map_ is None or self.moments is None:
-            return {"settled": None}, {}
+            head["values"]["settled"] = None
+            return head, own_arrays
         values, moments = self.moments.on_host().to_state()
         held = self.held_out
         held_values, held_arrays = (None, {}) if held is None else held.on_host().to_state()
@@ -780,10 +776,13 @@ class MomentMemory(MergingBuffer):
             for name, one in columns.items()
             if one is not None
         }
-        return {"settled": map_values, "moments": values, "held": held_values}, arrays
+        head["values"] |= {"settled": map_values, "moments": values, "held": held_values}
+        return head, own_arrays | arrays
 
-    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._restore(head, arrays)
         self._clear_fit()
+        values = head["values"]
         if values["settled"] is None:
             return
         self.feature_map_ = map_from_state(
@@ -830,13 +829,10 @@ class MomentMemory(MergingBuffer):
         return cls._load(path, feature_map)
 
     @classmethod
-    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
-        old = {"features": "feature_map", "rule": "strategy"}
-        found = {old.get(name, name): value for name, value in configuration.items()}
+    def _read_configuration(cls, head: Mapping[str, Any]) -> dict[str, Any]:
+        found = super()._read_configuration(head)
         if not isinstance(found["inner_reg"], str):  # a share, or None for the default
             found["inner_reg"] = f"relative:{found['inner_reg'] or DEFAULT_REG.share}"
-        if found["prior"] == "stream":
-            found["prior"] = "data"
         return found
 
     @classmethod

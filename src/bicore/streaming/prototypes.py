@@ -85,8 +85,8 @@ class Prototypes(Buffer):
         assert self.kept is not None
         return self.kept.weights.copy()
 
-    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        super()._load_subclass_state(values, arrays)
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._restore(head, arrays)
         self._distances = []
 
 

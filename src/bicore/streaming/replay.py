@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.arguments import Relative
-from bicore.data import Array, Dataset, join_datasets
+from bicore.data import Array, Dataset, join_datasets, scale_to_mean_one
 from bicore.errors import InputError
 from bicore.files import strip_prefix
 from bicore.methods.base import Selector, list_classes
@@ -116,8 +117,15 @@ class TaskMemory(Memory):
             raise InputError("a head needs sums over all rows; give feature_map='auto'.")
         return self.memory.head(alpha, prior)
 
-    def _parts(self) -> list[Dataset]:
-        return self.tasks
+    def __len__(self) -> int:
+        """The number of rows kept."""
+        return sum(map(len, self.tasks))
+
+    def _rehearsed(self) -> Dataset:
+        rows = reduce(join_datasets, self.tasks)
+        # A task counts by its mean loss.
+        parts = [scale_to_mean_one(one.weights) * (len(self) / len(one)) for one in self.tasks]
+        return rows.with_columns(sample_weight=np.concatenate(parts))
 
     def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context) -> None:
         parts = [dict(batch) for batch in batches]
@@ -253,13 +261,12 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             self.memory._restore(head["sums"], strip_prefix("sums.", arrays))
 
     def _configuration(self) -> dict[str, Any]:
-        sums = {} if self.memory is None else {"feature_map": self.memory._stored_map[0]}
-        return super()._configuration() | sums
+        features = None if self.memory is None else self.memory._stored_map[0]
+        return {**super()._configuration(), "feature_map": features}
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
-        known = configuration.get("feature_map")
-        if known is not None:
+        if (known := configuration["feature_map"]) is not None:
             stored = strip_prefix("sums.given.", arrays)
             configuration["feature_map"] = map_from_state(known, stored)
         return super()._from_configuration(configuration, arrays, given)
@@ -351,12 +358,17 @@ class JointReplay(TaskMemory):
         rows = kept.with_columns(sample_weight=np.ones(len(kept)), extra=rest or None)
         return [rows[np.flatnonzero(numbers == task)] for task in np.unique(numbers)]
 
-    def _loss_weights(self) -> Array:
-        """Return equal weights of all rows, whose sum is the number of tasks."""
-        return np.full(len(self), float(self._count))
+    def _rehearsed(self) -> Dataset:
+        # All rows count equally; the mean weight is the number of tasks.
+        weights = np.full(len(self), float(self._count))
+        return super()._rehearsed().with_columns(sample_weight=weights)
 
     def _configuration(self) -> dict[str, Any]:
         return self.memory._configuration()
+
+    @classmethod
+    def _read_configuration(cls, head: Mapping[str, Any]) -> dict[str, Any]:
+        return MomentMemory._read_configuration(head)
 
     def _state(self) -> State:
         self.memory.mark = {**self.memory.mark, "passes": self._passes}

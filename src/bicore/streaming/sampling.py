@@ -166,16 +166,17 @@ class ClassBalancedReservoir(Buffer):
         # the weight of classes without room is divided among the others
         return np.asarray(weights * (self.seen / weights.sum()))
 
-    def _subclass_state(self) -> State:
-        counts = {
-            "class_seen": list(self.class_seen.items()),
-            "class_rows": list(self.class_rows.items()),
-        }
-        return {**counts, "full": sorted(self.full)}, {}
+    def _state(self) -> State:
+        head, arrays = super()._state()
+        # As pairs, because labels may be numbers, which cannot be keys in JSON.
+        pairs = {name: list(getattr(self, name).items()) for name in ("class_seen", "class_rows")}
+        head["values"] |= {**pairs, "full": sorted(self.full)}
+        return head, arrays
 
-    def _load_subclass_state(self, values: Mapping[str, Any], arrays: Arrays) -> None:
-        self.class_seen = dict(values["class_seen"])
-        self.class_rows = dict(values["class_rows"])
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._restore(head, arrays)
+        values = head["values"]
+        self.class_seen, self.class_rows = dict(values["class_seen"]), dict(values["class_rows"])
         self.full = set(values["full"])
 
 
@@ -287,18 +288,6 @@ class GradientSampling(Buffer):
                 rows = np.delete(rows, worst)
         self.kept = both[rows]
         self.scores = np.full(len(rows), NEUTRAL)
-
-    def _configuration(self) -> dict[str, Any]:
-        return {
-            **super()._configuration(),
-            "strategy": self.strategy,
-            "n_compared": self.n_compared,
-        }
-
-    @classmethod
-    def _upgrade(cls, configuration: dict[str, Any]) -> dict[str, Any]:
-        new = {"rule": "strategy", "compared": "n_compared"}
-        return {new.get(name, name): value for name, value in configuration.items()}
 
 
 def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
