@@ -20,7 +20,6 @@ from torch import Tensor
 from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import InnerProblem, Solvers
-from bicore.bilevel.solvers.newton import Fit
 from bicore.bilevel.solvers.softmax import Preconditioner
 from bicore.kernels.operators import slices
 
@@ -31,18 +30,21 @@ GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 
 class Support:
-    """Indices S with K_SS, K[S, train] and K[S, outer]; memory (n + outer)·capacity."""
+    """Indices S with K_SS, K[S, train] and K[S, outer]; memory (n + outer)·capacity.
+
+    The padded tables have places for further points; their values there have no meaning.
+    """
 
     def __init__(self, problem: Problem, capacity: int) -> None:
         self.problem = problem
         self.indices: list[int] = []
         like = problem.train.like
-        self._square = like.new_empty(capacity, capacity)
-        self._train = like.new_empty(capacity, problem.train.shape[0])
-        self._index = torch.empty(capacity, dtype=torch.long, device=like.device)
-        self._outer = self._train
+        self.padded_gram = like.new_empty(capacity, capacity)
+        self.padded_train = like.new_empty(capacity, problem.train.shape[0])
+        self.padded_index = torch.empty(capacity, dtype=torch.long, device=like.device)
+        self.padded_outer = self.padded_train
         if not problem.same:
-            self._outer = like.new_empty(capacity, problem.cross.shape[0])
+            self.padded_outer = like.new_empty(capacity, problem.cross.shape[0])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -50,42 +52,42 @@ class Support:
     @property
     def gram(self) -> Tensor:
         """K_SS."""
-        return self._square[: len(self), : len(self)]
+        return self.padded_gram[: len(self), : len(self)]
 
     @property
     def train(self) -> Tensor:
         """K[S, :], a row for each chosen point."""
-        return self._train[: len(self)]
+        return self.padded_train[: len(self)]
 
     @property
     def outer(self) -> Tensor:
         """K[S, outer]."""
-        return self._outer[: len(self)]
+        return self.padded_outer[: len(self)]
 
     @property
     def index(self) -> Tensor:
         """The indices on the device."""
-        return self._index[: len(self)]
+        return self.padded_index[: len(self)]
 
     def extend(self, points: Sequence[int]) -> None:
         """Add points, with their rows of the kernel matrix."""
         first, last = len(self), len(self) + len(points)
-        self._index[first:last] = torch.tensor(list(points), device=self._index.device)
+        self.padded_index[first:last] = torch.tensor(list(points), device=self.padded_index.device)
         for part in slices(len(points), AT_ONCE):
             rows = slice(first + part.start, first + part.stop)
-            self._train[rows] = self.problem.train.columns(self._index[rows]).T
+            self.padded_train[rows] = self.problem.train.columns(self.padded_index[rows]).T
             if not self.problem.same:
-                self._outer[rows] = self.problem.cross.columns(self._index[rows]).T
+                self.padded_outer[rows] = self.problem.cross.columns(self.padded_index[rows]).T
         self.indices += [int(k) for k in points]
-        fresh = self._train[first:last][:, self.index]
-        self._square[first:last, :last] = fresh
-        self._square[:last, first:last] = fresh.T
+        fresh = self.padded_train[first:last][:, self.index]
+        self.padded_gram[first:last, :last] = fresh
+        self.padded_gram[:last, first:last] = fresh.T
 
     def keep(self, places: list[int]) -> None:
         """Keep only the points at the listed places."""
-        kept, count = torch.tensor(places, device=self._index.device).long(), len(places)
-        self._square[:count, :count] = self.gram[kept][:, kept]
-        for table in {self._train, self._outer, self._index}:
+        kept, count = torch.tensor(places, device=self.padded_index.device).long(), len(places)
+        self.padded_gram[:count, :count] = self.gram[kept][:, kept]
+        for table in {self.padded_train, self.padded_outer, self.padded_index}:
             table[:count] = table[kept]
         self.indices = [self.indices[place] for place in places]
 
@@ -123,8 +125,8 @@ class ImplicitEngine(ReweighableEngine):
         self.weights = like.new_empty(0)
         self.preconditioner: Preconditioner | None = None
         self.alpha = like.new_empty(0, problem.outputs)
-        #: The last fit, and the problem it solves.
-        self._fitted: tuple[InnerProblem, Fit] | None = None
+        #: Predictions of the chosen points by the last fit.
+        self.fitted = self.alpha
         self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
         self.objective = problem.outer_value(self.predictions)
 
@@ -162,9 +164,9 @@ class ImplicitEngine(ReweighableEngine):
         self.weights = weights
         self.fit()
 
-    def fit(self) -> None:
-        """Solve the inner problem from the last fit, then evaluate the outer objective."""
-        problem = InnerProblem(
+    def _inner_problem(self) -> InnerProblem:
+        """Return the inner problem of the chosen points."""
+        return InnerProblem(
             self.support.gram,
             self.problem.inner_targets[self.support.index],
             self.weights,
@@ -172,12 +174,14 @@ class ImplicitEngine(ReweighableEngine):
             self.problem.inner_loss,
             self.preconditioner,
         )
-        fit = self.solvers.inner.solve(problem, self.alpha)
-        self._fitted = problem, fit
+
+    def fit(self) -> None:
+        """Solve the inner problem from the last fit, then evaluate the outer objective."""
+        fit = self.solvers.inner.solve(self._inner_problem(), self.alpha)
         self.work.fits += 1
         self.work.inner_iterations += fit.iterations
         self.work.inner_products += fit.products
-        self.alpha = fit.alpha
+        self.alpha, self.fitted = fit.alpha, fit.predictions
         self.preconditioner = fit.preconditioner
         self.predictions = self.support.outer.T @ fit.alpha
         self.objective = self.problem.outer_value(self.predictions)
@@ -222,9 +226,7 @@ class ImplicitEngine(ReweighableEngine):
 
     def _solve_system(self, on_support: Tensor) -> Tensor:
         """Solve (2ρ I + A K_SS) z = A V_S."""
-        assert self._fitted is not None
-        problem, fit = self._fitted
-        system = problem.system(fit.predictions, self.preconditioner)
+        system = self._inner_problem().system(self.fitted, self.preconditioner)
         tolerance = GRADIENT_TOLERANCE[on_support.dtype]
         solved = self.solvers.linear.solve_range(system, on_support, tolerance)
         self.work.linear_products += system.products
@@ -239,7 +241,7 @@ class ImplicitEngine(ReweighableEngine):
         on_support = support.outer @ problem.outer_gradient(self.predictions)
         corrected = on_support - support.gram @ self._solve_system(on_support)
         own = problem.inner_targets[support.index]
-        gradients = problem.inner_loss.gradient(support.gram @ self.alpha, own)
+        gradients = problem.inner_loss.gradient(self.fitted, own)
         scores = -(gradients * corrected).sum(1) / (2 * self.rho)
         return torch.cat([scores, -(self.alpha * corrected).sum()[None] / self.rho])
 
