@@ -21,7 +21,14 @@ from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
 from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
-from bicore.bilevel.greedy import BalancedIfClasses, EveryClass, Plan, QuotaRule, Run
+from bicore.bilevel.greedy import (
+    BalancedIfClasses,
+    EveryClass,
+    Plan,
+    QuotaRule,
+    Run,
+    unrefined_outcome,
+)
 from bicore.bilevel.kernel_choice import (
     mark_automatic,
     model_of,
@@ -62,6 +69,7 @@ from bicore.data import (
     Task,
     as_features,
     as_tensor,
+    as_weights,
     read_targets,
     scale_below_one,
     scale_to_mean_one,
@@ -79,10 +87,8 @@ from bicore.losses import Loss
 from bicore.methods import names
 from bicore.methods.base import Request, Selector
 from bicore.methods.outcome import (
-    build_coreset,
-    check_weighted_points,
+    WHILE_LEARNING,
     choose_path,
-    final_weights_outcome,
     optimise_weights,
     positive_weights,
     verify,
@@ -387,12 +393,8 @@ class BilevelSelector(Selector, Proxy):
             all_scored = self.candidates is None and self.first is First.BEST
             choices = best_choices(classes > 0, len(data), all_scored, means)
             found = found._fill_unset(choices)
-        large = not self.exact and len(data) > EXACT_ROWS
-        if (
-            large
-            and holds_features(len(data), math.prod(data.x.shape[1:]))
-            and needs_choice(found.kernel)
-        ):
+        large = len(data) > EXACT_ROWS and holds_features(len(data), math.prod(data.x.shape[1:]))
+        if large and not self.exact and needs_choice(found.kernel):
             found = replace(found, kernel=mark_automatic(found.kernel, large=True))
         kernel = found.choose_kernel(data, size, previous)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
@@ -488,11 +490,9 @@ class BilevelSelector(Selector, Proxy):
 
     def _search(self, request: Request, prepared: Prepared | None = None) -> Coreset:
         """Select from the rows of a request, all of which are candidates."""
-        start, clock = request.start, request.clock
-        line = ProgressLine(
-            request.runtime.progress, clock, self._greedy_size(request), "selecting"
-        )
-        with request.runtime.apply(), clock.running(), line:
+        start, clock, runtime = request.start, request.clock, request.runtime
+        line = ProgressLine(runtime.progress, clock, self._greedy_size(request), "selecting")
+        with runtime.apply(), clock.running(), line:
             prepared = prepared or self._prepare(request)
             known = self._provenance(prepared, request.seed, clock)
             before = start.coreset
@@ -510,9 +510,9 @@ class BilevelSelector(Selector, Proxy):
                 notes=(*known.notes, *found.notes),
             )
             details = self.details(prepared) | found.details
-            points = run.indices, run.weights, run.objectives
-            coreset = build_coreset(request.data, *points, found.outcome, provenance, details)
-            return verify(prepared, coreset)
+            objectives = np.array(run.objectives)
+            points = run.indices, run.weights, request.data.ids[run.indices], objectives
+            return verify(prepared, Coreset(*points, *found.outcome, provenance, details))
 
     def select_contexts(
         self,
@@ -618,10 +618,9 @@ class BilevelSelector(Selector, Proxy):
         try:
             learned = self._run_strategy(prepared, rule, request, line, same)
             return choose_path(final, learned)
-        except KeyboardInterrupt:
-            final.outcome = final_weights_outcome(Status.INTERRUPTED)
-        except TimeOver:
-            final.outcome = final_weights_outcome(Status.OUT_OF_TIME)
+        except (KeyboardInterrupt, TimeOver) as reason:
+            interrupted = isinstance(reason, KeyboardInterrupt)
+            final.outcome = unrefined_outcome(WHILE_LEARNING, interrupted)
         return final
 
     def _run_strategy(
@@ -865,21 +864,24 @@ class BilevelSelector(Selector, Proxy):
         """
         runtime = runtime or Runtime()
         clock = Clock(runtime.max_seconds)
-        points = check_weighted_points(data, indices, start)
+        given = read_initial(indices, data, max(len(indices), 1), "indices", continues=False)
+        if not given.points:
+            raise InputError("indices must hold at least one row number; got none.")
+        if start is not None:
+            given = Start(given.points, as_weights(start, len(given.points), "start").tolist())
         with runtime.apply(), clock.running():
-            prepared, engine = self._fit(data, outer, points, random_state, runtime)
+            prepared, engine = self._fit(data, outer, given, random_state, runtime)
             provenance = self._provenance(prepared, random_state, clock)
-            details = {"weights": "learned", "start_objective": engine.objective}
+            own = {"weights": "learned", "start_objective": engine.objective}
             self.optimiser.optimise(as_reweighable(engine), final=True, clock=clock)
             prepared = replace(prepared, problem=engine.problem)
             learned = prepared.regulariser.value
             provenance = replace(provenance, inner_reg=learned, seconds=clock.seconds)
             chosen, weights = positive_weights(engine)
-            outcome = weights_outcome(len(chosen), len(points.points), clock)
-            details = self.details(prepared) | details
-            found = [engine.objective]
-            coreset = build_coreset(data, chosen, weights, found, outcome, provenance, details)
-            return verify(prepared, coreset)
+            points = chosen, weights, data.ids[chosen], np.array([engine.objective])
+            outcome = weights_outcome(len(chosen), len(given.points), clock)
+            details = self.details(prepared) | own
+            return verify(prepared, Coreset(*points, *outcome, provenance, details))
 
     def influence(
         self,

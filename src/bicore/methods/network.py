@@ -36,7 +36,6 @@ from bicore.networks.problem import (
     Loaded,
     NetworkProblem,
     Pool,
-    Product,
     QuasiNewton,
     Rows,
     Term,
@@ -232,11 +231,9 @@ class _Fitted:
         self.seed = job.seed
         module = _copy_module(job)
         self.pool = _pool(selector.criterion, module, job, reading)
-        self.outer = self.pool
+        given, self.outer = selector.criterion, self.pool
         if job.outer is not None:
-            own = replace(job, data=job.outer)
-            self.outer = _pool(selector.criterion, module, own, None)
-        given = selector.criterion
+            self.outer = _pool(given, module, replace(job, data=job.outer), None)
         self.problem = NetworkProblem(
             FlatModule(module),
             given if callable(given) else CRITERIA[given],
@@ -247,39 +244,33 @@ class _Fitted:
             job.like.new_zeros(len(self.pool)),
         )
         self.theta = self.problem.module.start
-        self._check_criterion()
-        self.places: list[int] = []
-        self.weights = self.theta.new_empty(0)
-        self.objective = self.problem.outer_value(self.theta, self.outer)
-
-    def _check_criterion(self) -> None:
         some = self.pool[torch.arange(min(2, len(self.pool)), device=self.theta.device)]
         losses = self.problem.losses(self.theta, some)
         if losses.shape != (len(some),):
             shape = tuple(losses.shape)
             raise InputError(f"criterion must give one loss per row; got shape {shape}.")
+        self.places = torch.arange(0, device=self.theta.device)
+        self.chosen = self.pool[self.places]
+        self.objective = self.problem.outer_value(self.theta, self.outer)
 
     @property
-    def _index(self) -> Tensor:
-        return torch.tensor(self.places, dtype=torch.long, device=self.theta.device)
-
-    def _chosen(self) -> Rows:
-        chosen = self.pool[self._index]
-        return Rows(chosen.x, chosen.y, self.weights)
+    def weights(self) -> Tensor:
+        """Weights of the chosen points."""
+        return self.chosen.weight
 
     def add(self, place: int) -> None:
         """Add a point with weight 1 and fit the network again."""
-        self.places.append(place)
+        self.places = torch.cat([self.places, self.places.new_tensor([place])])
         self.reweigh(torch.cat([self.weights, self.weights.new_ones(1)]))
 
     def reweigh(self, weights: Tensor) -> None:
         """Give the points these weights and fit the network again."""
-        self.weights = weights
+        self.chosen = replace(self.pool[self.places], weight=weights)
         every = torch.zeros_like(self.problem.weights)
-        every[self._index] = weights
+        every[self.places] = weights
         self.problem = replace(self.problem, weights=every)
         self.theta = self.selector.training.fit(
-            self.problem, self._chosen(), self.theta, self.seed + len(self.places)
+            self.problem, self.chosen, self.theta, self.seed + len(self.places)
         )
         self.objective = self.problem.outer_value(self.theta, self.outer)
 
@@ -287,42 +278,30 @@ class _Fitted:
         """Return dG/dw of the points."""
         index = torch.from_numpy(places).to(self.theta.device)
         # all rows, because a loader yields whole batches
-        rows = None if self.selector.candidates is None else self.pool[index]
+        rows = self.pool if self.selector.candidates is None else self.pool[index]
         return np.asarray(self._gradient(index, rows).double().cpu().numpy())
 
     def weight_gradient(self) -> Tensor:
         """Return dG/dw of the chosen points."""
-        return self._gradient(self._index, self._chosen())
+        return self._gradient(self.places, self.chosen)
 
-    def _gradient(self, index: Tensor, rows: Rows | None) -> Tensor:
+    def _gradient(self, index: Tensor, rows: Pool) -> Tensor:
         outer = self.problem.outer_gradient(self.theta, self.outer)
-        direction = self.selector.inverse.solve(self._product(), outer)
-        if rows is None:
-            slopes = self.problem.directional_slopes(self.theta, self.pool, direction)[index]
-        else:
-            slopes = self.problem.directional_slopes(self.theta, rows, direction)
+        direction = self.selector.inverse.solve(self._hessian_product, outer)
+        slopes = self.problem.directional_slopes(self.theta, rows, direction)
+        slopes = slopes[index] if rows is self.pool else slopes
         return self.problem.term_slopes(self.theta, direction)[index] - slopes
 
-    def _product(self) -> Product:
-        """Return the product with the Hessian of the inner problem."""
-        chosen = self._chosen()
-        wanted = self.selector.inverse.mini_batch
-        count = len(chosen) if wanted is None else wanted
-
-        def product(direction: Tensor, step: int) -> Tensor:
-            rows = self._mini_batch(chosen, count, step)
-            return self.problem.hessian_product(self.theta, rows, direction)
-
-        return product
-
-    def _mini_batch(self, chosen: Rows, count: int, step: int) -> Rows:
-        """Draw rows for a step, with weights that represent all of them."""
-        if count >= len(chosen):
-            return chosen
-        rng = np.random.default_rng((self.seed, len(self.places), step))
-        drawn = rng.choice(len(chosen), count, replace=False)
-        rows = chosen[torch.from_numpy(drawn).to(self.theta.device)]
-        return Rows(rows.x, rows.y, rows.weight * (len(chosen) / count))
+    def _hessian_product(self, direction: Tensor, step: int) -> Tensor:
+        """Multiply by the inner Hessian, of a mini-batch of the chosen rows if that is set."""
+        rows, count = self.chosen, self.selector.inverse.mini_batch
+        if count is not None and count < len(rows):
+            rng = np.random.default_rng((self.seed, len(rows), step))
+            drawn = rng.choice(len(rows), count, replace=False)
+            rows = rows[torch.from_numpy(drawn).to(self.theta.device)]
+            # weights that represent all chosen rows
+            rows = replace(rows, weight=rows.weight * (len(self.chosen) / count))
+        return self.problem.hessian_product(self.theta, rows, direction)
 
 
 def _copy_module(job: Job) -> nn.Module:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from bicore.arguments import Start, read_initial
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.bilevel.greedy import (
     WEIGHTS_NOT_REFINED,
@@ -19,19 +15,14 @@ from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.bilevel.strategies.base import Assembly
 from bicore.bilevel.verification import verify_objective
-from bicore.coreset import Coreset, Provenance, Status
-from bicore.data import Array, Dataset, as_weights
-from bicore.errors import InputError
+from bicore.coreset import Coreset, Status
+from bicore.data import Array
 from bicore.runtime.clock import Clock, TimeOver
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
-
-
-def final_weights_outcome(status: Status) -> Outcome:
-    """Return the outcome if only the path of uniform weights was completed."""
-    when = "while weights were learned after every row: those of the end alone, all rows"
-    return unrefined_outcome(when, status is Status.INTERRUPTED)
+#: When a search ended if only the path of uniform weights was completed.
+WHILE_LEARNING = "while weights were learned after every row: those of the end alone, all rows"
 
 
 def optimise_weights(assembly: Assembly, optimiser: WeightOptimiser) -> None:
@@ -83,30 +74,8 @@ def choose_path(final: Assembly, learned: Assembly) -> Assembly:
             f"{lower:.6g}"
         )
     if not status.whole:
-        final.outcome = final_weights_outcome(status)
+        final.outcome = unrefined_outcome(WHILE_LEARNING, status is Status.INTERRUPTED)
     return final
-
-
-def build_coreset(
-    data: Dataset,
-    points: Array,
-    weights: Array,
-    objectives: Sequence[float],
-    outcome: Outcome,
-    provenance: Provenance,
-    details: dict[str, Any],
-) -> Coreset:
-    """Build the coreset of some points."""
-    return Coreset(
-        points,
-        weights,
-        data.ids[points],
-        np.array(objectives),
-        outcome.status,
-        outcome.message,
-        provenance,
-        details,
-    )
 
 
 def verify(prepared: Prepared, coreset: Coreset) -> Coreset:
@@ -115,13 +84,3 @@ def verify(prepared: Prepared, coreset: Coreset) -> Coreset:
         return coreset
     reported = float(coreset.objectives[-1])
     return verify_objective(prepared, coreset.indices, coreset.weights, reported).apply(coreset)
-
-
-def check_weighted_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:
-    """Check points whose weights are to be learned, and the weights to start from."""
-    found = read_initial(indices, data, max(len(indices), 1), "indices", continues=False)
-    if not found.points:
-        raise InputError("indices must hold at least one row number; got none.")
-    if weights is None:
-        return found
-    return Start(found.points, as_weights(weights, len(found.points), "start").tolist())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from bicore.errors import InputError, check_integer, check_number
 from bicore.kernels.base import Kernel
 from bicore.methods.base import Request, Selector
 from bicore.methods.bilevel import BilevelSelector
-from bicore.methods.outcome import build_coreset
 from bicore.numerics.linear_algebra import transposed_product
 from bicore.runtime.clock import ProgressLine
 from bicore.runtime.context import Runtime, parse_bytes
@@ -105,20 +104,23 @@ class JointSelector(Selector):
         runtime = self._divide_memory(request.runtime)
         line = ProgressLine(runtime.progress, clock, count, "selecting")
         with runtime.apply(), clock.running(), line:
-            models = []
-            selectors = self.resolve_defaults(data, count).selectors
-            for one, share in zip(selectors, self._shares, strict=True):
+            parts, engines = [], []
+            for one in self.resolve_defaults(data, count).selectors:
                 memory = one.memory(count, len(data))
                 part = prepare(one, data, request.outer, memory, seed, runtime)
-                engine = choose(part.problem, one.requirements(count, solvers=part.solvers))
-                models.append(_Model(part, engine, share / sum(self._shares), engine.objective))
-            joint = JointEngine([m.engine for m in models], [m.scale for m in models])
-            first, part, preparation = self.selectors[0], models[0].part, clock.seconds
+                needs = one.requirements(count, solvers=part.solvers)
+                parts.append(part)
+                engines.append(choose(part.problem, needs))
+            shares = np.divide(self._shares, sum(self._shares)).tolist()
+            empty = [engine.objective for engine in engines]
+            scales = [share / (value or 1.0) for share, value in zip(shares, empty, strict=True)]
+            joint = JointEngine(engines, scales)
+            first, part, preparation = self.selectors[0], parts[0], clock.seconds
             run = Run(joint, Gradient(), first.plan(part, count, seed), clock, line)
             outcome = run.complete(request.start)
-            checked = [one.verify(run) for one in models]
+            checked = [_verify(*model, run) for model in zip(parts, engines, strict=True)]
             # The sum is verified by the objectives of all models.
-            total = sum(m.scale * one.objective for m, one in zip(models, checked, strict=True))
+            total = sum(c * one.objective for c, one in zip(scales, checked, strict=True))
             notes = [f"selectors[{k}]: {one.note}" for k, one in enumerate(checked) if one.note]
             provenance = Provenance(
                 method=self.name,
@@ -130,12 +132,13 @@ class JointSelector(Selector):
                 empty_objective=run.empty_objective,
                 task=part.targets.task,
                 classes=labels_in(part.targets.classes),
-                notes=tuple(note for m in models for note in notes_of(m.part.kernel)),
+                notes=tuple(note for one in parts for note in notes_of(one.kernel)),
             )
-            facts = [m.facts(one.objective) for m, one in zip(models, checked, strict=True)]
-            details = first.details(part) | {"models": facts}
-            points = run.indices, run.weights, run.objectives
-            coreset = build_coreset(data, *points, outcome, provenance, details)
+            known = zip(parts, shares, empty, checked, strict=True)
+            details = first.details(part) | {"models": [_describe(*model) for model in known]}
+            objectives = np.array(run.objectives)
+            points = run.indices, run.weights, data.ids[run.indices], objectives
+            coreset = Coreset(*points, *outcome, provenance, details)
             return Verification(total, "; ".join(notes)).apply(coreset)
 
     def _divide_memory(self, runtime: Runtime) -> Runtime:
@@ -145,37 +148,27 @@ class JointSelector(Selector):
         return replace(runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors))
 
 
-class _Model(NamedTuple):
-    """A model of a joint selection, with the objective of its empty coreset."""
+def _verify(part: Prepared, engine: Engine, run: Run) -> Verification:
+    """Verify the objective of one model for the points of a run."""
+    surplus = range(len(run.indices), len(engine.chosen))
+    if surplus:  # an interrupt came after some models had added the next point
+        engine.drop(surplus)
+    return verify_objective(part, run.indices, run.weights, engine.objective)
 
-    part: Prepared
-    engine: Engine
-    share: float
-    empty_objective: float
 
-    @property
-    def scale(self) -> float:
-        """The factor of its objective in the sum."""
-        return self.share / (self.empty_objective or 1.0)
-
-    def verify(self, run: Run) -> Verification:
-        """Verify its objective of the points of a run."""
-        surplus = range(len(run.indices), len(self.engine.chosen))
-        if surplus:  # an interrupt came after some models had added the next point
-            self.engine.drop(surplus)
-        return verify_objective(self.part, run.indices, run.weights, self.engine.objective)
-
-    def facts(self, objective: float) -> dict[str, Any]:
-        """Return what the details say about it."""
-        return {
-            "kernel": self.part.kernel.name,
-            "loss": self.part.problem.inner_loss.name,
-            "inner_reg": self.part.regulariser.value,
-            "share": self.share,
-            "empty_objective": self.empty_objective,
-            **trials_of(self.part.kernel),
-            "objective": objective,
-        }
+def _describe(
+    part: Prepared, share: float, empty_objective: float, checked: Verification
+) -> dict[str, Any]:
+    """Return the details of one model."""
+    return {
+        "kernel": part.kernel.name,
+        "loss": part.problem.inner_loss.name,
+        "inner_reg": part.regulariser.value,
+        "share": share,
+        "empty_objective": empty_objective,
+        **trials_of(part.kernel),
+        "objective": checked.objective,
+    }
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark
 from bicore.data import Array, Targets, read_targets, scale_to_mean_one
 from bicore.errors import InputError
 from bicore.methods.base import Request, Selector
-from bicore.methods.outcome import build_coreset
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.runtime.clock import ProgressLine, TimeOver
 from bicore.runtime.context import versions
@@ -182,9 +181,8 @@ class BaselineSelector(Selector):
             raise InputError(f"{self.name} has no outer objective; leave outer out.")
         runtime, clock = request.runtime, request.clock
         job = self._job(request)
-        selection = PartialSelection(
-            job, ProgressLine(runtime.progress, clock, job.size, "selecting")
-        )
+        line = ProgressLine(runtime.progress, clock, job.size, "selecting")
+        selection = PartialSelection(job, line)
         with runtime.apply(), clock.running(), selection.line:
             fingerprint = request.data.fingerprint()  # while the clock runs: it reads all data
             try:
@@ -224,20 +222,11 @@ class BaselineSelector(Selector):
         if len(indices) < job.size and selection.outcome.status is Status.COMPLETE:
             words = f"{len(indices)} of {job.size} rows: no other row would have a weight > 0"
             selection.outcome = Outcome(Status.FEWER, words)
-        details = {
-            "parameters": repr(self),
-            "weighting": "uniform" if selection.weights is None else "learned",
-            "versions": versions(),
-            **selection.details,
-        }
+        weighting = "uniform" if selection.weights is None else "learned"
+        own = {"parameters": repr(self), "weighting": weighting, "versions": versions()}
+        weights = np.ones(len(indices)) if selection.weights is None else selection.weights
+        points = indices, weights, request.data.ids[indices], np.array(selection.objectives)
         seconds = request.clock.seconds
-        coreset = build_coreset(
-            request.data,
-            indices,
-            np.ones(len(indices)) if selection.weights is None else selection.weights,
-            selection.objectives,
-            selection.outcome,
-            Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint),
-            details,
-        )
+        known = Provenance(self.name, job.total, job.seed, seconds, fingerprint=fingerprint)
+        coreset = Coreset(*points, *selection.outcome, known, own | selection.details)
         return mark_unverified(coreset, selection.unverified) if selection.unverified else coreset
