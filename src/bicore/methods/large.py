@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from bicore.arguments import as_size
@@ -80,12 +79,10 @@ def make_feasible(
             f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
             "(exact=True sums over all)",
         )
-    space = selector.space
-    if not isinstance(space, KernelSpace) or space.kernel.precomputed:
+    kernel = selector.space.kernel if isinstance(selector.space, KernelSpace) else None
+    if kernel is None or kernel.precomputed or isinstance(kernel, Nystrom):
         return selector, ()
-    if isinstance(space.kernel, Nystrom):
-        return selector, ()
-    return replace(selector, over=Nystrom(space.kernel, LANDMARKS)), (
+    return replace(selector, over=Nystrom(kernel, LANDMARKS)), (
         f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "
         "(exact=True computes it)",
     )
@@ -136,18 +133,18 @@ def _bilevel_cost(
     steps = 2 * greedy_size if work.passes else greedy_size  # refined points are put into order
     seconds = START + STEP * steps + work.multiplications * multiplication
     seconds += (work.reads + checks) * READ
+    if plan.held is not MatrixForm.BLOCKED:
+        seconds += passes * numbers * READ
     if plan.held is MatrixForm.FEATURES:
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
-        seconds += passes * numbers * READ
         return Estimate(seconds, plan.needed, plan.held.value, words)
     some = data.x[:: max(1, len(data) // FIRST_ROWS)]  # evenly spaced
-    pair = time_pair(chooser.kernel.fit(some).evaluate, data, runtime)
-    pairs = numbers if outer is not None else numbers / 2
-    if plan.held is MatrixForm.GRAM:
-        seconds += pairs * pair + passes * numbers * READ
-    else:
+    pair = _time_pair(chooser.kernel.fit(some).evaluate, data, runtime)
+    blocks = 1.0
+    if plan.held is MatrixForm.BLOCKED:
+        pair += 2 * PREFETCH_WIDTH * multiplication
         blocks = _passes_in_blocks(chooser, greedy_size, len(data)) + work.passes
-        seconds += blocks * pairs * (pair + 2 * PREFETCH_WIDTH * multiplication)
+    seconds += blocks * pair * (numbers if outer is not None else numbers / 2)
     return Estimate(seconds, plan.needed, plan.held.value, words)
 
 
@@ -162,13 +159,11 @@ def _passes_in_blocks(selector: BilevelSelector, greedy_size: int, n: int) -> fl
 
 def _time_multiplication(runtime: Runtime) -> float:
     """Measure the seconds of one multiplication in a product of matrices."""
-    square = torch.ones(
-        PROBE_ROWS, PROBE_ROWS, dtype=runtime.torch_dtype, device=runtime.torch_device
-    )
-    return min(_time(torch.matmul, square, square) for _ in range(PROBE_CALLS)) / PROBE_ROWS**3
+    square = Dataset(np.ones((PROBE_ROWS, PROBE_ROWS)))
+    return _time_pair(lambda a, b: a @ b.T, square, runtime) / PROBE_ROWS
 
 
-def time_pair(
+def _time_pair(
     evaluate: Callable[[Tensor, Tensor], Tensor], data: Dataset, runtime: Runtime
 ) -> float:
     """Measure the seconds of one pair of rows, on a tile that is large enough to measure."""

@@ -150,6 +150,11 @@ class PartialSelection:
             self.objectives.append(objective)
         self.line.update(len(self.order), float("nan") if objective is None else objective)
 
+    def exchange(self, leaving: int, joining: int) -> None:
+        """Replace the point with the number ``leaving`` by another place."""
+        self.open[[self.order[leaving], joining]] = True, False
+        self.order[leaving] = joining
+
     def take_all(self, places: Iterable[int]) -> None:
         """Add the first of these that are open, up to the size asked for."""
         for place in places:

@@ -407,8 +407,7 @@ def _exchange_points(coverage: _Coverage, selection: PartialSelection, fixed: in
                 checkpoint()
                 leaving = medoids.exchange(place)
                 if leaving is not None:
-                    selection.open[selection.order[leaving]], selection.open[place] = True, False
-                    selection.order[leaving] = place
+                    selection.exchange(leaving, place)
             if selection.order == before:
                 break
     finally:

@@ -54,12 +54,7 @@ from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
 from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import OverSpace, Space
-from bicore.numerics.descent import (
-    cap_weights,
-    spectral_length,
-    step_lengths,
-    suffices,
-)
+from bicore.numerics.descent import cap_weights, spectral_length, step_lengths, suffices
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
     jittered_cholesky,
@@ -138,8 +133,8 @@ class _Design(OverSpace):
         selection.objectives[-1:] = [objective] * bool(selection.objectives)
         # γ, and the guaranteed share of the best decrease
         ratio = 1 / (1 + float(model.train.diagonal().double().max()) / model.noise)
-        guarantee = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
-        selection.details |= {"noise": model.noise, **guarantee}
+        known = {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
+        selection.details |= {"noise": model.noise, **known}
         if self.certify:
             try:
                 selection.details |= _lower_bound(model, job, selection, objective)
@@ -430,12 +425,11 @@ def _gap(objective: float, bound: float) -> float:
 
 
 class Relaxed(NamedTuple):
-    """Weights, their objective, a lower bound of the best, and the gap after every step."""
+    """Weights, their objective and a lower bound of the best."""
 
     weights: Tensor
     objective: float
     bound: float
-    gaps: list[float]
 
 
 def relax(
@@ -444,22 +438,19 @@ def relax(
     noise: float,
     size: int,
     tolerance: float = GAP,
-    steps: int = STEPS,
     start: Tensor | None = None,
 ) -> Relaxed:
     """Run spectral projected gradients until the certified gap is closed; start: equal weights."""
     count = min(size, len(features))
-    weights = features.new_full((len(features),), count / len(features))
-    weights = weights if start is None else start
+    equal = features.new_full((len(features),), count / len(features))
+    weights = equal if start is None else start
     objective, gradient = relaxed_objective(features, moment, noise, weights)
     steepest = float(gradient.abs().max())
     length = 1 / steepest if steepest else 1.0
     bound = 0.0
-    gaps = []
-    for _ in range(steps):
+    for _ in range(STEPS):
         best = gradient.topk(count, largest=False).values.sum()
-        gaps.append(float(gradient @ weights - best))
-        bound = max(bound, objective - gaps[-1])
+        bound = max(bound, objective - float(gradient @ weights - best))
         if objective - bound <= tolerance * objective:
             break
         direction = cap_weights(weights - length * gradient, count) - weights
@@ -471,7 +462,7 @@ def relax(
                 break
         length = spectral_length(moved - weights, fresh - gradient, LENGTHENING * length)
         weights, objective, gradient = moved, tried, fresh
-    return Relaxed(weights, objective, bound, gaps)
+    return Relaxed(weights, objective, bound)
 
 
 def relaxed_objective(
@@ -494,8 +485,7 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
     (features, moment), noise = model.features_and_moment(), model.noise
     scaled = features * math.sqrt(job.size)
     shares = features.new_zeros(len(features))
-    for place in selection.order:
-        shares[place] = 1 / job.size
+    shares[selection.order] = 1 / job.size
     objective, gradient = relaxed_objective(scaled, moment, noise, shares)
     path, bound = [objective] * len(selection.order), 0.0
     selection.objectives = list(path)
@@ -505,9 +495,9 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
         bound = max(bound, objective - gap)
         if gap <= PURSUIT_GAP * objective or not selection.needs_more():
             break
-        unit = torch.zeros_like(shares)
-        unit[place] = 1
-        shares = shares + (2 / (step + 2) if len(selection.order) else 1.0) * (unit - shares)
+        moved = 2 / (step + 2) if len(selection.order) else 1.0
+        shares = shares * (1 - moved)
+        shares[place] += moved
         fresh = bool(selection.open[place])
         if corrective:
             support = torch.tensor(selection.order + [place] * fresh, device=shares.device)
@@ -625,26 +615,18 @@ class InducingPoints(OverSpace):
             while made < self.proposals and selection.open.any():
                 checkpoint()
                 count = min(PROPOSED_AT_ONCE, self.proposals - made)
-                _refine(inducing, selection, rng, count)
+                places = np.flatnonzero(selection.open)
+                proposed = rng.choice(places, min(count, len(places)), replace=False)
+                swap = inducing.best_swap(proposed)
+                if swap is not None:
+                    inducing.swap(*swap)
+                    selection.exchange(*swap)
                 made += count
         except TimeOver:
             when = f"after {made} of {self.proposals} proposals: all rows, not refined"
             selection.outcome = unrefined_outcome(when)
         finally:
             selection.details["proposals"] = made
-
-
-def _refine(
-    inducing: Inducing, selection: PartialSelection, rng: np.random.Generator, count: int
-) -> None:
-    """Propose some random points, and swap the best of them in if that lowers the criterion."""
-    places = np.flatnonzero(selection.open)
-    swap = inducing.best_swap(rng.choice(places, min(count, len(places)), replace=False))
-    if swap is not None:
-        leaving, joining = swap
-        inducing.swap(leaving, joining)
-        selection.open[[selection.order[leaving], joining]] = True, False
-        selection.order[leaving] = joining
 
 
 class Inducing:

@@ -281,9 +281,8 @@ class JointLabels:
         self.limit = limit
         self.seed = seed
         draws, self.classes = probabilities.shape[1:]
-        logs = torch.where(probabilities > 0, probabilities.log(), torch.zeros_like(probabilities))
         # E_ω H(y | ω) of every point, and its sum over those chosen
-        self.conditional = -(probabilities * logs).sum(2).mean(1)
+        self.conditional = torch.special.entr(probabilities).sum(2).mean(1)
         self.chosen_conditional = 0.0
         self.exact: Tensor | None = probabilities.new_ones(1, draws)
         self.sampled = probabilities.new_zeros(limit, draws)
@@ -321,21 +320,18 @@ class JointLabels:
         """
         result = self.probabilities.new_empty(len(self.probabilities))
         draws = self.probabilities.shape[1]
-        scale = None
+        count = 1
         if self.exact is not None:
-            rows = self.exact / draws
+            scale, rows = self.exact.new_zeros(len(self.exact)), self.exact / draws
         else:
             # Rows are scaled to mean 1 over the draws, so that long products do not underflow.
-            scale = torch.logsumexp(self.sampled, 1) - np.log(draws)
+            scale, count = torch.logsumexp(self.sampled, 1) - np.log(draws), self.limit
             rows = (self.sampled - scale[:, None]).exp() / draws
         block = max(1, BLOCK_BYTES // (8 * len(rows) * self.classes))
         for start in range(0, len(result), block):
             checkpoint()
             part = slice(start, start + block)
             joint = torch.einsum("mt,ntc->nmc", rows, self.probabilities[part])
-            logs = torch.where(joint > 0, joint.log(), torch.zeros_like(joint))
-            if scale is None:
-                result[part] = -(joint * logs).sum((1, 2))
-            else:
-                result[part] = -(joint * (logs + scale[:, None])).sum((1, 2)) / len(rows)
+            terms = torch.special.entr(joint) - joint * scale[:, None]
+            result[part] = terms.sum((1, 2)) / count
         return result
