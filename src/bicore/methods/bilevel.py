@@ -649,19 +649,18 @@ class BilevelSelector(Selector, Proxy):
 
         The intercept makes this rare: it remains for very few points of a rare class.
         """
-        data = request.data
+        y = np.asarray(request.data.y)
+        labels = np.unique(y[coreset.indices]).tolist()
         if (
             coreset.provenance.classes is None
-            or data.y is None
             or len(coreset) < 2
+            or len(labels) > 1
             or not coreset.status.whole
             or request.start.points
             or self.quotas is not None
             or self.kernel_with_intercept is self.kernel
+            or len(np.unique(y[request.data.weights > 0])) < 2
         ):
-            return coreset
-        labels = np.unique(data.y[coreset.indices]).tolist()
-        if len(labels) > 1 or len(np.unique(data.y[data.weights > 0])) < 2:
             return coreset
         quotas = as_quotas({labels[0]: len(coreset) - 1})
         chooser = replace(self, quotas=quotas, strategy=Greedy())

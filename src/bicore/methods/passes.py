@@ -24,6 +24,7 @@ from bicore.methods.large import Estimate
 from bicore.methods.names import as_kernel
 from bicore.moments.features import FeatureMap, Nystrom, RandomFourier, RandomReLU
 from bicore.moments.features.maps import Embedded, Rows
+from bicore.params import is_same
 from bicore.runtime.context import Runtime
 from bicore.shards.request import estimate as estimate_passes
 from bicore.shards.selection import select_from_shards
@@ -35,12 +36,12 @@ from bicore.sources.parts import LazyRows, ShardSource, rows_of
 #: Options of a selection in passes only, and those shared with others.
 PASSES_ONLY = {"passes", "state", "executor", "skip_bad", "shortlist"}
 SHARED = {"rule", "inner_reg", "prior", "intercept", "quotas"}
-#: Options for opening a source, and for reading a table.
-OPENING = ("columns", "target", "labels")
+#: Options for reading a table, and for opening any source.
 TABLE_OPTIONS = (
     *("scale", "drop", "drop_missing_target", "decimal", "missing", "encoding"),
     "embeddings",
 )
+OPENING = ("columns", "target", "labels", *TABLE_OPTIONS)
 #: How to fix a request with an option that passes do not have.
 _FIXES = {
     "loss": "passes use the squared error: leave it out, or load a sample of the rows",
@@ -149,13 +150,11 @@ class RowsInParts:
 
     @property
     def _opening(self) -> dict[str, Any]:
-        known = (*OPENING, *TABLE_OPTIONS)
-        return {name: value for name, value in self.options.items() if name in known}
+        return {name: one for name, one in self.options.items() if name in OPENING}
 
     @property
     def _method_options(self) -> dict[str, Any]:
-        opening = self._opening
-        return {name: value for name, value in self.options.items() if name not in opening}
+        return {name: one for name, one in self.options.items() if name not in OPENING}
 
     def _open(
         self, runtime: Runtime, labels: bool = True
@@ -210,10 +209,9 @@ def translate(
     strategy = options.pop("strategy", "exchange")
     if strategy not in ("greedy", "exchange"):
         raise _no_meaning("strategy", strategy, "use 'greedy' or 'exchange', or leave it out")
-    if options.get("loss") == SquaredError():
-        del options["loss"]
-    if options.get("smooth_labels") is False:
-        del options["smooth_labels"]
+    for name, usual in (("loss", SquaredError()), ("smooth_labels", False)):
+        if name in options and is_same(options[name], usual):
+            del options[name]
     for name, value in options.items():
         if name not in PASSES_ONLY | SHARED:
             raise _no_meaning(name, value, _FIXES.get(name, "leave it out"))

@@ -11,17 +11,10 @@ from bicore.bilevel.problem import PerPoint
 from bicore.bilevel.solvers.weights import Adam
 from bicore.errors import InputError, check_name, unknown_option
 from bicore.methods.base import Selector
+from bicore.methods.baselines import simple
 from bicore.methods.baselines.covering import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.methods.baselines.design import ADesign, InducingPoints, VDesign
 from bicore.methods.baselines.matching import GradientMatching, Herding
-from bicore.methods.baselines.simple import (
-    BatchBALD,
-    ClassBalanced,
-    Hardest,
-    MaxEntropy,
-    Stratified,
-    Uniform,
-)
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.variants import Reconstruction
 
@@ -49,8 +42,8 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "bilevel-ntk": (BilevelSelector, GREEDY),
     "paper": (BilevelSelector, PAPER),
     "paper-weighted": (BilevelSelector, PAPER | {"weighting": "learned", "optimiser": Adam()}),
-    "uniform": (Uniform, {}),
-    "class-balanced": (ClassBalanced, {}),
+    "uniform": (simple.Uniform, {}),
+    "class-balanced": (simple.ClassBalanced, {}),
     "k-means-features": (KMeansPlusPlus, {"over": "features"}),
     "k-center-features": (KCenter, {"over": "features"}),
     "herding-features": (Herding, {"over": "features", "per_class": False}),
@@ -75,10 +68,10 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "gradient-matching-frank-wolfe": (GradientMatching, {"weighting": "frank-wolfe"}),
     "craig": (FacilityLocation, {"over": "gradients", "per_class": True, "cluster_weights": True}),
     "frcl": (InducingPoints, {}),
-    "hardest": (Hardest, {}),
-    "max-entropy": (MaxEntropy, {}),
-    "ccs": (Stratified, {}),
-    "batchbald": (BatchBALD, {}),
+    "hardest": (simple.Hardest, {}),
+    "max-entropy": (simple.MaxEntropy, {}),
+    "ccs": (simple.Stratified, {}),
+    "batchbald": (simple.BatchBALD, {}),
 }
 
 
@@ -131,8 +124,8 @@ def build_selector(method: Any, **options: Any) -> Selector:
     build, defaults = METHODS[check_name("method", method, METHODS)]
     known = parameters_of(method)
     for name in options:
+        if not known:
+            raise InputError(f"method={method!r} has no options; leave {name} out.")
         if name not in known:
-            if not known:
-                raise InputError(f"method={method!r} has no options; leave {name} out.")
             raise unknown_option(f"method={method!r}", name, known)
     return build(**{**defaults, **options})

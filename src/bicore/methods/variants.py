@@ -208,18 +208,10 @@ class Reconstruction(Selector):
 
     def __post_init__(self) -> None:
         check_integer("components", self.components)
-        chooser = BilevelSelector(
-            kernel=self.kernel,
-            inner_reg=self.inner_reg,
-            weighting=self.weighting,
-            rule="gradient",
-            candidates=self.candidates,
-            strategy=self.strategy,
-            smooth_labels=False,
-            intercept=0.0,
-            task="regression",
-            exact=self.exact,
-        )
+        options = self.get_params(deep=False)
+        del options["components"]
+        options |= {"rule": "gradient", "smooth_labels": False, "intercept": 0.0}
+        chooser = BilevelSelector(**options, task="regression")
         object.__setattr__(self, "chooser", chooser)
 
     @property
@@ -248,10 +240,9 @@ class Reconstruction(Selector):
         with request.clock.running():
             known = self.resolve_defaults(data, request.size, before)
             chooser, predicted, judge = known.as_bilevel(data, request.outer)
-        # The fingerprint of a coreset belongs to the data without these targets.
-        previous = (
-            request.start.points if before is None else before.with_details({"fingerprint": None})
-        )
+        previous: Coreset | Sequence[int] = request.start.points
+        if before is not None:  # its fingerprint belongs to the data without these targets
+            previous = before.with_details({"fingerprint": None})
         coreset = chooser.select(
             predicted,
             request.size,

@@ -272,32 +272,28 @@ class _Distances:
         self.place_of[self.summed] = torch.arange(len(summed), device=self.norms.device)
         self.block = max(1, BLOCK_BYTES // (COPIES * 8 * self.count))
         self.stored: Tensor | None = None
-        if ROOM * len(summed) * self.count * self.norms.element_size() <= memory:
-            self.stored = self.norms.new_empty(len(summed), self.count)
+        room = ROOM * len(summed) * self.count * self.norms.element_size() <= memory
+        stored = self.norms.new_empty(len(summed) if room else 0, self.count)
         self.largest = 0.0
         for part in self.parts():
-            rows = self._compute_rows(part)
+            rows = self.rows(part)
             self.largest = max(self.largest, float(torch.nan_to_num(rows, posinf=0.0).max()))
-            if self.stored is not None:
-                self.stored[self.place_of[part]] = rows
+            if room:
+                stored[self.place_of[part]] = rows
+        self.stored = stored if room else None
 
     def parts(self) -> Iterator[Tensor]:
         """Yield the rows for the gains, a block at a time."""
         return parts(self.summed, self.block)
 
-    def rows(self, index: Tensor) -> Tensor:
-        """Return the distances of some of those rows to all points."""
-        return (
-            self._compute_rows(index) if self.stored is None else self.stored[self.place_of[index]]
-        )
-
     def of(self, place: int) -> Tensor:
-        """Return the distances of any point to all points."""
-        index = torch.tensor([place], device=self.norms.device)
-        known = self.stored is not None and int(self.place_of[place]) >= 0
-        return (self.rows(index) if known else self._compute_rows(index))[0]
+        """Return the distances of a point to all points."""
+        return self.rows(torch.tensor([place], device=self.norms.device))[0]
 
-    def _compute_rows(self, index: Tensor) -> Tensor:
+    def rows(self, index: Tensor) -> Tensor:
+        """Return the distances of some points to all points."""
+        if self.stored is not None and bool((self.place_of[index] >= 0).all()):
+            return self.stored[self.place_of[index]]
         distances = squared_distances_to(self.operator, self.norms, index).T.sqrt()
         if self.codes is not None:
             distances.masked_fill_(self.codes[index][:, None] != self.codes, torch.inf)

@@ -32,8 +32,7 @@ EXTRA_VECTORS = 8
 #: The leading directions of more rows are those of this many, evenly spaced.
 AXES_ROWS = 2000
 #: Largest relative error of a distance in float64 and in float32.
-DISTANCE_SHARE = 1e-8
-DISTANCE_SHARE_SINGLE = 1e-3
+DISTANCE_SHARE = {torch.float64: 1e-8, torch.float32: 1e-3}
 
 
 class Space(ABC):
@@ -285,7 +284,7 @@ def squared_distances_to(operator: KernelOperator, norms: Tensor, index: Tensor)
     if operator.feature_rows is not None:
         result[own] = torch.inf  # so that it is not computed twice
         rows, columns = operator.feature_rows
-        share = DISTANCE_SHARE if norms.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
+        share = DISTANCE_SHARE[norms.dtype]
         correct_distances(result, norms, norms[index], rows, columns[index], share)
     result[own] = 0
     return result
