@@ -90,7 +90,7 @@ def test_the_first_points_do_not_drive_the_weights_to_zero(monkeypatch):
     """One digit alone had better say nothing; its weight went to zero, and so did all that came
     after it, for the model there scores all points alike. The path of unit weights is left out of
     it here: learnt weights must not collapse by themselves."""
-    monkeypatch.setattr("bicore.methods.outcome.EQUAL", np.inf)
+    monkeypatch.setattr("bicore.methods.bilevel.EQUAL", np.inf)
     x, y = (part[:300] for part in digits())
     options = {"kernel": "rbf", "inner_reg": 0.1}
     final, learnt = (

@@ -212,6 +212,12 @@ class ReweighableEngine(ListedEngine):
     def extend(self, points: Sequence[int], weights: Sequence[float] | None = None) -> None:
         """Add points, with weight 1 by default."""
 
+    def positive_points(self) -> tuple[Array, Array]:
+        """Return the points of positive weight and their weights."""
+        weights = self.weights.double().cpu().numpy()
+        kept = weights > 0
+        return np.array(self.chosen, dtype=np.int64)[kept], weights[kept]
+
     @abstractmethod
     def reweigh(self, weights: Tensor) -> None:
         """Give the chosen points other weights and fit again."""

@@ -146,6 +146,13 @@ def zero_weight_outcome(left: int, size: int) -> Outcome:
 WEIGHTS_NOT_REFINED = unrefined_outcome("while the weights were optimised: all rows, not refined")
 
 
+def weights_outcome(left: int, size: int, clock: Clock) -> Outcome:
+    """Return how an optimisation of weights ended."""
+    if left < size:
+        return zero_weight_outcome(left, size)
+    return WEIGHTS_NOT_REFINED if clock.over else Outcome()
+
+
 @dataclass(eq=False)
 class Plan:
     """The candidates of every step, and the number of points to take."""

@@ -73,6 +73,14 @@ def verify_objective(
     return Verification(objective, note)
 
 
+def verify_coreset(prepared: Prepared, coreset: Coreset) -> Coreset:
+    """Verify the last objective of a coreset."""
+    if not len(coreset.objectives):
+        return coreset
+    reported = float(coreset.objectives[-1])
+    return verify_objective(prepared, coreset.indices, coreset.weights, reported).apply(coreset)
+
+
 def is_exact(solver: InnerSolver) -> bool:
     """Whether a solver fits to machine precision, so that a refit must agree with it."""
     if isinstance(solver, Newton):

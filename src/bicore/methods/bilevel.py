@@ -28,6 +28,7 @@ from bicore.bilevel.greedy import (
     QuotaRule,
     Run,
     unrefined_outcome,
+    weights_outcome,
 )
 from bicore.bilevel.kernel_choice import (
     mark_automatic,
@@ -61,6 +62,7 @@ from bicore.bilevel.strategies import STRATEGIES
 from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
 from bicore.bilevel.strategies.class_means import ClassMeans
 from bicore.bilevel.strategies.refining import Exchange
+from bicore.bilevel.verification import verify_coreset
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import (
     Array,
@@ -86,20 +88,16 @@ from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.methods import names
 from bicore.methods.base import Request, Selector
-from bicore.methods.outcome import (
-    WHILE_LEARNING,
-    choose_path,
-    optimise_weights,
-    positive_weights,
-    verify,
-    weights_outcome,
-)
 from bicore.methods.sampling import EXACT_ROWS, Sample, draw_sample, holds_features
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
 from bicore.types import Label, Matrix, Numbers
 
+#: Two objectives that differ by less than this share are equally good.
+EQUAL = 1e-7
+#: When a search ended if only the path of uniform weights was completed.
+WHILE_LEARNING = "while weights were learned after every row: those of the end alone, all rows"
 #: Number of rows from which the width of a kernel's features is determined.
 FIRST_ROWS = 1000
 #: Rows of earlier contexts are reused if fewer than this multiple of the size are unused.
@@ -512,7 +510,7 @@ class BilevelSelector(Selector, Proxy):
             details = self.details(prepared) | found.details
             objectives = np.array(run.objectives)
             points = run.indices, run.weights, request.data.ids[run.indices], objectives
-            return verify(prepared, Coreset(*points, *found.outcome, provenance, details))
+            return verify_coreset(prepared, Coreset(*points, *found.outcome, provenance, details))
 
     def select_contexts(
         self,
@@ -617,9 +615,22 @@ class BilevelSelector(Selector, Proxy):
             return final
         try:
             learned = self._run_strategy(prepared, rule, request, line, same)
-            return choose_path(final, learned)
         except (KeyboardInterrupt, TimeOver) as reason:
             interrupted = isinstance(reason, KeyboardInterrupt)
+            final.outcome = unrefined_outcome(WHILE_LEARNING, interrupted)
+            return final
+        status = learned.outcome.status
+        if status.whole or len(learned.run.indices) >= learned.size:
+            lower, other = final.run.objectives[-1], learned.run.objectives[-1]
+            if other <= lower + EQUAL * abs(lower):
+                return learned
+            final.notes.append(
+                "weights were learned at the end only, for rows chosen with weights of 1: rows "
+                f"chosen with weights learned after every row end at {other:.6g}, these at "
+                f"{lower:.6g}"
+            )
+        if not status.whole:
+            interrupted = status is Status.INTERRUPTED
             final.outcome = unrefined_outcome(WHILE_LEARNING, interrupted)
         return final
 
@@ -641,7 +652,7 @@ class BilevelSelector(Selector, Proxy):
         assembly.problem = engine.problem  # with the ρ that was learned
         interrupted = assembly.outcome.status is Status.INTERRUPTED
         if self.weighting is WeightMode.FINAL and not interrupted:
-            optimise_weights(assembly, self.optimiser)
+            assembly.optimise_weights(self.optimiser)
         return assembly
 
     def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
@@ -876,11 +887,11 @@ class BilevelSelector(Selector, Proxy):
             prepared = replace(prepared, problem=engine.problem)
             learned = prepared.regulariser.value
             provenance = replace(provenance, inner_reg=learned, seconds=clock.seconds)
-            chosen, weights = positive_weights(engine)
+            chosen, weights = engine.positive_points()
             points = chosen, weights, data.ids[chosen], np.array([engine.objective])
             outcome = weights_outcome(len(chosen), len(given.points), clock)
             details = self.details(prepared) | own
-            return verify(prepared, Coreset(*points, *outcome, provenance, details))
+            return verify_coreset(prepared, Coreset(*points, *outcome, provenance, details))
 
     def influence(
         self,

@@ -14,10 +14,11 @@ from torch import Tensor
 from bicore.arguments import Start, ranks_of
 from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable
-from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome
+from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome, weights_outcome
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gain, Gradient, Rule
+from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
@@ -80,6 +81,27 @@ class Assembly:
         engine = choose_reweighable(self.problem, requirements)
         engine.extend(points)
         return engine
+
+    def optimise_weights(self, optimiser: WeightOptimiser) -> None:
+        """Optimise the weights of all points once; points of weight zero leave."""
+        run, before = self.run, self.outcome
+        complete = before.status is Status.COMPLETE
+        when = "before the weights were optimised: all rows, with unit weights"
+        try:
+            engine = self.reweighable(run.indices.tolist())
+            optimiser.optimise(as_reweighable(engine), final=True, clock=self.clock)
+            self.problem = engine.problem
+        except KeyboardInterrupt:
+            self.outcome = unrefined_outcome(when, interrupted=True)
+            return
+        except TimeOver:
+            self.outcome = unrefined_outcome(when) if complete else before
+            return
+        taken = len(run.indices)
+        run.indices, run.weights = engine.positive_points()
+        run.objectives = [*run.objectives[: len(run.indices) - 1], engine.objective]
+        if complete:
+            self.outcome = weights_outcome(len(run.indices), taken, self.clock)
 
     def sort_by_rule(self, points: Sequence[int], rule: Rule) -> Status:
         """Sort the points into greedy order, the initial ones first.
