@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -109,9 +109,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         """
         return self
 
-    def resolve_defaults(
-        self, data: Dataset, size: int, previous: Coreset | None = None
-    ) -> Selector:
+    def resolve_defaults(self, data: Dataset, size: int, previous: Coreset | None = None) -> Self:
         """Return the selector with unset choices, such as the kernel, resolved from the data.
 
         Parameters

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -375,9 +375,7 @@ class BilevelSelector(Selector, Proxy):
             chooser = replace(chooser, smooth_labels=aims)
         return chooser, part, sample
 
-    def resolve_defaults(
-        self, data: Dataset, size: int, previous: Coreset | None = None
-    ) -> BilevelSelector:
+    def resolve_defaults(self, data: Dataset, size: int, previous: Coreset | None = None) -> Self:
         found = self
         if any(getattr(self, name).unset for name in PAPER):
             targets = read_labels(self, data, None)[0]
@@ -397,7 +395,7 @@ class BilevelSelector(Selector, Proxy):
         kernel = found.choose_kernel(data, size, previous)
         return found if kernel is found.kernel else replace(found, kernel=kernel)
 
-    def _fill_unset(self, wanted: Mapping[str, Any]) -> BilevelSelector:
+    def _fill_unset(self, wanted: Mapping[str, Any]) -> Self:
         """Resolve unset choices as ``wanted`` if the other settings allow it, else as the paper."""
         found = self
         for name in PAPER:

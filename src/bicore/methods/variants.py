@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -93,9 +93,7 @@ class JointSelector(Selector):
     def for_classes(self, classes: Sequence[Label]) -> JointSelector:
         return replace(self, selectors=[one.for_classes(classes) for one in self.selectors])
 
-    def resolve_defaults(
-        self, data: Dataset, size: int, previous: Coreset | None = None
-    ) -> JointSelector:
+    def resolve_defaults(self, data: Dataset, size: int, previous: Coreset | None = None) -> Self:
         resolved = [one.resolve_defaults(data, size) for one in self.selectors]
         return replace(self, selectors=resolved)
 
@@ -218,9 +216,7 @@ class Reconstruction(Selector):
     def ordered(self) -> bool:
         return self.chooser.ordered
 
-    def resolve_defaults(
-        self, data: Dataset, size: int, previous: Coreset | None = None
-    ) -> Reconstruction:
+    def resolve_defaults(self, data: Dataset, size: int, previous: Coreset | None = None) -> Self:
         if not needs_choice(self.chooser.kernel):
             return self
         # The components of some rows suffice to compare kernels.
