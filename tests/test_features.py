@@ -204,7 +204,7 @@ def test_a_deep_random_network_keeps_the_scale():
 def test_random_convolutions_against_a_loop():
     features = RandomConvolutions(8, kernel=3, pool=2, random_state=4).fit(IMAGES)
     x = torch.from_numpy(IMAGES[:2])
-    weights, shifts = features._draw(0, x)
+    weights, shifts = features._tensors(x)
     answers = nn.functional.conv2d(x, weights.reshape(2, 1, 3, 3), shifts[:, 0]).relu()
     pooled = torch.stack(
         [
@@ -224,7 +224,7 @@ def test_two_layers_of_convolutions_against_torch():
     for layer, filters in enumerate((5, 2)):
         if layer:
             maps = nn.functional.avg_pool2d(maps, 2)
-        weights, shifts = features._draw(layer, maps)
+        weights, shifts = features._tensors(maps)[2 * layer : 2 * layer + 2]
         weights = weights.reshape(filters, -1, 3, 3)
         maps = nn.functional.conv2d(maps, weights, shifts[:, 0]).relu()
     pooled = nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
@@ -243,7 +243,7 @@ def test_grey_images_need_no_channel():
 def test_pooled_features_against_convolutions():
     features = RandomPooled(12, depth=2, hidden=4, random_state=3).fit(IMAGES)
     x = torch.from_numpy(IMAGES)
-    first, second = features._draw(x)
+    first, second = features._tensors(x)
     maps = nn.functional.conv2d(x, first.reshape(4, 1, 3, 3), padding=1).relu()
     maps = nn.functional.conv2d(maps, second.reshape(12, 4, 3, 3), padding=1).relu()
     expected = maps.mean((2, 3)) * math.sqrt(2 / 12)

@@ -328,6 +328,15 @@ class ShapedMap(FeatureMap):
         """Fit the map, whose shape is filled in already, to the first rows."""
         return self
 
+    def _constants(self) -> list[Array]:
+        """Return the arrays that features are computed from, such as drawn weights."""
+        return []
+
+    def _tensors(self, like: Tensor) -> list[Tensor]:
+        """Return the constants with the device and precision of a tensor; cached."""
+        key = (like.device, like.dtype)
+        return self._cache(key, lambda: [to_tensor(one, like) for one in self._constants()])
+
     def fit(self, x: Array) -> FeatureMap:
         rows = as_features(x, "x")
         shape = tuple(map(int, rows.shape[1:]))

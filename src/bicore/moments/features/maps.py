@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -240,18 +240,14 @@ class RandomReLU(ShapedMap):
 
     def _map(self, rows: Tensor) -> Tensor:
         hidden = rows.reshape(len(rows), self._columns)
-        for layer in range(self.depth):
-            key = (layer, rows.device, rows.dtype)
-            weights, shifts = self._cache(key, partial(self._draw, layer, rows))
+        tensors = self._tensors(rows)
+        for weights, shifts in zip(tensors[::2], tensors[1::2], strict=True):
             hidden = (hidden @ weights).add_(shifts).relu_()
         return hidden.mul_(self.width**-0.5)
 
-    def _draw(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw Wᵀ and b of a layer."""
-        columns = self._columns if layer == 0 else self.width
-        shift = RELU_GAIN * self.bias * self._fitted("entry")
-        drawn = _draw_layer(self.random_state, layer, columns, self.width, shift)
-        return to_tensor(drawn[0], like), to_tensor(drawn[1], like)
+    def _constants(self) -> list[Array]:
+        """Return Wᵀ and b of each layer."""
+        return _draw_layers(self, [self._columns, *[self.width] * self.depth])
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,11 +259,21 @@ class _ImageMap(ShapedMap):
         channels, height, width = (1, *self._fitted("shape"))[-3:]
         return channels, height, width
 
-    def _check_images(self, rows: Array) -> None:
+    def _check_images(self, rows: Array, kernel: int = 1, pool: int = 1, depth: int = 1) -> None:
+        """Refuse rows that are no images, or too small for layers of filters and pooling."""
         if rows.ndim not in (3, 4):
             raise InputError(
                 f"x has rows of shape {rows.shape[1:]}, but {type(self).__name__} needs images "
                 "(channels, height, width); use RandomReLU for other rows."
+            )
+        least = kernel + pool - 1
+        for _ in range(depth - 1):
+            least = 2 * least + kernel - 1
+        if min(rows.shape[-2:]) < least:
+            raise InputError(
+                f"x has images of {rows.shape[-2]} × {rows.shape[-1]} pixels (channels come "
+                f"first), but kernel={kernel} with pool={pool} needs {least} along each "
+                "side; use smaller ones, or RandomReLU."
             )
 
 
@@ -299,8 +305,7 @@ class RandomConvolutions(_ImageMap):
         check_integer("depth", self.depth, 1, 2)
 
     def _fit(self, rows: Array) -> FeatureMap:
-        self._check_images(rows)
-        _check_side(rows, self.kernel, self.pool, self.depth)
+        self._check_images(rows, self.kernel, self.pool, self.depth)
         return self if self.entry is not None else replace(self, entry=_root_mean_square(rows))
 
     @property
@@ -315,29 +320,21 @@ class RandomConvolutions(_ImageMap):
 
     def _map(self, rows: Tensor) -> Tensor:
         maps = rows.reshape(len(rows), *self._image)
-        for layer in range(self.depth):
-            if layer:
+        tensors = self._tensors(rows)
+        for weights, shifts in zip(tensors[::2], tensors[1::2], strict=True):
+            if weights is not tensors[0]:
                 maps = functional.avg_pool2d(maps, 2)
-            maps = self._slide(maps, layer)
+            # A matrix product, because GPU libraries for convolutions may use fewer digits.
+            patches = functional.unfold(maps, self.kernel)
+            places = (side - self.kernel + 1 for side in maps.shape[2:])
+            maps = (weights @ patches).add_(shifts).relu_().reshape(len(maps), -1, *places)
         pooled = functional.adaptive_avg_pool2d(maps, self.pool)
         return pooled.reshape(len(rows), self.width).mul_(self.width**-0.5)
 
-    def _slide(self, maps: Tensor, layer: int) -> Tensor:
-        key = (layer, maps.device, maps.dtype)
-        weights, shifts = self._cache(key, lambda: self._draw(layer, maps))
-        # A matrix product, because GPU libraries for convolutions may use fewer digits.
-        patches = functional.unfold(maps, self.kernel)
-        answers = (weights @ patches).add_(shifts).relu_()
-        places = (side - self.kernel + 1 for side in maps.shape[2:])
-        return answers.reshape(len(maps), len(weights), *places)
-
-    def _draw(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw the filters of a layer, one per row, and their shifts."""
-        outputs = self._filters if layer == self.depth - 1 else self.hidden
-        shift = RELU_GAIN * self.bias * self._fitted("entry")
-        entries = like.shape[1] * self.kernel**2
-        drawn = _draw_layer(self.random_state, layer, entries, outputs, shift)
-        return to_tensor(drawn[0].T, like), to_tensor(drawn[1][:, None], like)
+    def _constants(self) -> list[Array]:
+        """Return the filters of each layer, one per row, and their shifts."""
+        widths = [self._image[0], *[self.hidden] * (self.depth - 1), self._filters]
+        return [np.atleast_2d(one).T for one in _draw_layers(self, widths, self.kernel**2)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,8 +359,7 @@ class WhitenedPatches(_ImageMap):
         _check_multiple(self.width, self.pool)
 
     def _fit(self, rows: Array) -> FeatureMap:
-        self._check_images(rows)
-        _check_side(rows, self.kernel, self.pool)
+        self._check_images(rows, self.kernel, self.pool)
         patches = self._draw_patches(rows)
         patches -= patches.mean(1, keepdims=True)
         contrasts = patches.var(1, keepdims=True)
@@ -397,10 +393,11 @@ class WhitenedPatches(_ImageMap):
         _, height, width = self._image
         return AT_ONCE // (height * width * (self.width // self.pool**2))
 
+    def _constants(self) -> list[Array]:
+        return [self._fitted("filters")]
+
     def _map(self, rows: Tensor) -> Tensor:
-        held = self._cache(
-            (rows.device, rows.dtype), lambda: to_tensor(self._fitted("filters"), rows)
-        )
+        (held,) = self._tensors(rows)
         weights, shifts, noise = held[:, :-2], held[:, -2], held[0, -1]
         images = rows.reshape(len(rows), *self._image)
         weights = weights.reshape(len(held), self._image[0], self.kernel, self.kernel)
@@ -457,24 +454,22 @@ class RandomPooled(_ImageMap):
     def _map(self, rows: Tensor) -> Tensor:
         channels, height, width = self._image
         maps = rows.reshape(len(rows), channels, height, width)
-        for filters in self._cache((rows.device, rows.dtype), lambda: self._draw(rows)):
+        for filters in self._tensors(rows):
             # A matrix product, because GPU libraries for convolutions may use fewer digits.
             patches = functional.unfold(maps, SIDE, padding=SIDE // 2)
             maps = (filters @ patches).relu_().reshape(len(rows), -1, height, width)
         found = maps.mean((2, 3)).mul_(RELU_GAIN * self.width**-0.5)
         return found if self.mean is None else found.sub_(to_tensor(self.mean, found))
 
-    def _draw(self, like: Tensor) -> list[Tensor]:
-        """Draw the filters of each layer, one per row; the gain makes up for the relu before it."""
+    def _constants(self) -> list[Array]:
+        """Return the filters of each layer, one per row; the gain makes up for the relu before."""
         found = []
-        inputs = self._image[0]
-        for layer in range(self.depth):
-            outputs = self.width if layer == self.depth - 1 else self.hidden
+        widths = [self._image[0], *[self.hidden] * (self.depth - 1), self.width]
+        for layer, (inputs, outputs) in enumerate(pairwise(widths)):
             gain = 1.0 if layer == 0 else RELU_GAIN
             entries = SIDE**2 * inputs
             drawn = step_rng(self.random_state, layer).standard_normal((outputs, entries))
-            found.append(to_tensor(drawn * (gain * entries**-0.5), like))
-            inputs = outputs
+            found.append(drawn * (gain * entries**-0.5))
         return found
 
 
@@ -542,17 +537,18 @@ class RandomFourier(ShapedMap):
 
     def _map(self, rows: Tensor) -> Tensor:
         flat = rows.reshape(len(rows), self._columns).double()
-        phases = flat @ self._cache(rows.device, lambda: self._draw(flat))
+        (frequencies,) = self._tensors(flat)
+        phases = flat @ frequencies
         waves = torch.cat([phases.cos(), phases.sin()], 1)
         return waves.mul_(math.sqrt(2 / self.width))
 
-    def _draw(self, like: Tensor) -> Tensor:
-        """Draw the frequencies, one per column."""
-        rng = step_rng(self.random_state, 0)
+    def _constants(self) -> list[Array]:
+        """Return the frequencies, one per column."""
+        rng, gamma = step_rng(self.random_state, 0), self._fitted("gamma")
         shape = (self._columns, self.width // 2)
         if self.kind == "laplace":
-            return to_tensor(rng.standard_cauchy(shape) * self._fitted("gamma"), like)
-        return to_tensor(rng.standard_normal(shape) * math.sqrt(2 * self._fitted("gamma")), like)
+            return [rng.standard_cauchy(shape) * gamma]
+        return [rng.standard_normal(shape) * math.sqrt(2 * gamma)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -632,9 +628,11 @@ class Nystrom(ShapedMap):
 
     def _map(self, rows: Tensor) -> Tensor:
         points = rows.double()
-        held = self._fitted("anchors"), self._fitted("root")
-        landmarks, root = self._cache(rows.device, lambda: [to_tensor(one, points) for one in held])
+        landmarks, root = self._tensors(points)
         return self.kernel.evaluate(points, landmarks) @ root
+
+    def _constants(self) -> list[Array]:
+        return [self._fitted("anchors"), self._fitted("root")]
 
 
 def _check_multiple(width: int, pool: int) -> None:
@@ -644,24 +642,17 @@ def _check_multiple(width: int, pool: int) -> None:
         raise InputError(f"width={width} must be a multiple of pool² = {parts}; give width={near}.")
 
 
-def _check_side(rows: Array, kernel: int, pool: int, depth: int = 1) -> None:
-    least = kernel + pool - 1
-    for _ in range(depth - 1):
-        least = 2 * least + kernel - 1
-    if min(rows.shape[-2:]) < least:
-        raise InputError(
-            f"x has images of {rows.shape[-2]} × {rows.shape[-1]} pixels (channels come "
-            f"first), but kernel={kernel} with pool={pool} needs {least} along each "
-            "side; use smaller ones, or RandomReLU."
-        )
-
-
-def _draw_layer(
-    seed: int, layer: int, inputs: int, outputs: int, shift: float
-) -> tuple[Array, Array]:
-    """Draw weights, a column per output, and shifts of this size; relu(gz) = g·relu(z)."""
-    drawn = step_rng(seed, layer).standard_normal((inputs + 1, outputs))
-    return drawn[:-1] * (RELU_GAIN * inputs**-0.5), drawn[-1] * shift
+def _draw_layers(
+    one: RandomReLU | RandomConvolutions, widths: list[int], places: int = 1
+) -> list[Array]:
+    """Draw weights, a column per output, and shifts of each layer; relu(gz) = g·relu(z)."""
+    shift = RELU_GAIN * one.bias * one._fitted("entry")
+    found = []
+    for layer, (width, outputs) in enumerate(pairwise(widths)):
+        inputs = width * places
+        drawn = step_rng(one.random_state, layer).standard_normal((inputs + 1, outputs))
+        found += [drawn[:-1] * (RELU_GAIN * inputs**-0.5), drawn[-1] * shift]
+    return found
 
 
 def _root_mean_square(rows: Array) -> float:
