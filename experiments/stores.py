@@ -206,7 +206,7 @@ class Refreshed(Buffer):
         self.within.update(batch.x, batch.y, batch.weights, runtime=context.runtime)
         self.kept = self.within.kept
 
-    def _weights(self) -> np.ndarray:
+    def _weights(self, kept: Dataset) -> np.ndarray:
         return np.asarray(self.within.snapshot().weights)
 
 

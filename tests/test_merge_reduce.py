@@ -48,17 +48,17 @@ def test_the_papers_second_figure():
     """Seven batches, three slots: C_1234 is built at time 7, C_56 at 6, C_7 at 7; rows come from
     those batches, and weigh 4, 2, 1."""
     buffer = MergeReduce(BILEVEL, 6, 3)
-    built = []
+    levels = []
     rng = np.random.default_rng(0)
-    for time in range(1, 8):
+    for _ in range(7):
         y = np.arange(10) % 3
         buffer.update(rng.normal(size=(10, 4)) + np.eye(4)[y], y)
-        built.append([(slot.level, slot.built) for slot in buffer.slots_])
-        assert buffer.chunks == time
-    assert built[3] == [(2, 4), (1, 3), (1, 4)]  # C_12 at time 4
-    assert built[4] == [(2, 4), (2, 5), (1, 5)]  # C_34 at time 5
-    assert built[5] == [(2, 4), (2, 5), (2, 6)]  # C_56 at time 6
-    assert built[6] == [(4, 7), (2, 6), (1, 7)]  # C_1234 at time 7
+        levels.append(buffer.levels)
+    assert levels[:3] == [[1], [1, 1], [1, 1, 1]]
+    assert levels[3] == [2, 1, 1]  # C_12 at time 4
+    assert levels[4] == [2, 2, 1]  # C_34 at time 5
+    assert levels[5] == [2, 2, 2]  # C_56 at time 6
+    assert levels[6] == [4, 2, 1]  # C_1234 at time 7
     kept = buffer.snapshot()
     for slot, (low, high) in zip(range(3), [(0, 40), (40, 60), (60, 70)], strict=True):
         rows = slice(2 * slot, 2 * slot + 2)

@@ -356,7 +356,9 @@ def _as_column(column: Any, n: int, name: str, role: str) -> Array:
 
 
 def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool = False) -> Array:
-    """Check weights: finite numbers ≥ 0, one per row; ``all_zero`` allows only zeros."""
+    """Check weights: finite numbers ≥ 0, one per row; 1 if None. ``all_zero`` allows only zeros."""
+    if weight is None:
+        return np.ones(n)
     array = _to_numpy(weight, name)
     if array.shape not in ((n,), (n, 1)):
         raise InputError(f"{name} has shape {array.shape}; give one number for each of {n} rows.")

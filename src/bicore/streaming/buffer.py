@@ -58,6 +58,8 @@ class Buffer(Memory):
     needs_model: bool = False
     #: Attributes that a subclass adds to the state: JSON values or arrays.
     _own_state: ClassVar[tuple[str, ...]] = ()
+    #: Whether the weights of the rows kept are the parts of the stream that they represent.
+    _weighted: ClassVar[bool] = False
 
     def __init__(self, capacity: int, random_state: int = 0) -> None:
         super().__init__(capacity, random_state)
@@ -127,9 +129,7 @@ class Buffer(Memory):
         batch = Dataset(x, y, extra=extra)
         self._check(batch, context)
         size = len(batch)
-        weights = np.ones(size)
-        if sample_weight is not None:
-            weights = as_weights(sample_weight, size, all_zero=True)
+        weights = as_weights(sample_weight, size, all_zero=True)
         self._check_total(weights)
         rows = np.flatnonzero(weights > 0)
         counted = batch.with_columns(ids=np.arange(size) + self.position, sample_weight=weights)[
@@ -166,7 +166,7 @@ class Buffer(Memory):
         kept = self.kept
         y = None if kept.y is None else kept.y.copy()
         extra = kept.extra and {name: column.copy() for name, column in kept.extra.items()}
-        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy(), extra)
+        return Dataset(kept.x.copy(), y, self._weights(kept), kept.ids.copy(), extra)
 
     def _rehearsed(self) -> Dataset:
         rows = self.snapshot()
@@ -198,9 +198,9 @@ class Buffer(Memory):
         ``batch`` holds at least one row, all of positive weight, with stream positions as ids.
         """
 
-    def _weights(self) -> Array:
+    def _weights(self, kept: Dataset) -> Array:
         """Return the weights of the kept rows; by default equal shares of the stream."""
-        return np.full(len(self), self.seen / len(self))
+        return kept.weights.copy() if self._weighted else np.full(len(kept), self.seen / len(kept))
 
     def _join_kept(self, batch: Dataset) -> Dataset:
         """Return the rows kept, followed by those of the batch."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from bicore._deprecated import renamed_fields
-from bicore.data import Array, Dataset, join_datasets
+from bicore.data import Dataset, join_datasets
 from bicore.errors import check_integer
 from bicore.methods.base import Selector, list_classes
 from bicore.runtime.context import Context
@@ -23,12 +23,11 @@ class Slot:
     """Rows that represent a part of the stream.
 
     The weights of the rows sum to the weight of that part (the paper's β_i). ``level`` is its
-    number of chunks, ``built`` the number of chunks seen when the slot was made.
+    number of chunks.
     """
 
     data: Dataset
     level: int
-    built: int
 
 
 @renamed_fields(values=OLD_WEIGHTING, weights="weighting")
@@ -75,7 +74,8 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     [4, 2, 1]
     """
 
-    _own_state = ("chunks", "reductions", "classes")
+    _own_state = ("reductions", "classes")
+    _weighted = True
 
     def __init__(
         self,
@@ -92,7 +92,6 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         self.needs_model = selector.needs_model
         self.slots_: list[Slot] = []
         self.pending: Dataset | None = None
-        self.chunks = 0
         self.reductions = 0
         self.classes: list[Any] = []
 
@@ -115,7 +114,9 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         rows = batch if self.pending is None else join_datasets(self.pending, batch)
         if len(rows) >= self.slot_size:
             self.pending = None
-            self._append(rows, context)
+            self.slots_ = [*self.slots_, Slot(self._reduce(rows, context), 1)]
+            if len(self.slots_) > self.slots:
+                self._merge(select_index(self.levels), context)
         else:
             self.pending = rows
             self._make_room(context)
@@ -125,31 +126,21 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         """Record classes in order, because a chunk may lack some of them."""
         self.classes = list(dict.fromkeys([*self.classes, *labels]))
 
-    def _append(self, rows: Dataset, context: Context) -> None:
-        """Reduce a chunk to a slot, and two slots to one if that is one too many."""
-        self.chunks += 1
-        self.slots_ = [*self.slots_, Slot(self._reduce(rows, context), 1, self.chunks)]
-        if len(self.slots_) > self.slots:
-            self._merge(select_index(self.levels), context)
-
     def _make_room(self, context: Context) -> None:
         """Merge slots if the waiting rows do not fit."""
         assert self.pending is not None
         if sum(len(slot.data) for slot in self.slots_) + len(self.pending) <= self.capacity:
             return
         if len(self.slots_) == 1:
-            rows = join_datasets(self.slots_[0].data, self.pending)
+            self.slots_ = [*self.slots_, Slot(self.pending, 1)]
             self.pending = None
-            self.chunks += 1
-            self.slots_ = [Slot(self._reduce(rows, context), self.slots_[0].level + 1, self.chunks)]
-        else:
-            self._merge(nearest_pair(self.levels), context)
+        self._merge(nearest_pair(self.levels), context)
 
     def _merge(self, k: int, context: Context) -> None:
         """Merge slot k with the next one."""
         first, second = self.slots_[k : k + 2]
         rows = self._reduce(join_datasets(first.data, second.data), context)
-        merged = Slot(rows, first.level + second.level, self.chunks)
+        merged = Slot(rows, first.level + second.level)
         self.slots_ = [*self.slots_[:k], merged, *self.slots_[k + 2 :]]
 
     def _reduce(self, rows: Dataset, context: Context) -> Dataset:
@@ -166,9 +157,8 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     def _merge_state(self, other: Self, moved: int, context: Context) -> None:
         self._add_classes(other.classes)
         for slot in other.slots_:
-            self.chunks += slot.level
             rows = slot.data.with_columns(ids=slot.data.ids + moved)
-            self.slots_ = [*self.slots_, Slot(rows, slot.level, self.chunks)]
+            self.slots_ = [*self.slots_, Slot(rows, slot.level)]
         waiting = [] if self.pending is None else [self.pending]
         if other.pending is not None:
             waiting.append(other.pending.with_columns(ids=other.pending.ids + moved))
@@ -185,24 +175,19 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         parts = [*(slot.data for slot in self.slots_), self.pending]
         self.kept = reduce(join_datasets, [rows for rows in parts if rows is not None])
 
-    def _weights(self) -> Array:
-        assert self.kept is not None
-        return self.kept.weights.copy()
-
     # State.
 
     def _state(self) -> State:
         head, arrays = super()._state()
-        slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots_]
-        head["values"]["slots"] = slots
+        head["values"]["slots"] = [[slot.level, len(slot.data)] for slot in self.slots_]
         return head, arrays
 
     def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
         super()._restore(head, arrays)
         self.slots_, self.pending = [], self.kept
-        for level, built, size in head["values"]["slots"]:
+        for level, *_, size in head["values"]["slots"]:  # earlier versions stored more
             assert self.pending is not None
-            self.slots_.append(Slot(self.pending[:size], level, built))
+            self.slots_.append(Slot(self.pending[:size], level))
             # the rows after the slots are waiting
             self.pending = self.pending[size:] if size < len(self.pending) else None
 

@@ -44,6 +44,7 @@ class Prototypes(Buffer):
 
     needs_classes = True
     _own_state = ("order",)
+    _weighted = True
 
     def __init__(self, capacity: int, random_state: int = 0) -> None:
         super().__init__(capacity, random_state)
@@ -80,10 +81,6 @@ class Prototypes(Buffer):
             averages.add(vector, weight, ident, code[label])
         self.kept = averages.dataset(self._join_kept(batch))
         self._distances = [averages.squared]
-
-    def _weights(self) -> Array:
-        assert self.kept is not None
-        return self.kept.weights.copy()
 
     def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
         super()._restore(head, arrays)

@@ -67,9 +67,8 @@ class Reservoir(Buffer):
         self.kept = both
         self.priorities = priorities
 
-    def _weights(self) -> Array:
-        assert self.kept is not None
-        estimates = np.maximum(self.kept.weights, self.threshold)
+    def _weights(self, kept: Dataset) -> Array:
+        estimates = np.maximum(kept.weights, self.threshold)
         return np.asarray(estimates * (self.seen / estimates.sum()))
 
 
@@ -157,10 +156,9 @@ class ClassBalancedReservoir(Buffer):
         insort(slots.setdefault(label, []), place)
         return place
 
-    def _weights(self) -> Array:
-        assert self.kept is not None
-        assert self.kept.y is not None
-        labels = self.kept.y.reshape(-1).tolist()
+    def _weights(self, kept: Dataset) -> Array:
+        assert kept.y is not None
+        labels = kept.y.reshape(-1).tolist()
         counts = Counter(labels)
         weights = np.array([self.class_seen[label] / counts[label] for label in labels])
         # the weight of classes without room is divided among the others
