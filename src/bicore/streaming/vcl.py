@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +36,7 @@ DEVIATION = 0.05
 ROWS = 5000
 #: Loss per row, from outputs and targets.
 Losses = Callable[[Tensor, Tensor], Tensor]
+CROSS_ENTROPY: Losses = partial(F.cross_entropy, reduction="none")
 
 
 class MeanFieldLinear(nn.Module):
@@ -85,11 +87,11 @@ class MeanFieldNetwork(nn.Module):
         pairs = list(pairwise(sizes))
         self.last = (*pairs[-1], copies, prior)
         self.hidden = len(pairs) - 1
-        self.layers = nn.ModuleList(MeanFieldLinear(a, b, copies, prior) for a, b in pairs)
+        self.layers: Any = nn.ModuleList(MeanFieldLinear(a, b, copies, prior) for a, b in pairs)
 
     def add_head(self) -> None:
         """Add a last layer, at its prior."""
-        self.layers.append(MeanFieldLinear(*self.last).to(self._fields[0].mean))
+        self.layers.append(MeanFieldLinear(*self.last).to(self.layers[0].mean))
 
     def forward(
         self,
@@ -107,16 +109,12 @@ class MeanFieldNetwork(nn.Module):
 
     def divergence(self) -> Tensor:
         """The divergence of all layers from their priors."""
-        return torch.stack([layer.divergence() for layer in self._fields]).sum(0)
+        return torch.stack([layer.divergence() for layer in self.layers]).sum(0)
 
     def absorb(self) -> None:
         """Make the posterior the prior."""
-        for layer in self._fields:
+        for layer in self.layers:
             layer.absorb()
-
-    @property
-    def _fields(self) -> list[MeanFieldLinear]:
-        return [layer for layer in self.layers if isinstance(layer, MeanFieldLinear)]
 
 
 @dataclass(frozen=True)
@@ -157,11 +155,6 @@ class VariationalTraining:
             check_number("penalties", penalty, least=0)
 
 
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of every row."""
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
 @dataclass(frozen=True, eq=False)
 class VariationalFit:
     """One fit of a posterior to rows."""
@@ -171,7 +164,7 @@ class VariationalFit:
     y: Tensor
     training: VariationalTraining
     generator: torch.Generator
-    losses: Losses = field(default_factory=lambda: cross_entropy)
+    losses: Losses = CROSS_ENTROPY
     bound: bool = True
     head: int = 0
 
@@ -179,7 +172,7 @@ class VariationalFit:
         """Return the parameters that are fitted."""
         if self.bound:
             return list(self.network.parameters())
-        return [layer.mean for layer in self.network._fields]
+        return [layer.mean for layer in self.network.layers]
 
     def loss(self, rows: Tensor, noise: torch.Generator | None, penalties: Tensor) -> Tensor:
         """Sum the objectives of the copies, none of which depends on another."""
@@ -197,12 +190,11 @@ class VariationalFit:
         """Take all steps of Adam."""
         optimiser = torch.optim.Adam(self.parameters(), lr=self.training.rate)
         penalties = self.x.new_tensor(self.training.penalties)
-        drawn: dict[str, Any] = {"generator": self.generator, "device": self.generator.device}
+        device = self.generator.device
         for _ in range(self.training.epochs):
-            order = torch.randperm(len(self.x), **drawn).to(self.x.device)
-            for start in range(0, len(order), self.training.batch):
+            order = torch.randperm(len(self.x), generator=self.generator, device=device)
+            for rows in order.to(self.x.device).split(self.training.batch):  # type: ignore[no-untyped-call]
                 optimiser.zero_grad(set_to_none=True)
-                rows = order[start : start + self.training.batch]
                 self.loss(rows, self.generator, penalties).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
 
