@@ -82,8 +82,8 @@ class TestSums:
         one, other = first + second, second + first
         assert set(one.classes) == set(other.classes) == {0, 1, 2}
         assert one.classes != other.classes
-        same(one, other._reorder(one.classes))
-        same(one, start.with_rows(x, y)._reorder(one.classes))
+        same(one, other.with_classes(one.classes))
+        same(one, start.with_rows(x, y).with_classes(one.classes))
 
     def test_half_life_halves_earlier_weights(self):
         x, y = rows(n=10)

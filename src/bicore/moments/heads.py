@@ -143,8 +143,7 @@ def centre(moments: Moments, prior: Prior, intercept: float | None) -> Centred:
     outer = moments.outer("data" if pooled else prior)
     second = torch.as_tensor(outer.second) * outer.share
     cross = torch.as_tensor(outer.cross).to(second)
-    shares = None if moments.classes is None else moments.shares("data" if pooled else prior)
-    mean, target = (torch.as_tensor(one).to(cross) for one in outer.means(shares, intercept))
+    mean, target = (torch.as_tensor(one).to(cross) for one in outer.means(intercept))
     if pooled:
         present = target > GONE
         means = cross[:, present] / target[present]
@@ -192,8 +191,7 @@ class UpdatedFactor:
     def solve(self, moments: Moments, intercept: float | None) -> tuple[Tensor, Tensor]:
         """Return W and b of all rows."""
         weight, cross = moments.weight, torch.as_tensor(moments.cross).to(self.lower)
-        shares = None if moments.classes is None else moments.shares()
-        means = moments.outer().means(shares, intercept)
+        means = moments.outer().means(intercept)
         mean, target = (torch.as_tensor(one).to(self.lower) for one in means)
         moved = torch.column_stack(
             [weight**0.5 * (mean - self.mean), cross - weight * torch.outer(mean, target)]
@@ -668,8 +666,8 @@ def _split(
     """Return the sums of the other rows and of held-out rows; None if there are too few of them."""
     if held is None or not 0 < held.weight < moments.weight:
         return None
-    if held.classes != moments.classes:
-        held = moments.scale_by(0.0) + held  # with the same classes in the same order
+    if moments.classes is not None:
+        held = held.with_classes(moments.classes)
     parts = centre(moments - held, prior, intercept), centre(held, prior, intercept)
     return parts if moments.width < SINGLE else (parts[0].to_single(), parts[1].to_single())
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,8 @@ class Outer:
     cross: Array
     constant: float
     share: float = 1.0
+    #: The weight of each class; None for targets.
+    shares: Array | None = None
 
     @property
     def energy(self) -> float:
@@ -77,23 +81,23 @@ class Outer:
         """Return the regulariser ρ: the number given, or a share of the mean of ‖φ‖²."""
         return inner_reg.rho(self.energy) if isinstance(inner_reg, Relative) else inner_reg
 
-    def means(self, shares: Array | None, intercept: float | None) -> tuple[Array, Array]:
+    def means(self, intercept: float | None) -> tuple[Array, Array]:
         """Return the means of features and outputs.
 
         They follow from the shares of classes, or from the last feature if that is constant;
         otherwise they are unknown, and 0.
         """
-        if shares is not None:  # the labels of a row sum to 1, and therefore B to the features
-            return self.cross.sum(1), shares
+        if self.shares is not None:  # the labels of a row sum to 1, and so B to the features
+            return self.cross.sum(1), self.shares
         if intercept is None:
             return np.zeros(len(self.cross)), np.zeros(self.cross.shape[1])
         # The last row of a lower triangle is complete.
         last = np.asarray(torch.as_tensor(self.second[-1]).cpu())
         return self.share * last / intercept, self.cross[-1] / intercept
 
-    def centre(self, shares: Array | None, intercept: float | None) -> tuple[Outer, Array]:
+    def centre(self, intercept: float | None) -> tuple[Outer, Array]:
         """Return the objective for centred outputs, and their means."""
-        features, outputs = self.means(shares, intercept)
+        features, outputs = self.means(intercept)
         cross = self.cross - np.multiply.outer(features, outputs)
         constant = self.constant - float(outputs @ outputs)
         return replace(self, cross=cross, constant=constant), outputs
@@ -185,9 +189,7 @@ class Moments:
         rows = self._check_rows(features)
         if not len(rows):
             return self
-        weights = np.ones(len(rows))
-        if sample_weight is not None:
-            weights = as_weights(sample_weight, len(rows))
+        weights = as_weights(sample_weight, len(rows))
         return self.with_weighted(rows, y, *decay_weights(weights, self.half_life))
 
     def with_weighted(self, rows: Any, y: Any, faded: float, weights: Array) -> Moments:
@@ -265,28 +267,27 @@ class Moments:
         if len(missing):
             raise InputError(f"y[{missing[0]}] is not a number; give every row a label.")
         names = np.unique(labels)
-        wider = self.with_classes(names.tolist())
-        assert wider.classes is not None
-        columns = np.array([wider.classes.index(label) for label in names.tolist()])
-        return wider, columns[np.searchsorted(names, labels)]
+        classes = tuple(dict.fromkeys((*(self.classes or ()), *names.tolist())))
+        columns = np.array([classes.index(label) for label in names.tolist()])
+        return self.with_classes(classes), columns[np.searchsorted(names, labels)]
 
-    def with_classes(self, labels: Sequence[Any]) -> Moments:
-        """Add a column for each of these labels."""
-        assert self.classes is not None
-        known = set(self.classes)
-        fresh = [label for label in dict.fromkeys(labels) if label not in known]
-        if not fresh:
+    def with_classes(self, classes: Sequence[Any]) -> Moments:
+        """Return the same with these classes in this order; those added have no rows."""
+        if classes == self.classes:
             return self
+        own = {label: place for place, label in enumerate(self.classes or ())}
+        places = [own.get(label, -1) for label in classes]  # the last column is added below
         second = self.second
         if self.apart:
             device = second[0].device if self._on_device else None
-            second = (*second, *(_zeros(self.width, device) for _ in fresh))
+            found = (_zeros(self.width, device) if k < 0 else second[k] for k in places)
+            second = tuple(found)
         return replace(
             self,
-            classes=(*self.classes, *fresh),
+            classes=tuple(classes),
             second=second,
-            cross=np.hstack([self.cross, np.zeros((self.width, len(fresh)))]),
-            counts=np.concatenate([self.counts, np.zeros(len(fresh))]),
+            cross=np.column_stack([self.cross, np.zeros(self.width)])[:, places],
+            counts=np.append(self.counts, 0.0)[places],
         )
 
     def scale_by(self, factor: float) -> Moments:
@@ -304,8 +305,8 @@ class Moments:
         self._check_alike(other)
         first, second = self, other
         if self.classes is not None and other.classes is not None:
-            first = self.with_classes(other.classes)
-            second = other.with_classes(first.classes or ())._reorder(first.classes or ())
+            classes = tuple(dict.fromkeys((*self.classes, *other.classes)))
+            first, second = self.with_classes(classes), other.with_classes(classes)
         return replace(
             first,
             second=tuple(a + b for a, b in zip(first.second, second.second, strict=True)),
@@ -353,7 +354,7 @@ class Moments:
                 "a class can only be removed from second moments for each class (apart=True, or "
                 "per_class=True of a memory); give its rows to forget instead."
             )
-        left = self._reorder([one for one in classes if one != as_python_value(label)])
+        left = self.with_classes([one for one in classes if one != as_python_value(label)])
         return replace(left, constant=float(left.counts.sum()))
 
     def select_features(self, features: Array) -> Moments:
@@ -390,35 +391,21 @@ class Moments:
                 f"{other.cross.shape[1]}."
             )
 
-    def _reorder(self, classes: Sequence[Any]) -> Moments:
-        """Return the same with classes in another order."""
-        assert self.classes is not None
-        places = [self.classes.index(label) for label in classes]
-        return replace(
-            self,
-            classes=tuple(classes),
-            second=tuple(self.second[place] for place in places) if self.apart else self.second,
-            cross=self.cross[:, places],
-            counts=self.counts[places],
-        )
-
     def outer(self, prior: Prior = "data") -> Outer:
         """Return the mean loss over all rows, or with other class weights."""
         if not self.weight > 0:
             raise InputError("these moments have no rows; add rows first.")
         if prior == "data":
-            second = self.second[0]
-            for one in self.second[1:]:
-                second = second + one
-            share = 1.0 / self.weight
-            return Outer(second, share * self.cross, share * self.constant, share)
+            share, second = 1.0 / self.weight, reduce(add, self.second)
+            counted = None if self.classes is None else self.shares()
+            return Outer(second, share * self.cross, share * self.constant, share, counted)
         shares = self.shares(prior)
         each = np.divide(shares, self.counts, out=np.zeros_like(shares), where=self.counts > GONE)
         second = _zeros(self.width, self.second[0].device if self._on_device else None)
         for factor, own in zip(each, self.second, strict=True):
             if factor:
                 second += factor * own
-        return Outer(second, self.cross * each, float(each @ self.counts))
+        return Outer(second, self.cross * each, float(each @ self.counts), shares=shares)
 
     def shares(self, prior: Prior = "data", *, pooled: bool = False) -> Array:
         """Return the weight of each class; 0 for classes without remaining rows."""

@@ -135,6 +135,7 @@ class RidgeRows(ABC):
             self._renew()
             return
         step, t, v = self._step(row, sign)
+        self.objective -= step.decrease
         scaled, u = step.rate * t, v - (0.5 * step.rate * step.q) * t
         self.divisor -= self.signs * scaled * t
         self.q -= 2.0 * scaled * u
@@ -269,13 +270,9 @@ class FeatureRows(RidgeRows):
         super().__init__(targets, inside)
         self._begin()
 
-    @property
-    def objective(self) -> float:  # type: ignore[override]
-        """The objective of the coreset."""
-        return self.state.objective
-
     def _begin(self) -> None:
         state, rows = self.state, self._features
+        self.objective = state.objective
         with all_threads(float(self.features.size) * len(state.second)):
             reach = rows @ state.inverse
             turned = reach @ state.second
@@ -359,7 +356,6 @@ class PairRows(RidgeRows):
             columns = columns - self._left[:late, row] @ self._right[:late]
         t, v = columns[:count], columns[count:]
         step = Step(sign / float(self.divisor[row]), float(self.q[row]), self.both[row].copy())
-        self.objective -= step.decrease
         return step, t, v
 
     def _note(self, rate: float, scaled: Any, t: Any, u: Any) -> None:

@@ -358,7 +358,7 @@ class Selection:
             words = f" ({', '.join(named)}{more})" if named else ""
             self.notes.append(f"{bad} rows that are not finite were left out{words}")
         if total is not None and total.classes is not None:
-            total = total._reorder(sorted(total.classes))
+            total = total.with_classes(sorted(total.classes))
         return PartCounts(total, bad, longest, available)
 
     def _make_empty_moments(self, source: ShardSource) -> tuple[Moments, Array | None]:
@@ -383,16 +383,15 @@ class Selection:
 
     def _centre(self) -> Outer:
         """Return the objective for centred outputs, as for rows in memory."""
-        prior, shares = "data", None
-        if self.classes is not None:
-            prior = self.request.prior
-            shares = self.moments.shares(prior)
-            if prior != "data" and np.count_nonzero(shares) < 2 <= len(self.classes):
-                raise InputError(
-                    f"prior={prior!r} must give at least two classes of the data a share above 0; "
-                    f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
-                )
-        outer, self.centre = self.moments.outer(prior).centre(shares, self._intercept)
+        prior = "data" if self.classes is None else self.request.prior
+        outer = self.moments.outer(prior)
+        shares = outer.shares
+        if prior != "data" and shares is not None and np.count_nonzero(shares) < 2 <= len(shares):
+            raise InputError(
+                f"prior={prior!r} must give at least two classes of the data a share above 0; "
+                f"the classes are {', '.join(map(repr, self.moments.classes or ()))}."
+            )
+        outer, self.centre = outer.centre(self._intercept)
         if self.shift is not None:
             self.centre = self.centre + self.shift
         return outer

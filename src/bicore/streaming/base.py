@@ -623,9 +623,7 @@ def _as_row_loss(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
 
     def apply(outputs: Tensor, targets: Tensor) -> Tensor:
         losses: Tensor = plain(outputs, targets)
-        if losses.dim() == 1:
-            return losses
-        flat = losses.flatten(1)
+        flat = losses.reshape(len(losses), -1)
         return flat.mean(1) if criterion.reduction == "mean" else flat.sum(1)
 
     return apply

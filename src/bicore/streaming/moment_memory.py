@@ -383,8 +383,7 @@ class MomentMemory(MergingBuffer):
         outer = moments.outer(self._prior)
         if self._directions is None:
             assert self.feature_map_ is not None
-            shares = None if moments.classes is None else moments.shares(self._prior)
-            outer, self._mean = outer.centre(shares, self.feature_map_.intercept)
+            outer, self._mean = outer.centre(self.feature_map_.intercept)
             return outer
         moved = outer.multiply(np.ascontiguousarray(self._directions.T)).T
         # One step of subspace iteration per batch: the directions converge with the moments.
@@ -664,9 +663,7 @@ class MomentMemory(MergingBuffer):
         context = as_context(None, runtime)
         rows = Dataset(x, y)
         self._check(rows, context)
-        weights = np.ones(len(rows))
-        if sample_weight is not None:
-            weights = as_weights(sample_weight, len(rows))
+        weights = as_weights(sample_weight, len(rows))
         with self._all_or_nothing(), context.runtime.apply():
             self._choose_from_pool(context)
             places = [] if self.kept is None else _find_rows(self.kept, rows)
