@@ -351,15 +351,14 @@ class Head(BaseEstimator):  # type: ignore[misc]
             If rows or labels are invalid.
         """
         rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
-        labels = goals if isinstance(self, ClassifierMixin) else None
-        fitted = fit_map(as_feature_map(self.feature_map, self.random_state), rows, labels)
-        classes: tuple[Any, ...] | None = ()
-        if not isinstance(self, ClassifierMixin):
-            goals, classes = read_targets(goals, Task.REGRESSION).values, None
-            fitted = WithConstant(fitted).fit(rows)
-        targets = 0 if classes is not None else goals.shape[1]
-        apart = classes is not None and self.prior != "data"
-        whole = Moments.empty(fitted.width, classes=classes, targets=targets, apart=apart)
+        given = as_feature_map(self.feature_map, self.random_state)
+        if isinstance(self, ClassifierMixin):
+            fitted = fit_map(given, rows, goals)
+            whole = Moments.empty(fitted.width, apart=self.prior != "data")
+        else:
+            goals = read_targets(goals, Task.REGRESSION).values
+            fitted = WithConstant(fit_map(given, rows, None)).fit(rows)
+            whole = Moments.empty(fitted.width, classes=None, targets=goals.shape[1])
         held = whole
         for top in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(top, top + ROWS_AT_ONCE)

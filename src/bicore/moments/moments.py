@@ -426,7 +426,7 @@ class Moments:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the moments to an ``.npz`` without pickle; the file is complete or absent."""
-        values, arrays = self.on_host().to_state()
+        values, arrays = self.to_state()
         return write_state(path, {"format": FORMAT, "moments": values}, arrays)
 
     @classmethod
@@ -441,7 +441,8 @@ class Moments:
         values = {name: getattr(self, name) for name in _VALUES}
         values["classes"] = None if self.classes is None else list(self.classes)
         values["groups"] = len(self.second)
-        arrays = {f"second{place}": _pack(one) for place, one in enumerate(self.second)}
+        second = self.on_host().second
+        arrays = {f"second{place}": _pack(one) for place, one in enumerate(second)}
         return values, {**arrays, "cross": self.cross, "counts": self.counts}
 
     @classmethod

@@ -751,9 +751,8 @@ class MomentMemory(MergingBuffer):
         if self.feature_map_ is None or self.moments is None:
             head["values"]["settled"] = None
             return head, own_arrays
-        values, moments = self.moments.on_host().to_state()
-        held = self.held_out
-        held_values, held_arrays = (None, {}) if held is None else held.on_host().to_state()
+        values, moments = self.moments.to_state()
+        held_values, held_arrays = (None, {}) if self.held_out is None else self.held_out.to_state()
         pool = {} if self._pool is None else store_columns(self._pool)
         pool["priorities"] = self._priorities
         map_values, map_arrays = map_to_state(self.feature_map_)
@@ -765,7 +764,7 @@ class MomentMemory(MergingBuffer):
             "map": map_arrays,
             "given": self._stored_map[1],
             "own": own,
-            "pool": pool if self.keep is Keep.LAZY else {},
+            "pool": pool,
         }
         arrays = {
             f"{group}.{name}": one

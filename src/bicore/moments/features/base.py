@@ -57,6 +57,16 @@ class FeatureMap(ABC):
     """
 
     reason: str | None = field(default=None, kw_only=True, compare=False)
+    #: Fields that must be integers, and numbers >= 0.
+    _integers: ClassVar[tuple[str, ...]] = ()
+    _sizes: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in self._integers:
+            least = 0 if name == "random_state" else 1
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
+        for name in self._sizes:
+            object.__setattr__(self, name, check_number(name, getattr(self, name), least=0))
 
     def fit(self, x: Array) -> FeatureMap:
         """Fit the map to the first rows.
@@ -193,16 +203,13 @@ class FeatureMap(ABC):
         return hash(self.identity)
 
     def _identity(self) -> str:
-        names = [
-            one.name
-            for one in dataclasses.fields(self)
-            # A new field with its default value does not change the identity.
-            if one.compare
-            and not (one.metadata.get("added") and getattr(self, one.name) == one.default)
-        ]
         # Uses the names of version 0.2, so that the identity of a map in a file does not change.
-        values = {OLD_FIELDS.get(name, name): getattr(self, name) for name in names}
-        inner = {name: getattr(value, "identity", value) for name, value in values.items()}
+        inner = {}
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            # A new field with its default value does not change the identity.
+            if one.compare and not (one.metadata.get("added") and value == one.default):
+                inner[OLD_FIELDS.get(one.name, one.name)] = getattr(value, "identity", value)
         return f"{type(self).__name__}:{fingerprint(inner)}"
 
     def _cache(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -304,21 +311,9 @@ class WithConstant(FeatureMap):
 
 @dataclass(frozen=True, eq=False)
 class ShapedMap(FeatureMap):
-    """A map that learns the shape of a row when it is fitted, and checks rows and features.
-
-    ``_integers`` and ``_sizes`` name the fields that must be integers and numbers >= 0.
-    """
+    """A map that learns the shape of a row when it is fitted, and checks rows and features."""
 
     shape: tuple[int, ...] | None = field(default=None, kw_only=True)
-    _integers: ClassVar[tuple[str, ...]] = ()
-    _sizes: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        for name in self._integers:
-            least = 0 if name == "random_state" else 1
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
-        for name in self._sizes:
-            object.__setattr__(self, name, check_number(name, getattr(self, name), least=0))
 
     @abstractmethod
     def _map(self, rows: Tensor) -> Tensor:

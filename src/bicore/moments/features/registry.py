@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from bicore.data import Array, as_features
-from bicore.errors import InputError, check_integer, unknown_name
+from bicore.errors import InputError, unknown_name
 from bicore.moments.features.base import FeatureMap
 from bicore.moments.features.maps import (
     Embedded,
@@ -74,10 +74,7 @@ class AutomaticFeatures(FeatureMap):
 
     random_state: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "random_state", check_integer("random_state", self.random_state, 0)
-        )
+    _integers = ("random_state",)
 
     @property
     def width(self) -> int:
@@ -191,10 +188,8 @@ def as_feature_map(value: Any, random_state: int = 0) -> FeatureMap:
     name, colon, width = value.partition(":")
     if name not in FEATURES:
         raise unknown_name("feature_map", value, FEATURES)
-    if not colon:
-        return FEATURES[name](random_state=random_state)
-    if name not in WITH_WIDTH or not width.isdigit():
+    if colon and not (name in WITH_WIDTH and width.isdigit()):
         raise InputError(
             f"feature_map={value!r}: only {', '.join(WITH_WIDTH)} take a width, such as 'relu:512'."
         )
-    return FEATURES[name](width=int(width), random_state=random_state)
+    return FEATURES[name](random_state=random_state, **({"width": int(width)} if colon else {}))

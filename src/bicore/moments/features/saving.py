@@ -125,10 +125,9 @@ def _decode(value: Any, arrays: Mapping[str, Array], given: FeatureMap | None) -
     if not isinstance(value, dict):
         return value
     kind = value["kind"]
-    if kind == "array":
-        return arrays[value["place"]]
-    if kind == "tensor":
-        return torch.from_numpy(np.array(arrays[value["place"]]))
+    if kind in ("array", "tensor"):
+        found = arrays[value["place"]]
+        return found if kind == "array" else torch.from_numpy(np.array(found))
     if kind == "module":
         return _find_given(None, given).network()
     custom = _find_given(value["name"], given) if kind == _CUSTOM else None
