@@ -489,6 +489,7 @@ def test_a_head_encodes_a_table_as_the_stream_did(bicore, tmp_path):
     (tmp_path / "less.csv").write_text("size\n1\n2")
     run = bicore("predict", "head.npz", "less.csv", cwd=tmp_path)
     assert "no column 'city'" in run.stderr
+    assert "Feature scaling: none (default)" in bicore("predict", "--help").stdout
     head, arrays = read_state(tmp_path / "head.npz", "Head.save")
     for columns in (3, [3], ["city"], [{"kind": "Words"}], [{"kind": "Numbers", "size": 1}]):
         changed = {**head, "head": {**head["head"], "columns": columns}}

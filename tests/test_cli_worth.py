@@ -35,7 +35,7 @@ def test_the_cost_is_printed_first_and_the_answer_last(bicore, place):
     assert written == "written: worth.png"
     assert (place / "worth.png").read_bytes().startswith(b"\x89PNG")
     # lines of progress may follow on a slow machine
-    assert "\nworth: about 36 fits and 3 selections, about " in "\n" + result.stderr
+    assert "\nworth: about 48 fits and 3 selections, about " in "\n" + result.stderr
 
 
 def test_json_is_the_answer_and_nothing_else(bicore, place):
@@ -45,6 +45,8 @@ def test_json_is_the_answer_and_nothing_else(bicore, place):
     assert answer["metric"] == "R²"
     assert answer["size"] == 8
     assert answer["sentence"].startswith("8 rows are worth ")
+    announced = int(result.stderr.partition("worth: about ")[2].split()[0])
+    assert 0.7 < announced / answer["fits"] < 1.4
     assert {"rows", "low", "high", "verdict", "judge", "seeds", "fits"} <= set(answer)
     (uniform,) = answer["baselines"]
     assert len(uniform["sizes"]) == len(uniform["means"]) == len(uniform["spreads"])

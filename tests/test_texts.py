@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import bicore
-from bicore.active import query_by_variance
+from bicore.active import query, query_by_variance
 from bicore.methods import FacilityLocation
 from bicore.methods.baselines.spaces import Directions
 from tests.commands import succeeded
@@ -50,6 +50,14 @@ def test_chosen_texts_are_written_in_order_with_all_columns(texts, command):
     assert [one[:3] for one in written] == [whole[row] for row in chosen]
     again = bicore.select("texts.csv", "intent", 5, embeddings="e.npy").indices
     assert again.tolist() == chosen.tolist()
+
+
+@pytest.mark.parametrize("ask", [query, query_by_variance])
+def test_progress_counts_the_rows_to_label(texts, ask):
+    x, names = texts
+    steps = []
+    ask(x[:8], names[:8], x[8:], 4, runtime=bicore.Runtime(progress=steps.append))
+    assert [(step.done, step.total) for step in steps] == [(k, 4) for k in (1, 2, 3, 4)]
 
 
 def test_the_first_round_needs_no_labels(texts, command):

@@ -8,7 +8,8 @@ ones, predict all rows best.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from bicore.errors import InputError, LargeDataWarning, check_integer, check_typ
 from bicore.kernels.classical import Exponential
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
+from bicore.runtime.clock import Clock, ProgressLine, Step
 from bicore.runtime.context import Runtime
 from bicore.types import Labels, Numbers
 
@@ -69,9 +71,9 @@ def query(
         )
     both = join_pool(labelled, known, pool, guesses)
     begun = list(range(len(labelled)))
-    coreset = chooser.select(
-        both, len(begun) + wanted, initial=begun, random_state=random_state, runtime=runtime
-    )
+    size = len(begun) + wanted
+    with _count_new_rows(runtime, len(begun)) as own:
+        coreset = chooser.select(both, size, initial=begun, random_state=random_state, runtime=own)
     return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
 
@@ -107,16 +109,30 @@ def query_by_variance(
     both = join_pool(labelled, None, pool[kept], None)
     rows = _directions(both.x)
     weights = None if known.dtype.kind == "f" else _uncertainty(rows, known)
-    coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
-        Dataset(rows, sample_weight=weights),
-        len(begun) + wanted,
-        initial=begun,
-        random_state=random_state,
-        runtime=runtime or Runtime(),
-    )
+    with _count_new_rows(runtime, len(begun)) as own:
+        coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
+            Dataset(rows, sample_weight=weights),
+            len(begun) + wanted,
+            initial=begun,
+            random_state=random_state,
+            runtime=own,
+        )
     part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])
     return part.with_details({"method": "query by variance", "notes": notes})
+
+
+@contextmanager
+def _count_new_rows(runtime: Runtime | None, labelled: int) -> Iterator[Runtime]:
+    """Yield the runtime, with progress that does not count the labelled rows."""
+    runtime = runtime or Runtime()
+    with ProgressLine(runtime.progress, Clock(), 0, "selecting") as line:
+
+        def show(step: Step) -> None:
+            line.total = step.total - labelled
+            line.update(step.done - labelled, step.objective)
+
+        yield replace(runtime, progress=show)
 
 
 def _directions(x: Array) -> Array:

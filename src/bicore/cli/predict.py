@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from bicore.moments.heads import Head
     from bicore.sources.base import Source
     from bicore.streaming.buffer import Buffer
+
+
+@dataclass(frozen=True)
+class Rows(Table):
+    """The rows to predict."""
+
+    scale: str | None = option(
+        "Feature scaling: none (default); a table is encoded as in the stream.", "none"
+    )
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ def predict(
             rich_help_panel="Data",
         ),
     ],
-    data: Table,
+    data: Rows,
     output: Predictions,
 ) -> None:
     """Predict with a head written by bicore stream --head.
@@ -54,7 +63,7 @@ def predict(
     if not head.is_file():
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
-    source = Table(**{**vars(data), "scale": "none"}).open(needs_target=False)
+    source = replace(data, scale="none").open(needs_target=False)
     x = _encode(head, model, source)
     found: Any = model.predict(x)
     score = None if source.data.y is None else _score(model, x, source.data.y)
