@@ -1,25 +1,30 @@
 """The effect of every exchange of a chosen and another point, for the squared error.
 
-With Q = (K_SS + ρI)⁻¹ of the chosen points S, U = K[:, S] Q, the residuals r and the posterior
-kernel K', the tables of the other points k are
+The symbols are those of :mod:`bicore.moments.ridge`: t and q of a row, its residuals r and slopes
+h, and T and V between two rows. If a chosen row i leaves, with d = 1 − t_i, every row k outside has
 
-    back   K[k, S] Q      image   (K'D U)_k      residual   r_k      pull   (K'Dr)_k
+    t' = t + T²/d      q' = q + 2TV/d + q_i T²/d²      r' = r + T r_i/d
+    h' = h + T (h_i + 2 q_i r_i/d)/d + 2V r_i/d
 
-and the diagonals of K' (``variance``) and of K'DK' (``energy``). A removal needs the diagonals of Q
-and UᵀDU, α and UᵀDr. The steps themselves are those of :mod:`bicore.moments.ridge`, where
-T = K'/ρ, V = K'DK'/ρ², h = 2/ρ·K'Dr, and a chosen point has r_i = ρα_i and 1 − T_ii = ρQ_ii.
+and the gain of adding it then is :func:`bicore.numerics.linear_algebra.exact_gain`. With a kernel,
+T = K'/ρ and V = K'DK'/ρ² for the posterior kernel K', so with Q = (K_SS + ρI)⁻¹ of the chosen
+points S and U = K[:, S] Q, a chosen row has d = ρQ_ii, q = (UᵀDU)_ii, r = ρα_i and h = 2(UᵀDr)_i,
+and T = U, V = K'DU/ρ.
 
 Arrays and tensors share the operators used here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.data import Array
 from bicore.moments.ridge import RidgeRows
 from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.runtime.clock import checkpoint
@@ -43,46 +48,66 @@ def nonzero_places(mask: Any) -> Any:
     return np.unravel_index(np.flatnonzero(mask), mask.shape)
 
 
-class Others(NamedTuple):
-    """Rows of the tables for points outside the coreset."""
+@dataclass
+class Limits:
+    """The exchanges that are allowed."""
 
-    residual: Any
-    pull: Any
-    variance: Any
-    energy: Any
-    back: Any
-    image: Any
+    #: The rank of every point, by which ties are broken.
+    ranks: Sequence[int]
+    #: Number of chosen points, the first ones, that stay.
+    fixed: int = 0
+    #: The group of every point, within which exchanges are allowed. None: any two points.
+    groups: Array | None = None
+    #: Pairs of a leaving and a joining point that are not allowed.
+    excluded: set[tuple[int, int]] = field(default_factory=set)
+
+    def mask(self, gains: Any, joining: Array, leaving: list[int]) -> Any:
+        """Set the gains of exchanges that are not allowed to −∞, in place."""
+        gains[:, : self.fixed] = -torch.inf
+        if self.groups is not None:
+            across = self.groups[joining][:, None] != self.groups[leaving]
+            gains[torch.from_numpy(across) if isinstance(gains, Tensor) else across] = -torch.inf
+        for leaves, joins in self.excluded:
+            if leaves in leaving:
+                gains[np.flatnonzero(joining == joins), leaving.index(leaves)] = -torch.inf
+        return gains
+
+
+class Others(NamedTuple):
+    """Rows outside: 1 + t, q, r and h side by side, and T and V with the chosen rows."""
+
+    divisor: Any
+    q: Any
+    both: Any
+    t: Any
+    v: Any
 
 
 class Removals:
-    """The effect of removing each chosen point, from the diagonals of Q and UᵀDU, α and UᵀDr.
+    """The effect of removing each chosen row, from 1 − t, q, and r and h side by side."""
 
-    When point i leaves, K' grows by u uᵀ/q with u the column of U and q = Q_ii, and r by u α_iᵀ/q.
-    The gain of every other point after that is :func:`bicore.numerics.linear_algebra.exact_gain`.
-    """
-
-    def __init__(self, own: Any, spread: Any, alpha: Any, pulled: Any, rho: float) -> None:
-        self.rho = rho
-        self.inverse = 1 / own
-        self.spread = spread
-        step = alpha * self.inverse[:, None]
-        turn = (pulled + spread[:, None] * step) * self.inverse[:, None]
+    def __init__(self, divisor: Any, q: Any, both: Any) -> None:
+        residuals, slopes = _halves(both)
+        self.inverse = 1 / divisor
+        self.q = q
+        step = residuals * self.inverse[:, None]
+        turn = (slopes + (2 * q)[:, None] * step) * self.inverse[:, None]
         self.size = row_products(step, step)
         self.skew = row_products(step, turn)
-        #: Increase of the objective when a point leaves.
-        slopes, squares = 2 * row_products(pulled, alpha), row_products(alpha, alpha)
-        self.costs = -exact_gain(slopes, spread, squares, -own)
+        squares = row_products(residuals, residuals)
+        #: Increase of the objective when a row leaves.
+        self.costs = -exact_gain(row_products(slopes, residuals), q, squares, -divisor)
         self.step = step.T
         self.turn = turn.T
 
     def swap_gains(self, others: Others) -> Any:
-        """Return the decrease of G for every pair of another point (row) and a chosen one."""
-        on_device = isinstance(others.back, Tensor)
+        """Return the decrease of G for every pair of another row and a chosen one."""
+        on_device = isinstance(others.t, Tensor)
         pairs = DEVICE_PAIRS if on_device else PAIRS
-        height = max(1, pairs // max(1, others.back.shape[1]))
-        if len(others.back) <= height:
+        height = max(1, pairs // max(1, others.t.shape[1]))
+        if len(others.t) <= height:
             return self._block(others)
-        result = torch.empty_like(others.back) if on_device else np.empty_like(others.back)
+        result = torch.empty_like(others.t) if on_device else np.empty_like(others.t)
         for top in range(0, len(result), height):
             checkpoint()
             rows = slice(top, top + height)
@@ -91,52 +116,52 @@ class Removals:
 
     def _block(self, some: Others) -> Any:
         """Compute a block of pairs with as few passes over it as possible."""
-        back, image = some.back, some.image
-        along = some.residual @ self.step
-        # ⟨K'Dr, r⟩ after the removal
-        agreement = back * self.skew
-        agreement += some.pull @ self.step
-        agreement += some.residual @ self.turn
-        agreement *= back
-        agreement += row_products(some.pull, some.residual)[:, None]
-        moved = back * self.size
+        t = some.t
+        residuals, slopes = _halves(some.both)
+        along = residuals @ self.step
+        # ⟨h', r'⟩
+        agreement = t * self.skew
+        agreement += slopes @ self.step
+        agreement += residuals @ self.turn
+        agreement *= t
+        agreement += row_products(slopes, residuals)[:, None]
+        moved = t * self.size
         moved += along
-        # ‖r‖²
+        # ‖r'‖²
         along += moved
-        along *= back
-        along += row_products(some.residual, some.residual)[:, None]
-        moved *= image
+        along *= t
+        along += row_products(residuals, residuals)[:, None]
+        moved *= some.v
+        moved *= 2
         agreement += moved
-        # (K'DK')_kk
-        scaled = back * self.inverse
-        energy = scaled * self.spread
-        energy += image
-        energy += image
+        # q'
+        scaled = t * self.inverse
+        energy = scaled * self.q
+        energy += some.v
+        energy += some.v
         energy *= scaled
-        energy += some.energy[:, None]
-        # ρ + K'_kk
-        scaled *= back
-        scaled += (some.variance + self.rho)[:, None]
+        energy += some.q[:, None]
+        # 1 + t'
+        scaled *= t
+        scaled += some.divisor[:, None]
         energy *= along
         energy /= scaled
-        agreement *= 2
         agreement -= energy
         agreement /= scaled
         agreement -= self.costs
         return agreement
 
 
-def others_of(rows: RidgeRows, index: Any, own: Any, rho: float) -> Others:
-    """Return the tables of some rows; ``own`` names the chosen ones."""
-    outputs, both = rows.targets.shape[1], rows.both[index]
-    back, turned = rows.pairs(index, own)
-    variance, energy = rho * (rows.divisor[index] - 1.0), rho * rho * rows.q[index]
-    pull = (0.5 * rho) * both[:, outputs:]
-    return Others(both[:, :outputs], pull, variance, energy, back, rho * turned)
+def _halves(both: Any) -> tuple[Any, Any]:
+    outputs = both.shape[1] // 2
+    return both[:, :outputs], both[:, outputs:]
 
 
-def removals_of(rows: RidgeRows, index: Any, rho: float) -> Removals:
+def others_of(rows: RidgeRows, index: Any, own: Any) -> Others:
+    """Return the tables of some rows; ``own`` identifies the chosen ones."""
+    return Others(rows.divisor[index], rows.q[index], rows.both[index], *rows.pairs(index, own))
+
+
+def removals_of(rows: RidgeRows, index: slice) -> Removals:
     """Return the effect of removing each of some chosen rows."""
-    outputs, both = rows.targets.shape[1], rows.both[index]
-    own, spread = rows.divisor[index] / rho, rows.q[index]
-    return Removals(own, spread, both[:, :outputs] / rho, 0.5 * both[:, outputs:], rho)
+    return Removals(rows.divisor[index], rows.q[index], rows.both[index])

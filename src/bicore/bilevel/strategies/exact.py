@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from bicore.arguments import TIE
 from bicore.bilevel.pool import (
+    Limits,
     Others,
     Removals,
     as_host_array,
@@ -100,27 +101,8 @@ class DoubleOperator:
         return iter(matrix.split(max(1, COPIED // max(len(matrix), 1)), 1))  # type: ignore[no-untyped-call]
 
 
-class ExchangeTerms:
-    """Terms that exchanges do not change."""
-
-    #: The group of every point, within which exchanges are allowed. None: any two points.
-    groups: Array | None = None
-
-    def swap_gains(
-        self, removals: Removals, others: Others, joining: Any, leaving: Sequence[int]
-    ) -> Any:
-        """Compute the gains of exchanges; −∞ across groups."""
-        gains = removals.swap_gains(others)
-        if self.groups is not None:
-            joining = joining.cpu().numpy() if isinstance(joining, Tensor) else joining
-            across = self.groups[joining][:, None] != self.groups[list(leaving)]
-            on_device = isinstance(gains, Tensor)
-            gains[torch.from_numpy(across).to(gains.device) if on_device else across] = -math.inf
-        return gains
-
-
-class SharedTerms(ExchangeTerms):
-    """Terms of sets represented by columns of the kernel matrix."""
+class SharedTerms:
+    """Terms of sets represented by columns of the kernel matrix, which exchanges do not change."""
 
     def __init__(self, problem: Problem) -> None:
         problem = problem.with_few_outer_rows()
@@ -166,7 +148,8 @@ class ExchangeSet(ABC):
     points: list[int]
     objective: float
     rho: float
-    terms: ExchangeTerms
+    #: Terms that exchanges do not change.
+    terms: Any
     #: Largest allowed drift of the coefficients, see :func:`allowed_drift`.
     allowed: float
 
@@ -186,32 +169,20 @@ class ExchangeSet(ABC):
     def pool(self, shortlist: Tensor | None = None) -> ExchangePool:
         """Return the pool of the set and a shortlist of candidates."""
 
-    def best_gains(
-        self,
-        open_points: Tensor,
-        fixed: int = 0,
-        excluded: Collection[tuple[int, int]] = (),
-        some: Tensor | None = None,
-    ) -> Tensor:
+    def best_gains(self, open_points: Tensor, limits: Limits, some: Tensor | None = None) -> Tensor:
         """Compute the gain of the best exchange for each point, or for ``some``.
 
-        This takes a pass over their pairs with the chosen points. The first ``fixed`` places stay,
-        and ``excluded`` pairs of a leaving and a joining point are excluded.
+        This takes a pass over their pairs with the chosen points.
         """
         best = torch.full_like(open_points, -torch.inf, dtype=torch.float64)
-        if fixed >= len(self.points):
+        if limits.fixed >= len(self.points):
             return best
-        removals = self.removals()
+        every, removals = np.arange(len(best)), self.removals()
         height = max(1, BLOCK // len(self.points))
         for part in slices(len(best), height) if some is None else parts(some, height):
-            gains = self.terms.swap_gains(removals, self.others(part), part, self.points)
-            best[part] = torch.as_tensor(gains)[:, fixed:].amax(1)
-        for joins in {joins for _, joins in excluded}:  # few, so they are computed again
-            row = slice(joins, joins + 1)
-            gains = self.terms.swap_gains(removals, self.others(row), row, self.points)[0]
-            staying = {leaves for leaves, other in excluded if other == joins}
-            places = [k for k in range(fixed, len(self.points)) if self.points[k] not in staying]
-            best[joins] = float(gains[places].max()) if places else -math.inf
+            joining = every[part] if isinstance(part, slice) else part.cpu().numpy()
+            gains = removals.swap_gains(self.others(part))
+            best[part] = torch.as_tensor(limits.mask(gains, joining, self.points)).amax(1)
         return best.masked_fill(~open_points, -torch.inf)
 
 
@@ -244,7 +215,9 @@ class MatrixSet(ExchangeSet):
         # U = O Q first: computing Q (O'DO) Q loses the square of the condition of K_SS.
         functions = tall_product(self.outer_columns, self.inverse)
         self.sandwich = transposed_product(functions, functions, weights)
-        self.pulled = transposed_product(functions, self.residual, weights)
+        pulled = transposed_product(functions, self.residual, weights)
+        #: The residuals and slopes of the points, side by side.
+        self.both = torch.cat([self.rho * self.alpha, 2 * pulled], 1)
         self.objective = float(weights @ self.residual.square().sum(1))
         self.allowed = allowed_drift(
             relative_residual(shifted @ self.alpha - self.targets, self.targets)
@@ -278,15 +251,12 @@ class MatrixSet(ExchangeSet):
         return transposed_product(outer, outer, weights), pulled
 
     def removals(self) -> Removals:
-        """Return the effect of removing each point."""
-        diagonals = self.inverse.diagonal(), self.sandwich.diagonal()
-        own, spread, alpha, pulled = map(as_host_array, (*diagonals, self.alpha, self.pulled))
-        return Removals(own, spread, alpha, pulled, self.rho)
+        divisor = self.rho * self.inverse.diagonal()
+        return Removals(*map(as_host_array, (divisor, self.sandwich.diagonal(), self.both)))
 
     def others(self, rows: Tensor | slice) -> Others:
-        """Return the tables of some points outside the set."""
         moment, pulled = self.inside
-        terms = self.terms
+        terms, rho = self.terms, self.rho
         columns = self.columns[rows]
         products = self.products[rows]
         half = tall_product(columns, self.inverse)
@@ -295,9 +265,10 @@ class MatrixSet(ExchangeSet):
         residual = terms.targets[rows] - columns @ self.alpha
         variance = terms.variance[rows] - row_products(half, columns)
         energy = terms.norms[rows] - row_products(half, products) - row_products(half, moved)
-        image = tall_product(moved, self.inverse)
-        tables = (residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
-        return Others(*map(as_host_array, tables))
+        divisor, q = 1 + variance.clamp_min_(0) / rho, energy.clamp_min_(0) / rho**2
+        both = torch.cat([residual, 2 / rho * pull], 1)
+        image = tall_product(moved, self.inverse / rho)
+        return Others(*map(as_host_array, (divisor, q, both, half, image)))
 
     def pool(self, shortlist: Tensor | None = None) -> MatrixPool:
         return MatrixPool(self, shortlist)
@@ -335,7 +306,7 @@ class ExchangePool(ABC):
     rows: RidgeRows
 
     def __init__(self, chosen: ExchangeSet, points: list[int]) -> None:
-        self.terms: Any = chosen.terms
+        self.terms = chosen.terms
         self.objective = chosen.objective
         #: Largest drift before the set is refitted.
         self.allowed = chosen.allowed
@@ -357,9 +328,9 @@ class ExchangePool(ABC):
 
     def removals(self) -> Removals:
         """Return the effect of removing each chosen point."""
-        return removals_of(self.rows, slice(0, self.size), self.rho)
+        return removals_of(self.rows, slice(0, self.size))
 
-    def score(self, fixed: int, excluded: Collection[tuple[int, int]]) -> tuple[Any, Any]:
+    def score(self, limits: Limits) -> tuple[Any, Array]:
         """Compute the gains of pairs of another row and a place, and the others' rows.
 
         The best pair and its equals are among them.
@@ -368,8 +339,8 @@ class ExchangePool(ABC):
         others = np.arange(self.size, len(self.points))
         together = max(SCORED, PAIRS // self.size)
         if len(others) <= together:
-            return self._gains(removals, slice(self.size, None), others, fixed, excluded), others
-        level = self.rows.gains()[others] - float(removals.costs[fixed:].min())
+            return self._gains(removals, slice(self.size, None), others, limits), others
+        level = self.rows.gains()[others] - float(removals.costs[limits.fixed :].min())
         bounds = self.best[others] + level - self.level[others]
         blocks: list[Any] = []
         found: list[Array] = []
@@ -378,7 +349,7 @@ class ExchangePool(ABC):
             likely = np.zeros(len(others), dtype=bool)
             likely[np.argsort(-bounds, kind="stable")[:together]] = True
             some = others[likely]
-            gains = self._gains(removals, some, some, fixed, excluded)
+            gains = self._gains(removals, some, some, limits)
             self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
             self.level[some] = level[likely]
             top = max(top, float(self.best[some].max()))
@@ -388,36 +359,28 @@ class ExchangePool(ABC):
         gains = torch.cat(blocks) if torch.is_tensor(blocks[0]) else np.concatenate(blocks)
         return gains, np.concatenate(found)
 
-    def _gains(
-        self, removals: Removals, index: Any, rows: Array, fixed: int, excluded: Collection[Any]
-    ) -> Any:
+    def _gains(self, removals: Removals, index: Any, rows: Array, limits: Limits) -> Any:
         """Compute the gains of some rows with each place, −∞ if not allowed.
 
         ``index`` is a slice if the rows are all the others, because a slice needs no copy.
         """
         checkpoint()
-        tables = others_of(self.rows, index, slice(0, self.size), self.rho)
-        joining, leaving = [self.points[row] for row in rows], self.points[: self.size]
-        gains = self.terms.swap_gains(removals, tables, joining, leaving)
-        gains[:, :fixed] = -torch.inf
-        for leaves, joins in excluded:
-            if joins in joining and leaves in leaving:
-                gains[joining.index(joins), leaving.index(leaves)] = -torch.inf
-        return gains
+        gains = removals.swap_gains(others_of(self.rows, index, slice(0, self.size)))
+        points = np.array(self.points)
+        return limits.mask(gains, points[rows], self.points[: self.size])
 
-    def best_swap(self, ranks: Any, fixed: int, excluded: Collection[tuple[int, int]] = ()) -> Swap:
-        """The best exchange with the shortlist; the first ``fixed`` places stay, and pairs of a
-        leaving and a joining point that are ``excluded`` do not count.
+    def best_swap(self, limits: Limits) -> Swap:
+        """Return the best exchange with the shortlist.
 
         Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
         leaving point has the highest.
         """
-        gains, others = self.score(fixed, excluded)
+        gains, others = self.score(limits)
         found, places = nonzero_places(gains >= gains.max() - TIE * self.objective)
-        pairs = zip(found.tolist(), places.tolist(), strict=True)
+        ranks = [limits.ranks[point] for point in self.points]
         one, place = min(
-            pairs,
-            key=lambda pair: (ranks[self.points[others[pair[0]]]], -ranks[self.points[pair[1]]]),
+            zip(found.tolist(), places.tolist(), strict=True),
+            key=lambda pair: (ranks[others[pair[0]]], -ranks[pair[1]]),
         )
         return Swap(place, int(others[one]), float(gains[one, place]))
 
@@ -441,13 +404,12 @@ class ExchangePool(ABC):
         points[place], points[other] = points[other], points[place]
         self.rows.exchange(place, other)
 
-    def remove_cheapest(self, ranks: list[int], fixed: int = 0) -> None:
-        """Remove the point that costs least to lose; of equal ones that of the highest rank. The
-        first ``fixed`` stay."""
+    def remove_cheapest(self, limits: Limits) -> None:
+        """Remove the point that costs least to lose; of equal ones that of the highest rank."""
         costs = self.removals().costs
-        costs[:fixed] = torch.inf
+        costs[: limits.fixed] = torch.inf
         (tied,) = nonzero_places(costs <= costs.min() + TIE * self.objective)
-        place = max(tied.tolist(), key=lambda one: ranks[self.points[one]])
+        place = max(tied.tolist(), key=lambda one: limits.ranks[self.points[one]])
         self.objective += float(costs[place])
         self.remove(place)
 
@@ -468,20 +430,21 @@ class MatrixPool(ExchangePool):
         t[:count, :count] = -rho * chosen.inverse
         t.diagonal()[:count] += 1
         v[:count, :count] = chosen.sandwich
-        both = torch.cat([rho * chosen.alpha, 2 * chosen.pulled], 1)
+        both = chosen.both
         if shortlist is not None:
             others = Others(*map(torch.as_tensor, chosen.others(shortlist)))
             some = DoubleOperator(RowSubset.of(terms.train.operator, index))
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
             # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
             kernel.diagonal().copy_(terms.variance[index])
-            _border(t, others.back, _variances(kernel, others).div_(rho))
-            energies = _energies(
-                terms.between(shortlist), kernel, chosen.products[shortlist], others
-            )
-            _border(v, others.image / rho, energies.div_(rho**2))
-            more = torch.cat([others.residual, 2 / rho * others.pull], 1)
-            both = torch.cat([both, more])
+            across = kernel[:count, count:]
+            between = torch.addmm(kernel[count:, count:], others.t, across, alpha=-1).div_(rho)
+            _border(t, others.t, between, others.divisor - 1)
+            moment = terms.between(shortlist)
+            moment.addmm_(others.t, chosen.products[shortlist].T, alpha=-1)
+            moment.addmm_(others.v, across, alpha=-rho).div_(rho**2)
+            _border(v, others.v, moment, others.q)
+            both = torch.cat([both, others.both])
         inside = np.arange(len(index)) < count
         targets, *given = (one.cpu().numpy() for one in (terms.targets[index], tables, both))
         self.rows = PairRows(targets, inside, *given)
@@ -522,26 +485,10 @@ class MatrixPool(ExchangePool):
         return float(missing @ missing)
 
 
-def _variances(kernel: Tensor, others: Others) -> Tensor:
-    """K' among the points of a shortlist."""
-    count = others.back.shape[1]
-    found = torch.addmm(kernel[count:, count:], others.back, kernel[:count, count:], alpha=-1)
-    found.diagonal().copy_(others.variance)
-    return found
-
-
-def _energies(moment: Tensor, kernel: Tensor, products: Tensor, others: Others) -> Tensor:
-    """K'DK' among the points of a shortlist, in place of KᵀDK."""
-    count = others.back.shape[1]
-    moment.addmm_(others.back, products.T, alpha=-1)
-    moment.addmm_(others.image, kernel[:count, count:], alpha=-1)
-    moment.diagonal().copy_(others.energy)
-    return moment
-
-
-def _border(table: Tensor, across: Tensor, others: Tensor) -> None:
+def _border(table: Tensor, across: Tensor, others: Tensor, diagonal: Tensor) -> None:
     """Complete a symmetric matrix of which the first block is filled."""
     count = across.shape[1]
     table[count:, :count], table[:count, count:] = across, across.T
     table[count:, count:] = others
     table[count:, count:].add_(others.T).div_(2)
+    table.diagonal()[count:] = diagonal

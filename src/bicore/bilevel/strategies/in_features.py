@@ -26,7 +26,6 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.strategies.exact import (
     ExchangePool,
     ExchangeSet,
-    ExchangeTerms,
     MatrixSet,
     SharedTerms,
     allowed_drift,
@@ -38,8 +37,8 @@ from bicore.moments.ridge import FeatureRows, FeatureState, to_device
 from bicore.runtime.clock import checkpoint
 
 
-class FeatureTerms(ExchangeTerms):
-    """Terms of sets represented by features: features, targets and outer objective."""
+class FeatureTerms:
+    """Features, targets and the outer objective, which exchanges do not change."""
 
     def __init__(self, problem: Problem) -> None:
         assert problem.train.feature_rows is not None
@@ -93,7 +92,7 @@ class FeatureSet(ExchangeSet):
         return FeatureSet(self.problem, points, self.terms)
 
     def removals(self) -> Removals:
-        return removals_of(self.rows, slice(None), self.rho)
+        return removals_of(self.rows, slice(None))
 
     @cached_property
     def _own(self) -> Any:
@@ -105,7 +104,7 @@ class FeatureSet(ExchangeSet):
         index = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
         terms = self.terms
         some = FeatureRows(self.state, terms.features[index], terms.targets[index])
-        return others_of(some, slice(None), self._own, self.rho)
+        return others_of(some, slice(None), self._own)
 
     def pool(self, shortlist: Tensor | None = None) -> FeaturePool:
         more = [] if shortlist is None else shortlist.tolist()

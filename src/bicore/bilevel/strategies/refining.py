@@ -12,6 +12,7 @@ from bicore._deprecated import renamed_fields
 from bicore.arguments import TIE
 from bicore.bilevel.contract import RefinementCost, ReweighableEngine
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
+from bicore.bilevel.pool import Limits
 from bicore.bilevel.strategies.base import Assembly, RefiningStrategy
 from bicore.bilevel.strategies.exact import PAIRS, ExchangePool
 from bicore.bilevel.strategies.in_features import fit_set
@@ -185,10 +186,10 @@ class Elimination(ShrinkingStrategy):
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         assembly.details["eliminated"] = max(0, len(points) - assembly.size)
         pool = fit_set(assembly.problem, points).pool()
-        ranks = assembly.ranks
+        limits = Limits(assembly.ranks, assembly.fixed)
         while pool.size > assembly.size:
             checkpoint()
-            pool.remove_cheapest(ranks, assembly.fixed)
+            pool.remove_cheapest(limits)
             if not pool.drift <= pool.allowed:  # rounding errors have accumulated
                 pool = fit_set(assembly.problem, pool.points[: pool.size], pool.terms).pool()
         return pool.points[: pool.size], Outcome()
@@ -378,14 +379,13 @@ class _Exchanges:
         self.tolerance = settings.tolerance
         self.most = math.inf if settings.rounds is None else settings.rounds
         self.passes = math.inf if settings.sweeps is None else settings.sweeps
-        self.ranks = assembly.ranks
+        self.limits = Limits(assembly.ranks, assembly.fixed, assembly.groups)
+        #: Swaps of the present set that lowered nothing, as pairs of points.
+        self.excluded = self.limits.excluded
         self.free = assembly.open
         self.chosen = fit_set(assembly.problem, points)
-        self.chosen.terms.groups = assembly.groups
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
-        #: Swaps of the present set that lowered nothing, as pairs of points.
-        self.excluded: set[tuple[int, int]] = set()
 
     def run(self) -> Outcome:
         some: Tensor | None = None  # the points with the best gains; None for all of them
@@ -393,7 +393,7 @@ class _Exchanges:
             if self.assembly.clock.over:
                 return STOPPED
             self.passes -= 1
-            best_gains = self.chosen.best_gains(self.free, self.assembly.fixed, self.excluded, some)
+            best_gains = self.chosen.best_gains(self.free, self.limits, some)
             made = False
             if bool(best_gains.max() > self.tolerance * self.objective):
                 made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
@@ -420,7 +420,8 @@ class _Exchanges:
         tie = TIE * self.objective
         better = best_gains > least + tie
         equal = ((best_gains >= least - tie) & ~better).nonzero()[:, 0]
-        lowest = sorted(equal.tolist(), key=lambda k: self.ranks[k])[: count - int(better.sum())]
+        by_rank = sorted(equal.tolist(), key=self.limits.ranks.__getitem__)
+        lowest = by_rank[: count - int(better.sum())]
         return torch.cat([better.nonzero()[:, 0], equal.new_tensor(lowest)])
 
     def _exhaust(self, pool: ExchangePool) -> bool:
@@ -430,7 +431,7 @@ class _Exchanges:
         """
         before = self.swaps, len(self.excluded)
         while self.swaps < self.most and not self.assembly.clock.over:
-            swap = pool.best_swap(self.ranks, self.assembly.fixed, self.excluded)
+            swap = pool.best_swap(self.limits)
             least = self.tolerance * self.objective
             if not swap.gain > least:
                 break
