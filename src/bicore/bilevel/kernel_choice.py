@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import partial
-from typing import Any, TypeGuard
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,12 +123,9 @@ class Choice:
 
     def record(self) -> dict[str, Any]:
         """Return the choice as values for JSON."""
-        found = asdict(self)
-        found["trials"] = list(found["trials"])
+        found = asdict(self) | {"trials": [asdict(trial) for trial in self.trials]}
         reason = found.pop("fallback_reason")
-        if not self.trials:
-            found["untried"] = reason  # the key in saved files
-        return found
+        return found if self.trials else found | {"untried": reason}  # the key in saved files
 
 
 @dataclass(frozen=True)
@@ -219,28 +216,30 @@ def _kernel_fields(kernel: Kernel) -> list[str]:
     return [one.name for one in fields(kernel) if isinstance(getattr(kernel, one.name), Kernel)]
 
 
-def _is_automatic(kernel: Kernel) -> TypeGuard[AutomaticKernel]:
-    return isinstance(kernel, AutomaticKernel)
+def _replace_automatic(kernel: Kernel, change: Callable[[AutomaticKernel], Kernel]) -> Kernel:
+    """Replace the automatic parts of a kernel."""
+    if isinstance(kernel, AutomaticKernel):
+        return change(kernel)
+    inside = {
+        name: _replace_automatic(getattr(kernel, name), change) for name in _kernel_fields(kernel)
+    }
+    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
 
 
 def needs_choice(kernel: Kernel) -> bool:
     """Whether any part of the kernel is automatic and not chosen yet."""
-    return any(_is_automatic(part) for part in parts_of(kernel))
+    return bool(model_of(kernel))
 
 
 def model_of(kernel: Kernel) -> str:
     """Return the model for which a part of the kernel is to be chosen, or an empty string."""
-    return next((part.model for part in parts_of(kernel) if _is_automatic(part)), "")
+    parts = parts_of(kernel)
+    return next((part.model for part in parts if isinstance(part, AutomaticKernel)), "")
 
 
 def mark_automatic(kernel: Kernel, **marks: bool) -> Kernel:
     """Set fields such as ``in_part`` and ``large`` of the automatic parts of a kernel."""
-    if _is_automatic(kernel):
-        return replace(kernel, **marks)  # type: ignore[arg-type]
-    inside = {
-        name: mark_automatic(getattr(kernel, name), **marks) for name in _kernel_fields(kernel)
-    }
-    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
+    return _replace_automatic(kernel, lambda part: replace(part, **marks))  # type: ignore[arg-type]
 
 
 def choice_of(kernel: Kernel) -> Choice | None:
@@ -267,22 +266,18 @@ def choose_kernel(
 
     The kernel chosen for a ``previous`` coreset is kept.
     """
-    if _is_automatic(kernel):
+
+    def choose(part: AutomaticKernel) -> Kernel:
         choice = _read_choice(previous)
         if is_sparse(data.x):
             choice = Choice(COSINE, fallback_reason=SPARSE)
-        elif kernel.in_part:
+        elif part.in_part:
             choice = choice or Choice(FOR_PART, fallback_reason=IN_PART)
         elif choice is None:
-            drawn = draw_rows(data, targets, size)
-            names = kernel.candidates(targets.classes is not None, drawn.rows.shape[1])
-            choice = _compare(drawn, names, COSINE if kernel.large else None, kernel.model)
+            choice = _compare(part, draw_rows(data, targets, size), targets.classes is not None)
         return Chosen(KERNELS[choice.name](), choice)
-    inside = {
-        name: choose_kernel(getattr(kernel, name), data, targets, size, previous)
-        for name in _kernel_fields(kernel)
-    }
-    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
+
+    return _replace_automatic(kernel, choose)
 
 
 def _read_choice(previous: Coreset | None) -> Choice | None:
@@ -311,18 +306,6 @@ class TrialRows:
         """Number of points of a subset."""
         return int(self.chosen.shape[1])
 
-    @property
-    def usable(self) -> bool:
-        """Whether there are rows to fit and rows to predict."""
-        return self.size >= FEWEST_TRIED and bool(np.ptp(self.goals, axis=0).any())
-
-    @property
-    def shares(self) -> Array:
-        """Weight of each held-out row in the mean error of all splits."""
-        weights = self.weights[self.rest]
-        shares: Array = weights / weights.sum(1, keepdims=True) / SPLITS
-        return shares
-
 
 def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     """Draw rows of positive weight by id; other rows are not read."""
@@ -341,23 +324,26 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     return TrialRows(rows, goals - weights @ goals, weights, orders[:, :points], orders[:, points:])
 
 
-def _compare(drawn: TrialRows, names: Sequence[str], preferred: str | None, model: str) -> Choice:
-    """Choose the candidate with the smallest held-out error, or a preferred one nearly as good."""
+def _compare(kernel: AutomaticKernel, drawn: TrialRows, classes: bool) -> Choice:
+    """Choose the candidate with the smallest held-out error, or for large data the cosine if it is
+    nearly as good."""
+    names = kernel.candidates(classes, drawn.rows.shape[1])
     trials = compare_kernels(drawn, names)
     if not trials:
         return Choice(names[0])
     straight = [trial for trial in trials if "linear" in trial.name]
-    if straight and model == "linear" and trials[0].error < CURVED * straight[0].error:
+    if straight and kernel.model == "linear" and trials[0].error < CURVED * straight[0].error:
         trials = straight
-    most = trials[0].error * NEARLY
-    trials.sort(key=lambda trial: trial.name != preferred or trial.error > most)
+    if kernel.large:
+        most = trials[0].error * NEARLY
+        trials.sort(key=lambda trial: trial.name != COSINE or trial.error > most)
     held_out = len(drawn.rows) - drawn.size
     return Choice(trials[0].name, drawn.size, held_out, tuple(trials))
 
 
 def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
     """Return the held-out error of every candidate, smallest first."""
-    if not drawn.usable:
+    if drawn.size < FEWEST_TRIED or not np.ptp(drawn.goals, axis=0).any():
         return []
     spread = float(drawn.weights @ (drawn.goals**2).sum(1))
     trials = []
@@ -369,40 +355,34 @@ def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
             continue
         gram = kernel.gram(torch.from_numpy(drawn.rows))
         if torch.isfinite(gram).all():
-            error = _Fits(gram + INTERCEPT * gram.diagonal().mean(), drawn).smallest_error()
+            error = _smallest_error(gram + INTERCEPT * gram.diagonal().mean(), drawn)
             if np.isfinite(error):
                 trials.append(Trial(name, error / spread))
     return sorted(trials, key=lambda trial: trial.error)
 
 
-class _Fits:
-    """Ridge regression on the subsets of all splits, under one kernel."""
+def _smallest_error(gram: Tensor, drawn: TrialRows) -> float:
+    """Fit ridge regressions to the subsets of all splits and return their smallest held-out error.
 
-    def __init__(self, gram: Tensor, drawn: TrialRows) -> None:
-        self.scale = float(gram.diagonal().mean()) or 1.0
-        chosen, rest = (torch.from_numpy(one) for one in (drawn.chosen, drawn.rest))
-        self.squares = gram[chosen[:, :, None], chosen[:, None, :]]
-        self.crosses = gram[chosen[:, :, None], rest[:, None, :]]
-        self.goals, self.others = (torch.from_numpy(drawn.goals)[one] for one in (chosen, rest))
-        self.shares = torch.from_numpy(drawn.shares)
-        #: Errors on the held-out points, by the place of ρ on the grid.
-        self.known: dict[int, float] = {}
+    The search follows the grid of ρ downhill.
+    """
+    scale = float(gram.diagonal().mean()) or 1.0
+    chosen, rest = torch.from_numpy(drawn.chosen), torch.from_numpy(drawn.rest)
+    squares = gram[chosen[:, :, None], chosen[:, None, :]]
+    crosses = gram[chosen[:, :, None], rest[:, None, :]]
+    goals, weights = torch.from_numpy(drawn.goals), torch.from_numpy(drawn.weights)[rest]
+    shares = weights / weights.sum(1, keepdim=True) / SPLITS
 
-    def error(self, place: int) -> float:
-        """Return the held-out error for the ρ at this index of the grid."""
-        if place not in self.known:
-            rho = self.scale * 10.0 ** EXPONENTS[place]
-            found = predict_from_subsets(self.squares, self.crosses, self.goals, rho)
-            squares = (found - self.others).square().sum(-1)
-            self.known[place] = float((self.shares * squares).sum())
-        return self.known[place]
+    @cache
+    def error(place: int) -> float:
+        rho = scale * 10.0 ** EXPONENTS[place]
+        found = predict_from_subsets(squares, crosses, goals[chosen], rho)
+        return float((shares * (found - goals[rest]).square().sum(-1)).sum())
 
-    def smallest_error(self) -> float:
-        """Follow the grid of ρ downhill to the smallest error."""
-        place = BEGIN
-        while True:
-            around = [one for one in (place - 1, place + 1) if 0 <= one < len(EXPONENTS)]
-            lower = min(around, key=self.error)
-            if not self.error(lower) < self.error(place):
-                return self.error(place)
-            place = lower
+    place = BEGIN
+    while True:
+        around = [one for one in (place - 1, place + 1) if 0 <= one < len(EXPONENTS)]
+        lower = min(around, key=error)
+        if not error(lower) < error(place):
+            return error(place)
+        place = lower
