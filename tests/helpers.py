@@ -96,6 +96,12 @@ ON_CPU = Context(runtime=Runtime("cpu"))
 HUBER = CustomLoss(pseudo_huber, name="pseudo-huber")
 
 
+def dense_blocks(curvature: Any, rows: torch.Tensor) -> torch.Tensor:
+    """The C×C block of every row, by products with unit vectors."""
+    units = torch.eye(rows.shape[1], dtype=rows.dtype)
+    return torch.stack([curvature.apply(unit.expand(rows.shape)) for unit in units], 2)
+
+
 def kernel_ridge(
     gram: np.ndarray, targets: np.ndarray, weights: np.ndarray, rho: float
 ) -> np.ndarray:

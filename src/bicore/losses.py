@@ -47,10 +47,6 @@ class Curvature(ABC):
     def typical(self) -> Tensor:
         """Return the mean eigenvalue of each block on its range, for preconditioning."""
 
-    @abstractmethod
-    def blocks(self, outputs: int) -> Tensor:
-        """Return the blocks as dense matrices."""
-
 
 @dataclass(frozen=True, eq=False)
 class Isotropic(Curvature):
@@ -67,10 +63,6 @@ class Isotropic(Curvature):
 
     def typical(self) -> Tensor:
         return self.scale
-
-    def blocks(self, outputs: int) -> Tensor:
-        identity = torch.eye(outputs, dtype=self.scale.dtype, device=self.scale.device)
-        return self.scale[:, None, None] * identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +84,6 @@ class Softmax(Curvature):
         trace = torch.addcmul(self.weighted, self.weighted, self.probabilities, value=-1).sum(1)
         return trace / max(self.weighted.shape[1] - 1, 1)
 
-    def blocks(self, outputs: int) -> Tensor:
-        outer = self.weighted[:, :, None] * self.probabilities[:, None, :]
-        return torch.diag_embed(self.weighted) - outer
-
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Curvature):
@@ -112,9 +100,6 @@ class Blocks(Curvature):
 
     def typical(self) -> Tensor:
         return self.values.diagonal(dim1=1, dim2=2).mean(1)
-
-    def blocks(self, outputs: int) -> Tensor:
-        return self.values
 
 
 @renamed_methods(uncentred="without_centring", undone="restore")

@@ -12,7 +12,7 @@ from bicore.bilevel.solvers.linear import Adaptive, NewtonSystem
 from bicore.losses import Blocks, CrossEntropy, Isotropic, Softmax
 from bicore.methods.registry import greedy_selector
 from bicore.numerics.linear_algebra import ConjugateIteration, conjugate_gradients
-from tests.helpers import blobs, problem_of, refuses
+from tests.helpers import blobs, dense_blocks, problem_of, refuses
 from tests.marks import few
 
 M = 9
@@ -39,7 +39,7 @@ def system(kind: str, zero: bool = False) -> NewtonSystem:
 
 def dense_solution(given: NewtonSystem, right: torch.Tensor) -> torch.Tensor:
     """The mC × mC system written out."""
-    blocks = given.curvature.blocks(C)
+    blocks = dense_blocks(given.curvature, right)
     product = torch.einsum("iab,ij->iajb", blocks, given.gram).reshape(M * C, M * C)
     full = product + given.shift * torch.eye(M * C, dtype=torch.float64)
     return torch.linalg.solve(full, right.reshape(-1)).reshape(M, C)

@@ -92,9 +92,10 @@ class StepOptions:
         """Whether points are taken one by one, each the best of all open points."""
         return self.shortlist == 1 and self.count == 1 and not self.sampled
 
-    def count_unread_steps(self, taken: int) -> int:
-        """Return how many points to choose before results are read; the first is read at once."""
-        return 1 if taken == 0 else min(MOST_UNREAD_STEPS, self.steps)
+    @property
+    def unread_steps(self) -> int:
+        """How many points a device chooses before results are read."""
+        return min(MOST_UNREAD_STEPS, self.steps)
 
 
 class Scoring(Protocol):

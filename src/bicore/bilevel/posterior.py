@@ -42,6 +42,10 @@ PASSES_A_POINT = 0.2
 HELD = 4
 
 
+#: Returns a number of points that are likely to be chosen next, best first.
+Likely = Callable[[int], list[int]]
+
+
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
     """Return lower⁻¹ right; a single point needs a division only."""
     if len(lower) == 1:
@@ -139,7 +143,7 @@ class FactorPosterior(Posterior):
         cross: KernelOperator,
         weights: Tensor,
         capacity: int,
-        prefetcher: ColumnPrefetcher | None = None,
+        likely: Likely | None = None,
     ) -> None:
         super().__init__(weights)
         self.train = train
@@ -149,9 +153,13 @@ class FactorPosterior(Posterior):
         self._outer = self._train
         if cross is not train:
             self._outer = train.like.new_empty(capacity, cross.shape[0])
-        self.prefetcher = prefetcher
+        room = 0 if likely is None else ColumnPrefetcher.width(train, cross, capacity)
+        self.prefetcher: ColumnPrefetcher | None = None
         # KᵀD times every row of the factor, from which the products of other columns follow.
-        self._products = None if prefetcher is None else torch.empty_like(self._train)
+        self._products: Tensor | None = None
+        if likely is not None and room:
+            self.prefetcher = ColumnPrefetcher(train, cross, weights, likely, room)
+            self._products = torch.empty_like(self._train)
         self._product = self.weights  # of the last columns
 
     def rows(
@@ -269,14 +277,17 @@ def posterior_of(
     cross: KernelOperator,
     weights: Tensor,
     capacity: int,
-    prefetcher: ColumnPrefetcher | None = None,
+    likely: Likely | None = None,
 ) -> Posterior:
-    """Return K' before any point is chosen; ``cross`` and ``weights`` belong to the outer set."""
+    """Return K' before any point is chosen; ``cross`` and ``weights`` belong to the outer set.
+
+    ``likely`` returns the points that are likely to be chosen next, best first.
+    """
     own = train.feature_rows
     other = cross.feature_rows
     if own is not None and other is not None:
         return FeaturePosterior(own[1], other[0], weights)
-    return FactorPosterior(train, cross, weights, capacity, prefetcher)
+    return FactorPosterior(train, cross, weights, capacity, likely)
 
 
 def allowed_rounding(dtype: torch.dtype, variance: float, rho: float) -> float:
@@ -332,7 +343,7 @@ class ColumnPrefetcher:
         train: KernelOperator,
         cross: KernelOperator,
         weights: Tensor,
-        likely: Callable[[int], list[int]],
+        likely: Likely,
         room: int,
     ) -> None:
         self.train = train

@@ -175,11 +175,6 @@ class Problem:
         """Whether the outer set is the training set with identical targets."""
         return self.same and self.inner_targets is self.outer_targets
 
-    @property
-    def same_predictions(self) -> bool:
-        """Whether inner and outer loss are one function of the same predictions and targets."""
-        return self.same_targets and self.inner_loss == self.outer_loss
-
     def with_few_outer_rows(self) -> Problem:
         """Return an equivalent problem with at most as many outer rows as features and targets.
 
@@ -216,17 +211,10 @@ class Problem:
         losses = self.outer_loss.value(predictions, self.outer_targets)
         return finite_objective(float(torch.dot(losses.double(), self.outer_weights.double())))
 
-    def outer_slopes(self, predictions: Tensor) -> Tensor:
-        """Return ∇ℓ_j(h_j), one row per outer row."""
-        return self.outer_loss.gradient(predictions, self.outer_targets)
-
-    def weigh_slopes(self, slopes: Tensor) -> Tensor:
-        """Return R from the slopes: row j is v_j ∇ℓ_j(h_j)."""
-        return slopes * self.outer_weights[:, None]
-
     def outer_gradient(self, predictions: Tensor) -> Tensor:
-        """Return R at these predictions."""
-        return self.weigh_slopes(self.outer_slopes(predictions))
+        """Return R at these predictions: row j is v_j ∇ℓ_j(h_j)."""
+        slopes = self.outer_loss.gradient(predictions, self.outer_targets)
+        return slopes * self.outer_weights[:, None]
 
 
 def finite_objective(value: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -12,7 +11,7 @@ from torch import Tensor
 from bicore.bilevel.contract import Engine, Quantity
 
 
-class Rule(ABC):
+class Rule:
     """Scores points by a quantity of the engine; the lowest score is taken."""
 
     name: ClassVar[str]
@@ -25,9 +24,9 @@ class Rule(ABC):
     #: Whether it is chosen once the data are known.
     unset: ClassVar[bool] = False
 
-    @abstractmethod
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
-        """Return the scores of all training points, or of ``columns``."""
+        """Return the scores of all training points, or of ``columns``: the quantity by default."""
+        return engine.quantity(self.quantity, columns)
 
     def with_reference(self, losses: Callable[[], Tensor]) -> Rule:
         """Return the rule with the losses of the model of all data."""
@@ -40,9 +39,6 @@ class Gradient(Rule):
 
     name = "gradient"
     quantity = Quantity.GRADIENT
-
-    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
-        return engine.quantity(self.quantity, columns)
 
 
 @dataclass(frozen=True)
@@ -75,9 +71,6 @@ class FirstOrder(Rule):
     name = "first-order"
     method = "glister"
     quantity = Quantity.FIRST_ORDER
-
-    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
-        return engine.quantity(self.quantity, columns)
 
 
 @dataclass(frozen=True)

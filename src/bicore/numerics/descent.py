@@ -120,11 +120,6 @@ def round_to_power(length: float) -> float:
     return float(2.0 ** round(math.log2(length))) if 0 < length < math.inf else length
 
 
-def largest_slope(gradient: Tensor) -> float:
-    """Return the largest absolute entry, never zero, to scale a first step by."""
-    return max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
-
-
 @dataclass(frozen=True)
 class ProjectedDescent:
     """w ← P(w − η M ∇), with η the spectral step in the metric M, shortened until G falls.
@@ -141,17 +136,11 @@ class ProjectedDescent:
     factor: float = 2.0
     flat: float = 0.0
 
-    def run(
-        self,
-        state: Reweighable,
-        first: Callable[[Tensor], float],
-        steps: int,
-        clock: Clock | None,
-    ) -> None:
+    def run(self, state: Reweighable, first: float, steps: int, clock: Clock | None) -> None:
         """Lower the objective; it never ends above its initial value.
 
-        ``first`` is the length to try first, from the direction of steepest descent. When the time
-        is over, also in the middle of a step, the state is left at the best weights so far.
+        ``first`` is the largest change of an entry by the first step. When the time is over, also
+        in the middle of a step, the state is left at the best weights so far.
         """
         best = state.weights
         for weights in until_time_limit(self._path(state, best, first, steps), clock):
@@ -161,14 +150,15 @@ class ProjectedDescent:
                 state.reweigh(best)
 
     def _path(
-        self, state: Reweighable, weights: Tensor, first: Callable[[Tensor], float], steps: int
+        self, state: Reweighable, weights: Tensor, first: float, steps: int
     ) -> Iterator[Tensor]:
         """Yield weights with lower and lower objective, beginning with the given ones."""
         yield weights
         value = state.objective
         gradient = state.weight_gradient()
         metric = self.metric(weights)
-        length = round_to_power(first(metric.sqrt() * gradient))
+        steepest = float((metric.sqrt() * gradient).abs().max())
+        length = round_to_power(first / max(steepest, torch.finfo(gradient.dtype).tiny))
         for _ in range(steps):
             trials = self._trials(state, weights, value, gradient, metric * gradient, length)
             found = first_descent(trials, value)

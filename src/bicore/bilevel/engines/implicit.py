@@ -192,16 +192,17 @@ class ImplicitEngine(ReweighableEngine):
             return self.problem.inner_loss.value(
                 self._predict_train(columns), _rows(self.problem.inner_targets, columns)
             )
-        slopes = self.problem.outer_slopes(self.predictions)
-        right = self.problem.weigh_slopes(slopes)
-        values = self.problem.cross.transposed_matmul(right, columns)
+        problem = self.problem
+        slopes = problem.outer_loss.gradient(self.predictions, problem.outer_targets)
+        right = slopes * problem.outer_weights[:, None]
+        values = problem.cross.transposed_matmul(right, columns)
         if what is Quantity.GRADIENT:
             values = self._apply_inverse_hessian(values, right, columns)
-        if self.problem.same_predictions:
+        if problem.same_targets and problem.inner_loss == problem.outer_loss:
             gradients = _rows(slopes, columns)  # the same loss at the same predictions
         else:
-            targets = _rows(self.problem.inner_targets, columns)
-            gradients = self.problem.inner_loss.gradient(self._predict_train(columns), targets)
+            targets = _rows(problem.inner_targets, columns)
+            gradients = problem.inner_loss.gradient(self._predict_train(columns), targets)
         return -(gradients * values).sum(1)
 
     def _predict_train(self, columns: Tensor | None) -> Tensor:

@@ -273,7 +273,7 @@ class RecordedSoftmaxEngine(ImplicitEngine):
             return super().take_best(rule, options)
         if self._state is None or not self._chooser.matches(options):
             self._begin(rule, options)
-        for _ in range(options.count_unread_steps(len(self.chosen))):
+        for _ in range(options.unread_steps):
             self._step()
         return self._read_back() or super().take_best(rule, options)
 

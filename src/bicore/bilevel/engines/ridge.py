@@ -26,7 +26,6 @@ from bicore.bilevel.contract import (
     StepOptions,
 )
 from bicore.bilevel.posterior import (
-    ColumnPrefetcher,
     Downdate,
     allowed_rounding,
     check_variance,
@@ -78,11 +77,6 @@ class RidgeEngine(ListedEngine):
         #: Whether points are sorted by the matrices of their pairs.
         self.sorts = sorts and precise and not (problem.same_targets or self.outer_weights.is_cuda)
         self._last_scores: Tensor | None = None
-        self.prefetcher: ColumnPrefetcher | None = None
-        if room := ColumnPrefetcher.width(problem.train, problem.cross, capacity):
-            self.prefetcher = ColumnPrefetcher(
-                problem.train, problem.cross, problem.outer_weights, self._prefetch_candidates, room
-            )
         self._reset()
 
     def _reset(self) -> None:
@@ -96,7 +90,7 @@ class RidgeEngine(ListedEngine):
             self.residual = problem.inner_targets.double().clone()
         self._taken: list[tuple[Tensor, Tensor]] = []
         self._chooser: DeviceChooser | None = None
-        self.posterior = posterior_of(train, cross, weights, self.capacity, self.prefetcher)
+        self.posterior = posterior_of(train, cross, weights, self.capacity, self._likely)
         self.pull = cross.transposed_matmul(weights[:, None] * problem.outer_targets).double()
         self.variance = train.diagonal().double().clone().clamp_min_(0)
         self.lowest = self.variance.new_zeros(())
@@ -195,7 +189,7 @@ class RidgeEngine(ListedEngine):
         self._last_scores = found if columns is None else None
         return found
 
-    def _prefetch_candidates(self, count: int) -> list[int]:
+    def _likely(self, count: int) -> list[int]:
         """Return the points with the best scores of the last step, best first."""
         if self._last_scores is None:
             return []
@@ -216,7 +210,7 @@ class RidgeEngine(ListedEngine):
         if self._chooser is None or not self._chooser.matches(options):
             self._chooser = DeviceChooser(options, self.residual.device)
         before = len(self.chosen)
-        for _ in range(options.count_unread_steps(before)):
+        for _ in range(options.unread_steps if before else 1):  # the first is read at once
             self._chooser.step(self.scores(rule), self.advance)
         objectives = self.read_back()
         self._chooser.check(self.chosen[before:])

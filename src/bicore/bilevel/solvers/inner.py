@@ -129,12 +129,9 @@ class Ridge(InnerSolver):
                 "inner='ridge' is for the squared error and the inner loss is "
                 f"{problem.loss.name!r}; use Newton()."
             )
-        zeros = torch.zeros_like(start)
-        slope = problem.loss.gradient(zeros, problem.targets)
-        # The loss is a·h²/2 + slope·h: stationary where (2ρ + A K) α = −w·slope = A·(−slope/a).
-        base = problem.loss.curvature(zeros, problem.targets).typical()
-        system = problem.system(zeros)
-        alpha = Cholesky().solve_range(system, -slope / base[:, None], problem.tolerance).z
+        # Stationary where (2ρ + A K) α = A t, with A = 2w.
+        system = problem.system(torch.zeros_like(start))
+        alpha = Cholesky().solve_range(system, problem.targets, problem.tolerance).z
         return _finish(problem, alpha, problem.gram @ alpha, 1, 1)
 
 
@@ -165,14 +162,11 @@ class Newton(InnerSolver):
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
         on_cpu = problem.gram.device.type == "cpu"
-        if self.linear.adaptive and problem.loss.softmax and on_cpu:
+        if isinstance(self.linear, Adaptive) and problem.loss.softmax and on_cpu:
             plain = _solve_plain(problem, start, self.iterations)
             if plain.residual <= problem.tolerance:
                 return plain
             start = plain.alpha
-        return self._solve_general(problem, start)
-
-    def _solve_general(self, problem: InnerProblem, start: Tensor) -> Fit:
         run = _TensorRun(problem, self.linear)
         fit, solved = run.run(run.evaluate(start, problem.gram @ start), self.iterations)
         if solved:
@@ -285,7 +279,10 @@ class LBFGS(InnerSolver):
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         divisor = float(len(start)) if self.mean else 1.0
-        alpha = torch.nn.Parameter(_small_numbers(start) if self.cold_start else start.clone())
+        alpha = torch.nn.Parameter(start.clone())
+        if self.cold_start:
+            generator = torch.Generator().manual_seed(len(start))
+            alpha.data = (torch.randn(start.shape, generator=generator) * 1e-3).to(start)
         calls = 0
 
         def closure() -> float:
@@ -310,11 +307,6 @@ class LBFGS(InnerSolver):
             optimiser.step(closure)  # type: ignore[no-untyped-call]
         result = alpha.data
         return _finish(problem, result, problem.gram @ result, calls, 2 * calls, self.lenient)
-
-
-def _small_numbers(like: Tensor) -> Tensor:
-    generator = torch.Generator().manual_seed(len(like))
-    return (torch.randn(like.shape, generator=generator) * 1e-3).to(like)
 
 
 def _finish(

@@ -29,7 +29,7 @@ from bicore.bilevel.solvers.softmax import (
 )
 from bicore.data import Array
 from bicore.errors import ConvergenceError, NumericalError
-from bicore.losses import Curvature, Isotropic, Softmax
+from bicore.losses import Blocks, Curvature, Isotropic, Softmax
 from bicore.numerics.linear_algebra import (
     Precondition,
     Solved,
@@ -44,7 +44,7 @@ PATIENCE = 40
 Factor = Callable[[Tensor], Tensor]
 
 
-def factorise(gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> Factor:
+def factorise(gram: Tensor, curvature: Curvature, shift: float) -> Factor:
     """Factorise a Newton system in the cheapest way that is exact for its curvature."""
     if isinstance(curvature, Isotropic):
         root = curvature.scale.clamp_min(0).sqrt()[:, None]
@@ -53,7 +53,8 @@ def factorise(gram: Tensor, curvature: Curvature, shift: float, outputs: int) ->
     if isinstance(curvature, Softmax):
         apply = factorise_softmax(gram, curvature.weighted.T.contiguous(), shift)
         return lambda values: apply(values.T).T
-    return _factorise_blocks(gram, curvature.blocks(outputs), shift)
+    assert isinstance(curvature, Blocks)
+    return _factorise_blocks(gram, curvature.values, shift)
 
 
 def _factorise_blocks(gram: Tensor, blocks: Tensor, shift: float) -> Factor:
@@ -100,9 +101,6 @@ class NewtonSystem:
 class LinearSolver(ABC):
     """Solves a :class:`NewtonSystem`; raises an error if the tolerance is missed, unless
     lenient."""
-
-    #: Whether the method depends on the size of the system.
-    adaptive = False
 
     @abstractmethod
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
@@ -162,7 +160,7 @@ class Cholesky(LinearSolver):
 
     def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> Solved:
         if system.factor is None:
-            system.factor = factorise(system.gram, system.curvature, system.shift, values.shape[1])
+            system.factor = factorise(system.gram, system.curvature, system.shift)
         return Solved(system.factor(values), 0.0, 1)
 
 
@@ -260,8 +258,6 @@ class ConjugateGradient(LinearSolver):
 @dataclass(frozen=True)
 class Adaptive(LinearSolver):
     """Cholesky while it is cheapest, preconditioned conjugate gradients for larger systems."""
-
-    adaptive = True
 
     largest: int = 64
     direct: Cholesky = field(default_factory=Cholesky)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.errors import check_number
-from bicore.numerics.descent import ProjectedDescent, Reweighable, largest_slope, until_time_limit
+from bicore.numerics.descent import ProjectedDescent, Reweighable, until_time_limit
 from bicore.runtime.clock import Clock, without_time_limit
 
 #: Lengths of a step that are tried before the search ends.
@@ -135,7 +135,7 @@ class ProjectedGradient(WeightOptimiser):
             lambda weights: weights.clamp_(*bounds), ATTEMPTS, _metric, flat=FLAT
         )
         steps = self.final_steps if final else self.steps
-        descent.run(state, _first_length, steps, clock)
+        descent.run(state, FIRST_STEP, steps, clock)
 
     def _bounds(self, weights: Tensor, final: bool) -> tuple[Tensor, Tensor]:
         """Return the lower and upper bound of each weight; the present weight is always within
@@ -144,10 +144,6 @@ class ProjectedGradient(WeightOptimiser):
             return weights.clamp_max(0), weights.clamp_min(self.largest)
         reach = min(self.reach, self.largest)
         return weights.clamp_max(1 / reach), weights.clamp_min(reach)
-
-
-def _first_length(gradient: Tensor) -> float:
-    return FIRST_STEP / largest_slope(gradient)
 
 
 def _metric(weights: Tensor) -> Tensor:

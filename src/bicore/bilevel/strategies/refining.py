@@ -17,7 +17,7 @@ from bicore.bilevel.strategies.base import Assembly, RefiningStrategy
 from bicore.bilevel.strategies.exact import PAIRS, ExchangePool
 from bicore.bilevel.strategies.in_features import fit_set
 from bicore.errors import InputError, check_integer, check_number
-from bicore.numerics.descent import ProjectedDescent, cap_weights, largest_slope
+from bicore.numerics.descent import ProjectedDescent, cap_weights
 from bicore.runtime.clock import Clock, checkpoint
 
 #: The penalty at the first β, as a share of the objective.
@@ -120,9 +120,8 @@ class SparseWeights:
 
     def descend(self, steps: int, clock: Clock) -> None:
         """Lower the penalised objective."""
-        first = float(self.weights.mean())
         descent = ProjectedDescent(self._project, ATTEMPTS, factor=FACTOR, flat=FLAT)
-        descent.run(self, lambda gradient: first / largest_slope(gradient), steps, clock)
+        descent.run(self, float(self.weights.mean()), steps, clock)
 
     def _project(self, weights: Tensor) -> Tensor:
         weights[: self.fixed] = 1.0
