@@ -154,7 +154,8 @@ def test_general_engine_continues_if_fixed_steps_do_not_converge(recorded, monke
     from bicore.bilevel.engines import recorded_softmax as module
 
     monkeypatch.setattr(module, "TRIES", 1)
-    monkeypatch.setattr(module, "INNER", 1)
+    few_iterations = module.Iterations(inner=1)
+    monkeypatch.setattr(module, "Iterations", lambda: few_iterations)
     data = blobs(90, classes=4)
     selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
     expected = replace(selector, linear=Adaptive()).select(data, 25)

@@ -221,12 +221,7 @@ class Run:
         """
         try:
             self._begin(start, same_problem)
-            outcome = self._grow()
-            return (
-                outcome
-                if self.weight_updater is None
-                else self._refine_weights(outcome, self.weight_updater)
-            )
+            return self._refine_weights(self._grow())
         except KeyboardInterrupt:
             if not self.objectives:
                 raise
@@ -269,14 +264,10 @@ class Run:
             if not options.open.any():
                 if not plan.open.any():
                     return zero_weight_outcome(len(self.objectives), plan.size)
-                words = (
-                    f"{len(self.objectives)} of {plan.size} rows, because the quotas allow no more"
-                )
-                return Outcome(Status.FEWER, words)
+                found = f"{len(self.objectives)} of {plan.size} rows"
+                return Outcome(Status.FEWER, f"{found}, because the quotas allow no more")
             taken = len(engine.chosen)
             objectives = engine.take_best(self.rule, options)
-            if not objectives:
-                continue  # the engine undid its steps and retries in another way
             plan.open[engine.chosen[taken:]] = False
             if self.weight_updater is not None:
                 self.weight_updater.update(self.clock)
@@ -286,11 +277,13 @@ class Run:
                 self.line.update(done + 1, self.objectives[done])
         return Outcome()
 
-    def _refine_weights(self, outcome: Outcome, weight_updater: WeightUpdater) -> Outcome:
+    def _refine_weights(self, outcome: Outcome) -> Outcome:
         """Optimise the weights once more at the end, so that the points do not depend on the
         size."""
+        if self.weight_updater is None:
+            return outcome
         before = len(self.indices)
-        weight_updater.update(self.clock, final=True)
+        self.weight_updater.update(self.clock, final=True)
         self._save([])
         if len(self.indices) < before:
             return zero_weight_outcome(len(self.indices), self.plan.size)

@@ -174,16 +174,15 @@ def find_contradicted(shares: Tensor, codes: Array) -> Array:
 def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...]:
     if found < LEAST_NOTED * count:
         return ()
-    said = f"labels: {found} of {count} ({found / count:.1%}) contradict the other rows"
-    if not helps:
-        return (
-            f"{said}; they stay candidates, because excluding them does not improve the prediction "
-            "of held-out rows",
-        )
-    return (
-        f"{said}; they are excluded, because that improves the prediction of held-out rows (to "
-        "keep them: smooth_labels=False or --smooth-labels no)",
+    decision = (
+        "they are excluded, because that improves the prediction of held-out rows (to keep them: "
+        "smooth_labels=False or --smooth-labels no)"
+        if helps
+        else "they stay candidates, because excluding them does not improve the prediction of "
+        "held-out rows"
     )
+    share = f"{found} of {count} ({found / count:.1%})"
+    return (f"labels: {share} contradict the other rows; {decision}",)
 
 
 class _Reference:
@@ -203,7 +202,8 @@ class _Reference:
         self.square = (square + square.T) / 2
         values, self.vectors = torch.linalg.eigh(self.square)
         self.values = values.clamp_min(0)
-        self.scale = float(square.diagonal().mean()) or 1.0
+        scale = float(square.diagonal().mean()) or 1.0
+        self.grid = [scale * 10.0**exponent for exponent in EXPONENTS]
         self.targets = problem.inner_targets[self.points].double()
         self._fit()
 
@@ -259,25 +259,20 @@ class _Reference:
         crosses = self.square[chosen[:, :, None], others[None, None]]
         level = own[chosen].mean(1, keepdim=True)
         values, wanted = own[chosen] - level, own[others] - level
-        errors = []
-        for exponent in EXPONENTS:
-            rho = self.scale * 10.0**exponent
-            found = predict_from_subsets(squares, crosses, values, rho)
-            errors.append((found - wanted).square().sum())
-        return torch.stack(errors)
+        found = [predict_from_subsets(squares, crosses, values, rho) for rho in self.grid]
+        return torch.stack([(one - wanted).square().sum() for one in found])
 
     def _fit(self) -> None:
         """Fit with the best ρ of the grid, by leave-one-out errors."""
         self.mean = self.targets.mean(0)
         turned = self.vectors.T @ (self.targets - self.mean)
-        rhos = [self.scale * 10.0**exponent for exponent in EXPONENTS]
-        damped = 1 / (self.values[:, None] + self.values.new_tensor(rhos))
+        damped = 1 / (self.values[:, None] + self.values.new_tensor(self.grid))
         alphas = self.vectors @ (damped[:, :, None] * turned[:, None]).flatten(1)
         alphas = alphas.view(*damped.shape, -1)
         errors = alphas / (self.vectors.square() @ damped)[:, :, None]
         totals = errors.square().sum((0, 2)).tolist()
         best = totals.index(min(totals))
-        self.alpha, self.errors, self.rho = alphas[:, best], errors[:, best], rhos[best]
+        self.alpha, self.errors, self.rho = alphas[:, best], errors[:, best], self.grid[best]
 
     def append_components(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float
@@ -295,9 +290,6 @@ class _Reference:
         factor = weight * float(spread.sqrt())
         if not np.isfinite(factor):
             return inner, outer
-        other = own
-        if not problem.same:
-            other = multiply_columns(problem.cross, self.points, axes) - mean
-        pairs = ((inner, own), (outer, other))
-        first, second = (torch.cat([values, (factor * one).to(values)], 1) for values, one in pairs)
-        return first, second
+        other = own if problem.same else multiply_columns(problem.cross, self.points, axes) - mean
+        own, other = (factor * own).to(inner), (factor * other).to(outer)
+        return torch.cat([inner, own], 1), torch.cat([outer, other], 1)

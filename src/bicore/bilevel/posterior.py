@@ -66,14 +66,6 @@ class Downdate(NamedTuple):
     images: Tensor
     spread: Tensor
 
-    def update_residuals(
-        self, residual: Tensor, pull: Tensor, head: Tensor, pulled: Tensor
-    ) -> None:
-        """Update r and K'Dr in place, with ``head`` = F⁻¹ r_T and ``pulled`` = F⁻¹ (K'Dr)_T."""
-        residual.addmm_(self.rows.T, head, alpha=-1)
-        pull.addmm_(self.images.T, head, alpha=-1)
-        pull.addmm_(self.rows.T, pulled - self.spread @ head, alpha=-1)
-
     def update_diagonals(self, variance: Tensor, energy: Tensor | None) -> None:
         """Update the diagonals of K' and K'DK' in place; the caller checks the variances."""
         for row in self.rows:
@@ -86,8 +78,10 @@ class Downdate(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """K'[T, :] at the training points and at the outer set, and (K'DK')[T, :]; one row per
-    point."""
+    """Rows of K' at the training points and at the outer set, and rows of K'DK'.
+
+    If they are prefetched, those of K and of KᵀDK for a single point.
+    """
 
     train: Tensor
     outer: Tensor
@@ -162,15 +156,13 @@ class FactorPosterior(Posterior):
             self._products = torch.empty_like(self._train)
         self._product = self.weights  # of the last columns
 
-    def rows(
-        self, index: Tensor, prefetched: PrefetchedColumns | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def rows(self, index: Tensor, prefetched: Columns | None = None) -> tuple[Tensor, Tensor]:
         own = self._train[: self.size, index].T
-        train = self.train.columns(index).T if prefetched is None else prefetched.train[None]
+        train = self.train.columns(index).T if prefetched is None else prefetched.train
         train = train - _product(own, self._train[: self.size])
         if self._outer is self._train:
             return train, train
-        outer = self.cross.columns(index).T if prefetched is None else prefetched.outer[None]
+        outer = self.cross.columns(index).T if prefetched is None else prefetched.outer
         return train, outer - _product(own, self._outer[: self.size])
 
     def columns(self, index: Tensor) -> Columns:
@@ -182,7 +174,7 @@ class FactorPosterior(Posterior):
         weighted = self.weights * outer
         if prefetched is not None and self._products is not None:
             own = self._train[: self.size, index].T
-            self._product = prefetched.product - _product(own, self._products[: self.size])
+            self._product = prefetched.images - _product(own, self._products[: self.size])
         elif alone:  # products with a vector are faster
             self._product = self.cross.transposed_matmul(weighted[0])[None]
         else:
@@ -321,14 +313,6 @@ def check_variance(lowest: float, allowed: float) -> None:
         )
 
 
-class PrefetchedColumns(NamedTuple):
-    """K[:, k] at the training points and at the outer set, and KᵀD times the latter."""
-
-    train: Tensor
-    outer: Tensor
-    product: Tensor
-
-
 class ColumnPrefetcher:
     """Columns of K and of KᵀDK for the points that are likely to be chosen next.
 
@@ -351,7 +335,7 @@ class ColumnPrefetcher:
         self.weights = weights
         self.likely = likely
         self.width_of_pass = max(1, min(PREFETCH_WIDTH, room // HELD))
-        self.prefetched: dict[int, PrefetchedColumns] = {}
+        self.prefetched: dict[int, Columns] = {}
 
     @staticmethod
     def width(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:
@@ -365,7 +349,7 @@ class ColumnPrefetcher:
         # another set of columns exists during a pass
         return max(0, min(HELD * PREFETCH_WIDTH, spare // (2 * column * itemsize)))
 
-    def column(self, k: int) -> PrefetchedColumns:
+    def column(self, k: int) -> Columns:
         """Return the columns of a point; this takes a pass if they were not prefetched."""
         if k not in self.prefetched:
             self._prefetch(k)
@@ -385,4 +369,4 @@ class ColumnPrefetcher:
         # one row per point, because columns of a matrix are slow to read
         rows = (one.T.contiguous() for one in (train, outer, product))
         for point, *parts in zip(fresh, *rows, strict=True):
-            self.prefetched[point] = PrefetchedColumns(*parts)
+            self.prefetched[point] = Columns(*(part[None] for part in parts))

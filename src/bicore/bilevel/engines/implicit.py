@@ -11,8 +11,8 @@ One product K·R and one small solve give the exact score of all n points.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -92,16 +92,6 @@ class Support:
         self.indices = [self.indices[place] for place in places]
 
 
-@dataclass
-class OperationCounts:
-    """Counts of fits, iterations of the inner solver and products by K_SS."""
-
-    fits: int = 0
-    inner_iterations: int = 0
-    inner_products: int = 0
-    linear_products: int = 0
-
-
 class ImplicitEngine(ReweighableEngine):
     """The general engine, for problems that the others do not support."""
 
@@ -119,7 +109,7 @@ class ImplicitEngine(ReweighableEngine):
     def __init__(self, problem: Problem, capacity: int, solvers: Solvers) -> None:
         self.problem = problem
         self.solvers = solvers
-        self.work = OperationCounts()
+        self.work: Counter[str] = Counter()
         self.support = Support(problem, max(capacity, 1))
         like = problem.train.like
         self.weights = like.new_empty(0)
@@ -136,7 +126,7 @@ class ImplicitEngine(ReweighableEngine):
 
     @property
     def operation_counts(self) -> Mapping[str, int]:
-        return asdict(self.work)
+        return self.work
 
     @property
     def rho(self) -> float:
@@ -178,9 +168,9 @@ class ImplicitEngine(ReweighableEngine):
     def fit(self) -> None:
         """Solve the inner problem from the last fit, then evaluate the outer objective."""
         fit = self.solvers.inner.solve(self._inner_problem(), self.alpha)
-        self.work.fits += 1
-        self.work.inner_iterations += fit.iterations
-        self.work.inner_products += fit.products
+        self.work.update(
+            fits=1, inner_iterations=fit.iterations, inner_products=fit.products, linear_products=0
+        )
         self.alpha, self.fitted = fit.alpha, fit.predictions
         self.preconditioner = fit.preconditioner
         self.predictions = self.support.outer.T @ fit.alpha
@@ -230,7 +220,7 @@ class ImplicitEngine(ReweighableEngine):
         system = self._inner_problem().system(self.fitted, self.preconditioner)
         tolerance = GRADIENT_TOLERANCE[on_support.dtype]
         solved = self.solvers.linear.solve_range(system, on_support, tolerance)
-        self.work.linear_products += system.products
+        self.work["linear_products"] += system.products
         return solved.z
 
     def weight_gradient(self) -> Tensor:

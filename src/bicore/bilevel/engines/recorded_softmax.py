@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,12 +32,7 @@ from bicore.numerics.linear_algebra import ConjugateIteration, cholesky_factor
 
 #: Lengths of a step on the device: all are evaluated, the first that lowers the objective is used.
 DEVICE_LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
-#: Per recorded step: Newton steps of a fit, iterations of each of its systems, and of the
-#: gradient's system.
-NEWTON = 4
-INNER = 12
-OUTER = 24
-#: Increments of these numbers if a fit is not solved …
+#: Increments of the iteration numbers if a fit is not solved …
 MORE_NEWTON = 2
 MORE_INNER = 4
 MORE_OUTER = 16
@@ -49,6 +45,16 @@ FIRST_POINTS = 16
 WARM_UP = 3
 
 
+@dataclass
+class Iterations:
+    """Per recorded step: Newton steps of a fit, iterations of each of its systems, and of the
+    gradient's system."""
+
+    newton: int = 4
+    inner: int = 12
+    outer: int = 24
+
+
 class PaddedState:
     """The state of an engine, padded to its capacity, and the operations of a step on it.
 
@@ -56,16 +62,8 @@ class PaddedState:
     coefficients are zero.
     """
 
-    def __init__(
-        self,
-        engine: ImplicitEngine,
-        newton_steps: int,
-        inner_iterations: int,
-        outer_iterations: int,
-    ) -> None:
-        self.newton_steps = newton_steps
-        self.inner_iterations = inner_iterations
-        self.outer_iterations = outer_iterations
+    def __init__(self, engine: ImplicitEngine, iterations: Iterations) -> None:
+        self.iterations = iterations
         self.problem = problem = engine.problem
         support, count = engine.support, len(engine.chosen)
         self.gram, self.index = support.padded_gram, support.padded_index
@@ -107,7 +105,7 @@ class PaddedState:
         pull = problem.cross.transposed_matmul(problem.outer_gradient(self.predictions))
         curvature = self.curvature()
         right = curvature.apply(pull[self.index])
-        z, residual = self._solve(right, curvature, shift, self.outer_iterations)
+        z, residual = self._solve(right, curvature, shift, self.iterations.outer)
         self.gradient_residual.copy_(residual)
         fitted = self.predictions if problem.same else self.train.T @ self.alpha
         slopes = problem.inner_loss.gradient(fitted, problem.inner_targets)
@@ -150,9 +148,9 @@ class PaddedState:
         """Take Newton steps from the last fit and return the relative residual."""
         value = self._objectives(self.alpha[None], self.fitted[None], shift)[0]
         lengths = self.lengths[:, None, None]
-        for _ in range(self.newton_steps):
+        for _ in range(self.iterations.newton):
             r, _ = self._residual(shift)
-            step, _ = self._solve(-r, self.curvature(), shift, self.inner_iterations)
+            step, _ = self._solve(-r, self.curvature(), shift, self.iterations.inner)
             moved = self.gram @ step
             slope = (r * moved).sum().clamp_max(0.0)
             values = self._objectives(
@@ -248,9 +246,7 @@ class RecordedSoftmaxEngine(ImplicitEngine):
         #: The state on the device, if it is that of the last fit.
         self._state: PaddedState | None = None
         self.failures = 0
-        self.newton_steps = NEWTON
-        self.inner_iterations = INNER
-        self.outer_iterations = OUTER
+        self.iterations = Iterations()
         super().__init__(problem, capacity, solvers)
 
     @property
@@ -279,7 +275,7 @@ class RecordedSoftmaxEngine(ImplicitEngine):
 
     def _begin(self, rule: Scoring, options: StepOptions) -> None:
         """Copy the last fit to the device, and define a step from there."""
-        state = PaddedState(self, self.newton_steps, self.inner_iterations, self.outer_iterations)
+        state = PaddedState(self, self.iterations)
         chooser = DeviceChooser(options, state.log.device)
         self._state, self._chooser = state, chooser
         self._step = _RecordedStep(
@@ -312,10 +308,10 @@ class RecordedSoftmaxEngine(ImplicitEngine):
             return objectives
         self.failures += 1
         if fitted[solved]:
-            self.outer_iterations += MORE_OUTER
+            self.iterations.outer += MORE_OUTER
         else:
-            self.newton_steps += MORE_NEWTON
-            self.inner_iterations += MORE_INNER
+            self.iterations.newton += MORE_NEWTON
+            self.iterations.inner += MORE_INNER
         if not bool(torch.isfinite(self.alpha).all()):
             self.alpha = torch.zeros_like(self.alpha)
         self.fit()

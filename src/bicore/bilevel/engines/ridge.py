@@ -65,9 +65,8 @@ class RidgeEngine(ListedEngine):
         self.problem = problem
         self.capacity = capacity
         # (K'DK')_kk must be updated from the first point on.
-        self.supported_quantities = (
-            frozenset(Quantity) if gains else frozenset(Quantity) - {Quantity.GAIN}
-        )
+        missing = set() if gains else {Quantity.GAIN}
+        self.supported_quantities = frozenset(Quantity) - missing
         largest = float(problem.train.diagonal().abs().max())
         dtype = problem.train.like.dtype
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
@@ -153,7 +152,9 @@ class RidgeEngine(ListedEngine):
         step = self.posterior.join(columns, lower)
         head = solve_lower(lower, self.residual[index])
         pulled = solve_lower(lower, self.pull[index])
-        step.update_residuals(self.residual, self.pull, head, pulled)
+        self.residual.addmm_(step.rows.T, head, alpha=-1)
+        self.pull.addmm_(step.images.T, head, alpha=-1)
+        self.pull.addmm_(step.rows.T, pulled - step.spread @ head, alpha=-1)
         step.update_diagonals(self.variance, self.energy)
         self.lowest = torch.minimum(self.lowest, self.variance.min())
         self.variance.clamp_min_(0)
@@ -200,8 +201,8 @@ class RidgeEngine(ListedEngine):
 
     def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Take the best open points; a GPU is read after several points."""
-        places = np.flatnonzero(options.open)
-        if self.sorts and len(places) == options.steps:  # no quotas
+        if self.sorts and np.count_nonzero(options.open) == options.steps:  # no quotas
+            places = np.flatnonzero(options.open)
             picked = self._order(places, rule, options, len(places))
             self.advance(torch.tensor(picked), one_by_one=True)
             return self.read_back()

@@ -23,7 +23,6 @@ from torch import Tensor
 from bicore.bilevel.solvers.softmax import (
     Preconditioner,
     SoftmaxSystem,
-    Solution,
     factorise_softmax,
     scaled_gram,
 )
@@ -268,11 +267,11 @@ class Adaptive(LinearSolver):
         return self.direct if len(system.gram) <= limit else self.iterative
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
-        found = _solve_plain(system, SoftmaxSystem.solve, right, tolerance)
+        found = _solve_plain(system, right, tolerance)
         return found or self._choice(system).solve(system, right, tolerance)
 
     def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> Solved:
-        found = _solve_plain(system, SoftmaxSystem.solve_range, values, tolerance)
+        found = _solve_plain(system, values, tolerance, in_range=True)
         return found or self._choice(system).solve_range(system, values, tolerance)
 
 
@@ -282,11 +281,8 @@ def by_class(rows: Tensor) -> Array:
     return array
 
 
-PlainSolve = Callable[[SoftmaxSystem, Array, float, Preconditioner | None], Solution | None]
-
-
 def _solve_plain(
-    system: NewtonSystem, solve: PlainSolve, right: Tensor, tolerance: float
+    system: NewtonSystem, right: Tensor, tolerance: float, in_range: bool = False
 ) -> Solved | None:
     """Solve a softmax system on a CPU with NumPy arrays; None for others, or if that fails."""
     curvature = system.curvature
@@ -294,7 +290,7 @@ def _solve_plain(
         return None
     probabilities, weighted = map(by_class, (curvature.probabilities, curvature.weighted))
     plain = SoftmaxSystem(system.gram.double().numpy(), probabilities, weighted, system.shift)
-    found = solve(plain, by_class(right), tolerance, system.preconditioner)
+    found = plain.solve(by_class(right), tolerance, system.preconditioner, in_range)
     if found is None:
         return None
     system.preconditioner = found.preconditioner

@@ -198,27 +198,24 @@ class SoftmaxSystem:
         return typical
 
     def solve(
-        self, right: Array, tolerance: float, carried: Preconditioner | None
+        self,
+        right: Array,
+        tolerance: float,
+        carried: Preconditioner | None,
+        in_range: bool = False,
     ) -> Solution | None:
-        """Return z with relative residual ``tolerance``; None if this method does not reach it."""
-        if len(self.gram) > DIRECT:
-            return self._iterate(right, tolerance, carried)
-        found = self.solve_range(right @ self.gram, tolerance, carried)
-        if found is None:
-            return None
-        z = (right - found.z) / self.shift
-        return Solution(z, z @ self.gram, 0.0, 1, carried)
+        """Return z with relative residual ``tolerance``; None if this method does not reach it.
 
-    def solve_range(
-        self, values: Array, tolerance: float, carried: Preconditioner | None
-    ) -> Solution | None:
-        """Solve for b = A · values."""
+        With ``in_range``, the right side b is A · ``right``.
+        """
         if len(self.gram) > DIRECT:
-            return self._iterate(self.apply_curvature(values), tolerance, carried)
+            b = self.apply_curvature(right) if in_range else right
+            return self._iterate(b, tolerance, carried)
         try:
-            z = factorise_softmax(self.gram, self.weighted, self.shift)(values)
+            apply = factorise_softmax(self.gram, self.weighted, self.shift)
         except np.linalg.LinAlgError:  # singular by rounding
             return None
+        z = apply(right) if in_range else (right - apply(right @ self.gram)) / self.shift
         return Solution(z, z @ self.gram, 0.0, 1, carried)
 
     def _iterate(
@@ -340,13 +337,11 @@ class SoftmaxFit(NewtonRun):
     def step(
         self, place: Place, r: Array, size: float, tolerance: float
     ) -> tuple[Array, Array] | None:
-        found = self._system(place).solve(-r, tolerance, self.preconditioner)
+        p = place.probabilities
+        system = SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
+        found = system.solve(-r, tolerance, self.preconditioner)
         if found is None:
             return None
         self.preconditioner = found.preconditioner
         self.products += found.iterations + 1
         return found.z, found.image
-
-    def _system(self, place: Place) -> SoftmaxSystem:
-        p = place.probabilities
-        return SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
