@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -256,22 +257,17 @@ def _losses(train: Centred, held: Centred, model: Tensor, factor: Tensor, ridges
 
 def choose_ridge(fitted: Centred) -> float:
     """Choose λ by generalised cross-validation."""
-    losses: dict[int, float] = {}
 
+    @cache
     def loss(place: int) -> float:
-        if place not in losses:
-            ridge = SHARES[place] * fitted.scale
-            found = fitted.solve(ridge)
-            losses[place] = math.inf if found is None else fitted.gcv_score(*found, ridge)
-        return losses[place]
+        ridge = SHARES[place] * fitted.scale
+        found = fitted.solve(ridge)
+        return math.inf if found is None else fitted.gcv_score(*found, ridge)
 
-    place = START
-    while True:
-        below, above = max(place - 1, 0), min(place + 1, len(SHARES) - 1)
-        best = min((place, below, above), key=loss)  # the first of equal ones
-        if best == place:
-            break
-        place = best
+    before, place = -1, START
+    while place != before:
+        before, below, above = place, max(place - 1, 0), min(place + 1, len(SHARES) - 1)
+        place = min((place, below, above), key=loss)  # the first of equal ones
     # minimum of the parabola through three losses, in steps from the middle one
     left, middle, right = map(loss, (below, place, above))
     bend = left - 2.0 * middle + right

@@ -533,9 +533,8 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     shares = np.array(list(given.values()))
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
         raise InputError(f"prior={prior!r} must hold shares >= 0 with a sum above 0.")
-    by_text = {
-        str(label): share for label, share in given.items()
-    }  # labels of the command are text
+    # Labels of the command are text.
+    by_text = {str(label): share for label, share in given.items()}
     return np.array([given.get(label, by_text.get(label, 0.0)) for label in classes])
 
 

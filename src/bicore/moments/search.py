@@ -10,7 +10,7 @@ import numpy as np
 
 from bicore.arguments import TIE
 from bicore.data import Array
-from bicore.errors import NumericalWarning, check_name
+from bicore.errors import NumericalWarning
 from bicore.moments.moments import Outer
 from bicore.moments.ridge import Candidates, RidgeRows
 
@@ -36,10 +36,8 @@ def _eliminate(rows: Candidates, size: int) -> None:
 def _add(worth: Callable[[Candidates], Array], rows: Candidates, size: int) -> None:
     """Repeatedly add the row with the largest score; of equal ones the first."""
     for _ in range(size):
-        found = np.where(rows.inside, -np.inf, worth(rows))
-        most = float(found.max())
-        equal = found >= most - TIE * max(abs(most), rows.outer.constant)
-        rows.change(int(np.flatnonzero(equal)[0]))
+        scores = np.where(rows.inside, -np.inf, worth(rows))
+        rows.change(_first_largest(scores, rows.outer.constant))
 
 
 def _exchange(rows: Candidates, size: int) -> None:
@@ -74,12 +72,6 @@ SEARCHES: dict[str, Callable[..., Candidates]] = {
 }
 
 
-def check_search(strategy: str) -> str:
-    """Check the name of a search."""
-    check_name("strategy", strategy, SEARCHES)
-    return strategy
-
-
 def exchange_rows(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:
     """Repeatedly exchange the best row outside for the one with the smallest removal cost."""
     for exchanges in range(len(rows.inside)):
@@ -99,10 +91,10 @@ def exchange_rows(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = 
     return len(rows.inside)
 
 
-def _first_largest(values: Array) -> int:
+def _first_largest(values: Array, scale: float = 0.0) -> int:
     """Return the index of the first value that is largest up to rounding."""
     most = float(values.max())
-    return int((values >= most - TIE * abs(most)).argmax())
+    return int((values >= most - TIE * max(abs(most), scale)).argmax())
 
 
 def _verify(rows: Candidates) -> Candidates:

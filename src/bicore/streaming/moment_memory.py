@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -14,7 +15,7 @@ import torch
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.arguments import Relative
 from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
-from bicore.errors import InputError, as_option, check_number, check_type
+from bicore.errors import InputError, as_option, check_name, check_number, check_type
 from bicore.files import strip_prefix
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
@@ -36,7 +37,7 @@ from bicore.moments.moments import (
     decay_weights,
     hold_out,
 )
-from bicore.moments.search import SEARCHES, check_search
+from bicore.moments.search import SEARCHES
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import (
     Arrays,
@@ -179,7 +180,9 @@ class MomentMemory(MergingBuffer):
             check_type(name, value, bool, "True or False")
         self.per_class, self.holdout = per_class, holdout
         self.keep = as_option("keep", keep, Keep)
-        self.strategy = strategy if strategy == AUTO else check_search(strategy)
+        self.strategy = strategy
+        if strategy != AUTO:
+            check_name("strategy", strategy, SEARCHES)
         self.inner_reg, self._reg = inner_reg, as_inner_reg(inner_reg)
         self.prior, self._prior = prior, _as_prior(prior)
         self.needs_labels = self.needs_classes = self._prior != "data"
@@ -858,11 +861,10 @@ def _as_prior(prior: Any) -> Prior:
 
 def _find_rows(kept: Dataset, rows: Dataset) -> list[int]:
     """Return the places of equal rows and labels, each place once."""
-    places: dict[Any, list[int]] = {}
+    places = defaultdict(list)
     for place, key in enumerate(_row_keys(kept, kept)):
-        places.setdefault(key, []).append(place)
-    found = (places[key].pop() for key in _row_keys(rows, kept) if places.get(key))
-    return sorted(found)
+        places[key].append(place)
+    return sorted(places[key].pop() for key in _row_keys(rows, kept) if places[key])
 
 
 def _row_keys(rows: Dataset, like: Dataset) -> Iterator[Any]:
