@@ -148,7 +148,7 @@ def centre(moments: Moments, prior: Prior, intercept: float | None) -> Centred:
     if pooled:
         present = target > GONE
         means = cross[:, present] / target[present]
-        second -= (means * target[present]) @ means.T  # what is left varies within classes
+        second -= (means * target[present]) @ means.T  # the rest varies within classes
         target = torch.as_tensor(moments.shares(prior, pooled=True)).to(second)
         cross = torch.zeros_like(cross)
         cross[:, present] = means * target[present]
@@ -358,9 +358,9 @@ class Head(BaseEstimator):  # type: ignore[misc]
         held = whole
         for top in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(top, top + ROWS_AT_ONCE)
-            values, aside = fitted.features(as_tensor(rows[part])), hold_out(rows[part])
+            values, chosen = fitted.features(as_tensor(rows[part])), hold_out(rows[part])
             whole = whole.with_rows(values, goals[part])
-            held = held.with_rows(values[aside], goals[part][aside])
+            held = held.with_rows(values[chosen], goals[part][chosen])
         self._set(whole, held, fitted, rows.shape[1:])
         return self
 
@@ -578,9 +578,10 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
     def predict_proba(self, x: Matrix) -> Array:
         """Estimate probabilities of the classes; they are not calibrated.
 
-        The least-squares fit to one-hot labels estimates probabilities; here it is cut off at 0 and
-        scaled to sum to 1. For calibrated ones use scikit-learn's ``CalibratedClassifierCV`` with a
-        ``FrozenEstimator`` of this head, and rows that were not counted.
+        The least-squares fit to one-hot labels estimates probabilities; here negative values become
+        0, and a row is scaled to sum to 1. For calibrated ones use scikit-learn's
+        ``CalibratedClassifierCV`` with a ``FrozenEstimator`` of this head, and rows that were not
+        counted.
 
         Parameters
         ----------

@@ -524,6 +524,11 @@ class SelectingMemory(Memory):
         found = selector.select(seen, size, random_state=rng, **keywords)
         return require_complete(found).of(rows)
 
+    def _weigh(self, rows: Dataset) -> Dataset:
+        """Return selected rows with weight 1 each, or with the weights the selector learned."""
+        learned = self.weighting is Weighting.LEARNED
+        return rows.with_columns(sample_weight=rows.weights if learned else np.ones(len(rows)))
+
     def _configuration(self) -> dict[str, Any]:
         return {**super()._configuration(), "selector": fingerprint(self._chooser)}
 

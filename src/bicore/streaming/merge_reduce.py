@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Self
 
-import numpy as np
-
 from bicore._deprecated import renamed_fields
 from bicore.data import Dataset, join_datasets
 from bicore.errors import check_integer
 from bicore.methods.base import Selector, list_classes
 from bicore.runtime.context import Context
-from bicore.streaming.base import OLD_WEIGHTING, Arrays, SelectingMemory, State, Weighting
+from bicore.streaming.base import OLD_WEIGHTING, Arrays, SelectingMemory, State
 from bicore.streaming.buffer import MergingBuffer
 
 
@@ -150,9 +148,9 @@ class MergeReduce(SelectingMemory, MergingBuffer):
             return rows
         total = float(rows.weights.sum())
         seed = (self.random_state, self.reductions)
-        picked = self._select(rows, self.slot_size, self.classes, seed, context)
-        shares = picked.weights if self.weighting is Weighting.LEARNED else np.ones(len(picked))
-        return picked.with_columns(sample_weight=shares * (total / shares.sum()))
+        picked = self._weigh(self._select(rows, self.slot_size, self.classes, seed, context))
+        factor = total / picked.weights.sum()
+        return picked.with_columns(sample_weight=picked.weights * factor)
 
     def _merge_state(self, other: Self, moved: int, context: Context) -> None:
         self._add_classes(other.classes)

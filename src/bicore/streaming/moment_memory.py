@@ -442,7 +442,7 @@ class MomentMemory(MergingBuffer):
 
         Sums over one map's features say nothing about another's. The new memory knows the past only
         by the rows kept, each with an equal share of the weight that has not faded; later rows
-        count exactly. Change the features of a network in training seldom, such as after 1, 2, 4,
+        count exactly. Change the features of a network in training rarely, such as after 1, 2, 4,
         8, … batches.
 
         Parameters

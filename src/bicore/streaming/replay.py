@@ -233,8 +233,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             labels = [label for part in parts for label in list_classes(part, self._chooser)]
             classes = list(dict.fromkeys(labels))
             rows = self._select(data, share, classes, (self.random_state, number, share), context)
-        learnt = self.weighting is Weighting.LEARNED
-        return rows.with_columns(sample_weight=rows.weights if learnt else np.ones(len(rows)))
+        return self._weigh(rows)
 
     def _shrink(self, rows: Dataset, share: int, number: int, context: Context) -> Dataset:
         if len(rows) <= share:

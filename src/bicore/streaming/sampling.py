@@ -30,8 +30,8 @@ class Reservoir(Buffer):
 
     Rows of unequal weight are kept by priority sampling (Duffield, Lund and Thorup 2007): the rows
     with the largest w/u, u uniform. With τ the largest priority that was dropped, max(w, τ) is an
-    unbiased estimate of the weight each kept row stands for; the snapshot scales these to the
-    weight seen. The answer does not depend on how the stream is cut into batches.
+    unbiased estimate of the weight that each kept row represents; the snapshot scales these to the
+    weight seen. The answer does not depend on how the stream is split into batches.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ClassBalancedReservoir(Buffer):
     weights.
 
     The snapshot shares the weight seen of a class equally among its rows. The answer does not
-    depend on how the stream is cut into batches.
+    depend on how the stream is split into batches.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class GradientSampling(Buffer):
     """Gradient-based sample selection, on gradients of the last layer under the current model.
 
     GSS of Aljundi, Lin, Goujaud and Bengio (2019). The scores of kept rows are those of their
-    arrival. Every row stands for the same share of the stream.
+    arrival. Every row represents the same share of the stream.
 
     Parameters
     ----------
