@@ -163,10 +163,8 @@ class Buffer(Memory):
         """
         if self.kept is None:
             raise InputError(f"{self.name} has seen no rows yet; update it first.")
-        kept = self.kept
-        y = None if kept.y is None else kept.y.copy()
-        extra = kept.extra and {name: column.copy() for name, column in kept.extra.items()}
-        return Dataset(kept.x.copy(), y, self._weights(kept), kept.ids.copy(), extra)
+        copied = self.kept[np.arange(len(self.kept))]
+        return copied.with_columns(sample_weight=self._weights(copied))
 
     def _rehearsed(self) -> Dataset:
         rows = self.snapshot()
@@ -200,7 +198,7 @@ class Buffer(Memory):
 
     def _weights(self, kept: Dataset) -> Array:
         """Return the weights of the kept rows; by default equal shares of the stream."""
-        return kept.weights.copy() if self._weighted else np.full(len(kept), self.seen / len(kept))
+        return kept.weights if self._weighted else np.full(len(kept), self.seen / len(kept))
 
     def _join_kept(self, batch: Dataset) -> Dataset:
         """Return the rows kept, followed by those of the batch."""
