@@ -8,7 +8,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset, as_tensor
-from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
+from bicore.errors import InputError, check_integer, check_name, check_type, unknown_name
 from bicore.files import (
     FORMAT,
     fingerprint,
@@ -485,13 +484,8 @@ def as_context(model: Any, runtime: Runtime | None) -> Context:
     return Context(model, runtime or Runtime())
 
 
-class Weighting(StrEnum):
-    """How the weight of all rows is divided among the selected ones."""
-
-    UNIFORM = "uniform"
-    LEARNED = "learned"
-
-
+#: How the weight of all rows is divided among the selected ones.
+WEIGHTINGS = ("uniform", "learned")
 #: Values of weighting= in version 0.2.
 OLD_WEIGHTING = {"weighting": {"equal": "uniform", "learnt": "learned"}}
 
@@ -499,35 +493,28 @@ OLD_WEIGHTING = {"weighting": {"equal": "uniform", "learnt": "learned"}}
 class SelectingMemory(Memory):
     """A memory whose rows are chosen by a selector."""
 
-    selector: Selector
-    weighting: Weighting
-    #: The selector with options resolved for a memory.
-    _chooser: Selector
-
-    def _set_selector(self, selector: Any, weighting: str) -> None:
-        self.selector, self._chooser = selector, _as_memory_selector(selector)
-        self.weighting = as_option("weighting", weighting, Weighting)
+    def __init__(
+        self, selector: Selector, capacity: int, weighting: str, random_state: int
+    ) -> None:
+        super().__init__(capacity, random_state)
+        self.selector = selector
+        #: The selector with options resolved for a memory.
+        self._chooser = _as_memory_selector(selector)
+        self.weighting = check_name("weighting", weighting, WEIGHTINGS)
 
     def _select(
-        self,
-        rows: Dataset,
-        size: int,
-        classes: list[Any],
-        seed: tuple[int, ...],
-        context: Context | None,
+        self, rows: Dataset, size: int, classes: list[Any], seed: tuple[int, ...], context: Context
     ) -> Dataset:
         """Select rows; extra columns are hidden from the selector, because they must not matter."""
         selector = self._chooser.for_classes(classes) if classes else self._chooser
-        seen = rows.with_columns(extra=None)
-        rng = np.random.default_rng(seed)
-        keywords = (context or Context()).keywords
-        found = selector.select(seen, size, random_state=rng, **keywords)
+        seen, rng = rows.with_columns(extra=None), np.random.default_rng(seed)
+        found = selector.select(seen, size, random_state=rng, **context.keywords)
         return require_complete(found).of(rows)
 
     def _weigh(self, rows: Dataset) -> Dataset:
         """Return selected rows with weight 1 each, or with the weights the selector learned."""
-        learned = self.weighting is Weighting.LEARNED
-        return rows.with_columns(sample_weight=rows.weights if learned else np.ones(len(rows)))
+        weights = rows.weights if self.weighting == "learned" else np.ones(len(rows))
+        return rows.with_columns(sample_weight=weights)
 
     def _configuration(self) -> dict[str, Any]:
         return {**super()._configuration(), "selector": fingerprint(self._chooser)}

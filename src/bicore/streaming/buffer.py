@@ -135,10 +135,9 @@ class Buffer(Memory):
         counted = batch.with_columns(ids=np.arange(size) + self.position, sample_weight=weights)[
             rows
         ]
-        with self._all_or_nothing():
-            with context.runtime.apply():
-                if len(counted):
-                    self._process_batch(counted, context)
+        with self._all_or_nothing(), context.runtime.apply():
+            if len(counted):
+                self._process_batch(counted, context)
             self.position += size
             self.counted += len(rows)
             self.seen += float(weights.sum())
@@ -314,9 +313,8 @@ class MergingBuffer(Buffer):
         if other.kept is not None:
             self._check_columns(other.kept)
         context = as_context(model, runtime)
-        with self._all_or_nothing():
-            with context.runtime.apply():
-                self._merge_state(other, moved, context)
+        with self._all_or_nothing(), context.runtime.apply():
+            self._merge_state(other, moved, context)
             self.position = moved + other.position
             self.counted += other.counted
             self.seen += other.seen

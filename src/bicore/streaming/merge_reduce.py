@@ -83,8 +83,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         weighting: str = "uniform",
         random_state: int = 0,
     ) -> None:
-        super().__init__(capacity, random_state)
-        self._set_selector(selector, weighting)
+        super().__init__(selector, capacity, weighting, random_state)
         self.slots = check_integer("slots", slots, 1, self.capacity)
         self.needs_labels = selector.needs_labels
         self.needs_model = selector.needs_model

@@ -6,7 +6,6 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.arguments import Relative
 from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets
-from bicore.errors import InputError, as_option, check_name, check_number, check_type
+from bicore.errors import InputError, check_name, check_number, check_type
 from bicore.files import strip_prefix
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
@@ -64,21 +63,15 @@ DIRECTIONS = 10
 AUTO = "auto"
 
 
-class Keep(StrEnum):
-    """When rows are selected: with every batch, or on access."""
-
-    ALWAYS = "always"
-    LAZY = "lazy"
-
-
+#: When rows are selected: with every batch, or on access.
+KEEP = ("always", "lazy")
 #: Number of rows buffered before they are added to the sums.
 BLOCK = 1024
 #: Number of held-out rows buffered.
 HELD_BLOCK = 128
 #: Size of the pool with keep="lazy", as a multiple of the rows processed at a time.
 POOL = 4
-#: Attributes fitted on the first rows; those of the second line are arrays in state files.
-_FITTED = ("feature_map_", "_sums", "_held", "_products")
+#: Attributes fitted on the first rows that are arrays in state files.
 _ARRAYS = ("_origin", "_spread", "_features", "_directions")
 
 
@@ -145,23 +138,6 @@ class MomentMemory(MergingBuffer):
     MomentMemory(20 of 20 rows kept, 1000 seen)
     """
 
-    feature_map_: FeatureMap | None
-    #: Sums over all rows, and over the held-out tenth.
-    _sums: RunningMoments | None
-    _held: RunningMoments | None
-    #: Mean and spread of the targets among the first rows, if y holds numeric targets.
-    _origin: Array | None
-    _spread: Array | None
-    #: Features Φ of the rows kept; ΦΦᵀ and ΦAΦᵀ, with A the second moments.
-    _features: Array | None
-    _products: tuple[Array, Array] | None
-    _directions: Array | None
-    #: With keep="lazy": the sampled rows that wait for a selection, and their random priorities.
-    _pool: Dataset | None
-    _priorities: Array
-    #: The factorisation of the last head with a given alpha, which is corrected for later rows.
-    _factor: UpdatedFactor | None
-
     def __init__(
         self,
         capacity: int,
@@ -179,7 +155,7 @@ class MomentMemory(MergingBuffer):
         for name, value in (("per_class", per_class), ("holdout", holdout)):
             check_type(name, value, bool, "True or False")
         self.per_class, self.holdout = per_class, holdout
-        self.keep = as_option("keep", keep, Keep)
+        self.keep = check_name("keep", keep, KEEP)
         self.strategy = strategy
         if strategy != AUTO:
             check_name("strategy", strategy, SEARCHES)
@@ -195,9 +171,23 @@ class MomentMemory(MergingBuffer):
         self._mean: Array | float = 0.0
 
     def _clear_fit(self) -> None:
-        for name in (*_FITTED, *_ARRAYS, "_pool", "_factor"):
-            setattr(self, name, None)
-        self._priorities = np.empty(0)
+        """Set the attributes that are fitted on the first rows."""
+        self.feature_map_: FeatureMap | None = None
+        #: Sums over all rows, and over the held-out tenth.
+        self._sums: RunningMoments | None = None
+        self._held: RunningMoments | None = None
+        #: Mean and spread of the targets among the first rows, if y holds numeric targets.
+        self._origin: Array | None = None
+        self._spread: Array | None = None
+        #: Features Φ of the rows kept; ΦΦᵀ and ΦAΦᵀ, with A the second moments.
+        self._features: Array | None = None
+        self._products: tuple[Array, Array] | None = None
+        self._directions: Array | None = None
+        #: With keep="lazy": the sampled rows that wait for a selection, and random priorities.
+        self._pool: Dataset | None = None
+        self._priorities: Array = np.empty(0)
+        #: The factorisation of the last head with a given alpha, corrected for later rows.
+        self._factor: UpdatedFactor | None = None
 
     @property
     def moments(self) -> Moments | None:
@@ -215,7 +205,7 @@ class MomentMemory(MergingBuffer):
 
     def _set_moments(self, moments: Moments, held: Moments | None) -> None:
         self._factor = None
-        self._sums = RunningMoments(moments, BLOCK if self.keep is Keep.LAZY else 1)
+        self._sums = RunningMoments(moments, BLOCK if self.keep == "lazy" else 1)
         self._held = None if held is None else RunningMoments(held, HELD_BLOCK)
 
     def ridge(self, outer: Outer) -> float:
@@ -247,7 +237,7 @@ class MomentMemory(MergingBuffer):
     def _count_and_choose(self, batch: Dataset, context: Context) -> None:
         if self.feature_map_ is None:
             self._fit(batch, context)
-        lazy = self.keep is Keep.LAZY
+        lazy = self.keep == "lazy"
         features = self._compute_features(batch.x, context, stay=lazy)
         self._products = None if lazy else self._add_to_products(features, batch.weights)
         self._count(features, batch, context)
@@ -315,7 +305,7 @@ class MomentMemory(MergingBuffer):
         self._check_room(width, max(1, outputs), False, context)
         self.feature_map_ = fitted
         device = context.runtime.torch_device
-        on_device = self.keep is Keep.LAZY and device.type == "cuda"
+        on_device = self.keep == "lazy" and device.type == "cuda"
         empty = Moments.empty(
             width,
             classes=() if labelled else None,
@@ -535,7 +525,7 @@ class MomentMemory(MergingBuffer):
     def _copy_origin(self, other: Self, context: Context) -> None:
         """Copy the features of another memory, and count only the rows waiting here."""
         assert other.moments is not None
-        for name in (*_FITTED, *_ARRAYS):
+        for name in ("feature_map_", *_ARRAYS):
             setattr(self, name, getattr(other, name))
         held = other.held_out
         self._set_moments(other.moments.scale_by(0.0), None if held is None else held.scale_by(0.0))

@@ -29,7 +29,6 @@ from bicore.streaming.base import (
     PathLike,
     SelectingMemory,
     State,
-    Weighting,
     as_context,
     read_columns,
     store_columns,
@@ -192,8 +191,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         random_state: int = 0,
         feature_map: str | FeatureMap | torch.nn.Module | None = None,
     ) -> None:
-        super().__init__(capacity, random_state)
-        self._set_selector(selector, weighting)
+        super().__init__(selector, capacity, weighting, random_state)
         self.feature_map, self.memory = feature_map, None
         if feature_map is not None:
             self.memory = MomentMemory(1, feature_map, random_state=random_state, keep="lazy")
@@ -238,7 +236,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     def _shrink(self, rows: Dataset, share: int, number: int, context: Context) -> Dataset:
         if len(rows) <= share:
             return rows
-        if self._chooser.ordered and self.weighting is Weighting.UNIFORM:
+        if self._chooser.ordered and self.weighting == "uniform":
             return rows[:share]
         return self._summarise(rows, share, number, context)
 
