@@ -102,10 +102,10 @@ class MeanFieldNetwork(nn.Module):
     ) -> Tensor:
         """Sample outputs of rows that all copies see."""
         x = x[None]
-        for number in range(self.hidden + 1):
-            layer = self.layers[number + head * (number == self.hidden)]
-            x = layer(torch.relu(x) if number else x, samples, generator)
-        return x
+        for layer in self.layers[: self.hidden]:
+            x = torch.relu(layer(x, samples, generator))
+        outputs: Tensor = self.layers[self.hidden + head](x, samples, generator)
+        return outputs
 
     def divergence(self) -> Tensor:
         """The divergence of all layers from their priors."""
