@@ -30,13 +30,7 @@ from bicore.bilevel.greedy import (
     unrefined_outcome,
     weights_outcome,
 )
-from bicore.bilevel.kernel_choice import (
-    mark_automatic,
-    model_of,
-    needs_choice,
-    notes_of,
-    trials_of,
-)
+from bicore.bilevel.kernel_choice import mark_automatic, model_of, needs_choice, notes_of, trials_of
 from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
     EngineMemory,

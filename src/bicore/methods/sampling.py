@@ -119,17 +119,3 @@ def allocate_points(counts: Array, total: int, balanced: bool, given: Array) -> 
             spare = found > given
         found[np.argmax(np.where(spare, found - exact, -np.inf))] -= 1
     return found
-
-
-def order_by_rounds(groups: Array, rank: Array, priority: Array, taken: Array) -> Array:
-    """Order points so that each round takes one of every group that has one left.
-
-    A round follows ``priority`` (lower first); within a group the lowest ``rank`` goes first. The
-    first ``taken`` rounds of a group are over.
-    """
-    rounds = np.empty(len(groups), dtype=np.int64)
-    for group in np.unique(groups):
-        places = np.flatnonzero(groups == group)
-        ranked = places[np.argsort(rank[places], kind="stable")]
-        rounds[ranked] = np.arange(len(places)) + taken[group]
-    return np.lexsort((priority[groups], rounds))

@@ -134,10 +134,17 @@ def herd(
     operator: KernelOperator, codes: Array, weights: Tensor, selection: PartialSelection
 ) -> None:
     """Take points, the groups in turns, each bringing the mean chosen nearest the group's mean."""
-    towards_mean = _products_with_means(operator, codes, weights)
+    index = torch.from_numpy(codes).to(weights.device)
+    totals = weights.new_zeros(int(codes.max()) + 1).index_add_(0, index, weights)
+    shares = weights.new_zeros(len(codes), len(totals))
+    # Initial points of weight zero may form a group of weight zero, which has no mean.
+    shares.scatter_(1, index[:, None], (weights / totals[index].clamp_min(1e-300))[:, None])
+    means = operator.transposed_matmul(shares.to(operator.like))
+    # ⟨φ(x), μ⟩ for every point and the weighted mean μ of its own group
+    towards_mean = means.gather(1, index[:, None])[:, 0].double().cpu().numpy()
     squares = operator.diagonal().double().cpu().numpy()
     towards_chosen = np.zeros(len(codes))  # ⟨φ(x), Σ_j φ(p_j)⟩, p_j chosen of the group of x
-    counts = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+    counts = np.zeros(len(totals), dtype=np.int64)
 
     def add(place: int) -> None:
         own = codes == codes[place]
@@ -163,17 +170,6 @@ def _column(operator: KernelOperator, place: int) -> Array:
     """Return the inner products of all points with one of them."""
     index = torch.tensor([place], device=operator.like.device)
     return np.asarray(operator.columns(index)[:, 0].double().cpu().numpy())
-
-
-def _products_with_means(operator: KernelOperator, codes: Array, weights: Tensor) -> Array:
-    """Return ⟨φ(x_i), μ_c⟩ for every point i and the weighted mean μ_c of its own group c."""
-    index = torch.from_numpy(codes).to(weights.device)
-    totals = weights.new_zeros(int(codes.max()) + 1).index_add_(0, index, weights)
-    shares = weights.new_zeros(len(codes), len(totals))
-    # Initial points of weight zero may form a group of weight zero, which has no mean.
-    shares.scatter_(1, index[:, None], (weights / totals[index].clamp_min(1e-300))[:, None])
-    means = operator.transposed_matmul(shares.to(operator.like))
-    return np.asarray(means.gather(1, index[:, None])[:, 0].double().cpu().numpy())
 
 
 class _Match(ABC):
@@ -331,7 +327,4 @@ class _FrankWolfe(_Match):
 
 
 #: How the weights of gradient matching are found.
-WEIGHTINGS: dict[str, type[_Match]] = {
-    "pursuit": _OrthogonalPursuit,
-    "frank-wolfe": _FrankWolfe,
-}
+WEIGHTINGS: dict[str, type[_Match]] = {"pursuit": _OrthogonalPursuit, "frank-wolfe": _FrankWolfe}

@@ -13,7 +13,6 @@ from bicore.data import Array
 from bicore.errors import check_integer, check_number
 from bicore.kernels.operators import BLOCK_BYTES
 from bicore.methods.baselines.base import BaselineSelector, Job, PartialSelection, check_outputs
-from bicore.methods.sampling import order_by_rounds
 from bicore.networks.observe import dropout_probabilities
 from bicore.runtime.clock import checkpoint
 
@@ -208,10 +207,19 @@ def _random_rank(rng: np.random.Generator, count: int) -> Array:
 
 
 def _in_rounds(selection: PartialSelection, codes: Array, rank: Array, priority: Array) -> Array:
-    """Return the open places in rounds over the groups, after the points taken so far."""
+    """Return the open places in rounds, each with one of every group that has one left.
+
+    A round follows ``priority`` (lower first); within a group the lowest ``rank`` goes first.
+    Points taken so far count as the first rounds of their groups.
+    """
     places = np.flatnonzero(selection.open)
     taken = np.bincount(codes[np.array(selection.order, dtype=int)], minlength=len(priority))
-    return places[order_by_rounds(codes[places], rank[places], priority, taken)]
+    rounds = taken[codes]
+    for group in np.unique(codes[places]):
+        own = places[codes[places] == group]
+        rounds[own[np.argsort(rank[own], kind="stable")]] += np.arange(len(own))
+    ordered: Array = places[np.lexsort((priority[codes[places]], rounds[places]))]
+    return ordered
 
 
 @dataclass(frozen=True)
