@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -816,14 +816,17 @@ class BilevelSelector(Selector, Proxy):
             "versions": versions(),
         }
 
+    @contextmanager
     def _fit(
-        self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime
-    ) -> tuple[Prepared, ReweighableEngine]:
-        """Fit the model on weighted points."""
-        count, seed = len(start.points), as_seed(seed)
-        chooser = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
-        prepared = prepare(chooser, data, outer, EngineMemory(count), seed, runtime)
-        return prepared, prepared.fit(start.points, start.weights)
+        self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime | None
+    ) -> Iterator[tuple[Prepared, ReweighableEngine, Clock]]:
+        """Fit the model on weighted points; inside the block the runtime and its clock apply."""
+        runtime = runtime or Runtime()
+        count, clock = len(start.points), Clock(runtime.max_seconds)
+        with runtime.apply(), clock.running():
+            chooser = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
+            prepared = prepare(chooser, data, outer, EngineMemory(count), as_seed(seed), runtime)
+            yield prepared, prepared.fit(start.points, start.weights), clock
 
     def reweight(
         self,
@@ -864,15 +867,12 @@ class BilevelSelector(Selector, Proxy):
         NumericalError
             If the fit is not finite.
         """
-        runtime = runtime or Runtime()
-        clock = Clock(runtime.max_seconds)
         given = read_initial(indices, data, max(len(indices), 1), "indices", continues=False)
         if not given.points:
             raise InputError("indices must hold at least one row number; got none.")
         if start is not None:
             given = Start(given.points, as_weights(start, len(given.points), "start").tolist())
-        with runtime.apply(), clock.running():
-            prepared, engine = self._fit(data, outer, given, random_state, runtime)
+        with self._fit(data, outer, given, random_state, runtime) as (prepared, engine, clock):
             provenance = self._provenance(prepared, random_state, clock)
             own = {"weights": "learned", "start_objective": engine.objective}
             self.optimiser.optimise(as_reweighable(engine), final=True, clock=clock)
@@ -914,10 +914,8 @@ class BilevelSelector(Selector, Proxy):
         array
             −∂G/∂w_k for every point k.
         """
-        runtime = runtime or Runtime()
         start = read_initial(coreset, data, len(data), "coreset", continues=False)
-        with runtime.apply(), Clock(runtime.max_seconds).running():
-            _, engine = self._fit(data, outer, start, random_state, runtime)
+        with self._fit(data, outer, start, random_state, runtime) as (_, engine, _):
             result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
             return result
 
@@ -955,7 +953,6 @@ class BilevelSelector(Selector, Proxy):
         InputError
             If the rows of ``x`` have another shape than those of ``data``.
         """
-        runtime = runtime or Runtime()
         rows = as_features(x, "x")
         read_labels(self, data, None)  # refuses data without labels
         if rows.shape[1:] != data.x.shape[1:]:
@@ -970,8 +967,7 @@ class BilevelSelector(Selector, Proxy):
             start = read_initial(coreset, data, len(data), "coreset", continues=False)
         # The rows are an outer set with arbitrary labels, which predictions do not use.
         unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
-        with runtime.apply(), Clock(runtime.max_seconds).running():
-            prepared, engine = self._fit(data, unknown, start, random_state, runtime)
+        with self._fit(data, unknown, start, random_state, runtime) as (prepared, engine, _):
             return prepared.decode(engine.predictions)
 
 
