@@ -16,7 +16,7 @@ from bicore.integrations.sklearn import as_seed, encode_columns, has_text, selec
 from bicore.methods.base import Selector
 from bicore.methods.counts import select_counts
 from bicore.methods.registry import as_selector
-from bicore.runtime.context import Context, Runtime
+from bicore.runtime.context import Runtime
 from bicore.types import RandomState
 
 try:
@@ -106,9 +106,8 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         counts = dict(zip(labels.tolist(), present.tolist(), strict=True))
         for label, count in self.sampling_strategy_.items():
             counts[np.asarray(label).item()] = int(count)
-        context = Context(runtime=self.runtime or Runtime())
-        selector = as_selector(self.selector)
-        self.coreset_ = select_counts(selector, data, counts, as_seed(self.random_state), context)
+        selector, seed = as_selector(self.selector), as_seed(self.random_state)
+        self.coreset_ = select_counts(selector, data, counts, seed, self.runtime)
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
         rows = self.sample_indices_

@@ -20,7 +20,7 @@ from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.large import make_feasible
 from bicore.methods.sampling import EXACT_ROWS
-from bicore.runtime.context import Context
+from bicore.runtime.context import Runtime
 
 #: Large data are split into parts of about this many rows, with at least this many points each.
 #: Parts of a sixth of the rows gave results as good as all rows together, and the cost is quadratic
@@ -33,14 +33,14 @@ def select_counts(
     data: Dataset,
     counts: Mapping[Any, int],
     random_state: int,
-    context: Context,
+    runtime: Runtime | None,
 ) -> Coreset:
     """Select given numbers of rows of each class: by quotas, or in each class without them.
 
     A class whose count is the number of its rows is kept whole, and the others are selected in
     addition to it. Weights are learned when all rows are chosen; a row of weight 0 stays.
     """
-    more: dict[str, Any] = {"random_state": random_state, "runtime": context.runtime}
+    more: dict[str, Any] = {"random_state": random_state, "runtime": runtime}
     if isinstance(selector, BilevelSelector):
         return _select_bilevel(selector, data, counts, more)
     parts = []
