@@ -67,7 +67,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     >>> from bicore.methods import KCenter
     >>> buffer = MergeReduce(KCenter(), capacity=6, slots=3)
     >>> for start in range(0, 70, 10):
-    ...     _ = buffer.update(np.arange(start, start + 10.0))
+    ...     _ = buffer.update([float(value) for value in range(start, start + 10)])
     >>> buffer.levels
     [4, 2, 1]
     """
