@@ -22,6 +22,7 @@ from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
 from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import (
+    AtMost,
     BalancedIfClasses,
     EveryClass,
     Plan,
@@ -82,7 +83,15 @@ from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.methods import names
 from bicore.methods.base import Request, Selector
-from bicore.methods.sampling import EXACT_ROWS, Sample, draw_sample, holds_features
+from bicore.methods.sampling import (
+    EXACT_ROWS,
+    Sample,
+    allocate,
+    draw_sample,
+    draw_stratified,
+    holds_features,
+    strata_of,
+)
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
@@ -96,6 +105,9 @@ WHILE_LEARNING = "while weights were learned after every row: those of the end a
 FIRST_ROWS = 1000
 #: Rows of earlier contexts are reused if fewer than this multiple of the size are unused.
 LEAST_UNUSED = 2
+#: This share of every context after the first is drawn at random. Rows that only correct the errors
+#: of earlier contexts are so unusual that a model predicts worse from them alone.
+RANDOM_SHARE = 0.5
 #: With more rows than this, default exchanges end after a few sweeps over them.
 MANY_ROWS, SWEEPS_OF_MANY = 20_000, 3
 #: Largest product of the rows and the square of the size for which exchanges are the default. It
@@ -554,7 +566,7 @@ class BilevelSelector(Selector, Proxy):
         line = ProgressLine(runtime.progress, request.clock, count, "selecting contexts")
         chooser, request, sample = self._restrict(request)
         rows = np.arange(len(data)) if sample is None else sample.candidates
-        found = []
+        found: list[Array] = []
         with line:
             with request.runtime.apply(), request.clock.running():
                 prepared = chooser._prepare(request)
@@ -567,13 +579,39 @@ class BilevelSelector(Selector, Proxy):
                     used[:] = False  # too few rows, such as those of one class, leave no choice
                 aimed = replace(problem, outer_targets=problem.outer_targets + left)
                 one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
-                searched = chooser._search_context(request, one, f"{number} of {count}")
+                own, begun = chooser, request
+                if found:
+                    own, begun = chooser._begin_context(request, one, number)
+                searched = own._search_context(begun, one, f"{number} of {count}")
                 picked = chooser._with_two_classes(searched, request).indices
                 used[picked] = True
                 found.append(rows[picked])
                 left = left + problem.outer_targets - prepared.fit(picked.tolist()).predictions
                 line.update(number)
         return found
+
+    def _begin_context(
+        self, request: Request, prepared: Prepared, number: int
+    ) -> tuple[BilevelSelector, Request]:
+        """Begin a context with random rows; classes have the same shares of it as of the data."""
+        random, targets = int(RANDOM_SHARE * request.size), prepared.targets
+        if not random:
+            return self, request
+        strata, left = strata_of(targets), prepared.selectable(request.size)
+        shares = np.bincount(strata[prepared.counted])
+        counts = np.bincount(strata[left], minlength=len(shares))
+        eligible = in_id_order(np.flatnonzero(left), prepared.data.ids)
+        rng = np.random.default_rng((request.seed, number))
+        drawn = draw_stratified(strata, eligible, random, shares, rng)
+        begun = replace(request, start=Start(drawn.tolist(), [1.0] * random))
+        if targets.classes is None or self.quotas is not None or not self.strategy.keeps_quotas:
+            return self, begun
+        caps = np.maximum(
+            allocate(counts, request.size, int(request.size >= len(shares)), shares),
+            np.bincount(strata[drawn], minlength=len(shares)),
+        )
+        most = dict(zip(targets.classes.tolist(), caps.tolist(), strict=True))
+        return replace(self, quotas=AtMost(most)), begun
 
     def _search_context(self, request: Request, prepared: Prepared, place: str) -> Coreset:
         """Select one context; raise if it was interrupted or the time limit ended it."""

@@ -93,6 +93,19 @@ def strata_of(targets: Targets, most: int = QUANTILES) -> Array:
     return np.asarray(np.searchsorted(edges, first))
 
 
+def draw_stratified(
+    strata: Array, rows: Array, size: int, shares: Array, rng: np.random.Generator
+) -> Array:
+    """Draw ``size`` of the rows, from every stratum by its share."""
+    own = strata[rows]
+    counts = allocate(np.bincount(own, minlength=len(shares)), size, shares=shares)
+    parts = [
+        rng.choice(rows[own == stratum], count, replace=False)
+        for stratum, count in enumerate(counts)
+    ]
+    return np.concatenate(parts)
+
+
 def allocate(counts: Array, total: int, fewest: int = 0, shares: Array | None = None) -> Array:
     """Split ``total`` over strata by their shares, with at least ``fewest`` of each.
 
