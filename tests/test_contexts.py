@@ -86,6 +86,36 @@ def test_the_first_context_is_a_selection_and_fewer_are_a_prefix(rows):
     ]
 
 
+def test_later_contexts_begin_with_random_rows(rows):
+    x, y = rows
+    options = {"kernel": RBF(0.5), "inner_reg": RHO}
+    first, again = (bicore.contexts(x, y, 6, 2, random_state=k, **options) for k in (0, 1))
+    assert first[0].tolist() == again[0].tolist()
+    assert set(first[1][:3]) != set(again[1][:3])
+    first, again = (make(x, y, 2, random_state=k) for k in (0, 1))
+    assert first[1].tolist() == again[1].tolist()  # half of one row is none
+
+
+def test_classes_keep_their_shares_in_later_contexts():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 2)), np.arange(200) % 5 == 0
+    found = bicore.contexts(x, y, 20, 3)
+    for drawn in found[1:]:
+        assert y[drawn].sum() == 4
+        assert y[drawn[:10]].sum() == 2
+    order = rng.permutation(200)
+    shuffled = bicore.Dataset(x[order], y[order], ids=order)
+    again = BilevelSelector(**OPTIONS).select_contexts(shuffled, 20, 3)
+    assert [set(order[one]) for one in again] == [set(one) for one in found]
+
+
+def test_random_rows_of_targets_come_from_every_quantile():
+    x = np.random.default_rng(0).normal(size=(100, 1))
+    drawn = bicore.contexts(x, x[:, 0], 40, 2)[1][:20]
+    places = np.argsort(np.argsort(x[:, 0]))[drawn]
+    assert np.bincount(places // 5, minlength=20).max() <= 2
+
+
 @pytest.mark.slow
 def test_large_data_keep_the_first_context():
     rng = np.random.default_rng(0)

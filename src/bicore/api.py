@@ -512,8 +512,9 @@ def contexts(
 ) -> list[Array]:
     """Select several small sets of rows whose averaged predictions are best.
 
-    Each context is selected against the errors that the earlier ones leave. A row is in a second
-    context only if too few others are left.
+    Each context is selected against the errors that the earlier ones leave. Half of every context
+    after the first is drawn at random, in the shares of the classes. A row is in a second context
+    only if too few others are left.
 
     Parameters
     ----------

@@ -530,7 +530,8 @@ class BilevelSelector(Selector, Proxy):
         If the sets so far predict f_1, …, f_{k-1}, the average with a k-th one has the squared
         error ‖y − (f_1 + … + f_k)/k‖² = ‖y + Σ_{j<k}(y − f_j) − f_k‖²/k². So the k-th set has the
         labels plus the errors of the earlier ones as outer targets; its inner problem fits the
-        labels as they are. A point is in a second set only if few others are left.
+        labels as they are. Half of every set after the first is drawn at random, in the shares of
+        the classes. A point is in a second set only if few others are left.
 
         Parameters
         ----------
