@@ -446,7 +446,7 @@ CALLS = {
     "ReplayMemory": (remember(ReplayMemory), CHOSEN),
     "MergeReduce": (remember(MergeReduce), CHOSEN),
 }
-OF_EVERY_KIND = ([1, 2], ["a"], {"a": 1}, 3.5, -1, "wrong", True, None, object(), np.ones(2))
+OF_EVERY_KIND = ([1, 2], ["a"], {"a": 1}, 3.5, -1, "wrong", True, None, object(), X[0], len)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -475,10 +475,15 @@ def test_values_of_any_kind_work_or_are_refused_in_one_line(name, monkeypatch, t
         ),
         ("compare", "methods", {"a": 1}, r"methods\['a'\] must be a selector; got 1"),
         ("compare", "judge", 3.5, "judge=3.5 is not known"),
-        ("compare", "callback", "a", "callback must be a function"),
+        ("compare", "callback", 3, "callback must be a function .* a line of text; got 3"),
+        ("compare", "callback", lambda run: None, "callback must be a function"),
+        ("query", "pseudo_labels", 3, "pseudo_labels must be one label per row .*; got 3"),
+        ("query", "pseudo_labels", "wrong", "pseudo_labels must be .*; got 'wrong'"),
+        ("query", "pseudo_labels", lambda: Y[9:], "pseudo_labels must be .* a function"),
         ("estimate", "model", ["a"], "model must be a name such as"),
         ("worth", "judge", ["a"], r"judge=\['a'\] is not known"),
         ("select", "kernel", RBF, "kernel must be a name, a kernel such as"),
+        ("select", "kernel", lambda row: row, "kernel must be .* or a function of two values"),
         (
             "select",
             "passes",

@@ -8,6 +8,7 @@ would expect to catch.
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -156,8 +157,9 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, Integral) or type(value).__name__ in ("bool", "bool_")
 
 
-def _is_no_class(value: Any) -> bool:
-    return not isinstance(value, type)
+def _is_object(value: Any) -> bool:
+    """Return whether a value is no class, and no function that cannot take two values."""
+    return not isinstance(value, type) and (not callable(value) or _takes(2)(value))
 
 
 def _is_no_array(value: Any) -> bool:
@@ -172,9 +174,24 @@ def _is_list(value: Any) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, str)
 
 
+def _takes(count: int) -> Callable[[Any], bool]:
+    """Return a test for functions that can be called with a number of values."""
+
+    def fits(value: Any) -> bool:
+        try:
+            inspect.signature(value).bind(*range(count))
+        except TypeError:
+            return False
+        except ValueError:  # some functions written in C have no signature
+            pass
+        return True
+
+    return fits
+
+
 #: The kind of an argument of some name, in words; others are checked where they are used.
 _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "callback": (callable, "a function of the comparison and a line of text"),
+    "callback": (_takes(2), "a function of the comparison and a line of text"),
     "classes": (_has("__iter__"), "a list of labels"),
     "exact": (_is_flag, "True or False"),
     "full_pool": (_is_flag, "True or False"),
@@ -184,12 +201,25 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "inner_reg": (_is_no_array, "a number, 'auto' or 'relative:0.01'"),
     "intercept": (_is_no_array, "a number or 'auto'"),
     "judge": (_is_no_array, "a name, a Judge or a list of these"),
-    "kernel": (_is_no_class, "a name, a kernel such as bicore.kernels.RBF() or a function"),
+    "kernel": (
+        _is_object,
+        "a name, a kernel such as bicore.kernels.RBF() or a function of two values",
+    ),
     "linear": (_has("solve_range"), "a solver such as bicore.bilevel.ConjugateGradient()"),
-    "loss": (_is_no_class, "a name, a loss such as bicore.losses.Logistic() or a function"),
+    "loss": (
+        _is_object,
+        "a name, a loss such as bicore.losses.Logistic() or a function of two values",
+    ),
     "methods": (_has("__iter__"), "a list of names, or selectors by name"),
     "optimiser": (_has("optimise"), "an optimiser such as bicore.bilevel.Adam()"),
-    "outer_loss": (_is_no_class, "a name, a loss such as bicore.losses.Logistic() or a function"),
+    "outer_loss": (
+        _is_object,
+        "a name, a loss such as bicore.losses.Logistic() or a function of two values",
+    ),
+    "pseudo_labels": (
+        lambda value: _is_list(value) or _takes(1)(value),
+        "one label per row of x_pool, or a function that predicts them from x_pool",
+    ),
     "records": (_is_path, "a path"),
     "reference": (_is_no_array, "the name of a method, or a selector"),
     "runtime": (_has("max_seconds"), "a bicore.Runtime"),
