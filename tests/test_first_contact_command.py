@@ -90,6 +90,17 @@ def test_l7_a_missing_file_does_not_exist_and_the_nearest_is_suggested(
     refused(command("select", source, "--size", "5"), f"'{source}' does not exist; ", hint)
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["worth", "digits", "--seeds", "two"], "--seeds must be an integer; got 'two'."),
+        (["select", "digits", "--max-seconds", "soon"], "--max-seconds must be a number"),
+    ],
+)
+def test_a_value_that_is_no_number_is_refused_with_its_option(command, words, error):
+    refused(command(*words), error)
+
+
 @pytest.mark.parametrize("out", [[], ["--out", "my picks.npz"]])
 def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, out):
     words = ["select", "data.npz", *FAST, "--size", "9", *out]
