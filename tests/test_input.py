@@ -32,7 +32,7 @@ from bicore.errors import check_integer, check_number
 from bicore.files import fingerprint
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.kernels import RBF, Linear
-from bicore.methods import KCenter
+from bicore.methods import KCenter, exclude_suspect_labels
 from bicore.methods.registry import greedy_selector
 from bicore.moments.heads import HeadClassifier
 from bicore.runtime.context import human_bytes, parse_bytes
@@ -394,6 +394,28 @@ def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
 def test_an_extra_column_of_objects_is_refused_by_its_place():
     with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value next to"):
         Dataset([0.0, 1.0], extra={"a": np.array(["b", None], dtype=object)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"x": np.array([[10**400], [1]], dtype=object)}, "x holds values that are not numbers"),
+        ({"y": [2**70, 1]}, "y holds an integer beyond 64 bits"),
+        ({"y": np.array([b"\xff", b"a"])}, "y holds bytes that are not UTF-8; give text"),
+        ({"extra": {"a": [2**70, 1]}}, r"extra\['a'\] holds an integer beyond 64 bits"),
+        ({"ids": np.array([2**63, 1], dtype=np.uint64)}, "ids holds 9223372036854775808; give"),
+    ],
+)
+def test_values_that_no_column_can_hold_are_refused(arguments, words):
+    with pytest.raises(InputError, match=words):
+        Dataset(**{"x": [0.0, 1.0], **arguments})
+
+
+def test_excluding_suspect_labels_keeps_extra_columns():
+    x, y = np.r_[np.linspace(0, 1, 20), np.linspace(5, 6, 20)], np.repeat([0, 1], 20)
+    data = Dataset(x, y, extra={"depth": np.arange(40)})
+    kept = exclude_suspect_labels(data, BilevelSelector(kernel="rbf", inner_reg=0.1))
+    assert kept.extra["depth"].tolist() == list(range(40))
 
 
 def test_checks_return_valid_values():

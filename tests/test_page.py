@@ -134,7 +134,7 @@ def test_targets_become_ranges(tmp_path):
     assert facts["groups"]["counts"] == [6] * 10
     assert facts["picks"]["codes"] == [0, 9]
     assert facts["picks"]["labels"] == ["0", "1"]
-    assert facts["doubts"]["asked"] == 60
+    assert facts["suspects"]["examined"] == 60
 
 
 def test_target_far_from_leave_one_out_prediction():

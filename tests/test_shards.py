@@ -17,7 +17,7 @@ from bicore.moments.search import exchange_rows
 from bicore.shards.executors import Threads
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection, select_from_shards
-from bicore.shards.state import Progress
+from bicore.shards.state import StateFolder
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards
 from tests.helpers import fails, refuses
@@ -326,6 +326,6 @@ class TestMemory:
 def test_a_state_is_locked_by_one_process(tmp_path):
     x, y = rows()
     source = ArrayShards(x, y, part_rows=300)
-    with Progress(tmp_path, {}), pytest.raises(InputError, match="in use by process"):
+    with StateFolder(tmp_path, {}), pytest.raises(InputError, match="in use by process"):
         select_from_shards(source, 5, state=tmp_path)
     assert len(select_from_shards(source, 5, state=tmp_path)) == 5

@@ -1,4 +1,4 @@
-"""The data of a selection: one frozen value whose columns are sliced together."""
+"""The data of a selection: rows with their labels, weights and ids, and checks of each."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ _KINDS = "biufU"
 #: Number of rows checked for non-finite values at a time, so that the check needs no copy of the
 #: data.
 _CHECK_ROWS = 65536
+MAX_INTEGER = 2**63 - 1
 
 
 @renamed_fields(weight="sample_weight")
@@ -57,8 +58,8 @@ class Dataset:
         Ids of the rows, kept by slicing and shuffling; ties go to the smallest id.
         Default: the row number.
     extra : mapping of name to array (n, …), optional
-        Further columns of numbers or text, such as the logits of a model. They go wherever their
-        rows go; no selector looks at them.
+        Further columns of numbers or text, such as the logits of a model. Selected rows keep
+        them; selectors ignore them.
 
     Raises
     ------
@@ -122,7 +123,7 @@ class Dataset:
         return found
 
     def with_columns(self, **columns: Array | Mapping[str, Array] | None) -> Dataset:
-        """The same rows with other columns, which are taken as they are.
+        """Replace columns, without checks.
 
         Parameters
         ----------
@@ -133,7 +134,7 @@ class Dataset:
         Returns
         -------
         Dataset
-            With the other columns as they were.
+            The same rows; columns that are not given are unchanged.
 
         Examples
         --------
@@ -149,7 +150,7 @@ class Dataset:
         return np.ones(len(self)) if self.sample_weight is None else self.sample_weight
 
     def fingerprint(self) -> str:
-        """A digest of what a selection depends on: every column but the ids and the extra ones.
+        """Compute a digest of the features, labels and weights.
 
         Returns
         -------
@@ -202,14 +203,14 @@ def _join_rows(first: Array, second: Array) -> Array:
 
 
 def _rows_of(x: Array) -> SparseRows:
-    """Return sparse rows as their own type, which otherwise passes as an array."""
+    """Return sparse rows with their own type; ``Dataset.x`` is annotated as an array."""
     return cast(SparseRows, x)
 
 
 def _concatenate(name: str, first: Array, second: Array) -> Array:
-    """Concatenate two columns of one kind; text grows to the longer kind.
+    """Concatenate two columns of one kind; text gets the longer dtype.
 
-    Whole numbers with and without a sign would become floats together.
+    Signed and unsigned integers are two kinds, because NumPy would convert them to floats.
     """
     if first.dtype.kind != second.dtype.kind or first.shape[1:] != second.shape[1:]:
         before = f"before it held {first.dtype} of shape {first.shape[1:]}"
@@ -263,16 +264,17 @@ def _classification(y: Array, classes: Array | None) -> Targets:
             raise InputError(
                 f"{value} is not a class; give integers or text, or task='regression'."
             )
-    known, codes = np.unique(y, return_inverse=True)
+    present, codes = np.unique(y, return_inverse=True)
     if classes is None:
-        return Targets(Task.CLASSIFICATION, codes.astype(np.int64), known)
-    fixed = np.unique(np.asarray(classes))
-    extra = np.setdiff1d(known, fixed)
-    if len(extra):
-        known_classes = f"the {len(fixed)} known classes; drop those rows or add the class"
-        label = extra.tolist()[0]
-        raise InputError(f"y holds the class {label!r}, which is not among {known_classes}.")
-    return Targets(Task.CLASSIFICATION, np.searchsorted(fixed, y).astype(np.int64), fixed)
+        return Targets(Task.CLASSIFICATION, codes.astype(np.int64), present)
+    known = np.unique(np.asarray(classes))
+    unknown = np.setdiff1d(present, known).tolist()
+    if unknown:
+        raise InputError(
+            f"y holds the class {unknown[0]!r}, which is not among the {len(known)} known classes; "
+            "drop those rows or add the class."
+        )
+    return Targets(Task.CLASSIFICATION, np.searchsorted(known, y).astype(np.int64), known)
 
 
 def as_features(x: Any, name: str) -> Array:
@@ -318,13 +320,12 @@ def _as_floats(array: Array, name: str) -> Array:
 def as_labels(y: Any, n: int) -> Array:
     """Check labels: integers, floats or text, one entry (or row of floats) per row."""
     array = _as_column(y, n, "y", "label")
-    if array.dtype.kind == "b" or (array.dtype.kind == "u" and array.size and array.max() < 2**63):
-        return array.astype(np.int64)
-    return array
+    small = array.dtype.kind == "u" and array.size and array.max() <= MAX_INTEGER
+    return array.astype(np.int64) if small or array.dtype.kind == "b" else array
 
 
 def as_extra(extra: Any, n: int) -> dict[str, Array] | None:
-    """Check extra columns of numbers or text, one entry (or array) per row, or None."""
+    """Check extra columns of numbers or text, one entry (or array) per row; None if empty."""
     check_type("extra", extra, Mapping, "a mapping of names to columns")
     for name in extra:
         if not str(name).isidentifier() or name in _COLUMNS or name != str(name):
@@ -347,7 +348,10 @@ def _as_column(column: Any, n: int, name: str, role: str) -> Array:
     if array.dtype.kind == "O":
         array = _objects_to_labels(array, name, role)
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
+        try:
+            array = np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name} holds bytes that are not UTF-8; give text.") from error
     if array.dtype.kind not in _KINDS:
         raise InputError(f"{name} has dtype {array.dtype}; give numbers, truth values or text.")
     if array.dtype.kind == "f":
@@ -356,7 +360,10 @@ def _as_column(column: Any, n: int, name: str, role: str) -> Array:
 
 
 def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool = False) -> Array:
-    """Check weights: finite numbers ≥ 0, one per row; 1 if None. ``all_zero`` allows only zeros."""
+    """Check weights: finite numbers ≥ 0, one per row; 1 if None.
+
+    With ``all_zero`` all of them may be 0.
+    """
     if weight is None:
         return np.ones(n)
     array = _to_numpy(weight, name)
@@ -379,7 +386,7 @@ def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool 
 def scale_below_one(weights: Array) -> Array:
     """Scale weights so that the largest is in [½, 1): their sum is finite, and float32 holds them.
 
-    The factor is a power of two, so that no digit changes.
+    The factor is a power of two, so there is no rounding.
     """
     exponent = np.frexp(np.max(weights))[1]
     scaled: Array = np.ldexp(weights, -exponent)
@@ -394,18 +401,20 @@ def scale_to_mean_one(weights: Array) -> Array:
 
 
 def as_ids(ids: Any, n: int) -> Array:
-    """Check ids: distinct integers, one per row."""
+    """Check ids: distinct integers of 64 bits, one per row."""
     array = _to_numpy(ids, "ids")
     if array.shape != (n,) or array.dtype.kind not in "iu":
         found = f"shape {array.shape} and dtype {array.dtype}"
         raise InputError(f"ids has {found}; give one integer for each of the {n} rows.")
     if len(np.unique(array)) != n:
         raise InputError("ids holds a value twice; each row needs an id of its own.")
+    if array.dtype.kind == "u" and n and array.max() > MAX_INTEGER:
+        raise InputError(f"ids holds {array.max()}; give integers of at most 2**63 - 1.")
     return array.astype(np.int64)
 
 
 def as_tensor(array: Array) -> torch.Tensor:
-    """Convert an array to a tensor, sharing memory if possible; sparse rows become points."""
+    """Convert an array to a tensor, sharing memory if possible; sparse rows stay sparse."""
     if is_sparse(array):
         return cast(torch.Tensor, _rows_of(array).points())
     array = np.asarray(array)  # reads rows that are not loaded
@@ -434,7 +443,7 @@ def _to_numpy(value: Any, name: str) -> Array:
 def _objects_to_floats(array: Array, name: str) -> Array:
     try:
         return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         if "NAType" in str(error):
             raise InputError(
                 f"{name} holds NA, a missing value; fill it, or drop the row."
@@ -475,7 +484,12 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
                 f"{name}[{position}] = {value!r} cannot be a {role} next to {name}[0] = "
                 f"{array.flat[0]!r}; give values of one kind, and drop missing ones."
             )
-    return array.astype(first)
+    try:
+        return array.astype(first)
+    except OverflowError as error:
+        raise InputError(
+            f"{name} holds an integer beyond 64 bits; give smaller integers, or text."
+        ) from error
 
 
 def _refuse_non_finite(array: Array, name: str) -> None:

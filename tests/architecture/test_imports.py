@@ -1,12 +1,14 @@
 """Which package may import which."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "bicore"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
     ["_version", "defaults", "errors", "notebook"],
@@ -20,7 +22,7 @@ LAYERS = [
     ["bilevel"],
     ["shards"],
     ["methods"],
-    ["active", "api", "distributed", "streaming"],
+    ["active", "api", "streaming"],
     ["evaluate"],
     ["integrations", "report"],
     ["cli"],
@@ -83,6 +85,20 @@ def test_every_module_has_a_layer():
     missing = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in modules()}
     missing -= set(HEIGHT)
     assert not missing, f"add {sorted(missing)} to LAYERS and to docs/architecture.md"
+
+
+def test_the_page_on_architecture_agrees_with_the_code():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    public = ([name for name in names if not name.startswith("_")] for names in LAYERS)
+    assert " ← ".join(", ".join(names) for names in public if names) in " ".join(page.split())
+    for name in re.findall(r"`([\w/]+\.py)`", page):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
+    parts = re.findall(r"--- a/(\S+)\n(.*?)(?=^---|^```)", page, re.DOTALL | re.MULTILINE)
+    assert parts
+    for name, changes in parts:
+        lines = (ROOT / name).read_text().splitlines()
+        context = [line for line in changes.splitlines() if line.startswith(" ")]
+        assert all(line[1:] in lines for line in context), name
 
 
 def test_modules_import_their_own_layer_and_those_below():

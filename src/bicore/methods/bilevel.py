@@ -1087,4 +1087,4 @@ def exclude_suspect_labels(
         weights[part[guesses != labels[part]]] = 0
     if not (weights > 0).any():
         raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")
-    return Dataset(data.x, data.y, weights, data.ids)
+    return data.with_columns(sample_weight=weights)

@@ -107,7 +107,7 @@ def page(
         **view.as_json(),
         "plane": plane,
         "picks": _picks(view, coreset, places),
-        "doubts": _suspect_labels(view, targets),
+        "suspects": _suspect_labels(view, targets),
         "parameters": _parameters(coreset),
         "notes": [*notes, *known.notes, *([f"first gain: {first}"] if first else [])],
         "command": command,
@@ -137,16 +137,16 @@ def _suspect_labels(view: RowView, targets: Targets | None) -> dict[str, Any] | 
     first = [
         {
             "row": row,
-            "said": _words(targets, values),
+            "predicted": _format_prediction(targets, values),
             "label": view.label(row),
             "shown": view.card(row),
         }
         for row, values in zip(rows[:MOST_SUSPECT].tolist(), predicted, strict=False)
     ]
-    return {"asked": examined, "count": len(rows), "rows": rows.tolist(), "first": first}
+    return {"examined": examined, "count": len(rows), "rows": rows.tolist(), "first": first}
 
 
-def _words(targets: Targets, predicted: Array) -> str:
+def _format_prediction(targets: Targets, predicted: Array) -> str:
     if targets.classes is None:
         return ", ".join(f"{value:.4g}" for value in predicted.tolist())
     return shorten(targets.classes.tolist()[int(predicted.argmax())], LONGEST_NAME)
@@ -289,9 +289,9 @@ def compare_recalls(chosen: Array, random: Array) -> list[dict[str, Any]]:
 def find_suspect_labels(data: Dataset, targets: Targets, seed: int = 0) -> tuple[int, Array, Array]:
     """Find rows whose label contradicts the prediction of a model trained on other rows.
 
-    Kernel ridge regression is trained on the other folds. Such rows may be wrong, or beyond the
-    model; a person decides, and the page does not call them errors. Returns the number of rows
-    examined, the suspect ones, the clearest first, and the predictions for them.
+    Kernel ridge regression is trained on the other folds. Such a label may be wrong, or the model
+    may be; the page does not call it an error. Returns the number of rows examined, the suspect
+    ones, the clearest first, and the predictions for them.
     """
     counted = np.flatnonzero(data.weights > 0)
     spaced = np.linspace(0, len(counted) - 1, min(MOST_EXAMINED, len(counted))).round()

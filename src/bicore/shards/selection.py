@@ -43,7 +43,7 @@ from bicore.shards.request import (
     make_request,
 )
 from bicore.shards.scoring import GainTerms, ScoreWork, Shortlist
-from bicore.shards.state import Progress
+from bicore.shards.state import StateFolder
 from bicore.sources.parts import ShardSource
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ class Selection:
         self.clock = Clock(runtime.max_seconds)
         self._intercept = request.features.intercept
         self.fingerprint = source.fingerprint()
-        self.progress: Progress | None = None
+        self.folder: StateFolder | None = None
         #: Positions, features and targets of the points so far.
         self.points: list[tuple[int, Array, Array]] = []
         self.objectives: list[float] = []
@@ -213,9 +213,9 @@ class Selection:
     def run(self, initial: Sequence[int], state: str | os.PathLike[str] | None) -> Coreset:
         self.initial_count = len(initial)
         if state is not None:
-            self.progress = Progress(state, self._identity(initial))
+            self.folder = StateFolder(state, self._identity(initial))
         line = ProgressLine(self.runtime.progress, self.clock, self.request.size, "selecting")
-        with self.progress or nullcontext(), line as self.line:
+        with self.folder or nullcontext(), line as self.line:
             try:
                 self._prepare()
                 self._restore(initial)
@@ -234,7 +234,7 @@ class Selection:
     def _identity(self, initial: Sequence[int]) -> dict[str, Any]:
         """Return the facts that must match to continue a saved state."""
         request, outer = self.request, self.outer_source
-        named = {
+        identity = {
             "version": 2,
             "fingerprint": self.fingerprint,
             "features": request.features.identity,
@@ -242,10 +242,10 @@ class Selection:
             "initial": [int(position) for position in initial],
         }
         for name in ("inner_reg", "prior", "quotas"):
-            named[name] = repr(getattr(request, name))
+            identity[name] = repr(getattr(request, name))
         for name in ("size", "rule", "exact", "exchange", "skip_bad", "shortlist"):
-            named[name] = getattr(request, name)
-        return named
+            identity[name] = getattr(request, name)
+        return identity
 
     def _stop(self, stop: BaseException) -> Outcome:
         """Refit the points and return the outcome."""
@@ -305,11 +305,11 @@ class Selection:
     def _prepare(self) -> None:
         """Count all rows; set up the objective, the quotas and an empty coreset."""
         empty, self.shift = self._make_empty_moments(self.outer_source or self.source)
-        held = None if self.progress is None else self.progress.moments()
+        held = None if self.folder is None else self.folder.moments()
         if held is None:
             held = self._count_all(empty)
-            if self.progress is not None:
-                self.progress.save_moments(held, self.request.features, self.shift)
+            if self.folder is not None:
+                self.folder.save_moments(held, self.request.features, self.shift)
         self.moments, self.bad, self.longest = cast(Moments, held.moments), held.bad, held.longest
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
@@ -664,7 +664,7 @@ class Selection:
 
     def _restore(self, initial: Sequence[int]) -> None:
         """Add the points of a saved state, or the initial points."""
-        held = None if self.progress is None else self.progress.points()
+        held = None if self.folder is None else self.folder.points()
         if held is not None:
             points, self.passes, self.certain_picks = held
         else:
@@ -687,9 +687,9 @@ class Selection:
         self.objectives.append(self.state.objective)
 
     def _save(self) -> None:
-        if self.progress is not None:
+        if self.folder is not None:
             columns = (self._positions, *self._points())
-            self.progress.save_points(columns, self.passes, self.certain_picks)
+            self.folder.save_points(columns, self.passes, self.certain_picks)
 
 
 def _largest_places(positions: Array, gains: Array, count: int) -> Array:

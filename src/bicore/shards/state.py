@@ -46,14 +46,14 @@ def load_head(
     alpha: float | str = "auto",
     prior: Prior = "data",
 ) -> Head:
-    """Make the ridge regression on all rows that a selection in passes has counted.
+    """Load the ridge regression on all rows of a selection in passes.
 
     Parameters
     ----------
     folder : path
         The ``state`` folder of the selection.
     feature_map : FeatureMap, optional
-        The features of the selection, if they hold a network.
+        The feature map of the selection; required if it contains a network.
     alpha : float or "auto"
         Regularisation strength; "auto" uses generalised cross-validation.
     prior : {"data", "equal"} or mapping
@@ -67,7 +67,7 @@ def load_head(
     Raises
     ------
     InputError
-        If the sums in the folder are damaged, or of an earlier version.
+        If the sums in the folder are damaged, or were written by an earlier version.
 
     Examples
     --------
@@ -85,56 +85,61 @@ def load_head(
     from bicore.moments.heads import make_head  # imported late: scikit-learn takes time
 
     path = Path(folder) / MOMENTS
-    head, arrays = read_state(path, "select(…, passes=True, state=…)")
+    header, arrays = read_state(path, "select(…, passes=True, state=…)")
     with refuse_damage(path, "this version"):
-        fitted = map_from_state(head["map"], strip_prefix("map.", arrays), feature_map)
-        moments, shift = Moments.from_state(head["moments"], arrays), head["shift"]
+        fitted = map_from_state(header["map"], strip_prefix("map.", arrays), feature_map)
+        moments, shift = Moments.from_state(header["moments"], arrays), header["shift"]
     origin = 0.0 if shift is None else np.array(shift)
     return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 
 
-class Progress(LockedFolder):
+class StateFolder(LockedFolder):
     """Files of a selection: always complete, and written by one process at a time.
 
-    ``named`` identifies the selection: the state of another one is refused.
+    ``identity`` holds the facts that must match; the state of another selection is refused.
     """
 
     fix = "give another state folder"
 
-    def __init__(self, path: str | os.PathLike[str], named: dict[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
         super().__init__(path)
-        self.named = named
+        self.identity = identity
 
     def moments(self) -> PartCounts | None:
         """Read the result of the first pass; None before it."""
-        held = self._read(MOMENTS)
-        if held is None:
+        saved = self._read(MOMENTS)
+        if saved is None:
             return None
-        head, arrays = held
-        moments = Moments.from_state(head["moments"], arrays)
-        available: Counter[Any] = Counter(dict(head["available"]))
-        return PartCounts(moments, head["bad"], head["longest"], available)
+        header, arrays = saved
+        moments = Moments.from_state(header["moments"], arrays)
+        available: Counter[Any] = Counter(dict(header["available"]))
+        return PartCounts(moments, header["bad"], header["longest"], available)
 
-    def save_moments(self, found: PartCounts, features: FeatureMap, shift: Array | None) -> None:
-        assert found.moments is not None
-        values, arrays = found.moments.to_state()
-        counts = list(found.available.items())
-        head = {"bad": found.bad, "longest": found.longest, "available": counts}
+    def save_moments(self, counts: PartCounts, features: FeatureMap, shift: Array | None) -> None:
+        assert counts.moments is not None
+        values, arrays = counts.moments.to_state()
         map_values, map_arrays = map_to_state(features)
-        head |= {"map": map_values, "shift": None if shift is None else shift.tolist()}
+        header = {
+            "moments": values,
+            "bad": counts.bad,
+            "longest": counts.longest,
+            "available": list(counts.available.items()),
+            "map": map_values,
+            "shift": None if shift is None else shift.tolist(),
+        }
         arrays |= {f"map.{name}": one for name, one in map_arrays.items()}
-        self._write(MOMENTS, {"moments": values, **head}, arrays)
+        self._write(MOMENTS, header, arrays)
 
     def points(self) -> tuple[list[tuple[int, Array, Array]], int, int] | None:
-        """Read positions, features and targets, passes and certain picks; None before the first
-        save."""
-        held = self._read(POINTS)
-        if held is None:
+        """Read the points, each with its position, features and targets, and the numbers of passes
+        and of certain picks; None before the first save."""
+        saved = self._read(POINTS)
+        if saved is None:
             return None
-        head, arrays = held
+        header, arrays = saved
         positions, features, targets = (arrays[name] for name in COLUMNS)
         points = list(zip(positions.tolist(), features, targets, strict=True))
-        return points, head["passes"], head["certain"]
+        return points, header["passes"], header["certain"]
 
     def save_points(self, columns: Iterable[Array], passes: int, certain: int) -> None:
         arrays = dict(zip(COLUMNS, columns, strict=True))
@@ -144,17 +149,18 @@ class Progress(LockedFolder):
         path = self.path / name
         if not path.exists():
             return None
-        head, arrays = read_state(path, "select")
-        unlike = [key for key, value in self.named.items() if head["named"].get(key) != value]
-        if unlike:
+        header, arrays = read_state(path, "select")
+        saved = header["named"]
+        changed = [key for key, value in self.identity.items() if saved.get(key) != value]
+        if changed:
             raise InputError(
-                f"{self.path} holds a selection with a different {', '.join(unlike)}; use the same "
-                "source and options, or another folder."
+                f"{self.path} holds a selection with a different {', '.join(changed)}; use the "
+                "same source and options, or another folder."
             )
-        return head, arrays
+        return header, arrays
 
-    def _write(self, name: str, head: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def _write(self, name: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         columns = {key: np.ascontiguousarray(one) for key, one in arrays.items()}
         path = self.path / name
         with explain_failed_writes(path, NOT_WRITTEN):
-            write_state(path, {"format": FORMAT, "named": self.named, **head}, columns)
+            write_state(path, {"format": FORMAT, "named": self.identity, **header}, columns)

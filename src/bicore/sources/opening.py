@@ -59,6 +59,7 @@ ARRAYS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
     ".npz": (numpy_files.load_arrays, ("sample_weight", "labels")),
     ".npy": (numpy_files.load_arrays, ("labels",)),
 }
+#: Kinds of sources, for errors.
 KINDS = (
     "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .json .jsonl .parquet "
     ".feather .arrow, text also .gz .bz2 .zst .zip), a folder of images, or - for CSV on standard "
@@ -67,7 +68,7 @@ KINDS = (
 
 
 def open_source(
-    word: str,
+    name: str,
     *,
     scale: str | None = None,
     later: bool = False,
@@ -75,9 +76,12 @@ def open_source(
     needs_target: bool = True,
     **options: Any,
 ) -> Source:
-    """Load data by name or path, as the command does."""
+    """Load data by name or path, as the command does.
+
+    With ``later`` features are not standardised here, but with the statistics of each pool.
+    """
     reading = Reading(**options, allowance=Allowance.of(memory), needs_target=needs_target)
-    source = _load(word, reading)
+    source = _load(name, reading)
     limit = reading.limit
     if limit is not None and len(source.data) > limit:
         images = None if source.images is None else source.images[:limit]
@@ -85,30 +89,30 @@ def open_source(
     return source.scale_features(scale, later)
 
 
-def open_test(word: str, folder: str | None = None, scale: str | None = None) -> Source | None:
+def open_test(name: str, folder: str | None = None, scale: str | None = None) -> Source | None:
     """Load the test set of a source, scaled like its training data; None if it has none."""
-    if word not in ("mnist", "cifar10"):
+    if name not in ("mnist", "cifar10"):
         return None
-    return load_standard_set(word, Reading(data=folder), "test").scale_features(scale, later=True)
+    return load_standard_set(name, Reading(data=folder), "test").scale_features(scale, later=True)
 
 
-def _load(word: str, reading: Reading) -> Source:
-    path, ending = Path(word), _ending(Path(word))
+def _load(name: str, reading: Reading) -> Source:
+    path, ending = Path(name), _ending(Path(name))
     load, options = ARRAYS.get(ending, (_load_table, None))
-    if word in STANDARD_SETS:
-        refuse_unused(vars(reading), word, () if word == "digits" else ("data",))
-        return load_standard_set(word, reading)
+    if name in STANDARD_SETS:
+        refuse_unused(vars(reading), name, () if name == "digits" else ("data",))
+        return load_standard_set(name, reading)
     if path.is_dir():
         load, options = load_images, ("resize",)
-    elif word != "-" and not path.exists():
+    elif name != "-" and not path.exists():
         nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
         close = difflib.get_close_matches(path.name, nearby, n=1)
         hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
-        raise InputError(f"{word!r} does not exist; {hint}")
-    elif word != "-" and ending not in {**ARRAYS, **TABLES}:
-        raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
+        raise InputError(f"{name!r} does not exist; {hint}")
+    elif name != "-" and ending not in {**ARRAYS, **TABLES}:
+        raise InputError(f"{name!r} has an unknown file extension; give {KINDS}.")
     if options is not None:
-        refuse_unused(vars(reading), word, options)
+        refuse_unused(vars(reading), name, options)
     return load(path, reading)
 
 
@@ -207,7 +211,8 @@ def read_in_parts(shards: ShardSource, runtime: Runtime, scale: str | None = Non
     return Source(shards.name, data, scale, (*notes, scale_note(scale)), columns=columns)
 
 
-SHARDS = (
+#: Kinds of sources in parts, for errors.
+SHARD_KINDS = (
     "a .npy, .npz or .parquet file, a folder or a pattern such as 'part-*.parquet' of them, an "
     "array, a Dataset, a Dask collection, or an iterable of (x, y) chunks"
 )
@@ -223,10 +228,8 @@ def open_shards(
     *,
     scale: str | None = None,
     drop: str | Sequence[str] | None = None,
-    drop_missing_target: bool = False,
     decimal: str | None = None,
     missing: str | None = None,
-    encoding: str | None = None,
 ) -> ShardSource:
     """Open rows in parts, which are never loaded all at once.
 
@@ -249,8 +252,8 @@ def open_shards(
     sample_weight : str, path or array, optional
         The column of weights, the array of an .npz, the file next to an .npy, or the weights of an
         array.
-    scale, drop, drop_missing_target, decimal, missing, encoding : optional
-        Of Parquet files and Hugging Face data sets, as in :func:`bicore.select`.
+    scale, drop, decimal, missing : optional
+        Encoding of Parquet files and Hugging Face data sets, as in :func:`bicore.select`.
 
     Returns
     -------
@@ -260,7 +263,7 @@ def open_shards(
     Raises
     ------
     InputError
-        If there is no such source, its files do not agree, or an option means nothing for it.
+        If there is no such source, its files do not agree, or an option does not apply to it.
 
     Examples
     --------
@@ -277,10 +280,10 @@ def open_in_parts(source: Any, given: Mapping[str, Any]) -> ShardSource:
     """Open a source by its options; options of other kinds of sources are refused."""
     asked = {name: one for name, one in given.items() if one is not None and one is not False}
     if are_paths(source):
-        thing, names, read, source = _file_reader(source, asked)
+        kind, names, read, source = _file_reader(source, asked)
     else:
-        thing, names, read = _reader(source)
-    refuse_unused(asked, thing, names)
+        kind, names, read = _reader(source)
+    refuse_unused(asked, kind, names)
     opened: ShardSource = read(source, **asked)
     return opened
 
@@ -318,7 +321,7 @@ def _reader(source: Any) -> _Reader:
             raise InputError(f"{what}; give arrays (x, y), a data frame, or a .parquet file.")
         case _ if callable(source) or isinstance(source, Iterable):
             return "an iterable of chunks", (), parts.IterableShards
-    raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
+    raise InputError(f"source is a {type(source).__name__}; give {SHARD_KINDS}.")
 
 
 def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardSource:
@@ -360,12 +363,15 @@ _FILE_READERS: dict[str, _Reader] = {
 
 
 def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
-    """Choose the reader of files by their common ending, and find the files."""
+    """Choose the reader of files by their common ending, and find the files.
+
+    Label and weight files in a folder of .npy files are added to the options ``asked``.
+    """
     found = list(find_files(source, tuple(_FILE_READERS), "source"))
     endings = sorted({path.suffix.lower() for path in found})
     unknown = [path for path in found if path.suffix.lower() not in _FILE_READERS]
     if unknown:
-        raise InputError(f"{unknown[0]} has an unknown file extension; give {SHARDS}.")
+        raise InputError(f"{unknown[0]} has an unknown file extension; give {SHARD_KINDS}.")
     if len({_FILE_READERS[ending] for ending in endings}) > 1:
         held = f"{source} holds files of several kinds ({', '.join(endings)})"
         raise InputError(f"{held}; give a pattern of one kind, such as '*{endings[0]}'.")

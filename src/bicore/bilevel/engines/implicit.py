@@ -1,12 +1,13 @@
 """Any loss: fit the inner problem after each point, score every point by the implicit gradient.
 
-With R the rows v_j ∇ℓ_j(h_j) of the outer set and V = Kᵀ R:
+With R the rows v_j ∇ℓ_j(h_j) of the outer set, V = Kᵀ R, A the Hessians w_i ∇²ℓ_i(h_i) of the
+chosen points and g_k = ∇ℓ_k(h_k):
 
     z   solves (2ρ I + A K_SS) z = A V_S
     u   = (V − K[:, S] z) / 2ρ              the function H⁻¹∇G at every point
     ∂G/∂w_k = −⟨g_k, u_k⟩                   ∂G/∂ρ = −2⟨α, u_S⟩
 
-One product K·R and one small solve give the exact score of all n points.
+One product Kᵀ R and one small solve give the exact score of all n points.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 class Support:
     """Indices S with K_SS, K[S, train] and K[S, outer]; memory (n + outer)·capacity.
 
-    The padded tables have places for further points; their values there have no meaning.
+    The padded tensors have room for further points; values there are undefined.
     """
 
     def __init__(self, problem: Problem, capacity: int) -> None:
@@ -87,8 +88,9 @@ class Support:
         """Keep only the points at the listed places."""
         kept, count = torch.tensor(places, device=self.padded_index.device).long(), len(places)
         self.padded_gram[:count, :count] = self.gram[kept][:, kept]
-        for table in {self.padded_train, self.padded_outer, self.padded_index}:
-            table[:count] = table[kept]
+        # A set: train and outer may be one tensor, whose rows must move only once.
+        for padded in {self.padded_train, self.padded_outer, self.padded_index}:
+            padded[:count] = padded[kept]
         self.indices = [self.indices[place] for place in places]
 
 
@@ -208,7 +210,7 @@ class ImplicitEngine(ReweighableEngine):
         """Compute u from V = ``values`` and R = ``right``."""
         if not len(self.support):
             return values / (2 * self.rho)
-        # V at the chosen points: among the values already, unless only some columns were asked for.
+        # V at the chosen points; ``values`` lacks some of them if ``columns`` are given.
         support = self.support
         on_support = values[support.index] if columns is None else support.outer @ right
         rows = support.train if columns is None else support.train[:, columns]
@@ -227,7 +229,7 @@ class ImplicitEngine(ReweighableEngine):
         return self.joint_gradient()[:-1]
 
     def joint_gradient(self) -> Tensor:
-        # No product over the training points.
+        # Only the chosen points matter: no product over all training points.
         support, problem = self.support, self.problem
         on_support = support.outer @ problem.outer_gradient(self.predictions)
         corrected = on_support - support.gram @ self._solve_system(on_support)

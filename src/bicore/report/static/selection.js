@@ -212,29 +212,29 @@ function gains() {
 }
 
 /* --- suspect labels -------------------------------------------------------------------------- */
-function doubts() {
-  const found = facts.doubts;
+function suspects() {
+  const found = facts.suspects;
   if (!found) return;
-  byId("doubts").hidden = false;
+  byId("suspects").hidden = false;
   const kind = ordered ? "target" : "label";
-  byId("doubts-title").textContent = ordered ? "Targets to check" : "Labels to check";
+  byId("suspects-title").textContent = ordered ? "Targets to check" : "Labels to check";
   const chosen = found.rows.filter((row) => pickOfRow.has(row)).length;
-  byId("doubts-words").textContent = found.count
-    ? `${whole(found.count)} of ${plural(found.asked, "row")} (${percent(found.count / found.asked)}) have a ${kind} that clearly contradicts the prediction of a model of the other rows; ${chosen ? `${chosen} of them ${chosen === 1 ? "is" : "are"} selected` : "none of them is selected"}. A ${kind} may be wrong, or the row only unusual: check before you change it.`
-    : `None of the ${whole(found.asked)} ${kind}s clearly contradicts the prediction of a model of the other rows.`;
-  byId("doubts-details").hidden = !found.count;
-  whenOpened(byId("doubts-details"), () => element("pre", { tabindex: "0" }, found.rows.join(", ")));
+  byId("suspects-words").textContent = found.count
+    ? `${whole(found.count)} of ${plural(found.examined, "row")} (${percent(found.count / found.examined)}) have a ${kind} that clearly contradicts the prediction of a model of the other rows; ${chosen ? `${chosen} of them ${chosen === 1 ? "is" : "are"} selected` : "none of them is selected"}. A ${kind} may be wrong, or the row only unusual: check before you change it.`
+    : `None of the ${whole(found.examined)} ${kind}s clearly contradicts the prediction of a model of the other rows.`;
+  byId("suspects-details").hidden = !found.count;
+  whenOpened(byId("suspects-details"), () => element("pre", { tabindex: "0" }, found.rows.join(", ")));
   if (shown.kind === "images" || shown.kind === "text") {
-    byId("doubts-cards").append(element("ul", { class: `gallery ${shown.kind}` }, ...found.first.map((one) => {
-      const words = `row ${one.row}: labelled ${one.label}, predicted ${one.said}`;
+    byId("suspects-cards").append(element("ul", { class: `gallery ${shown.kind}` }, ...found.first.map((one) => {
+      const words = `row ${one.row}: labelled ${one.label}, predicted ${one.predicted}`;
       const inside = shown.kind === "images" ? picture(one.shown, words) : element("span", { class: "quote" }, one.shown);
-      return element("li", { class: "panel card doubt" }, inside,
+      return element("li", { class: "panel card suspect" }, inside,
         element("span", { class: "line" }, element("b", {}, one.label), element("span", {}, `row ${one.row}`)),
-        element("span", { class: "said" }, `predicted: ${one.said}`));
+        element("span", { class: "predicted" }, `predicted: ${one.predicted}`));
     })));
   } else if (found.count) {
-    byId("doubts-cards").append(tableOf("Contradicting rows, clearest first", ["row", kind, "predicted", ...shown.columns],
-      found.first.map((one) => [`${one.row}`, one.label, one.said, ...one.shown]), []));
+    byId("suspects-cards").append(tableOf("Contradicting rows, clearest first", ["row", kind, "predicted", ...shown.columns],
+      found.first.map((one) => [`${one.row}`, one.label, one.predicted, ...one.shown]), []));
   }
 }
 
@@ -279,7 +279,7 @@ function start() {
     whoGains(facts.classes, counts, `the ${whole(answer.size)} selected rows`);
     byId("classes").hidden = false;
   }
-  doubts();
+  suspects();
   afterwords();
   whenOpened(byId("picks-details"), picksTable);
   byId("indices").textContent = indices(own.rows);
