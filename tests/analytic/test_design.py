@@ -64,6 +64,15 @@ def test_every_step_takes_the_point_of_the_largest_exact_gain():
             chosen.append(pick)
 
 
+def test_the_best_point_is_found_when_the_noise_is_far_below_the_variances():
+    x, noise, chosen = points(24, 6), 1e-8, []
+    for pick in VDesign(noise=noise, precision=1.0).select(Dataset(x), 12).indices.tolist():
+        left = [k for k in range(len(x)) if k not in chosen]
+        values = [bayesian_v(x, [*chosen, k], noise, 1.0) for k in left]
+        assert values[left.index(pick)] == pytest.approx(min(values), rel=1e-6)
+        chosen.append(pick)
+
+
 def test_in_a_kernel_it_is_the_posterior_variance_and_data_weights_count():
     x = points(20)
     weights = np.random.default_rng(1).uniform(0.5, 2, size=20)
