@@ -74,8 +74,8 @@ INTERCEPT = 1.0
 TOO_FEW = "too few rows or labels to compare kernels"
 IN_PART = "the problem is split, so no kernel was compared"
 SPARSE = "x is sparse, and most kernels need dense rows"
-#: For a linear model other kernels are left out if one has less than this share of the smallest
-#: error of a linear kernel: their rows describe curves that the model cannot follow.
+#: For a linear model the classes are curved if a kernel has less than this share of the smallest
+#: error of a linear kernel. Its rows describe curves that the model cannot follow.
 CURVED = 0.5
 #: Number of splits, and held-out rows in each.
 SPLITS, HELD_OUT = 3, 100
@@ -327,18 +327,28 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
 def _compare(kernel: AutomaticKernel, drawn: TrialRows, classes: bool) -> Choice:
     """Choose the candidate with the smallest held-out error, or for large data the cosine if it is
     nearly as good."""
-    names = kernel.candidates(classes, drawn.rows.shape[1])
+    columns = drawn.rows.shape[1]
+    names = kernel.candidates(classes, columns)
     trials = compare_kernels(drawn, names)
     if not trials:
         return Choice(names[0])
-    straight = [trial for trial in trials if "linear" in trial.name]
-    if straight and kernel.model == "linear" and trials[0].error < CURVED * straight[0].error:
-        trials = straight
+    if kernel.model == "linear":
+        outliers = classes and columns < WIDE and not kernel.class_means
+        trials = _order_for_linear_model(trials, outliers)
     if kernel.large:
         most = trials[0].error * NEARLY
         trials.sort(key=lambda trial: trial.name != COSINE or trial.error > most)
     held_out = len(drawn.rows) - drawn.size
     return Choice(trials[0].name, drawn.size, held_out, tuple(trials))
+
+
+def _order_for_linear_model(trials: list[Trial], outliers: bool) -> list[Trial]:
+    """Keep only linear kernels and the cosine for curved classes; else, if linear kernels would
+    select ``outliers`` even with the smallest error, put them last."""
+    straight = [trial for trial in trials if "linear" in trial.name]
+    if straight and trials[0].error < CURVED * straight[0].error:
+        return straight
+    return sorted(trials, key=lambda trial: outliers and trial in straight)
 
 
 def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
