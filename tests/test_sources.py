@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bicore.sources import digits, mnist
+from bicore.sources.base import fit_scaling
 from bicore.sources.opening import open_source
 from tests.helpers import refuses
 
@@ -70,3 +71,11 @@ def test_arrays_under_each_others_ending_are_refused(tmp_path):
     refuses(
         r"several\.npy has the ending \.npy .*name it \.npz", open_source, several, labels=several
     )
+
+
+@pytest.mark.parametrize("value", [0.3, 100000.1])
+def test_constant_columns_become_zero_despite_rounding(value):
+    x = np.c_[np.full(10, value), np.arange(10.0)]
+    scaling = fit_scaling(x)
+    assert (scaling(x)[:, 0] == 0).all()
+    np.testing.assert_allclose(scaling(x + 0.5)[:, 0], 0.5)

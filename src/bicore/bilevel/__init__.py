@@ -1,4 +1,4 @@
-"""The method: the bilevel problem, its rules, engines, solvers and strategies.
+"""Bilevel selection: the problem, its rules, engines, solvers and strategies.
 
 See :mod:`bicore.bilevel.problem` for the two equations.
 """

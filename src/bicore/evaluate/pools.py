@@ -90,7 +90,7 @@ class Pools:
         """Return the rows of one seed, without copying them."""
         data = self.source.data.with_columns(y=self.targets.values)
         pool = self.rows(seed, in_order)
-        fit = cache(lambda: fit_scaling(data.x[pool], self.source.keep))
+        fit = cache(lambda: fit_scaling(data.x[pool], self.source.unscaled))
         scale = fit if self.standardise else None
         tested = self._order(seed)[: self.test_size]
         if self.test is not None:

@@ -23,7 +23,7 @@ from bicore.evaluate.records import Entry, Row, finite
 from bicore.report.document import RowView, write_document
 from bicore.report.page_of_selection import compare_recalls
 
-#: The random baseline of the other methods.
+#: The random baseline that other methods are compared with.
 RANDOM = "uniform"
 #: Limits of the picks per selection, and of the rows of all selections, shown one by one: images of
 #: 2,000 rows take a few megabytes.
@@ -59,7 +59,7 @@ def comparison_page(
         "judges": [_results(run, one) for one in findings],
         "parameters": _parameters(run),
         "notes": [*pools.source.notes, *(one.note for one in findings if one.note)],
-        "unknown": _unknown(run, known),
+        "unknown": _explain_missing_picks(run, known),
         "failed": [[name, why] for name, why in run.failed.items()],
         "command": command,
     }
@@ -117,7 +117,7 @@ def _results(run: BaseComparison, found: Findings) -> dict[str, Any]:
 
 
 def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> list[dict[str, Any]]:
-    """Return scores by class next to random rows, over the seeds of both; empty if unknown."""
+    """Compare recalls by class with random rows, on the seeds of both; empty if unknown."""
     pairs = []
     for seed in run.grid.seeds:
         rows = [run.records.rows.get((name, size, seed)) for name in (method, RANDOM)]
@@ -130,15 +130,16 @@ def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> li
     return compare_recalls(ours, theirs)
 
 
-def _unknown(run: BaseComparison, known: Selections) -> str:
-    """Name the methods without recorded picks, and how to get them; empty without any."""
+def _explain_missing_picks(run: BaseComparison, known: Selections) -> str:
+    """Name the methods without recorded picks, and how to record them; empty if there are none."""
     seed = run.grid.seeds[0]
-    evaluated = {row.method for row in run.records.rows.values() if row.seed == seed}
-    missing = [name for name in run.grid.methods if name in evaluated - {one for one, _ in known}]
-    if not missing or not run.keeps_picks:
+    missing = {row.method for row in run.records.rows.values() if row.seed == seed}
+    missing -= {method for method, _ in known}
+    names = [name for name in run.grid.methods if name in missing]
+    if not names or not run.keeps_picks:
         return ""
     return (
-        f"The rows selected by {', '.join(missing)} are not shown: {_file_name(run)} does not "
+        f"The rows selected by {', '.join(names)} are not shown: {_file_name(run)} does not "
         "hold them. Remove that file and run the same command again to record them."
     )
 
@@ -172,7 +173,7 @@ def _known_selections(run: BaseComparison) -> Selections:
 
 
 def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
-    """Return the picks, the groups of the pool, its map, and how rows are shown."""
+    """Return the picks, the groups and the map of the pool, and the display of rows."""
     pools, grid, seed = run.pools, run.grid, int(run.grid.seeds[0])
     numbers = pools.rows(seed)
     source = pools.source

@@ -40,8 +40,8 @@ class Source:
     root: Path | None = None
 
     @property
-    def keep(self) -> Array | None:
-        """Mark the features that are not scaled."""
+    def unscaled(self) -> Array | None:
+        """Mask of the features that are not scaled; None if all are."""
         return None if self.columns is None else self.columns.unscaled
 
     @property
@@ -59,15 +59,19 @@ class Source:
         return replace(other.data, x=x if self.scaling is None else self.scaling(x))
 
     def scale_features(self, choice: str | None, later: bool = False) -> Source:
-        """Scale the features as requested, or by the default of this kind of source."""
-        scale, x, fitted = check_scale(choice) or self.scale, None, None
+        """Scale the features as requested, or by the default of this kind of source.
+
+        With ``later`` they are not standardised here, but with the statistics of each pool.
+        """
+        scale = check_scale(choice) or self.scale
+        x, fitted = None, None
         if scale == "none" and self.scale == "constants" and self.images is not None:
             grey = self.images.ndim == 3
             x = self.images[:, None] if grey else self.images.transpose(0, 3, 1, 2)
         if scale == "none" and self.scale in ("constants", "unit"):
             scale = "unit"
         if scale == "standard" and not later:
-            fitted = fit_scaling(self.data.x, self.keep)
+            fitted = fit_scaling(self.data.x, self.unscaled)
             x = fitted(self.data.x)
         data = self.data if x is None else replace(self.data, x=x)
         more = ", with the statistics of each pool" if scale == "standard" and later else ""
@@ -90,14 +94,14 @@ def scale_note(scale: str, what: str = "numeric columns") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Subtracts a mean and divides by a spread, per column or channel.
+    """Subtracts a mean and divides by a standard deviation, per column or channel.
 
-    Constant columns become 0, and ``keep`` marks columns left alone.
+    Constant columns become 0; columns marked by ``unscaled`` are unchanged.
     """
 
     mean: Array
     spread: Array
-    keep: Array | None = None
+    unscaled: Array | None = None
 
     def __call__(self, values: Array) -> Array:
         result: Array = values.astype(np.float64)
@@ -110,15 +114,16 @@ class Scaling:
         else:
             result -= self.mean
             result /= spread
-        if self.keep is not None:
-            result[:, self.keep] = values[:, self.keep]
+        if self.unscaled is not None:
+            result[:, self.unscaled] = values[:, self.unscaled]
         return result
 
 
-def fit_scaling(x: Array, keep: Array | None = None) -> Scaling:
+def fit_scaling(x: Array, unscaled: Array | None = None) -> Scaling:
     """Return the scaling of x to mean 0 and variance 1, per column or channel."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-    high, low = (edge(axis=axes, keepdims=True).astype(np.float64) for edge in (x.max, x.min))
+    high = x.max(axis=axes, keepdims=True).astype(np.float64)
+    low = x.min(axis=axes, keepdims=True).astype(np.float64)
     peak = np.maximum(high, -low)
     # Squares of numbers beyond these overflow or underflow: such columns are divided by their
     # largest number.
@@ -127,4 +132,7 @@ def fit_scaling(x: Array, keep: Array | None = None) -> Scaling:
     scaled = x / unit if extreme.any() else x
     mean = scaled.mean(axis=axes, keepdims=True, dtype=np.float64)
     spread = scaled.std(axis=axes, keepdims=True, dtype=np.float64)
-    return Scaling(mean * unit, spread * unit, keep)
+    # The mean of equal numbers is rounded, and their spread then above 0.
+    constant = high == low
+    mean = np.where(constant, high, mean * unit)
+    return Scaling(mean, np.where(constant, 0.0, spread * unit), unscaled)

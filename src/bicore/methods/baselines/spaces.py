@@ -1,7 +1,8 @@
-"""The space in which points are near or far, and the rules that work in any space.
+"""Spaces that define the similarity of points, and the base of baselines that work in any space.
 
-A space is raw features, a module's embedding, its last-layer gradients, its predictions, or any
-kernel. Each becomes an operator of inner products, and a rule needs nothing else.
+A space is raw features, their directions, a module's embedding, its last-layer gradients, its
+predictions, or any kernel. Each becomes an operator of inner products, and a rule needs nothing
+else.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bicore.runtime.clock import ProgressLine
 
 #: Vectors of n float64 that a rule keeps in addition to one per selected point.
 EXTRA_VECTORS = 8
-#: The leading directions of more rows are those of this many, evenly spaced.
+#: Maximum number of rows, evenly spaced, from which leading directions are computed.
 AXES_ROWS = 2000
 #: Largest relative error of a distance in float64 and in float32.
 DISTANCE_SHARE = {torch.float64: 1e-8, torch.float32: 1e-3}
@@ -48,7 +49,10 @@ class Space(ABC):
         """Name of the space, for the name of a selector."""
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        """Return the inner products of a job's rows."""
+        """Return the inner products of a job's rows, of unit length or centred if requested.
+
+        Only spaces with vectors can be centred; in the others ``centre`` has no effect.
+        """
         rows = self._vectors(job).to(job.like)
         if normalise:
             rows = _unit(rows)
@@ -73,10 +77,10 @@ class RawFeatures(Space):
 
 @dataclass(frozen=True)
 class Directions(Space):
-    """Directions of rows, as suits embeddings; ``over="directions"`` is this space.
+    """Directions of rows, for embeddings; ``over="directions"`` is this space.
 
-    Rows are scaled to length 1, projected on the ``components`` directions that hold most of their
-    squares, and scaled to length 1 again.
+    Rows are scaled to length 1, projected on the first ``components`` right singular vectors, and
+    scaled to length 1 again.
     """
 
     components: int = 64
@@ -96,9 +100,9 @@ class Directions(Space):
 
 @dataclass(frozen=True)
 class Embedding(Space):
-    """The input of the module's last Linear layer, or the output of the layer named.
+    """The input of the module's last Linear layer, or the output of ``layer``.
 
-    ``over="embedding"`` is this space without a layer name. Use it if distances between rows of x
+    ``over="embedding"`` is this space without ``layer``. Use it if distances between rows of x
     say little about similarity, as for images.
     """
 
@@ -126,8 +130,7 @@ class Predictions(Space):
 class LastLayerGradients(Space):
     """The gradient of each point's loss in the last layer; ``over="gradients"`` is this space.
 
-    It is the outer product of the residual p − e_y and the layer's input. Gradients are never
-    formed, so ``centre`` has no effect.
+    It is the outer product of the residual p − e_y and the layer's input, and is never formed.
     """
 
     name = "gradients"
@@ -178,11 +181,11 @@ def as_space(over: object) -> Space:
 class OverSpace(BaselineSelector):
     """A rule over a space.
 
-    ``over`` is "features", "embedding", "gradients", "predictions", a Space or a Kernel.
+    ``over`` is a name in ``SPACES``, a Space or a Kernel.
     """
 
     over: str | Kernel | Space = "features"
-    #: The rule in words.
+    #: The rule in words, for the name of the selector.
     rule: ClassVar[str]
     #: Whether it needs the inner products of all pairs of rows, not only some columns of them.
     all_pairs: ClassVar[bool] = True
@@ -216,13 +219,13 @@ SHARES = ("proportional", "balanced")
 class PerClassRule(OverSpace):
     """A rule over a space that can also run within each class.
 
-    With ``per_class="proportional"`` each class has as many points as its share of the rows, with
-    "balanced" all classes have the same number, and at least one if there are enough. Numeric
-    targets are divided into quantiles.
+    With ``per_class="proportional"`` each class gets points in proportion to its rows, with
+    "balanced" all classes get the same number. If there are enough points, every class gets at
+    least one. Numeric targets are divided into quantiles.
     """
 
     per_class: bool | str = field(default=False, kw_only=True, metadata={"added": True})
-    #: Whether ``per_class=True`` is a variant of the rule itself.
+    #: Whether the rule has a variant of its own for classes, ``per_class=True``.
     knows_classes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -276,7 +279,7 @@ class PerClassRule(OverSpace):
 
 
 def squared_distances_to(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
-    """Return ‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly 0 at k."""
+    """Return ‖x_i − x_k‖² for all i, with a column for each k in ``index``; exactly 0 at i = k."""
     if not torch.isfinite(norms).all():
         raise NumericalError("squared lengths of rows are not finite; scale the features.")
     result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
@@ -291,5 +294,5 @@ def squared_distances_to(operator: KernelOperator, norms: Tensor, index: Tensor)
 
 
 def _unit(rows: Tensor) -> Tensor:
-    """Scale rows to length 1; a row of zeros stays."""
+    """Scale rows to length 1; rows of zeros are unchanged."""
     return F.normalize(rows, dim=1, eps=torch.finfo(rows.dtype).tiny)
