@@ -124,10 +124,10 @@ def size(count: int) -> str:
 
 
 def batches(speed: Row) -> str:
-    """Milliseconds of a head after batches of some rows, corrected and computed anew."""
+    """Milliseconds of a head after batches of some rows, updated and computed again."""
     return join_words(
         [
-            f"{one['corrected']:.1f} instead of {one['anew']:.1f} after {one['batch']} rows"
+            f"{one['corrected']:.1f} ms instead of {one['anew']:.1f} ms after {one['batch']} rows"
             for one in speed["often"]
         ]
     )
