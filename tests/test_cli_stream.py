@@ -455,6 +455,7 @@ def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):
     assert "b-head.npz is a state file; give a file written by Coreset.save" in run.stderr
     for wrong in (
         ("predict", "data.npz", "data.npz"),
+        ("predict", "a-head.npz", "data.npz", "--scale", "unit"),
         ("predict", "none.npz", "data.npz"),
         ("stream", "a.npz", *words, "--state", "c", "--merge", "a"),
         ("stream", "a.npz", *words, "--state", "c", "--head", "c.npz", "--buffer", "reservoir"),

@@ -210,6 +210,18 @@ def test_m9_progress_fits_a_narrow_terminal(monkeypatch, capsys):
     assert max(map(len, capsys.readouterr().err.split("\r"))) == 29
 
 
+def test_the_time_left_does_not_count_the_preparation():
+    from bicore.runtime.clock import Clock, ProgressLine
+
+    steps, clock = [], Clock()
+    clock.start -= 100
+    line = ProgressLine(steps.append, clock, 10, "selecting")
+    line.update(5)
+    clock.start -= 3
+    line.update(6)
+    assert steps[-1].seconds_left == pytest.approx(12, abs=1)
+
+
 def test_worth_beyond_the_pool_is_a_lower_bound():
     found = Equivalent("uniform", 50, np.inf, np.inf, np.inf, (50, 300), (0.8, 0.9), (0.1, 0.1))
     worth = Worth(50, (found,), 0.95, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)

@@ -148,6 +148,24 @@ class TestSelection:
         assert all(step.seconds_left <= step.seconds for step in before)
         assert len(found) == 20
 
+    def test_passes_before_the_first_point_are_reported_only_on_request(self, monkeypatch, capsys):
+        monkeypatch.setattr("bicore.runtime.clock.LINE_EVERY_SECONDS", 0.0)
+
+        class Report:
+            def __init__(self):
+                self.points, self.shares = [], []
+                self.prepare = self.shares.append
+
+            def __call__(self, step):
+                self.points.append(step.done)
+
+        source, report = ArrayShards(*rows(), part_rows=50), Report()
+        for progress in (False, report):
+            library.select(source, size=2, passes=True, runtime=Runtime(progress=progress))
+        assert capsys.readouterr().err == ""
+        assert 1.0 in report.shares
+        assert report.points[-1] == 2
+
     def test_passes_left_are_those_that_are_made(self):
         for size in (1, 7, 60):
             made = select_from_shards(ArrayShards(*rows()), size, exchange=False)

@@ -8,8 +8,7 @@ ones, predict all rows best.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +71,9 @@ def query(
     both = join_pool(labelled, known, pool, guesses)
     begun = list(range(len(labelled)))
     size = len(begun) + wanted
-    with _count_new_rows(runtime, len(begun)) as own:
+    runtime = runtime or Runtime()
+    with _NewRows(runtime, len(begun)) as line:
+        own = replace(runtime, progress=line)
         coreset = chooser.select(both, size, initial=begun, random_state=random_state, runtime=own)
     return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
@@ -109,30 +110,30 @@ def query_by_variance(
     both = join_pool(labelled, None, pool[kept], None)
     rows = _directions(both.x)
     weights = None if known.dtype.kind == "f" else _uncertainty(rows, known)
-    with _count_new_rows(runtime, len(begun)) as own:
+    runtime = runtime or Runtime()
+    with _NewRows(runtime, len(begun)) as line:
         coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
             Dataset(rows, sample_weight=weights),
             len(begun) + wanted,
             initial=begun,
             random_state=random_state,
-            runtime=own,
+            runtime=replace(runtime, progress=line),
         )
     part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])
     return part.with_details({"method": "query by variance", "notes": notes})
 
 
-@contextmanager
-def _count_new_rows(runtime: Runtime | None, labelled: int) -> Iterator[Runtime]:
-    """Yield the runtime, with progress that does not count the labelled rows."""
-    runtime = runtime or Runtime()
-    with ProgressLine(runtime.progress, Clock(), 0, "selecting") as line:
+class _NewRows(ProgressLine):
+    """Progress of a selection that does not count the labelled rows."""
 
-        def show(step: Step) -> None:
-            line.total = step.total - labelled
-            line.update(step.done - labelled, step.objective)
+    def __init__(self, runtime: Runtime, labelled: int) -> None:
+        super().__init__(runtime.progress, Clock(), 0, "selecting")
+        self.labelled = labelled
 
-        yield replace(runtime, progress=show)
+    def __call__(self, step: Step) -> None:
+        self.total = step.total - self.labelled
+        self.update(step.done - self.labelled, step.objective)
 
 
 def _directions(x: Array) -> Array:

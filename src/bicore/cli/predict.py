@@ -58,8 +58,8 @@ def predict(
         from bicore.files import replacing
         from bicore.moments.heads import Head
     output.check(out=(".csv",))
-    if data.scale == "standard":
-        raise InputError("--scale standard does not apply to the rows of a head; omit it.")
+    if data.scale not in (None, "none"):
+        raise InputError(f"--scale {data.scale} does not apply to the rows of a head; omit it.")
     if not head.is_file():
         raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Self
 
 from bicore.errors import TimeLimitError
 from bicore.notebook import ProgressBar, in_notebook
@@ -175,11 +176,14 @@ class ProgressLine:
 
     def __init__(self, choice: Progress, clock: Clock, total: int, label: str) -> None:
         self.callback = choice if callable(choice) else None
+        self._prepare = getattr(choice, "prepare", None)
         self.visible = choice is True or (choice is None and sys.stderr.isatty())
         self.clock = clock
         self.total = total
         self.label = label
         self.bar = ProgressBar() if choice is True and in_notebook() else None
+        #: Points and seconds at the end of the preparation, which says nothing about later points.
+        self._first: tuple[int, float] | None = None
         #: Whether text is replaced by the next one; lines of a log are kept.
         self.live = sys.stderr.isatty() or self.bar is not None
         self._after = PROGRESS_AFTER_SECONDS if self.live else LINE_EVERY_SECONDS
@@ -188,13 +192,16 @@ class ProgressLine:
         #: The finished share for a bar, and the last step for the end of a log.
         self._share = 0.0
         self._last = ""
-        if self.visible:
+        if self.visible or self._prepare is not None:
             clock.listener = self.prepare
 
     def update(
         self, done: int, objective: float = math.nan, left: float | None = None, words: str = ""
     ) -> None:
         """Report one selected point."""
+        points, seconds = self._first = self._first or (done, self.clock.seconds)
+        if left is None and done > points and self.total:
+            left = (self.clock.seconds - seconds) / (done - points) * (self.total - done)
         step = Step(done, self.total, objective, self.clock.seconds, left)
         if self.clock.listener is not None:  # the first point ends the preparation
             self.clock.listener = None
@@ -206,7 +213,7 @@ class ProgressLine:
             return
         count = f"{self.label} {done}" + (f"/{self.total}" if self.total else "")
         value = "" if math.isnan(objective) else f"objective {objective:.6g}"
-        time = f"about {step.seconds_left:.0f} s left" if self.total and done else ""
+        time = "" if left is None else f"about {left:.0f} s left"
         self._last = "  ".join(filter(None, [count, value, f"after {step.seconds:.1f} s"]))
         self._share = done / self.total if self.total else 0.0
         if self._due():
@@ -214,7 +221,9 @@ class ProgressLine:
 
     def prepare(self, share: float | None = None) -> None:
         """Report progress before the first point."""
-        if self._due():
+        if self._prepare is not None:
+            self._prepare(share)
+        elif self.visible and self._due():
             part = "" if share is None else f"  {100 * share:.0f}% of a pass"
             self.write(f"{self.label}: preparing{part}  {self.clock.seconds:.0f} s")
 
@@ -237,7 +246,7 @@ class ProgressLine:
             text = f"\r{text[:width]:<{min(width, PROGRESS_WIDTH)}}"
         print(text, end="" if self.live else "\n", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
