@@ -26,7 +26,7 @@ from bicore.evaluate.models import (
     measure_by,
     perceptron,
 )
-from bicore.evaluate.pools import make_pools
+from bicore.evaluate.pools import as_source, make_pools
 from bicore.evaluate.records import Records, Row, digest, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.methods import as_selector
@@ -428,6 +428,11 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
 )
 def test_impossible_pools_are_refused(pool, test, words):
     refuses(words, make_pools, Source("blobs", blobs(120)), None, "auto", pool, 2000, test)
+
+
+def test_labels_of_a_built_in_source_cannot_be_replaced():
+    refuses("leave y", as_source, "digits", np.zeros(1797))
+    refuses("leave y", as_source, "digits", sample_weight=np.ones(1797))
 
 
 def comparison(

@@ -130,6 +130,11 @@ def test_l11_all_rows_come_at_once_in_a_stated_order(command, place, monkeypatch
     targets = bicore.select(blobs(30).x, blobs(30).x[:, 0], 1.0)
     assert targets.indices.tolist() == list(range(30))
     assert "given order" in targets.provenance.notes[0]
+    x, y = blobs(30).x, blobs(30).y
+    numbers = bicore.select(x, y, 1.0, task="regression")
+    assert "given order" in numbers.provenance.notes[0]
+    classes = bicore.select(x, y.astype(float), 1.0, task="classification")
+    assert classes.indices.tolist() == bicore.select(x, y, 1.0).indices.tolist()
 
 
 def test_h3_rows_without_labels_are_selected_by_a_method_that_needs_none(command, place):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,6 +111,16 @@ def test_bad_requests_name_the_argument(texts, command, words, name):
     done = command(words[0], "texts.csv", *words[1:])
     assert done.returncode == 2
     assert name in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("classes", "code"), [("0,1", 0), ("0,card", 2), ("0", 2)])
+def test_classes_of_a_query_may_be_numbers(texts, command, classes, code):
+    labels = [str(row % 2) if row < 8 else "" for row in range(len(texts[0]))]
+    Path("numbers.csv").write_text("\n".join(["text,label", *(f"a,{one}" for one in labels)]))
+    words = ["--embeddings", "e.npy", "--target", "label", "--size", "2", "--classes", classes]
+    done = command("query", "numbers.csv", *words)
+    assert done.returncode == code, done.stderr
+    assert code == 0 or "--classes" in done.stderr.splitlines()[-1]
 
 
 def test_uncertain_rows_are_queried():

@@ -247,7 +247,7 @@ def select(
     _check_model(model, selector)
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
-        return _take_all(data, random_state, notes + told)
+        return _take_all(selector, data, random_state, notes + told)
     selector, replaced = make_feasible(selector, data, exact)
     for note in replaced:
         warnings.warn(note, LargeDataWarning, stacklevel=3)
@@ -601,13 +601,14 @@ def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bo
     return plain and size != "auto" and as_size(size, len(data)) == len(data)
 
 
-def _take_all(data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
+def _take_all(selector: Selector, data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
     """Return all rows in a defined order."""
     assert data.y is not None
-    targets = read_targets(data.y)
+    targets = read_targets(data.y, selector.task)
     coreset, order = Coreset(np.arange(len(data)), ids=data.ids), "in the given order"
     if targets.classes is not None and len(targets.classes) > 1:
-        coreset = ClassBalanced().select(data, len(data), random_state=seed)
+        coded = data.with_columns(y=targets.values)
+        coreset = ClassBalanced().select(coded, len(data), random_state=seed)
         order = "one row of each class in turn"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
     every = (*notes, f"size: all rows, {order}; nothing was selected")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bicore.cli.options import Data, Files, Limits, option, read_names
 from bicore.cli.select import Answer
@@ -59,8 +59,9 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
         raise InputError(f"--target {rows.target} has no empty cell; no row is left to label.")
     check_integer("--size", batch.size, most=len(free), fix="the number of rows without a label")
     y = np.asarray(known.y)
-    wrong = ~np.isin(y, _labels(batch.classes, y) if batch.classes is not None else y)
-    if wrong.any():
+    # compared as text, because the labels may be numbers
+    wrong = np.isin(y.astype(str), read_names(batch.classes or ""), invert=True)
+    if batch.classes is not None and wrong.any():
         first = int(wrong.argmax())
         raise InputError(
             f"--target {rows.target} is {y[first].item()!r} in row {known.ids[first]}, which is "
@@ -80,9 +81,3 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     coreset = replace(coreset, indices=chosen, ids=chosen)
     answer = Answer(output.json, output.quiet, output.force, out=output.out)
     finish(source.name, source, coreset, answer, None, None)
-
-
-def _labels(text: str, known: Any) -> list[Any]:
-    """Parse labels, as numbers if the known labels are."""
-    names = read_names(text)
-    return [int(name) for name in names] if known.dtype.kind == "i" else names

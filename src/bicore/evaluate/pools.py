@@ -118,6 +118,8 @@ def as_source(
     given = {name: value for name, value in opening.items() if value is not None}
     memory = None if runtime is None else runtime.memory
     if isinstance(x, str) and x in STANDARD_SETS:
+        if y is not None or sample_weight is not None:
+            raise InputError(f"x={x!r} has its own labels; leave y and sample_weight out.")
         return open_source(x, later=True, memory=memory, **given)
     if is_in_parts(x):
         table = open_table(x, y, sample_weight, memory=memory, **given)
