@@ -56,16 +56,16 @@ def query(
     """Select the rows of a pool to label next."""
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
-    chooser = selector or BilevelSelector("ntk", intercept=0.0, exact=True)
-    check_type("selector", chooser, BilevelSelector, "a BilevelSelector")
-    chooser = chooser.fill_as_paper()
+    selector = selector or BilevelSelector("ntk", intercept=0.0, exact=True)
+    check_type("selector", selector, BilevelSelector, "a BilevelSelector")
+    selector = selector.fill_as_paper()
     if pseudo_labels is not None:
         given = pseudo_labels(pool) if callable(pseudo_labels) else pseudo_labels
         guesses = _as_column(given, len(pool), "pseudo_labels")
     elif known.dtype.kind != "f" and len(np.unique(known)) < 2:
         raise InputError("y_labelled has a single class; label more, or give pseudo_labels.")
     else:
-        guesses = chooser.predict(
+        guesses = selector.predict(
             Dataset(labelled, known), pool, random_state=random_state, runtime=runtime
         )
     both = join_pool(labelled, known, pool, guesses)
@@ -74,7 +74,7 @@ def query(
     runtime = runtime or Runtime()
     with _NewRows(runtime, len(begun)) as line:
         own = replace(runtime, progress=line)
-        coreset = chooser.select(both, size, initial=begun, random_state=random_state, runtime=own)
+        coreset = selector.select(both, size, initial=begun, random_state=random_state, runtime=own)
     return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
 

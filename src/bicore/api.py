@@ -53,7 +53,7 @@ NO_LABELS = (
     "labels: none are given, so method={!r} is used; give y (--target or --labels) to select rows "
     "that predict them"
 )
-#: Arguments that are no options of the method or of its source.
+#: Arguments of ``select`` itself; the others are options of the method or of the source.
 OWN = {
     *("x", "y", "size", "indices", "coreset", "sample_weight", "outer", "initial", "start"),
     *("random_state", "runtime", "method", "model", "tolerance", "exact"),
@@ -241,23 +241,23 @@ def select(
     if parts is not None and parts.in_passes:
         others = {"method": method, "model": model, "tolerance": tolerance}
         return parts.select(size, initial, random_state, runtime, exact, **others)
-    data, judge, options, notes = _load(x, y, sample_weight, outer, options, runtime, exact)
-    method, told = _method_for(data, method, size, judge, options)
+    data, outer, options, notes = _load(x, y, sample_weight, outer, options, runtime, exact)
+    method, method_notes = _method_for(data, method, size, outer, options)
     selector = build_selector(method, **options)
     _check_model(model, selector)
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
-        return _take_all(selector, data, random_state, notes + told)
-    selector, replaced = make_feasible(selector, data, exact)
-    for note in replaced:
+        return _take_all(selector, data, random_state, notes + method_notes)
+    selector, large_notes = make_feasible(selector, data, exact)
+    for note in large_notes:
         warnings.warn(note, LargeDataWarning, stacklevel=3)
-    more: dict[str, Any] = {"initial": initial, "random_state": random_state, "model": model}
-    more |= {"outer": judge, "runtime": runtime}
+    arguments: dict[str, Any] = {"initial": initial, "random_state": random_state, "model": model}
+    arguments |= {"outer": outer, "runtime": runtime}
     if size == "auto":
-        coreset = select_smallest(selector, data, tolerance, **more)
+        coreset = select_smallest(selector, data, tolerance, **arguments)
     else:
-        coreset = selector.select(data, cast(float, size), **more)
-    notes += (*told, *replaced)
+        coreset = selector.select(data, cast(float, size), **arguments)
+    notes += (*method_notes, *large_notes)
     return (
         coreset.with_details({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
     )
@@ -375,11 +375,11 @@ def estimate(
     if parts is not None and parts.in_passes:
         return parts.estimate(size, runtime, exact, method)
     clock = Clock()
-    data, judge, options, _ = _load(x, y, sample_weight, outer, options, runtime, exact)
+    data, outer, options, _ = _load(x, y, sample_weight, outer, options, runtime, exact)
     loading = clock.seconds
-    selector = build_selector(_method_for(data, method, size, judge, options)[0], **options)
+    selector = build_selector(_method_for(data, method, size, outer, options)[0], **options)
     _check_model(model, selector)
-    found = estimate_selection(selector, data, size, judge, runtime, exact)
+    found = estimate_selection(selector, data, size, outer, runtime, exact)
     return found if found.seconds is None else replace(found, seconds=found.seconds + loading)
 
 
@@ -434,9 +434,9 @@ def reweight(
     True
     """
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
-    data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
-    more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
-    return selector.reweight(data, indices, start=start, **more)
+    data, outer, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
+    arguments: dict[str, Any] = {"outer": outer, "random_state": random_state, "runtime": runtime}
+    return selector.reweight(data, indices, start=start, **arguments)
 
 
 @renamed_keywords(VALUES, **OLD)
@@ -486,9 +486,9 @@ def influence(
     (50,)
     """
     selector = cast(BilevelSelector, build_selector("bilevel", **options))
-    data, judge, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
-    more: dict[str, Any] = {"outer": judge, "random_state": random_state, "runtime": runtime}
-    return selector.influence(data, coreset, **more)
+    data, outer, _, _ = _load(x, y, sample_weight, outer, {}, runtime)
+    arguments: dict[str, Any] = {"outer": outer, "random_state": random_state, "runtime": runtime}
+    return selector.influence(data, coreset, **arguments)
 
 
 @renamed_keywords()
@@ -589,7 +589,7 @@ def _is_path(x: Any) -> bool:
 
 
 def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bool:
-    """Whether all rows are requested, without order, quotas or weights."""
+    """Whether all rows are requested of a bilevel selection without weights or its own search."""
     if (
         not isinstance(selector, BilevelSelector)
         or data.y is None
@@ -611,8 +611,8 @@ def _take_all(selector: Selector, data: Dataset, seed: Any, notes: tuple[str, ..
         coreset = ClassBalanced().select(coded, len(data), random_state=seed)
         order = "one row of each class in turn"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
-    every = (*notes, f"size: all rows, {order}; nothing was selected")
-    return coreset.with_details({**known, "notes": every})
+    notes = (*notes, f"size: all rows, {order}; nothing was selected")
+    return coreset.with_details({**known, "notes": notes})
 
 
 def _method_for(
@@ -645,7 +645,7 @@ def options_for_model(
 
 
 def _check_model(model: Any, selector: Selector) -> None:
-    """Refuse a network that is none, or that the method does not use."""
+    """Refuse a model that is not a network, or that the method does not use."""
     if model is None:
         return
     if not isinstance(model, (torch.nn.Module, Observed)):

@@ -122,7 +122,10 @@ def step_rng(seed: int, step: int) -> np.random.Generator:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """The rows a selection begins with, and the coreset they came from, if any."""
+    """The rows a selection begins with, and the coreset they came from, if any.
+
+    The coreset is dropped before the search if its objectives are those of another problem.
+    """
 
     points: list[int]
     weights: list[float]

@@ -214,13 +214,10 @@ class Run:
         self.weights: Array = np.empty(0)
         self.objectives: list[float] = []
 
-    def complete(self, start: Start, same_problem: bool = False) -> Outcome:
-        """Take the initial points, then add points up to the planned size or the time limit.
-
-        If ``same_problem``, the objectives of the start are valid for this problem.
-        """
+    def complete(self, start: Start) -> Outcome:
+        """Take the initial points, then add points up to the planned size or the time limit."""
         try:
-            self._begin(start, same_problem)
+            self._begin(start)
             return self._refine_weights(self._grow())
         except KeyboardInterrupt:
             if not self.objectives:
@@ -233,11 +230,11 @@ class Run:
         finally:
             self.line.close()
 
-    def _begin(self, start: Start, same_problem: bool) -> None:
+    def _begin(self, start: Start) -> None:
         points = start.points
         self.plan.open[points] = False
         before = [] if start.coreset is None else start.coreset.objectives.tolist()
-        if points and same_problem and len(before) == len(points):
+        if points and len(before) == len(points):
             self._extend(points, start.weights)
             self.objectives = before[:-1]
             self._save([])

@@ -99,7 +99,7 @@ from bicore.types import Label, Matrix, Numbers
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
-#: When a search ended if only the path of uniform weights was completed.
+#: End of the message if only the points for uniform weights are complete.
 WHILE_LEARNING = "while weights were learned after every row: those of the end alone, all rows"
 #: Number of rows from which the width of a kernel's features is determined.
 FIRST_ROWS = 1000
@@ -122,7 +122,7 @@ CLASS_MEANS = {"linear": 2, "neighbours": 1}
 LEAST_EVEN = 0.7
 #: The choices of the paper, in the order in which unset ones are resolved: a strategy must suit the
 #: targets, a rule both.
-PAPER: dict[str, Any] = {"smooth_labels": Given(), "strategy": Greedy(), "rule": Gradient()}
+PAPER_CHOICES: dict[str, Any] = {"smooth_labels": Given(), "strategy": Greedy(), "rule": Gradient()}
 
 
 def best_choices(
@@ -351,24 +351,24 @@ class BilevelSelector(Selector, Proxy):
             raise InputError(f"quotas need strategy='greedy' or 'exchange'; got {asked}.")
 
     def _select(self, request: Request) -> Coreset:
-        chooser, part, sample = self._restrict(request)
-        coreset = chooser._search(part)
+        selector, part, sample = self._restrict(request)
+        coreset = selector._search(part)
         if sample is not None:
             data = request.data
             notes = (sample.note(len(data)), *coreset.provenance.notes)
             own = {"rows": len(data), "fingerprint": data.fingerprint(), "notes": notes}
             coreset = replace(coreset.with_details(own), indices=sample.candidates[coreset.indices])
-        return chooser._with_two_classes(coreset, request)
+        return selector._with_two_classes(coreset, request)
 
     def _restrict(self, request: Request) -> tuple[BilevelSelector, Request, Sample | None]:
         """Resolve unset choices, and restrict a request on large data to a sample."""
         data, start = request.data, request.start
         with request.runtime.apply(), request.clock.running():
             # One kernel for all rows, not only for the candidates.
-            chooser = self.resolve_defaults(data, request.size, start.coreset)
-            sample = chooser.draw_candidates(data, request.size, request.seed, start.points)
+            selector = self.resolve_defaults(data, request.size, start.coreset)
+            sample = selector.draw_candidates(data, request.size, request.seed, start.points)
         if sample is None:
-            return chooser, request, None
+            return selector, request, None
         warnings.warn(sample.note(len(data)), LargeDataWarning, stacklevel=5)
         part = replace(
             request,
@@ -376,14 +376,14 @@ class BilevelSelector(Selector, Proxy):
             outer=sample.objective_data(data) if request.outer is None else request.outer,
             start=replace(start, points=np.searchsorted(sample.candidates, start.points).tolist()),
         )
-        if isinstance(chooser.smooth_labels, Smoothed) and request.outer is None:
-            aims = replace(chooser.smooth_labels, smooth_outer=True)
-            chooser = replace(chooser, smooth_labels=aims)
-        return chooser, part, sample
+        if isinstance(selector.smooth_labels, Smoothed) and request.outer is None:
+            smoothed = replace(selector.smooth_labels, smooth_outer=True)
+            selector = replace(selector, smooth_labels=smoothed)
+        return selector, part, sample
 
     def resolve_defaults(self, data: Dataset, size: int, previous: Coreset | None = None) -> Self:
         found = self
-        if any(getattr(self, name).unset for name in PAPER):
+        if any(getattr(self, name).unset for name in PAPER_CHOICES):
             targets = read_labels(self, data, None)[0]
             unset = self.strategy.unset and self.quotas is None
             classes = 0 if targets.classes is None else len(targets.classes)
@@ -404,12 +404,12 @@ class BilevelSelector(Selector, Proxy):
     def _fill_unset(self, wanted: Mapping[str, Any]) -> Self:
         """Resolve unset choices as ``wanted`` if the other settings allow it, else as the paper."""
         found = self
-        for name in PAPER:
+        for name in PAPER_CHOICES:
             if getattr(found, name).unset:
                 try:
                     found = replace(found, **{name: wanted[name]})
                 except InputError:
-                    found = replace(found, **{name: PAPER[name]})
+                    found = replace(found, **{name: PAPER_CHOICES[name]})
         return found
 
     def fill_as_paper(self) -> BilevelSelector:
@@ -420,7 +420,7 @@ class BilevelSelector(Selector, Proxy):
         BilevelSelector
             With the same kernel.
         """
-        return self._fill_unset(PAPER)
+        return self._fill_unset(PAPER_CHOICES)
 
     def for_memory(self) -> BilevelSelector:
         found = self
@@ -498,23 +498,27 @@ class BilevelSelector(Selector, Proxy):
             prepared = prepared or self._prepare(request)
             known = self._provenance(prepared, request.seed, clock)
             before = start.coreset
-            same = before is not None and before.provenance.same_configuration(known)
+            if before is not None and not before.provenance.same_configuration(known):
+                # its objectives are those of another problem
+                request = replace(request, start=replace(start, coreset=None))
             rule = self.rule.with_reference(partial(prepared.losses_of_all, request.seed))
-            found = self._run(prepared, rule, request, line, same)
-            run = found.run
-            learned = found.problem.regulariser
+            assembly = self._run(prepared, rule, request, line)
+            run = assembly.run
+            learned = assembly.problem.regulariser
             prepared = replace(prepared, problem=replace(prepared.problem, regulariser=learned))
             provenance = replace(
                 known,
                 inner_reg=learned.value,
                 seconds=clock.seconds,
                 empty_objective=run.empty_objective,
-                notes=(*known.notes, *found.notes),
+                notes=(*known.notes, *assembly.notes),
             )
-            details = self.details(prepared) | found.details
+            details = self.details(prepared) | assembly.details
             objectives = np.array(run.objectives)
             points = run.indices, run.weights, request.data.ids[run.indices], objectives
-            return verify_coreset(prepared, Coreset(*points, *found.outcome, provenance, details))
+            return verify_coreset(
+                prepared, Coreset(*points, *assembly.outcome, provenance, details)
+            )
 
     def select_contexts(
         self,
@@ -565,12 +569,12 @@ class BilevelSelector(Selector, Proxy):
         context = Context(runtime=replace(runtime, progress=False))
         request = self._request(data, size, None, (), random_state, context)
         line = ProgressLine(runtime.progress, request.clock, count, "selecting contexts")
-        chooser, request, sample = self._restrict(request)
+        selector, request, sample = self._restrict(request)
         rows = np.arange(len(data)) if sample is None else sample.candidates
         found: list[Array] = []
         with line:
             with request.runtime.apply(), request.clock.running():
-                prepared = chooser._prepare(request)
+                prepared = selector._prepare(request)
             problem, left = prepared.problem, torch.zeros(())
             used = np.zeros(len(rows), dtype=bool)
             for number in range(1, count + 1):
@@ -580,11 +584,11 @@ class BilevelSelector(Selector, Proxy):
                     used[:] = False  # too few rows, such as those of one class, leave no choice
                 aimed = replace(problem, outer_targets=problem.outer_targets + left)
                 one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
-                own, begun = chooser, request
+                own, begun = selector, request
                 if found:
-                    own, begun = chooser._begin_context(request, one, number)
+                    own, begun = selector._begin_context(request, one, number)
                 searched = own._search_context(begun, one, f"{number} of {count}")
-                picked = chooser._with_two_classes(searched, request).indices
+                picked = selector._with_two_classes(searched, request).indices
                 used[picked] = True
                 found.append(rows[picked])
                 left = left + problem.outer_targets - prepared.fit(picked.tolist()).predictions
@@ -628,37 +632,35 @@ class BilevelSelector(Selector, Proxy):
         )
 
     def _run(
-        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
+        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine
     ) -> Assembly:
-        """Find points and weights.
-
-        ``same`` states that the objectives of the initial points are those of this problem.
-        """
+        """Find points and weights; learned weights are compared with weights learned at the end."""
         if self.weighting is not WeightMode.LEARNED:
-            return self._run_strategy(prepared, rule, request, line, same)
+            return self._run_strategy(prepared, rule, request, line)
         # Which greedy path ends lower is known only after both. The path of uniform weights comes
         # first: it is cheaper, and the fallback if the search ends early.
-        chooser, quiet = replace(self, weighting=WeightMode.FINAL), line
-        if line.callback is not None:  # its points are not reported
+        selector, quiet = replace(self, weighting=WeightMode.FINAL), line
+        if line.callback is not None:  # the points of this path are not reported
             quiet = ProgressLine(False, request.clock, line.total, line.label)
-        final = chooser._run_strategy(prepared, rule, request, quiet, False)
+        begun = replace(request, start=replace(request.start, coreset=None))
+        final = selector._run_strategy(prepared, rule, begun, quiet)
         if not final.outcome.status.whole:
             return final
         try:
-            learned = self._run_strategy(prepared, rule, request, line, same)
+            learned = self._run_strategy(prepared, rule, request, line)
         except (KeyboardInterrupt, TimeOver) as reason:
             interrupted = isinstance(reason, KeyboardInterrupt)
             final.outcome = unrefined_outcome(WHILE_LEARNING, interrupted)
             return final
         status = learned.outcome.status
         if status.whole or len(learned.run.indices) >= learned.size:
-            lower, other = final.run.objectives[-1], learned.run.objectives[-1]
-            if other <= lower + EQUAL * abs(lower):
+            at_end, after_every = final.run.objectives[-1], learned.run.objectives[-1]
+            if after_every <= at_end + EQUAL * abs(at_end):
                 return learned
             final.notes.append(
                 "weights were learned at the end only, for rows chosen with weights of 1: rows "
-                f"chosen with weights learned after every row end at {other:.6g}, these at "
-                f"{lower:.6g}"
+                f"chosen with weights learned after every row end at {after_every:.6g}, these at "
+                f"{at_end:.6g}"
             )
         if not status.whole:
             interrupted = status is Status.INTERRUPTED
@@ -666,8 +668,9 @@ class BilevelSelector(Selector, Proxy):
         return final
 
     def _run_strategy(
-        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine, same: bool
+        self, prepared: Prepared, rule: Rule, request: Request, line: ProgressLine
     ) -> Assembly:
+        """Run the strategy with an engine that meets its requirements."""
         problem, start, clock = prepared.problem, request.start, request.clock
         plan = self.plan(prepared, line.total, request.seed)
         requirements = self.requirements(plan.size, not start.points, prepared.solvers)
@@ -678,7 +681,7 @@ class BilevelSelector(Selector, Proxy):
             )
         engine = choose(problem, requirements) if weight_updater is None else weight_updater.engine
         run = Run(engine, rule, plan, clock, line, weight_updater)
-        assembly = Assembly(problem, requirements, run, start, same, request.size, clock)
+        assembly = Assembly(problem, requirements, run, start, request.size, clock)
         assembly.outcome = self.strategy.assemble(assembly)
         assembly.problem = engine.problem  # with the ρ that was learned
         interrupted = assembly.outcome.status is Status.INTERRUPTED
@@ -705,8 +708,8 @@ class BilevelSelector(Selector, Proxy):
         ):
             return coreset
         quotas = as_quotas({labels[0]: len(coreset) - 1})
-        chooser = replace(self, quotas=quotas, strategy=Greedy())
-        found = chooser._select(replace(request, size=len(coreset)))
+        selector = replace(self, quotas=quotas, strategy=Greedy())
+        found = selector._select(replace(request, size=len(coreset)))
         note = f"classes: all rows were {labels[0]!r}, so one was replaced"
         return found.with_details({"notes": (*found.provenance.notes, note)})
 
@@ -720,14 +723,14 @@ class BilevelSelector(Selector, Proxy):
         capacity : int
             Number of points the engine must hold.
         repeats : bool
-            Whether it begins without points.
+            Whether the selection begins without points.
         solvers : Solvers, optional
             Solvers of the inner problem.
 
         Returns
         -------
         Requirements
-            For the table of engines.
+            To choose from the table of engines.
         """
         own_solvers = self.inner is not None or self.linear is not None
         one_by_one = self.strategy.points_per_step == 1 and self.quotas is None
@@ -747,7 +750,7 @@ class BilevelSelector(Selector, Proxy):
         Parameters
         ----------
         capacity : int
-            Number of points they hold.
+            Maximum number of points of an engine.
         points : int
             Number of candidates.
 
@@ -802,9 +805,9 @@ class BilevelSelector(Selector, Proxy):
         )
 
     def _provenance(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
-        """Return what is known before the first point."""
-        own: tuple[object, ...] = () if self.smooth_labels.plain else (self.smooth_labels,)
-        own = own if self.prior is Prior.DATA else (*own, self.prior)
+        """Return the provenance before the first point is selected."""
+        settings: tuple[object, ...] = () if self.smooth_labels.plain else (self.smooth_labels,)
+        settings = settings if self.prior is Prior.DATA else (*settings, self.prior)
         quotas = () if self.quotas is None or not self.quotas.note else (self.quotas.note,)
         return Provenance(
             method=self.name,
@@ -813,7 +816,7 @@ class BilevelSelector(Selector, Proxy):
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
             fingerprint=prepared.data.fingerprint(),
-            configuration=prepared.configuration(self.weighting.value, *own),
+            configuration=prepared.configuration(self.weighting.value, *settings),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,
             kernel=prepared.kernel.name,
@@ -863,8 +866,8 @@ class BilevelSelector(Selector, Proxy):
         runtime = runtime or Runtime()
         count, clock = len(start.points), Clock(runtime.max_seconds)
         with runtime.apply(), clock.running():
-            chooser = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
-            prepared = prepare(chooser, data, outer, EngineMemory(count), as_seed(seed), runtime)
+            selector = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
+            prepared = prepare(selector, data, outer, EngineMemory(count), as_seed(seed), runtime)
             yield prepared, prepared.fit(start.points, start.weights), clock
 
     def reweight(
@@ -1064,26 +1067,26 @@ def exclude_suspect_labels(
     >>> np.flatnonzero(kept.weights == 0).tolist()
     [3]
     """
-    chooser = selector or BilevelSelector("ntk", intercept=0.0)
-    check_type("selector", chooser, BilevelSelector, "a BilevelSelector")
-    chooser = chooser.fill_as_paper()
-    if chooser.kernel.precomputed:
+    selector = selector or BilevelSelector("ntk", intercept=0.0)
+    check_type("selector", selector, BilevelSelector, "a BilevelSelector")
+    selector = selector.fill_as_paper()
+    if selector.kernel.precomputed:
         raise InputError("a precomputed matrix cannot be split into folds; give x and a kernel.")
-    known = None if chooser.classes is None else np.asarray(chooser.classes)
-    if data.y is None or read_targets(data.y, chooser.task, known).classes is None:
+    known = None if selector.classes is None else np.asarray(selector.classes)
+    if data.y is None or read_targets(data.y, selector.task, known).classes is None:
         raise InputError(
             "exclude_suspect_labels needs class labels; give y with integers, strings or booleans."
         )
     by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
     check_integer("folds", folds, 2, len(by_id))
     labels = data.y.reshape(len(data))
-    chooser = chooser.for_classes(np.unique(labels).tolist())
-    chooser = chooser.resolve_defaults(data, len(by_id))  # one kernel for all folds
+    selector = selector.for_classes(np.unique(labels).tolist())
+    selector = selector.resolve_defaults(data, len(by_id))  # one kernel for all folds
     weights = np.array(data.weights, dtype=np.float64)
     seed = as_seed(random_state)
     for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):
         rest = by_id[~np.isin(by_id, part)]
-        guesses = chooser.predict(data[rest], data.x[part], random_state=seed, runtime=runtime)
+        guesses = selector.predict(data[rest], data.x[part], random_state=seed, runtime=runtime)
         weights[part[guesses != labels[part]]] = 0
     if not (weights > 0).any():
         raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")

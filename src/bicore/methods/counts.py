@@ -48,8 +48,8 @@ def select_counts(
         rows = np.flatnonzero(data.y == label)
         found = Coreset(np.arange(count))
         if 0 < count < len(rows):
-            chooser, _ = make_feasible(selector, data[rows], exact=False)
-            found = chooser.select(data[rows], count, **more)
+            feasible, _ = make_feasible(selector, data[rows], exact=False)
+            found = feasible.select(data[rows], count, **more)
         parts.append((rows, found))
     return _join(f"{selector.name}, in each class separately", data, parts)
 

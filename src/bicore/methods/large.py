@@ -99,15 +99,15 @@ def estimate_selection(
     """Estimate the time and memory of a selection, without selecting."""
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
-    chooser, notes = make_feasible(selector, data, exact)
-    if isinstance(chooser, Reconstruction):
-        width = min(chooser.components, data.x.reshape(len(data), -1).shape[1])
+    selector, notes = make_feasible(selector, data, exact)
+    if isinstance(selector, Reconstruction):
+        width = min(selector.components, data.x.reshape(len(data), -1).shape[1])
         data = Dataset(data.x, np.zeros((len(data), width)), data.sample_weight)
-        chooser = chooser.chooser
-    if not isinstance(chooser, BilevelSelector):
+        selector = selector.chooser
+    if not isinstance(selector, BilevelSelector):
         return Estimate(approximation=notes[0] if notes else None)
     with runtime.apply():
-        return _bilevel_cost(chooser, data, count, outer, runtime)
+        return _bilevel_cost(selector, data, count, outer, runtime)
 
 
 def _bilevel_cost(
@@ -115,18 +115,18 @@ def _bilevel_cost(
 ) -> Estimate:
     if data.y is None or selector.kernel.precomputed:
         return Estimate()
-    chooser = selector.resolve_defaults(data, size)
+    selector = selector.resolve_defaults(data, size)
     words, checks = None, CHECKS * math.prod(data.x.shape)
-    sample = chooser.draw_candidates(data, size, 0)
+    sample = selector.draw_candidates(data, size, 0)
     if sample is not None:
         words = sample.note(len(data))
         outer = sample.objective_data(data) if outer is None else outer
         data = data[sample.candidates]
-    greedy_size = chooser.strategy.greedy_size(size, int((data.weights > 0).sum()))
-    plan = plan_memory(chooser, data, outer, chooser.memory(greedy_size, len(data)), runtime)
+    greedy_size = selector.strategy.greedy_size(size, int((data.weights > 0).sum()))
+    plan = plan_memory(selector, data, outer, selector.memory(greedy_size, len(data)), runtime)
     rows = len(data) if outer is None else len(outer)
     depth = plan.width if plan.held is MatrixForm.FEATURES else rows
-    work = chooser.strategy.refinement_cost(greedy_size, len(data), len(data), depth)
+    work = selector.strategy.refinement_cost(greedy_size, len(data), len(data), depth)
     numbers = float(len(data) * depth)
     passes = greedy_size + work.passes
     multiplication = _time_multiplication(runtime)
@@ -139,11 +139,11 @@ def _bilevel_cost(
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
         return Estimate(seconds, plan.needed, plan.held.value, words)
     some = data.x[:: max(1, len(data) // FIRST_ROWS)]  # evenly spaced
-    pair = _time_pair(chooser.kernel.fit(some).evaluate, data, runtime)
+    pair = _time_pair(selector.kernel.fit(some).evaluate, data, runtime)
     blocks = 1.0
     if plan.held is MatrixForm.BLOCKED:
         pair += 2 * PREFETCH_WIDTH * multiplication
-        blocks = _passes_in_blocks(chooser, greedy_size, len(data)) + work.passes
+        blocks = _passes_in_blocks(selector, greedy_size, len(data)) + work.passes
     seconds += blocks * pair * (numbers if outer is not None else numbers / 2)
     return Estimate(seconds, plan.needed, plan.held.value, words)
 

@@ -74,18 +74,18 @@ class RowsInParts:
         """Read the rows and the outer set; return them with the method's options and notes."""
         read = self._table(self.x, self.y, self.sample_weight, runtime)
         if read is not None:
-            judge = self._outer_table(read, runtime)
+            outer = self._outer_table(read, runtime)
         else:
-            source, outer = self._open(runtime, labels=False)
+            source, outer_source = self._open(runtime, labels=False)
             read = read_in_parts(source, runtime)
-            judge = None if outer is None else rows_of(outer, runtime)
+            outer = None if outer_source is None else rows_of(outer_source, runtime)
         if exact and isinstance(read.data.x, LazyRows):
             raise MemoryLimitError(
                 f"exact=True needs all {len(read.data)} rows of {read.name} in memory, and they do "
                 "not fit the limit; raise Runtime(memory=…), or give passes=True to select by "
                 "passes over the rows in linear features."
             )
-        return read.data, judge, self._method_options, read.notes
+        return read.data, outer, self._method_options, read.notes
 
     def _table(
         self, x: Any, y: Any, sample_weight: Any, runtime: Runtime, skip: str = ""

@@ -117,9 +117,9 @@ def quality_curve(
     seed = as_seed(random_state)
     runtime = runtime or Runtime()
     clock = Clock(runtime.max_seconds)
-    part, judge = data, outer
-    if judge is None:
-        part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
+    part, measured = data, outer
+    if measured is None:
+        part, measured = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
     eligible = int((part.weights > 0).sum())
     limit = eligible if max_size is None else as_size(max_size, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
@@ -135,7 +135,7 @@ def quality_curve(
             random_state=seed,
             runtime=runtime.for_part(clock),
         )
-        curve = _measure(nested, part, judge, coreset, seed, runtime)
+        curve = _measure(nested, part, measured, coreset, seed, runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
         complete = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
         if size >= limit or not complete or (found is not None and 2 * found <= size):
@@ -169,9 +169,14 @@ def select_smallest(
         known = selector.resolve_defaults(
             data, min(UNKNOWN_SIZE, len(data)), coreset_or_none(initial)
         )
-    chooser, predicted, judge = known.as_bilevel(data, outer)
+    bilevel, predicted, predicted_outer = known.as_bilevel(data, outer)
     curve = quality_curve(
-        chooser, predicted, tolerance=tolerance, outer=judge, random_state=seed, runtime=runtime
+        bilevel,
+        predicted,
+        tolerance=tolerance,
+        outer=predicted_outer,
+        random_state=seed,
+        runtime=runtime,
     )
     found = curve.smallest(tolerance)
     if found is None:
@@ -211,22 +216,22 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     """Hold out a share of every class, drawn by id so that row order does not matter."""
     assert data.y is not None
     rng = np.random.default_rng((seed, 1))
-    judges = np.zeros(len(data), dtype=bool)
+    is_held_out = np.zeros(len(data), dtype=bool)
     by_id = in_id_order(np.arange(len(data)), data.ids)
     classes = data.y.dtype.kind != "f" and data.y.ndim == 1
     labels = data.y if classes else np.zeros(len(data))
     for label in np.unique(labels):
         rows = by_id[labels[by_id] == label]
-        judges[rng.permutation(rows)[: round(held_out * len(rows))]] = True
-    if not judges.any() or judges.all():
+        is_held_out[rng.permutation(rows)[: round(held_out * len(rows))]] = True
+    if not is_held_out.any() or is_held_out.all():
         raise InputError(f"held_out={held_out} of {len(data)} rows leaves one part empty.")
-    return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
+    return data[np.flatnonzero(~is_held_out)], data[np.flatnonzero(is_held_out)]
 
 
 def _measure(
     selector: BilevelSelector,
     part: Dataset,
-    judge: Dataset,
+    outer: Dataset,
     coreset: Coreset,
     seed: int,
     runtime: Runtime,
@@ -239,7 +244,7 @@ def _measure(
     fixed = replace(selector, inner_reg=form(known.inner_reg), classes=known.classes)
     with runtime.apply():
         memory = fixed.memory(len(part), len(part))
-        prepared = prepare(fixed, part, judge, memory, seed, runtime)
+        prepared = prepare(fixed, part, outer, memory, seed, runtime)
         requirements = fixed.requirements(len(part), solvers=prepared.solvers)
         engine = choose(prepared.problem, requirements)
         empty = engine.objective
@@ -252,7 +257,7 @@ def _measure(
         full = choose(prepared.problem, requirements)
         full.extend(np.flatnonzero(prepared.counted).tolist())
         return QualityCurve(
-            np.array(sizes), np.array(losses), empty, full.objective, len(judge), coreset
+            np.array(sizes), np.array(losses), empty, full.objective, len(outer), coreset
         )
 
 

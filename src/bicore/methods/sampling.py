@@ -67,13 +67,13 @@ def draw_sample(
     wanted = min(max(CANDIDATES, PER_POINT * size), len(eligible))
     counts = np.bincount(strata)
     chosen = allocate(counts, wanted, FEWEST_PER_CLASS)
-    judged = np.maximum(allocate(counts, min(max(OBJECTIVE_ROWS, wanted), len(eligible))), 1)
+    measured = np.maximum(allocate(counts, min(max(OBJECTIVE_ROWS, wanted), len(eligible))), 1)
     rng = np.random.default_rng((seed, len(data)))
     candidates, drawn, objective_weights = [np.zeros(0, int) if keep is None else keep], [], []
     for stratum in np.flatnonzero(counts):
         order = rng.permutation(eligible[strata == stratum])
         candidates.append(order[: chosen[stratum]])
-        some = order[: judged[stratum]]
+        some = order[: measured[stratum]]
         drawn.append(some)
         objective_weights.append(weights[some] * (weights[order].sum() / weights[some].sum()))
     rows = np.concatenate(drawn)

@@ -115,7 +115,7 @@ class JointSelector(Selector):
             joint = JointEngine(engines, scales)
             first, part, preparation = self.selectors[0], parts[0], clock.seconds
             run = Run(joint, Gradient(), first.plan(part, count, seed), clock, line)
-            outcome = run.complete(request.start)
+            outcome = run.complete(replace(request.start, coreset=None))
             checked = [_verify(*model, run) for model in zip(parts, engines, strict=True)]
             # The sum is verified by the objectives of all models.
             total = sum(c * one.objective for c, one in zip(scales, checked, strict=True))
@@ -209,8 +209,7 @@ class Reconstruction(Selector):
         options = self.get_params(deep=False)
         del options["components"]
         options |= {"rule": "gradient", "smooth_labels": False, "intercept": 0.0}
-        chooser = BilevelSelector(**options, task="regression")
-        object.__setattr__(self, "chooser", chooser)
+        object.__setattr__(self, "chooser", BilevelSelector(**options, task="regression"))
 
     @property
     def ordered(self) -> bool:
@@ -221,28 +220,28 @@ class Reconstruction(Selector):
             return self
         # The components of some rows suffice to compare kernels.
         by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
-        chooser, predicted, _ = self.as_bilevel(data[by_id[:: -(-len(by_id) // SOME_ROWS)]])
-        return replace(self, kernel=chooser.resolve_defaults(predicted, size, previous).kernel)
+        selector, predicted, _ = self.as_bilevel(data[by_id[:: -(-len(by_id) // SOME_ROWS)]])
+        return replace(self, kernel=selector.resolve_defaults(predicted, size, previous).kernel)
 
     def as_bilevel(
         self, data: Dataset, outer: Dataset | None = None
     ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
         centre, axes = principal_axes(data.x, data.weights, self.components)
-        judge = None if outer is None else _with_targets(outer, centre, axes)
-        return self.chooser, _with_targets(data, centre, axes), judge
+        outer = None if outer is None else _with_targets(outer, centre, axes)
+        return self.chooser, _with_targets(data, centre, axes), outer
 
     def _select(self, request: Request) -> Coreset:
         data, before = request.data, request.start.coreset
         with request.clock.running():
             known = self.resolve_defaults(data, request.size, before)
-            chooser, predicted, judge = known.as_bilevel(data, request.outer)
+            selector, predicted, outer = known.as_bilevel(data, request.outer)
         previous: Coreset | Sequence[int] = request.start.points
         if before is not None:  # its fingerprint belongs to the data without these targets
             previous = before.with_details({"fingerprint": None})
-        coreset = chooser.select(
+        coreset = selector.select(
             predicted,
             request.size,
-            outer=judge,
+            outer=outer,
             initial=previous,
             random_state=request.seed,
             runtime=request.runtime.for_part(request.clock),

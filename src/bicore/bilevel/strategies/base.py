@@ -35,8 +35,6 @@ class Assembly:
     #: The greedy run that adds points.
     run: Run
     start: Start
-    #: Whether the objectives of the initial points belong to this problem.
-    same_problem: bool
     #: Number of points to select; the run may add more.
     size: int
     clock: Clock
@@ -69,7 +67,7 @@ class Assembly:
 
     def grow(self) -> Outcome:
         """Add points by the plan of the run."""
-        outcome = self.run.complete(self.start, self.same_problem)
+        outcome = self.run.complete(self.start)
         if self.run.engine.operation_counts:
             self.details["effort"] = dict(self.run.engine.operation_counts)
         return outcome

@@ -285,8 +285,8 @@ class Exchange(RefiningStrategy):
     >>> import numpy as np
     >>> from bicore import BilevelSelector, Dataset
     >>> x = np.arange(12.0)[:, None]
-    >>> chooser = BilevelSelector(kernel="rbf", inner_reg=0.1, strategy=Exchange())
-    >>> chooser.select(Dataset(x, x[:, 0] > 5), 2).provenance.notes
+    >>> selector = BilevelSelector(kernel="rbf", inner_reg=0.1, strategy=Exchange())
+    >>> selector.select(Dataset(x, x[:, 0] > 5), 2).provenance.notes
     ('exchanges: 2, objective lowered by 0.03101',)
     """
 
