@@ -132,7 +132,7 @@ def test_table_on_standard_input_prints_column_notes(bicore, folder):
     assert json.loads(piped.stdout)["indices"] == json.loads(named.stdout)["indices"]
     assert "numeric columns: age (1 missing → median), w" in piped.stderr
     assert "categorical columns: city (3 values)" in piped.stderr
-    assert "left out columns: name (" in piped.stderr
+    assert "excluded columns: name (" in piped.stderr
     assert "), empty (empty)" in piped.stderr
 
 

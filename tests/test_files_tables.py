@@ -76,7 +76,7 @@ def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, mo
     source = open_source(path, target="label", scale="none")
     assert source.data.x.shape == (2400, 2)
     np.testing.assert_allclose(source.data.x[:, 0], np.log(24 / 2400))
-    assert any("tail (100 values → how often each occurs" in note for note in source.notes)
+    assert any("tail (100 values → log frequency" in note for note in source.notes)
 
 
 def test_1_the_memory_limit_holds_during_encoding(command, many):
@@ -87,7 +87,7 @@ def test_1_the_memory_limit_holds_during_encoding(command, many):
         "--limit",
     )
     refused(command(*words, "--memory", "30kB"), "the cells of the first")
-    told(command(*words, "--memory", "2MB", "--limit", "1000"), "left out columns: tail")
+    told(command(*words, "--memory", "2MB", "--limit", "1000"), "excluded columns: tail")
 
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
@@ -135,7 +135,7 @@ def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(pro
 def test_4_row_numbers_are_not_a_feature(read, tmp_path, name):
     table(tmp_path, "t.csv", {name: range(1, ROWS + 1), "a": numbers(), "label": labels()})
     result = read("t.csv", "--target", "label")
-    told(result, f"left out columns: {name or '(unnamed)'} (row numbers")
+    told(result, f"excluded columns: {name or '(unnamed)'} (row numbers")
     assert "60 rows of 1 features" in result.stderr
 
 
@@ -155,7 +155,7 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     table(tmp_path, "t.tsv", columns, "\t")
     words = ["t.tsv", "--target", "label"]
     told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
-    told(read(*words, "--columns", 'a,"c,d"'), "features are those named: a, c,d")
+    told(read(*words, "--columns", 'a,"c,d"'), "feature columns: a, c,d")
     refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
     refused(read(*words, "--drop", "label"), "column 'label' is in both target and drop")
     refused(read(*words, "--columns", "a,b", "--drop", "b"), "column 'b' is in both")
@@ -171,7 +171,7 @@ def test_4_rows_without_a_target_are_excluded_on_request(read, tmp_path):
     )
     words = ["t.csv", "--target", "label", "--drop-missing-target", "--out", "picks.csv"]
     result = read(*words)
-    told(result, "58 rows", "2 rows without a target are left out")
+    told(result, "58 rows", "2 rows without a target are excluded")
     chosen = json.loads(result.stdout)
     lines = (tmp_path / "t.csv").read_text().splitlines()
     written = (tmp_path / "picks.csv").read_text().splitlines()[1:]
@@ -258,7 +258,10 @@ def test_9_timestamps_are_refused_as_classes(read, tmp_path):
     pyarrow.parquet.write_table(typed, tmp_path / "t.parquet")
     refused(read("t.parquet", "--target", "when"), "'when' holds dates or times")
     table(tmp_path, "n.csv", {"a": numbers(), "name": [f"name {row}" for row in range(ROWS)]})
-    told(read("n.csv", "--target", "name"), "60 classes of text; is it the column to predict?")
+    told(
+        read("n.csv", "--target", "name"),
+        "60 classes of text; check that this is the column to predict",
+    )
 
 
 def test_9_tolerance_needs_size_auto(command):
@@ -427,9 +430,7 @@ def test_10_parquet_types_are_respected(tmp_path):
     source = open_source(str(tmp_path / "t.parquet"), target="label", scale="none")
     assert "numeric columns: money, span, small" in source.notes
     assert "categorical columns: truth (2 values), word (2 values)" in source.notes
-    assert (
-        "left out columns: deep (values of a kind that is not read), none (empty)" in source.notes
-    )
+    assert "excluded columns: deep (values of an unsupported type), none (empty)" in source.notes
     np.testing.assert_allclose(source.data.x[:, 2:4], np.outer(range(ROWS), [0.01, 0.5]))
     assert source.data.y.tolist() == list(range(ROWS))
 

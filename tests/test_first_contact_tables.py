@@ -125,7 +125,7 @@ def test_m10_lists_of_numbers_in_json_lines_are_embeddings(tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = open_source(str(tmp_path / "t.jsonl"), target="label", scale="none")
     assert source.data.x.tolist() == [row["v"] for row in rows]
-    assert any("w (" in note for note in source.notes if note.startswith("left out"))
+    assert any("w (" in note for note in source.notes if note.startswith("excluded"))
 
 
 def test_m10_drop_works_on_columns_that_cannot_be_read(tmp_path):

@@ -167,7 +167,7 @@ def test_elimination_obeys_the_time_limit_and_keeps_greedy_points(monkeypatch):
     part = bilevel(strategy="elimination").select(data, SIZE)
     assert part.status is Status.NOT_REFINED
     assert part.message == (
-        "stopped by max_seconds while the rows were refined: all rows, not refined"
+        "stopped by max_seconds while the rows were refined: complete, not refined"
     )
     assert sorted(part.indices) == sorted(greedy.indices)
 
@@ -189,7 +189,7 @@ def test_points_that_could_not_be_sorted_keep_the_greedy_order(monkeypatch):
         limited = Context(runtime=Runtime(max_seconds=1e6))
         part = bilevel(strategy="exchange").select(data, SIZE, **limited.keywords)
         assert part.status is status
-        assert part.message == f"{how} before the rows were refined: all rows, not refined"
+        assert part.message == f"{how} before the rows were refined: complete, not refined"
         assert part.indices.tolist() == greedy.indices.tolist()
         assert part.provenance.notes == ()
         assert "exchanges" not in part.details

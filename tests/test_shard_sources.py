@@ -515,7 +515,7 @@ def test_features_of_a_table_are_those_of_a_table_in_memory(tmp_path):
     content = pyarrow.table({"id": [1, 2, 3], "e": [[1.0, 2.0]] * 3, "y": [0, 1, 0], "t": [*"aba"]})
     write(path, content)
     for source in (ParquetShards(path, target="y"), HuggingFaceShards(DataSet(content), y="y")):
-        assert any("left out columns: id" in note for note in source.notes)
+        assert any("excluded columns: id" in note for note in source.notes)
         np.testing.assert_array_equal(gathered(source)[0], encode_table(content, "y").data.x)
     source = ParquetShards(path, "e", target="y")
     assert source.shape == (2,)

@@ -452,7 +452,7 @@ def test_simplest_sufficient_method_is_reported():
     same = replace(found, baselines=(replace(random, low=30),))
     assert same.conclusion == "random is enough here"
     balanced = replace(random, baseline="class-balanced", rows=700, low=600, high=800)
-    assert "score less than uniform ones" in replace(found, baselines=(random, balanced)).how()
+    assert "score lower than random ones" in replace(found, baselines=(random, balanced)).how()
 
 
 @pytest.mark.slow

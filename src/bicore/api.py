@@ -609,9 +609,9 @@ def _take_all(selector: Selector, data: Dataset, seed: Any, notes: tuple[str, ..
     if targets.classes is not None and len(targets.classes) > 1:
         coded = data.with_columns(y=targets.values)
         coreset = ClassBalanced().select(coded, len(data), random_state=seed)
-        order = "one row of each class in turn"
+        order = "with one row of each class in turn"
     known = {"method": "all rows", "rows": len(data), "fingerprint": data.fingerprint()}
-    notes = (*notes, f"size: all rows, {order}; nothing was selected")
+    notes = (*notes, f"size: all rows were requested and are returned {order}")
     return coreset.with_details({**known, "notes": notes})
 
 
@@ -650,7 +650,7 @@ def _check_model(model: Any, selector: Selector) -> None:
         return
     if not isinstance(model, (torch.nn.Module, Observed)):
         raise InputError(
-            "model must be a name such as 'linear', a torch.nn.Module or what observe(…) returned; "
+            "model must be a name such as 'linear', a torch.nn.Module or a result of observe(…); "
             f"got {shown(model)}."
         )
     if not selector.needs_model:

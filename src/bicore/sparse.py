@@ -29,8 +29,8 @@ class DenseNeeded(InputError, AttributeError):
 def dense_needed(what: str = "this kernel or method") -> DenseNeeded:
     """Return the error for code that needs dense rows."""
     return DenseNeeded(
-        f"x is sparse, and {what} looks at dense rows; sparse ones go with kernel='linear' or "
-        "'rbf' (also summed, scaled and normalised): use one, or pass x.toarray() if it fits."
+        f"x is sparse, and {what} needs dense rows; use kernel='linear' or 'rbf' (also summed, "
+        "scaled or normalised), or pass x.toarray() if it fits into memory."
     )
 
 

@@ -525,7 +525,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
         given, 5, runtime=Runtime(progress=interrupt)
     )
     assert len(cut) == 5
-    assert cut.message == "interrupted before the rows were refined: all rows, not refined"
+    assert cut.message == "interrupted before the rows were refined: complete, not refined"
 
 
 def test_greedy_points_and_swaps_are_reported(monkeypatch):

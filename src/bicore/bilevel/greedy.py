@@ -143,7 +143,7 @@ def zero_weight_outcome(left: int, size: int) -> Outcome:
     return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
 
 
-WEIGHTS_NOT_REFINED = unrefined_outcome("while the weights were optimised: all rows, not refined")
+WEIGHTS_NOT_REFINED = unrefined_outcome("while the weights were optimised: complete, not refined")
 
 
 def weights_outcome(left: int, size: int, clock: Clock) -> Outcome:

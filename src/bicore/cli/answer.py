@@ -166,9 +166,7 @@ def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None, ou
         words += ["--initial", str(kept), *(["--force"] if out else [])]
     print_note(f"bicore: {coreset.message}; kept in {state or kept}.")
     if state is None and (kept is None or kept.suffix.lower() != ".npz"):
-        print_note(
-            "To continue, run the command again from the start: only .npz files can be continued."
-        )
+        print_note("The command starts from the beginning again: only .npz files can be continued.")
     else:
         print_note("To continue:", shlex.join(words))
     raise typer.Exit(EXIT_INTERRUPTED)

@@ -134,7 +134,7 @@ class Data(Table):
         "Comma-separated columns to use as features.", "COLUMNS", name="--columns --features"
     )
     embeddings: str | None = option(
-        "File with the features of a table, one row per table row.", "FILE.npy"
+        "File of features that replace the columns of a table, one row per table row.", "FILE.npy"
     )
 
 

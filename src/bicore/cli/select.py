@@ -99,7 +99,9 @@ class Method:
 
     panel: ClassVar[str] = "Method"
     size: str = option(
-        "Number of rows to select: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
+        "Number of rows to select: a count, a fraction (0.05), 5%, or auto (as many as needed).",
+        "M",
+        default=MISSING,
     )
     method: str = option(
         "Selection method; bicore compare --list shows all.", "NAME", default="bilevel"

@@ -374,8 +374,8 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
     if run.name != "moments" or late < MOSTLY * len(kept):
         return ()
     return (
-        f"{late} of {len(kept)} rows kept are from the second half of the stream, because a later "
-        "row replaces an earlier one of equal value; the loss on the whole stream decides",
+        f"{late} of {len(kept)} kept rows are from the second half of the stream, because a later "
+        "row replaces an earlier one that is equally good for the whole stream",
     )
 
 

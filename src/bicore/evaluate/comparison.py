@@ -452,6 +452,6 @@ def _note(
     reference = "majority class" if run.pools.classification else "mean of the targets"
     return (
         f"the {judge.title(run.pools.classification)} model trained on all data "
-        f"({main.title} {trained.mean:.4f}) is worse than the {reference} ({plain.mean:.4f}); its "
-        "scores mean little here"
+        f"({main.title} {trained.mean:.4f}) is worse than the {reference} ({plain.mean:.4f}), so "
+        "its scores say little here"
     )

@@ -283,7 +283,9 @@ class Worth:
             f"intervals, {self.fits} fits"
         )
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
-            words += "; class-balanced rows score less than uniform ones, so more are needed"
+            words += (
+                "; class-balanced samples score lower than random ones, so more rows are needed"
+            )
         return words
 
     def as_dict(self) -> dict[str, Any]:

@@ -153,7 +153,9 @@ class Kernel(ABC):
         """Return a parameter chosen by :meth:`fit`; raise an error if it is not chosen yet."""
         if value is None:
             name = type(self).__name__
-            raise InputError(f"{name} takes a parameter from the data: use .fit(x) first.")
+            raise InputError(
+                f"{name} has a parameter that depends on the data; call .fit(x) first."
+            )
         return value
 
     def features(self, a: Tensor) -> Tensor | None:
@@ -543,7 +545,7 @@ class Precomputed(Kernel):
     name = "precomputed"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        raise InputError("kernel='precomputed' evaluates nothing; pass the Gram matrix as x.")
+        raise InputError("kernel='precomputed' cannot be evaluated; pass the kernel matrix as x.")
 
     def diag(self, a: Tensor) -> Tensor:
         return a.diagonal()

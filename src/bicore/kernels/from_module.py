@@ -143,8 +143,8 @@ def from_module(
         if names:
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             warnings.warn(
-                f"{_LEFT_OUT[option]} ({', '.join(names[:_MOST_NAMES])}{more}) has no place in "
-                f"this kernel and was left out; pass {option}='refuse' to make that an error.",
+                f"{_LEFT_OUT[option]} ({', '.join(names[:_MOST_NAMES])}{more}) is skipped, "
+                f"because it has no kernel; {option}='refuse' makes this an error.",
                 stacklevel=2,
             )
     return kernel
@@ -179,8 +179,8 @@ def _remove_needless_flattens(layers: list[Layer]) -> list[Layer]:
 
 def _no_average(what: str) -> InputError:
     return InputError(
-        f"{what} is average pooling inside a network, which has no kernel here; only one over all "
-        "positions before the read-out, AdaptiveAvgPool2d(1), does."
+        f"{what} is average pooling inside a network, which has no kernel; only a global average "
+        "before the output layer, AdaptiveAvgPool2d(1), has one."
     )
 
 
@@ -310,12 +310,14 @@ class _Reader:
                 return Erf()
             case "gelu":
                 if self._argument(node, "approximate") not in (None, "none"):
-                    raise InputError("GELU by tanh has no kernel; nn.GELU(approximate='none') has.")
+                    raise InputError(
+                        "GELU(approximate='tanh') has no kernel; use nn.GELU(approximate='none')."
+                    )
                 return GELU()
             case "tanh" | "sigmoid":
                 raise InputError(
-                    f"{function} has no kernel in closed form; ReLU, GELU and erf have "
-                    "(erf(x·√π/2) is near tanh)."
+                    f"{function} has no kernel in closed form; use ReLU, GELU or erf "
+                    "(erf(x·√π/2) is close to tanh)."
                 )
             case "flatten":
                 return Flatten()
@@ -330,9 +332,7 @@ class _Reader:
             case "adaptive_avg_pool2d":
                 self._drop(name, "pooling")
             case "attention" | "scaled_dot_product_attention":
-                raise InputError(
-                    f"{name} is attention, which has no kernel here; use the embedding."
-                )
+                raise InputError(f"{name} is attention, which has no kernel; use the embedding.")
             case "avg_pool2d" | "mean":
                 raise _no_average(name if own else node.format_node())
             case "max_pool2d" | "boolean_dispatch":  # torch.fx sees max_pool2d as a dispatch
@@ -341,8 +341,8 @@ class _Reader:
                 self._drop(name, "normalisation")
             case _:
                 raise InputError(
-                    f"{name if own else node.format_node()} has no infinite-width kernel here; "
-                    "known: Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, flattening to (n, -1), "
+                    f"{name if own else node.format_node()} has no kernel at infinite width; "
+                    "supported: Linear, Conv2d, ReLU, LeakyReLU, GELU, erf, flattening to (n, -1), "
                     "Dropout, max-pooling, sums."
                 )
         return None
@@ -362,8 +362,8 @@ class _Reader:
         plain = set(part.dilation) == {1} and part.groups == 1 and part.padding_mode == "zeros"
         if not (square and plain and len(paddings) == 1):
             raise InputError(
-                "Conv2d needs a square window, one stride, one padding with zeros, dilation 1 and "
-                "one group to be read as a kernel."
+                "Conv2d must have a square window, one stride, one padding (with zeros), "
+                "dilation 1 and one group."
             )
         sizes = int(part.kernel_size[0]), int(part.stride[0]), paddings.pop()
         return Conv(*sizes, self.sigma_w, self._bias(node))
@@ -371,6 +371,6 @@ class _Reader:
     def _drop(self, name: str, option: str) -> None:
         """Ignore a layer if the option allows it, otherwise refuse it."""
         if self.options[option] == "refuse":
-            what = f"{name} is {_LEFT_OUT[option]}, which has no kernel here"
-            raise InputError(f"{what}; {option}='drop' leaves it out.")
+            what = f"{name} is {_LEFT_OUT[option]}, which has no kernel"
+            raise InputError(f"{what}; give {option}='drop' to skip it.")
         self.dropped[option].append(name)

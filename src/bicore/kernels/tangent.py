@@ -383,7 +383,7 @@ def _check_readout(layers: Sequence[Layer]) -> None:
     """Raise an error unless there is one read-out, after the convolutions."""
     places = [k for k, layer in enumerate(layers) if isinstance(layer, (Flatten, GlobalAverage))]
     if any(layer.spatial for layer in layers) and not places:
-        raise InputError("layers has no Flatten or GlobalAverage; add one before the read-out.")
+        raise InputError("layers has no Flatten or GlobalAverage; add one before the output layer.")
     for place in places:
         name = type(layers[place]).__name__
         pooled = name == "GlobalAverage"
@@ -392,8 +392,8 @@ def _check_readout(layers: Sequence[Layer]) -> None:
             # give.
             if layer.spatial or (pooled and not isinstance(layer, Dense)):
                 raise InputError(
-                    f"{type(layer).__name__} follows {name}, the read-out: put it once, after the "
-                    "last Conv (an average over positions inside a network has no kernel)."
+                    f"{type(layer).__name__} follows {name}; use {name} once, after the last Conv "
+                    "(an average over positions inside a network has no kernel)."
                 )
         uneven = [
             layer

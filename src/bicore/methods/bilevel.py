@@ -100,7 +100,7 @@ from bicore.types import Label, Matrix, Numbers
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
 #: End of the message if only the points for uniform weights are complete.
-WHILE_LEARNING = "while weights were learned after every row: those of the end alone, all rows"
+WHILE_LEARNING = "while weights were learned after every row: complete, weights learned once"
 #: Number of rows from which the width of a kernel's features is determined.
 FIRST_ROWS = 1000
 #: Rows of earlier contexts are reused if fewer than this multiple of the size are unused.
@@ -658,9 +658,8 @@ class BilevelSelector(Selector, Proxy):
             if after_every <= at_end + EQUAL * abs(at_end):
                 return learned
             final.notes.append(
-                "weights were learned at the end only, for rows chosen with weights of 1: rows "
-                f"chosen with weights learned after every row end at {after_every:.6g}, these at "
-                f"{at_end:.6g}"
+                "weights were learned once, at the end, because this gives the lower objective: "
+                f"{at_end:.6g}, and {after_every:.6g} with weights learned after every row"
             )
         if not status.whole:
             interrupted = status is Status.INTERRUPTED
@@ -1089,5 +1088,5 @@ def exclude_suspect_labels(
         guesses = selector.predict(data[rest], data.x[part], random_state=seed, runtime=runtime)
         weights[part[guesses != labels[part]]] = 0
     if not (weights > 0).any():
-        raise InputError("the proxy agrees with no label; use another kernel or inner_reg.")
+        raise InputError("the model contradicts every label; use another kernel or inner_reg.")
     return data.with_columns(sample_weight=weights)

@@ -44,7 +44,7 @@ TABLE_OPTIONS = (
 OPENING = ("columns", "target", "labels", *TABLE_OPTIONS)
 #: How to fix a request with an option that passes do not have.
 _FIXES = {
-    "loss": "passes use the squared error: leave it out, or load a sample of the rows",
+    "loss": "passes support the squared error only: leave it out, or load a sample of the rows",
     "weighting": "leave it out, and learn weights of the selected rows with bicore.reweight",
     "smooth_labels": "passes use labels as given: leave it out",
     "task": "floats are targets and all other labels classes: convert the labels",

@@ -264,7 +264,7 @@ class _LayerRecord:
 
 def as_module(model: Any) -> nn.Module:
     """Return the module; anything else is refused."""
-    words = "a torch.nn.Module, or what observe(…) returned"
+    words = "a torch.nn.Module, or a result of observe(…)"
     check_type("model", model, nn.Module, words)
     module: nn.Module = model
     return module

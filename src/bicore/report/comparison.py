@@ -479,7 +479,7 @@ def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]
     if any(entry.model_seconds for entry in entries):
         lines.append("+ seconds: training the model that the method needs, once per pool")
     if any(not entry.complete for entry in entries):
-        lines.append("(n) only n seeds are finished: not compared with the others")
+        lines.append("(n): only n seeds are finished, so the mean is not compared with others")
     known = {size: detectable[size] for size in sizes if 0 < detectable[size] < math.inf}
     if known:
         differences = ", ".join(f"{value:.4f} at {size}" for size, value in known.items())

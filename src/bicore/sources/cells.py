@@ -134,7 +134,7 @@ def cells_of(column: Any) -> str:
         "times": types.is_time(kind),
         "lists": is_list(kind),
     }
-    return next((word for word, true in kinds.items() if true), "values of a kind that is not read")
+    return next((word for word, true in kinds.items() if true), "values of an unsupported type")
 
 
 def is_missing(column: Any) -> Array:

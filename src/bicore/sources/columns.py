@@ -253,7 +253,7 @@ class Columns:
 
 #: Headings of the notes, in order; columns that are not used come last.
 _KINDS = (Numbers, Times, Vectors, Indicators, Frequencies)
-_HEADINGS = (*(kind.heading for kind in _KINDS), "left out")
+_HEADINGS = (*(kind.heading for kind in _KINDS), "excluded")
 _COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thousands"}
 
 
@@ -277,14 +277,14 @@ def fit_columns(
             features.append(fitted)
             moments += [_moments(fitted, column)] if scaled else []
         remark = f" ({remark})" if remark else ""
-        heading = "left out" if fitted is None else fitted.heading
+        heading = "excluded" if fitted is None else fitted.heading
         by_heading[heading].append(f"{name or '(unnamed)'}{remark}")
     if not features:
-        left_out = ", ".join(by_heading["left out"]) or "there is none"
+        excluded = ", ".join(by_heading["excluded"]) or "there is none"
         fix = (
-            "; give an embedding of the text (--embeddings FILE.npy)" if "(text" in left_out else ""
+            "; give an embedding of the text (--embeddings FILE.npy)" if "(text" in excluded else ""
         )
-        raise InputError(f"no column can serve as a feature: {left_out}{fix}.")
+        raise InputError(f"no column can serve as a feature: {excluded}{fix}.")
     notes = [
         f"{heading} columns: {', '.join(names)}" for heading, names in by_heading.items() if names
     ]
@@ -376,7 +376,7 @@ def _fit_categories(name: str, column: Any, named: bool) -> _Fitted:
     places = cells.find_places(column, values)
     shares = np.bincount(places[places >= 0], minlength=count) / rows
     remark = (
-        f"{count} values → how often each occurs; an indicator each would be "
+        f"{count} values → log frequency; one indicator per value would take "
         f"{count * rows / 1e6:.3g} million numbers"
     )
     return Frequencies(name, dict(zip(values, shares.tolist(), strict=True))), remark
@@ -402,7 +402,7 @@ def ambiguous_comma(column: Any) -> str:
     """Return the fix for numbers with ambiguous commas."""
     example = next(text for text in cells.to_list(column.drop_null()) if "," in text)
     return (
-        f"numbers such as {example}, whose comma may stand at thousands or before a fraction; say "
+        f"numbers such as {example}, whose comma may separate thousands or decimals; give "
         "--decimal point or --decimal comma"
     )
 

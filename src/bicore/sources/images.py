@@ -47,7 +47,7 @@ def load_images(folder: Path, reading: Reading | None = None) -> Source:
     width, height = size = min(sizes) if alike else (side, side)
     if sizes != {size}:
         count = f"{len(sizes)} sizes" if len(sizes) > 1 else "one size"
-        words = f"images of {count} are resized to {side}×{side}, whatever their shape"
+        words = f"images of {count} are resized to {side}×{side} pixels without keeping proportions"
         notes.append(f"{words}; --resize N chooses another size")
     colour = any(mode not in GREY for _, mode in headings)
     shape = (len(files), height, width, 3) if colour else (len(files), height, width)

@@ -527,7 +527,7 @@ class IterableShards(ShardSource):
 
     def __init__(self, make: Made, name: str = "chunks") -> None:
         if not callable(make) and iter(make) is make:
-            once = f"make is a {type(make).__name__}, which can be run through once only"
+            once = f"make is a {type(make).__name__}, which can be iterated only once"
             raise InputError(f"{once}; give a list, or the function that makes it.")
         super().__init__(name)
         self._make = make

@@ -323,7 +323,7 @@ def fit_table(
     if reading.embeddings is None and stored is None:
         features = ((name, read(name)) for name in roles.features)
         columns = fit_columns(features, reading, roles.named, scaled)
-        named = [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
+        named = [f"feature columns: {', '.join(roles.features)}"] if roles.named else []
         dropped = [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
         columns.notes.extend([*named, *dropped])
     return Encoder(columns, _fit_targets(roles, read, reading), weight)
@@ -339,8 +339,8 @@ def table_source(name: str, table: Table, reading: Reading, notes: Sequence[str]
         rows = _rows_with_targets(table, roles, reading)
         table = take_rows(table, rows)
     if len(rows) < every:
-        lost = f"{every - len(rows)} rows without a target are left out"
-        told.append(f"{lost}; rows are counted without them")
+        lost = f"{every - len(rows)} rows without a target are excluded"
+        told.append(f"{lost}; row numbers do not count them")
     encoder = fit_table(roles, table.__getitem__, reading)
     y, weights = encoder.labels(table, reading.allowance), encoder.weights(table)
     told += [] if y is None else _many_classes(roles.targets[0], y)
@@ -391,9 +391,9 @@ def _fit_targets(roles: Roles, read: Callable[[str], Any], reading: Reading) -> 
 
 def _many_classes(target: str, y: Array) -> list[str]:
     count = len(np.unique(y)) if y.dtype.kind in "iU" else 0
-    what = "classes of text; is it the column to predict?"
+    what = "classes of text; check that this is the column to predict"
     if y.dtype.kind == "i":
-        what = "different integers, which are classes unless --task regression makes them amounts"
+        what = "integers are used as class labels; set --task regression to predict numbers"
     return [f"target {target!r}: {count} {what}"] if count > MANY_CLASSES else []
 
 

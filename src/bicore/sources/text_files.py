@@ -99,7 +99,7 @@ def _find_encoding(head: bytes, where: str) -> str:
             return name
     if b"\0" in head[:_LOOKED_AT] or head.startswith(b"PAR1"):
         raise InputError(
-            f"{where} is not a text file; give a CSV file, the right ending or its encoding."
+            f"{where} is not a text file; give a CSV file, the right extension or the encoding."
         )
     return next(name for name in ("utf-8", "cp1252", "latin-1") if _decodes(head, name))
 

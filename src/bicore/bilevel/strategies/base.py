@@ -84,7 +84,7 @@ class Assembly:
         """Optimise the weights of all points once; points of weight zero leave."""
         run, before = self.run, self.outcome
         complete = before.status is Status.COMPLETE
-        when = "before the weights were optimised: all rows, with unit weights"
+        when = "before the weights were optimised: complete, with unit weights"
         try:
             engine = self.reweighable(run.indices.tolist())
             optimiser.optimise(as_reweighable(engine), final=True, clock=self.clock)
@@ -141,7 +141,7 @@ class Assembly:
         taken = len(run.indices)
         if taken < size:
             return Outcome(status, describe_early_end(status, taken, size))
-        when = "before the rows were refined: all rows, not refined"
+        when = "before the rows were refined: complete, not refined"
         return unrefined_outcome(when, status is Status.INTERRUPTED)
 
 
@@ -236,7 +236,7 @@ class RefiningStrategy(Strategy, ABC):
             return assembly.truncate(outcome.status)
         points = assembly.run.indices.tolist()
         known = dict(assembly.details)
-        when = "while the rows were refined: all rows, not refined"
+        when = "while the rows were refined: complete, not refined"
         try:
             points, refined = self.refine(assembly, points)
             if refined.status is not Status.COMPLETE:

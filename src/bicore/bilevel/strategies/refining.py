@@ -30,7 +30,7 @@ DOUBLINGS = 30
 ATTEMPTS, FACTOR = 12, 4.0
 #: The search ends if the predicted decrease is below this share of the penalised objective.
 FLAT = 1e-9
-STOPPED = unrefined_outcome("during the exchanges: all rows, not refined")
+STOPPED = unrefined_outcome("during the exchanges: complete, not refined")
 #: The exchanges end after this many consecutive swaps without their predicted gain.
 MOST_FAILED_SWAPS = 5
 #: Minimum number of candidates for exchange after a pass over all pairs.
@@ -49,7 +49,7 @@ FEATURE_PASSES, FEATURE_SWAPS = 5, 0.3
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: 24 operations with two arguments and a result.
 READS_A_PAIR = 72
-SPARSE = unrefined_outcome("while weights were made sparse: the rows with the largest weights")
+SPARSE = unrefined_outcome("while weights were made sparse: complete, by the largest weights")
 IMPRECISE = (
     "exchanges: stopped by rounding errors, because exchanges did not lower the objective as "
     "computed; use a larger inner_reg, or dtype='float64'"
@@ -343,7 +343,7 @@ class Exchange(RefiningStrategy):
             return super().assemble(assembly)
         assembly.details["strategy"] = repr(self)
         assembly.notes.append(
-            f"exchanges: none, because {assembly.size} of {rows} rows would take long "
+            f"exchanges: none, because exchanging {assembly.size} of {rows} rows takes long "
             "(use strategy='exchange' to run them)"
         )
         return assembly.grow()

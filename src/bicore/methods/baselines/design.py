@@ -511,7 +511,7 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
             selection.objectives[-1] = objective
         selection.weights = job.size * shares[selection.order].cpu().numpy()
     if len(selection.order) < job.size and selection.outcome.status is Status.COMPLETE:
-        words = f"{len(selection.order)} rows have the best weights: no more needed"
+        words = f"{len(selection.order)} rows suffice: no further row would get a weight > 0"
         selection.outcome = Outcome(Status.FEWER, words)
     selection.details |= {"noise": noise, "lower_bound": bound, "path": path}
 
@@ -623,7 +623,7 @@ class InducingPoints(OverSpace):
                     selection.exchange(*swap)
                 made += count
         except TimeOver:
-            when = f"after {made} of {self.proposals} proposals: all rows, not refined"
+            when = f"after {made} of {self.proposals} proposals: complete, not refined"
             selection.outcome = unrefined_outcome(when)
         finally:
             selection.details["proposals"] = made
