@@ -138,7 +138,7 @@ class TestWork:
         best = np.sort(np.argsort(-slopes)[:25])
         for found in (
             scoring(source, source.parts[0]),
-            scoring.on(PartRows(source.parts[0], torch.from_numpy(x), y)),
+            scoring.run(PartRows(source.parts[0], torch.from_numpy(x), y)),
         ):
             assert found.positions.tolist() == best.tolist()
             np.testing.assert_allclose(found.features, exact[best], rtol=1e-12, atol=1e-15)

@@ -79,7 +79,7 @@ class Dataset:
     y: Array | None = None
     sample_weight: Array | None = None
     ids: Array = None  # type: ignore[assignment]  # filled in below
-    extra: Mapping[str, Array] | None = field(default=None, metadata={"counts": False})
+    extra: Mapping[str, Array] | None = field(default=None, metadata={"in_fingerprint": False})
 
     if TYPE_CHECKING:  # columns are arrays once they are checked
 
@@ -468,8 +468,7 @@ def _label_type(value: Any) -> type | None:
 
 
 def _objects_to_labels(array: Array, name: str, role: str) -> Array:
-    """Convert an object column (pandas strings, mixed lists) to one plain dtype, or raise an
-    error."""
+    """Convert a column of objects, such as strings of pandas, to one plain dtype."""
     if array.size == 0:
         return array.astype(np.str_)
     first = _label_type(array.flat[0])

@@ -301,7 +301,8 @@ def _describe(value: Any) -> str:
         case list() | tuple():
             return "[" + ",".join(_describe(part) for part in value) + "]"
         case _ if dataclasses.is_dataclass(type(value)):
-            counted = [one for one in dataclasses.fields(value) if one.metadata.get("counts", True)]
+            known = dataclasses.fields(value)
+            counted = [one for one in known if one.metadata.get("in_fingerprint", True)]
             fields = {one.name: getattr(value, one.name) for one in counted}
             for one in counted:
                 # A new field with its default value does not change the fingerprint.

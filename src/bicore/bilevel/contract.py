@@ -30,8 +30,10 @@ MOST_UNREAD_STEPS = 16
 class RefinementCost:
     """Memory and operations of refining, in addition to those of greedy selection."""
 
+    #: Number of columns of all rows that are stored, and of points on a shortlist.
     held: int = 0
     listed: int = 0
+    #: Passes over the kernel matrix, further multiplications, and numbers read.
     passes: float = 0.0
     multiplications: float = 0.0
     reads: float = 0.0

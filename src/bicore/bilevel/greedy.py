@@ -31,8 +31,8 @@ MOST_SHOWN = 10
 class Quotas:
     """Quotas of one data set.
 
-    ``codes`` is the class of every row. ``caps`` is the maximum per class; None takes one row of
-    every class per round.
+    ``codes`` holds the class of every row and ``caps`` the maximum per class. If ``caps`` is None,
+    one row of every class is taken per round.
     """
 
     codes: Array
@@ -275,8 +275,7 @@ class Run:
         return Outcome()
 
     def _refine_weights(self, outcome: Outcome) -> Outcome:
-        """Optimise the weights once more at the end, so that the points do not depend on the
-        size."""
+        """Optimise the weights more at the end, so that the points do not depend on the size."""
         if self.weight_updater is None:
             return outcome
         before = len(self.indices)

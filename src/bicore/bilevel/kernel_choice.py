@@ -74,8 +74,8 @@ INTERCEPT = 1.0
 TOO_FEW = "too few rows or labels to compare kernels"
 IN_PART = "the problem is split, so no kernel was compared"
 SPARSE = "x is sparse, and most kernels need dense rows"
-#: For a linear model the classes are curved if a kernel has less than this share of the smallest
-#: error of a linear kernel. Its rows describe curves that the model cannot follow.
+#: Classes are curved if a kernel has less than this share of the smallest error of a linear kernel.
+#: The rows selected by that kernel follow curves that a linear model cannot fit.
 CURVED = 0.5
 #: Number of splits, and held-out rows in each.
 SPLITS, HELD_OUT = 3, 100
@@ -135,8 +135,8 @@ class AutomaticKernel(Kernel):
     It needs labels, so it is resolved when a selection begins and cannot be evaluated itself.
     """
 
-    #: Whether it is chosen for a part of a problem, for a method that uses distances of class
-    #: means, and for data so large that other kernels than the cosine would need a sample.
+    #: Whether it is chosen for a part of a problem, for exchanges by class means, and for data so
+    #: large that other kernels than the cosine would need a sample.
     in_part: bool = False
     class_means: bool = False
     large: bool = field(default=False, metadata={"added": True})
@@ -297,7 +297,7 @@ class TrialRows:
     rows: Array
     goals: Array
     weights: Array
-    #: The subsets and the held-out rows, one line per split.
+    #: Places of the subsets and of the held-out rows, one line per split.
     chosen: Array
     rest: Array
 
@@ -325,8 +325,7 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
 
 
 def _compare(kernel: AutomaticKernel, drawn: TrialRows, classes: bool) -> Choice:
-    """Choose the candidate with the smallest held-out error, or for large data the cosine if it is
-    nearly as good."""
+    """Choose the kernel of smallest held-out error, or for large data a nearly as good cosine."""
     columns = drawn.rows.shape[1]
     names = kernel.candidates(classes, columns)
     trials = compare_kernels(drawn, names)
@@ -343,12 +342,14 @@ def _compare(kernel: AutomaticKernel, drawn: TrialRows, classes: bool) -> Choice
 
 
 def _order_for_linear_model(trials: list[Trial], outliers: bool) -> list[Trial]:
-    """Keep only linear kernels and the cosine for curved classes; else, if linear kernels would
-    select ``outliers`` even with the smallest error, put them last."""
-    straight = [trial for trial in trials if "linear" in trial.name]
-    if straight and trials[0].error < CURVED * straight[0].error:
-        return straight
-    return sorted(trials, key=lambda trial: outliers and trial in straight)
+    """Return only linear kernels and the cosine for curved classes.
+
+    Otherwise put them last with ``outliers``, which they select even with the smallest error.
+    """
+    linear = [trial for trial in trials if "linear" in trial.name]
+    if linear and trials[0].error < CURVED * linear[0].error:
+        return linear
+    return sorted(trials, key=lambda trial: outliers and trial in linear)
 
 
 def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:

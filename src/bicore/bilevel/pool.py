@@ -11,7 +11,7 @@ T = K'/ρ and V = K'DK'/ρ² for the posterior kernel K', so with Q = (K_SS + ρ
 points S and U = K[:, S] Q, a chosen row has d = ρQ_ii, q = (UᵀDU)_ii, r = ρα_i and h = 2(UᵀDr)_i,
 and T = U, V = K'DU/ρ.
 
-Arrays and tensors share the operators used here.
+The code uses only operators that arrays and tensors share.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from bicore.moments.ridge import RidgeRows
 from bicore.numerics.linear_algebra import exact_gain, row_products
 from bicore.runtime.clock import checkpoint
 
-#: Number of pairs computed together: fits the cache of a core …
+#: Number of pairs computed together, so that they fit the cache of a core …
 PAIRS = 1 << 14
-#: … and keeps a GPU busy.
+#: … and on a GPU, so that it is busy.
 DEVICE_PAIRS = 1 << 22
 
 
@@ -50,7 +50,7 @@ def nonzero_places(mask: Any) -> Any:
 
 @dataclass
 class Limits:
-    """The exchanges that are allowed."""
+    """Restrictions on exchanges."""
 
     #: The rank of every point, by which ties are broken.
     ranks: Sequence[int]
@@ -74,7 +74,7 @@ class Limits:
 
 
 class Others(NamedTuple):
-    """Rows outside: 1 + t, q, r and h side by side, and T and V with the chosen rows."""
+    """Tables of rows outside: 1 + t, q, r next to h, and T and V with the chosen rows."""
 
     divisor: Any
     q: Any
@@ -84,7 +84,7 @@ class Others(NamedTuple):
 
 
 class Removals:
-    """The effect of removing each chosen row, from 1 − t, q, and r and h side by side."""
+    """The effect of removing each chosen row, from 1 − t, q, and r next to h."""
 
     def __init__(self, divisor: Any, q: Any, both: Any) -> None:
         residuals, slopes = _halves(both)

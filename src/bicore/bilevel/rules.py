@@ -21,7 +21,7 @@ class Rule:
     quantity: ClassVar[Quantity]
     #: Whether it compares with a model of all data.
     compares: ClassVar[bool] = False
-    #: Whether it is chosen once the data are known.
+    #: Whether it is to be replaced when the data are known.
     unset: ClassVar[bool] = False
 
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
@@ -43,7 +43,7 @@ class Gradient(Rule):
 
 @dataclass(frozen=True)
 class UnsetRule(Gradient):
-    """Chosen when the data are known; until then the gradient."""
+    """A placeholder, replaced when the data are known; until then the gradient."""
 
     name = "auto"
     unset = True
@@ -77,7 +77,7 @@ class FirstOrder(Rule):
 class ReducibleLoss(Rule):
     """Score points by their loss minus their loss under the model of all data.
 
-    This is CSReL (Tong et al. 2025): what no model could learn is not taken.
+    This is CSReL (Tong et al. 2025): points that no model can learn are not taken.
     """
 
     reference: Tensor | None = field(default=None, compare=False, repr=False)

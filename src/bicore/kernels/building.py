@@ -38,8 +38,7 @@ FEATURE_COPIES = 3
 COPIES = 3
 #: Side of the smallest block; for smaller ones the overhead of a kernel dominates.
 SMALLEST_BLOCK = 32
-#: Side of the largest block: a tile takes a fraction of a second, so that time limits are
-#: respected.
+#: Side of the largest block: it takes a fraction of a second, so that time limits are respected.
 LARGEST_BLOCK = 1024
 #: The same on a GPU.
 LARGEST_DEVICE_BLOCK = 8192
@@ -70,13 +69,13 @@ class MatrixForm(StrEnum):
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """The form of the matrices, the side of a block, and bytes.
+    """The form of the kernel matrices, the side of a block, and bytes.
 
     ``needed`` includes the memory of the engine, ``stored`` is that of the matrices alone, and
     ``limit`` is the memory allowed.
     """
 
-    held: MatrixForm
+    form: MatrixForm
     block: int
     needed: int
     stored: int
@@ -160,11 +159,11 @@ def build_operators(
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
     square: KernelOperator
-    if plan.held is MatrixForm.FEATURES:
+    if plan.form is MatrixForm.FEATURES:
         own = _features(kernel, train)
         square = Features(own, own)
         return square, square if outer is None else Features(_features(kernel, outer), own)
-    if plan.held is MatrixForm.GRAM:
+    if plan.form is MatrixForm.GRAM:
         gram = _finite(kernel.gram(train, plan.block), kernel)
         square = Gram(gram, symmetric=True, spare=plan.limit - plan.needed)
         if outer is None:

@@ -125,7 +125,7 @@ def _bilevel_cost(
     greedy_size = selector.strategy.greedy_size(size, int((data.weights > 0).sum()))
     plan = plan_memory(selector, data, outer, selector.memory(greedy_size, len(data)), runtime)
     rows = len(data) if outer is None else len(outer)
-    depth = plan.width if plan.held is MatrixForm.FEATURES else rows
+    depth = plan.width if plan.form is MatrixForm.FEATURES else rows
     work = selector.strategy.refinement_cost(greedy_size, len(data), len(data), depth)
     numbers = float(len(data) * depth)
     passes = greedy_size + work.passes
@@ -133,19 +133,19 @@ def _bilevel_cost(
     steps = 2 * greedy_size if work.passes else greedy_size  # refined points are put into order
     seconds = START + STEP * steps + work.multiplications * multiplication
     seconds += (work.reads + checks) * READ
-    if plan.held is not MatrixForm.BLOCKED:
+    if plan.form is not MatrixForm.BLOCKED:
         seconds += passes * numbers * READ
-    if plan.held is MatrixForm.FEATURES:
+    if plan.form is MatrixForm.FEATURES:
         seconds += numbers * (COLUMNS + MOMENTS * plan.width) * multiplication
-        return Estimate(seconds, plan.needed, plan.held.value, words)
+        return Estimate(seconds, plan.needed, plan.form.value, words)
     some = data.x[:: max(1, len(data) // FIRST_ROWS)]  # evenly spaced
     pair = _time_pair(selector.kernel.fit(some).evaluate, data, runtime)
     blocks = 1.0
-    if plan.held is MatrixForm.BLOCKED:
+    if plan.form is MatrixForm.BLOCKED:
         pair += 2 * PREFETCH_WIDTH * multiplication
         blocks = _passes_in_blocks(selector, greedy_size, len(data)) + work.passes
     seconds += blocks * pair * (numbers if outer is not None else numbers / 2)
-    return Estimate(seconds, plan.needed, plan.held.value, words)
+    return Estimate(seconds, plan.needed, plan.form.value, words)
 
 
 def _passes_in_blocks(selector: BilevelSelector, greedy_size: int, n: int) -> float:

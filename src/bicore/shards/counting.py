@@ -1,8 +1,8 @@
 """The rows of a part, and the first pass over them: sums, lengths and counts of classes.
 
-Work on a part can be sent to another process. It reads the rows and looks at them in blocks: on the
-host in blocks that fit a processor's cache, on a device in large ones. Sums and the features of
-selected rows are in float64, products of scores in float32: all executors agree to the last digits.
+Work on a part can be sent to another process. It reads the rows and processes them in blocks: small
+ones that fit the cache of a processor, or large ones on a device. Sums and the features of selected
+rows are in float64, products of scores in float32, so that executors agree up to the last digits.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ class PartRows:
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of rows; float16 becomes float32 on the CPU.
 
-        There all blocks are written to one place: memory that is new to the process costs five
-        times the conversion.
+        On the CPU all blocks share one buffer: the first use of new memory takes five times as long
+        as the conversion.
         """
-        place: Any = None
+        buffer: Any = None
         for rows in self.slices(BLOCK, DEVICE_BLOCK):
             if torch.is_tensor(self.x):
                 yield rows, self.x[rows]
                 continue
             count = rows.stop - rows.start
-            if place is None:
-                place = np.empty((count, *self.x.shape[1:]), dtype=self.x.dtype)
-                single = np.empty(place.shape if _is_half(place) else 0, dtype=np.float32)
-            np.copyto(place[:count], self.x[rows])
-            if _is_half(place):
-                yield rows, _widen(place[:count], single[:count])
+            if buffer is None:
+                buffer = np.empty((count, *self.x.shape[1:]), dtype=self.x.dtype)
+                single = np.empty(buffer.shape if _is_half(buffer) else 0, dtype=np.float32)
+            np.copyto(buffer[:count], self.x[rows])
+            if _is_half(buffer):
+                yield rows, _widen(buffer[:count], single[:count])
             else:
-                yield rows, torch.from_numpy(place[:count])
+                yield rows, torch.from_numpy(buffer[:count])
 
     def features(self, map: FeatureMap, rows: Any) -> Any:
         """Compute features of some rows in float64, as an array or on the device."""
@@ -88,8 +88,8 @@ class PartRows:
             return map.exact(self.x[rows])
         # A copy, because torch needs writable memory and a mapped file is not.
         x = np.array(self.x[rows])
-        own = _widen(x, np.empty(x.shape, np.float32)) if _is_half(x) else torch.from_numpy(x)
-        return map.exact(own).numpy()
+        tensor = _widen(x, np.empty(x.shape, np.float32)) if _is_half(x) else torch.from_numpy(x)
+        return map.exact(tensor).numpy()
 
     def codes(self, classes: Array) -> Tensor:
         """Return the index of every label among sorted classes, on the device; cached."""
@@ -105,48 +105,48 @@ def _is_half(x: Array) -> bool:
 
 def _widen(half: Array, single: Array) -> Tensor:
     """Convert float16 to float32: on x86 torch is 20 times as fast as NumPy, elsewhere slower."""
-    found = torch.from_numpy(single)
+    tensor = torch.from_numpy(single)
     if X86:
-        return found.copy_(torch.from_numpy(half))
+        return tensor.copy_(torch.from_numpy(half))
     np.copyto(single, half)
-    return found
+    return tensor
 
 
 def encode(y: Any, classes: Array) -> Array:
     """Return the index of every label among sorted classes."""
     labels = np.asarray(y).reshape(-1)
     if classes.dtype.kind == "i" and labels.dtype == np.int64 and len(labels):
-        counted = np.array_equal(classes, np.arange(len(classes)))
-        if counted and labels.min() >= 0 and labels.max() < len(classes):
+        are_codes = np.array_equal(classes, np.arange(len(classes)))
+        if are_codes and labels.min() >= 0 and labels.max() < len(classes):
             return np.array(labels)  # labels 0, 1, 2, … need no search in every pass
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    strange = np.flatnonzero(classes[codes] != labels)
-    if len(strange):
+    unknown = np.flatnonzero(classes[codes] != labels)
+    if len(unknown):
         raise InputError(
-            f"y holds the class {labels[strange[0]]!r}, which the first pass did not see: the "
+            f"y holds the class {labels[unknown[0]]!r}, which the first pass did not see: the "
             "source has changed; select again."
         )
     return np.asarray(codes)
 
 
 class PartWork(ABC, Generic[T]):
-    """Work on a part that runs on the host and on a device."""
+    """Work on a part, which runs on the host or on a device."""
 
     def read(self, source: ShardSource, part: Part) -> PartRows:
         """Read the rows of a part for this work."""
-        chunk, bad = self._check(source, part)
+        chunk, bad = self._read_chunk(source, part)
         return PartRows(part, chunk.x, chunk.y, chunk.weight, bad)
 
     @abstractmethod
-    def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
+    def _read_chunk(self, source: ShardSource, part: Part) -> tuple[Any, int]:
         """Read a chunk and count the skipped rows."""
 
     @abstractmethod
-    def on(self, rows: PartRows) -> T:
-        """Do the work and return the result in main memory."""
+    def run(self, rows: PartRows) -> T:
+        """Process the rows; return the result in main memory."""
 
     def __call__(self, source: ShardSource, part: Part) -> T:
-        return self.on(self.read(source, part))
+        return self.run(self.read(source, part))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,14 +157,14 @@ class PartCounts:
     #: Number of rows skipped because they are not finite.
     bad: int
     #: The largest ‖φ‖².
-    longest: float
+    largest_square: float
     #: Number of rows of each class that may be selected; empty for targets.
     available: Counter[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class CountWork(PartWork[PartCounts]):
-    """Add the rows of a part to moments; with ``empty=None`` only measure them."""
+    """Add the rows of a part to empty moments; with ``empty=None`` only measure the rows."""
 
     map: FeatureMap
     empty: Moments | None
@@ -172,11 +172,11 @@ class CountWork(PartWork[PartCounts]):
     #: Subtracted from targets to keep the digits of their squares; None for classes.
     shift: Array | None = None
 
-    def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
+    def _read_chunk(self, source: ShardSource, part: Part) -> tuple[Any, int]:
         return check_values(source.read(part), part, self.skip_bad)
 
-    def on(self, rows: PartRows) -> PartCounts:
-        moments, longest, y = self.empty, 0.0, rows.y
+    def run(self, rows: PartRows) -> PartCounts:
+        moments, largest, y = self.empty, 0.0, rows.y
         if y is not None and self.shift is not None:
             y = np.asarray(y, np.float64).reshape(-1, len(self.shift)) - self.shift
         classes = y is not None and y.dtype.kind != "f"
@@ -186,8 +186,8 @@ class CountWork(PartWork[PartCounts]):
             weight = None if rows.weight is None else rows.weight[some]
             if moments is not None and (weight is None or np.any(weight > 0)):
                 moments = moments.with_rows(features, None if y is None else y[some], weight)
-            longest = max(longest, float(row_products(features, features).max()))
-        return PartCounts(moments, rows.bad, longest, available)
+            largest = max(largest, float(row_products(features, features).max()))
+        return PartCounts(moments, rows.bad, largest, available)
 
 
 def _count_classes(y: Any, weight: Array | None) -> Counter[Any]:

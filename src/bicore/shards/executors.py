@@ -115,7 +115,7 @@ class GPUExecutor(Executor):
         with ThreadPoolExecutor(self.readers) as pool:
             read = partial(self._read, work)
             for rows in _in_order(pool.submit, read, source, 2 * self.readers):
-                yield work.on(self._place(source, rows))
+                yield work.run(self._place(source, rows))
 
     def _read(self, work: PartWork[Any], source: ShardSource, part: Part) -> PartRows:
         """Return rows on the GPU, or read them into pinned memory."""

@@ -92,11 +92,11 @@ class ScoreWork(PartWork[PartShortlist]):
         """Drop values that each process computes for itself."""
         return {**vars(self), "_scorers": {}}
 
-    def _check(self, source: ShardSource, part: Part) -> tuple[Any, int]:
+    def _read_chunk(self, source: ShardSource, part: Part) -> tuple[Any, int]:
         chunk = source.read(part)
         return check_values(chunk, part, skip_bad=True) if self.some_bad else (chunk, 0)
 
-    def on(self, rows: PartRows) -> PartShortlist:
+    def run(self, rows: PartRows) -> PartShortlist:
         scorers: dict[torch.device, _Scorer] = vars(self)["_scorers"]
         if rows.device not in scorers:  # once for all parts: for many classes it takes p²C products
             scorers[rows.device] = _Scorer(self, rows.device)

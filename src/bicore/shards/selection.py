@@ -310,7 +310,11 @@ class Selection:
             held = self._count_all(empty)
             if self.folder is not None:
                 self.folder.save_moments(held, self.request.features, self.shift)
-        self.moments, self.bad, self.longest = cast(Moments, held.moments), held.bad, held.longest
+        self.moments, self.bad, self.largest_square = (
+            cast(Moments, held.moments),
+            held.bad,
+            held.largest_square,
+        )
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
             raise InputError(
@@ -336,11 +340,11 @@ class Selection:
                     f"{self.source.name} holds the class {strange[0]!r}, which outer does not "
                     "contain; add such rows to outer, or exclude the class."
                 )
-            counted = PartCounts(counted.moments, own.bad, own.longest, own.available)
+            counted = PartCounts(counted.moments, own.bad, own.largest_square, own.available)
         return counted
 
     def _count(self, source: ShardSource, empty: Moments | None) -> PartCounts:
-        total, bad, longest = empty, 0, 0.0
+        total, bad, largest = empty, 0, 0.0
         available: Counter[Any] = Counter()
         places: Counter[str] = Counter()
         shift = None if empty is None else self.shift
@@ -348,7 +352,7 @@ class Selection:
         for part, one in zip(source.parts, self._iterate_pass(work, source), strict=True):
             if total is not None and one.moments is not None:
                 total = total + one.moments
-            bad, longest = bad + one.bad, max(longest, one.longest)
+            bad, largest = bad + one.bad, max(largest, one.largest_square)
             available.update(one.available)
             if one.bad:
                 places[part.place] += one.bad
@@ -359,7 +363,7 @@ class Selection:
             self.notes.append(f"{bad} rows that are not finite were left out{words}")
         if total is not None and total.classes is not None:
             total = total.with_classes(sorted(total.classes))
-        return PartCounts(total, bad, longest, available)
+        return PartCounts(total, bad, largest, available)
 
     def _make_empty_moments(self, source: ShardSource) -> tuple[Moments, Array | None]:
         """Return empty moments for labels or targets, and the shift of the targets.
@@ -439,7 +443,7 @@ class Selection:
         if value < below:
             return False
         shares = None if self.classes is None else self.centre
-        most = below + self.state.growth_since(before, self.longest, shares)
+        most = below + self.state.growth_since(before, self.largest_square, shares)
         if self.request.rule == "gain" and not self._exact_gains:
             most = max(most, 0.0)  # a gain is at most the slope if that is above 0
         return bool(value >= most)

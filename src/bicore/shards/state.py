@@ -122,7 +122,7 @@ class StateFolder(LockedFolder):
         header = {
             "moments": values,
             "bad": counts.bad,
-            "longest": counts.longest,
+            "longest": counts.largest_square,
             "available": list(counts.available.items()),
             "map": map_values,
             "shift": None if shift is None else shift.tolist(),

@@ -104,7 +104,7 @@ class Assembly:
     def sort_by_rule(self, points: Sequence[int], rule: Rule) -> Status:
         """Sort the points into greedy order, the initial ones first.
 
-        The run holds them if that could be finished: within the time, and a little more.
+        It may exceed the time limit a little. The run is unchanged if that is not enough.
         """
         clock = self.clock.closing()
         every, count = np.array(points, dtype=np.int64), len(points)
@@ -202,17 +202,17 @@ class Strategy:
         return RefinementCost()
 
     def assemble(self, assembly: Assembly) -> Outcome:
-        """Bring the coreset to its size.
+        """Select the coreset.
 
         Parameters
         ----------
         assembly : Assembly
-            The problem, an engine without points, and the size.
+            The problem, the greedy run without points, and the size.
 
         Returns
         -------
         Outcome
-            How it ended.
+            The status of the selection and its message.
         """
         return assembly.grow()
 
@@ -269,14 +269,14 @@ class RefiningStrategy(Strategy, ABC):
         Returns
         -------
         tuple
-            The points, of which the first ``assembly.size`` count, and how it ended.
+            The points, of which the first ``assembly.size`` are selected, and the outcome.
         """
 
 
 def restrict_problem(problem: Problem, points: Array) -> Problem:
     """Return the problem in float64, with these points as the only candidates.
 
-    Their columns are all that a choice among them needs: no pass over the kernel matrix.
+    It needs only their columns of the kernel matrix, not a pass over all of it.
     """
     index = torch.from_numpy(points).to(problem.train.like.device)
     if problem.inner_loss.quadratic and problem.outer_loss.quadratic:
@@ -317,7 +317,7 @@ class Greedy(Strategy):
 
 @dataclass(frozen=True)
 class UnsetStrategy(Greedy):
-    """Chosen once the data are known; until then one point per step."""
+    """A placeholder, replaced when the data are known; until then one point per step."""
 
     name = "auto"
     unset = True
@@ -328,9 +328,9 @@ class UnsetStrategy(Greedy):
 class Batches(Strategy):
     """Several points per step, for large coresets and expensive fits.
 
-    With the squared error they are chosen greedily and exactly among the four times as many best
-    scores and taken at once: one block product in place of a pass over the kernel matrix for each.
-    With other losses the best scores are taken as they are.
+    With the squared error the points of a batch are chosen greedily among four times as many points
+    with the best scores: one block product replaces a pass over the kernel matrix for each. With
+    other losses the points with the best scores are taken.
 
     Parameters
     ----------

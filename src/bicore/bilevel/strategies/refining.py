@@ -33,9 +33,9 @@ FLAT = 1e-9
 STOPPED = unrefined_outcome("during the exchanges: complete, not refined")
 #: The exchanges end after this many consecutive swaps without their predicted gain.
 MOST_FAILED_SWAPS = 5
-#: Minimum number of candidates for exchange after a pass over all pairs.
+#: The shortlist after a pass has at least this many points …
 SHORTLIST = 64
-#: The minimum is also the number of chosen points, and one in ``SHARE`` of all points.
+#: … and at least as many as are chosen, and one in ``SHARE`` of all points.
 SHARE = 50
 #: Passes read the best 1 in ``WIDER`` points until these give no more gain.
 WIDER = 4
@@ -45,7 +45,7 @@ USUAL_PASSES, USUAL_SWAPS = 10, 1.0
 #: The same in features, where passes after the first read a part of the rows. Measured with 200 to
 #: 1,000 points of synthetic data: 3 to 7, and 0.04 to 0.3.
 FEATURE_PASSES, FEATURE_SWAPS = 5, 0.3
-#: Cost of the preparation, in passes: constant terms, and products of the chosen points.
+#: Cost of the preparation, in passes: constant terms, and products with the chosen points.
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: 24 operations with two arguments and a result.
 READS_A_PAIR = 72
@@ -61,9 +61,9 @@ class SparseWeights:
 
         minimise   G(w) + β Σ_k √(w_k + ε)     over   w ≥ 0, Σ_k w_k = m
 
-    On the simplex the sum of the weights says nothing about how many there are; the sum of their
-    roots does. β starts at a small share of the objective and doubles until at most m weights are
-    left. The first ``fixed`` points keep weight 1.
+    On the simplex the sum of the weights is constant, but the sum of their roots grows with the
+    number of positive weights. β starts at a small share of the objective and doubles until at most
+    m weights are positive. The first ``fixed`` points keep weight 1.
     """
 
     def __init__(self, engine: ReweighableEngine, size: int, fixed: int, largest: float) -> None:
@@ -198,20 +198,20 @@ class Elimination(ShrinkingStrategy):
 class Simplex(ShrinkingStrategy):
     """Greedy selection of too many points, then weights that a penalty makes sparse.
 
-    Σw = size and 0 ≤ w ≤ ``largest`` while a penalty on Σ√w grows until only the size is left (the
-    L½ penalty of Borsos et al., JMLR 2024). If the greedy points of that size are better, they
-    are kept: with binary weights it never ends above greedy. For any loss.
+    Σw = size and 0 ≤ w ≤ ``largest``, while a penalty on Σ√w grows until at most ``size`` weights
+    are positive (the L½ penalty of Borsos et al., JMLR 2024). If the greedy points of that size are
+    better, they are kept: with unit weights the objective is never above that of greedy selection.
+    For any loss.
 
     Parameters
     ----------
     excess : float
         Factor by which the first selection is larger.
     largest : float
-        With 1 a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the plain
-        simplex, as published, whose weights are thrown away here unless ``weights="final"`` learns
-        them again.
+        Largest weight. With 1 the remaining weights are 1; ``math.inf`` is the plain simplex, as
+        published, whose weights are discarded here unless ``weighting="final"`` learns them again.
     steps : int
-        Fits for each weight of the penalty.
+        Number of fits for each β.
 
     Examples
     --------
@@ -261,21 +261,22 @@ class Simplex(ShrinkingStrategy):
 class Exchange(RefiningStrategy):
     """Greedy selection, then repeatedly the best exchange.
 
-    A pass over all pairs of a chosen and another point says by how much each swap would lower the
-    objective, exactly. The points of the best ones are exchanged with, each swap by rank-one terms
-    and each the best at its moment, until none is left; then comes the next pass. The last one is
-    over all pairs: when it ends by itself, no swap at all lowers the objective by more than the
-    tolerance. The objective of the swapped set has the last word: with binary weights it never
-    ends above greedy. For the squared error.
+    A pass over all pairs of a chosen and another point computes exactly by how much each swap would
+    lower the objective. The points of the best swaps form a shortlist. The best swap with a point
+    of the shortlist is made, by rank-one updates, until none lowers the objective; then the next
+    pass begins. The last pass is over all pairs: unless a limit ends the search, no swap lowers the
+    objective by more than the tolerance. The objective is computed again after every swap, and a
+    swap that does not lower it is undone: with unit weights it is never above that of greedy
+    selection. For the squared error.
 
     Parameters
     ----------
     rounds : int, optional
-        Maximum number of exchanges; by default as many as there are.
+        Maximum number of exchanges (default: no limit).
     tolerance : float
         A swap must lower the objective by more than this share of it.
     sweeps : int, optional
-        Maximum number of sweeps over all pairs; by default as many as it takes.
+        Maximum number of sweeps over all pairs (default: no limit).
     work : int, optional
         If rows times the square of the number of chosen rows exceed this, no exchanges are made,
         with a note.
@@ -379,7 +380,7 @@ class _Exchanges:
         self.most = math.inf if settings.rounds is None else settings.rounds
         self.passes = math.inf if settings.sweeps is None else settings.sweeps
         self.limits = Limits(assembly.ranks, assembly.fixed, assembly.groups)
-        #: Swaps of the present set that lowered nothing, as pairs of points.
+        #: Swaps of the current set that did not lower the objective, as pairs of points.
         self.excluded = self.limits.excluded
         self.free = assembly.open
         self.chosen = fit_set(assembly.problem, points)
@@ -387,22 +388,22 @@ class _Exchanges:
         self.swaps = 0
 
     def run(self) -> Outcome:
-        some: Tensor | None = None  # the points with the best gains; None for all of them
+        listed: Tensor | None = None  # the points that a pass reads; None for all
         while self.swaps < self.most and self.passes > 0:
             if self.assembly.clock.over:
                 return STOPPED
             self.passes -= 1
-            best_gains = self.chosen.best_gains(self.free, self.limits, some)
+            best_gains = self.chosen.best_gains(self.free, self.limits, listed)
             made = False
             if bool(best_gains.max() > self.tolerance * self.objective):
                 made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
-            if len(self.excluded) == MOST_FAILED_SWAPS or not (made or some is not None):
+            if len(self.excluded) == MOST_FAILED_SWAPS or not (made or listed is not None):
                 break
             if not made:
-                some = None
-            elif some is None and len(self.free) > WIDER**2 * self._width:
+                listed = None
+            elif listed is None and len(self.free) > WIDER**2 * self._width:
                 own = torch.tensor(self.points, device=self.free.device)
-                some = torch.cat([self._best(best_gains, len(self.free) // WIDER), own])
+                listed = torch.cat([self._best(best_gains, len(self.free) // WIDER), own])
             if self.chosen.points != self.points:
                 self.chosen = self.chosen.with_points(self.points)
         return Outcome()
@@ -424,10 +425,7 @@ class _Exchanges:
         return torch.cat([better.nonzero()[:, 0], equal.new_tensor(lowest)])
 
     def _exhaust(self, pool: ExchangePool) -> bool:
-        """Make the best swaps of a pool while they lower the objective.
-
-        Returns whether a swap was made or excluded.
-        """
+        """Make the best swaps of a pool; return whether any was made or excluded."""
         before = self.swaps, len(self.excluded)
         while self.swaps < self.most and not self.assembly.clock.over:
             swap = pool.best_swap(self.limits)
@@ -440,7 +438,7 @@ class _Exchanges:
                 self.excluded.add((leaves, joins))
                 if len(self.excluded) == MOST_FAILED_SWAPS:
                     break
-                pool.swap(swap.place, swap.row)
+                pool.swap(swap.place, swap.row)  # undo it
                 continue
             self.points[swap.place] = joins
             self.free[leaves] = True
