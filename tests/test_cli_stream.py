@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bicore import InputError
-from bicore.cli.stream import Run
+from bicore.cli.stream import StreamRun
 from bicore.defaults import BUFFERS as NAMES
 from bicore.files import read_state, write_state
 from bicore.methods import Uniform
@@ -402,7 +402,7 @@ def test_interrupt_around_an_update_leaves_a_usable_state(folder, done):
     def run(store):
         source = open_source(str(folder / "data.npz"))
         held = store.load(Reservoir.load) or Reservoir(5)
-        made = Run("reservoir", held, source, 10, store, Runtime(), Clock())
+        made = StreamRun("reservoir", held, source, 10, store, Runtime(), Clock())
         made.check_state(Reservoir(5))
         return made
 

@@ -122,7 +122,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _check_type(name: str, value: Any, *kinds: type) -> Any:
-    """Return a value of a file if it has exactly one of these types."""
+    """Return a value of a file; refuse it if its type is not one of these."""
     if type(value) not in kinds:
         raise ValueError(f"its {name} is of type {type(value).__name__}")
     return value
@@ -134,9 +134,9 @@ def _check_type(name: str, value: Any, *kinds: type) -> Any:
 class Coreset:
     """An ordered, weighted subset.
 
-    It can be used where its row numbers could: it is iterated and indexed like them,
-    ``np.asarray(coreset)`` is them, and it is an index itself: ``x[coreset]``,
-    ``frame.iloc[coreset]``.
+    It can be used like an array of row numbers: it is iterated and indexed like one,
+    ``np.asarray(coreset)`` returns one, and ``x[coreset]`` and ``frame.iloc[coreset]`` return the
+    rows.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class Coreset:
         Returns
         -------
         dict
-            Names and values that JSON can hold, but for what the method itself put there.
+            Names and values; JSON can hold all but details that the method itself added.
         """
         return {**asdict(self.provenance), **self.details}
 
@@ -251,7 +251,7 @@ class Coreset:
 
     @property
     def gains(self) -> Array:
-        """How much each row lowered the outer objective; negative if it was raised."""
+        """The decrease of the outer objective by each row; negative if a row increased it."""
         if not len(self.objectives):
             return np.empty(0)
         start = self.provenance.empty_objective
@@ -261,22 +261,23 @@ class Coreset:
     def prefix(self, size: int) -> Coreset:
         """Return the first rows, in order, with unit weights.
 
-        Learned weights belong to the set they were learned on, and so do its objectives.
+        Learned weights and their objectives are valid for the whole coreset only, so they are
+        dropped.
 
         Parameters
         ----------
         size : int
-            How many, from 1 to the size of the coreset.
+            Number of rows, from 1 to the size of the coreset.
 
         Returns
         -------
         Coreset
-            A complete one of that size.
+            A complete coreset of that size.
 
         Raises
         ------
         InputError
-            If ``size`` is outside that range.
+            If ``size`` is below 1, or above the size of the coreset.
 
         Examples
         --------
@@ -295,12 +296,12 @@ class Coreset:
         )
 
     def normalise(self) -> Coreset:
-        """Return the same rows with weights of mean 1, as learned weights enter a mean loss.
+        """Return the same rows with weights of mean 1, for losses that average over rows.
 
         Returns
         -------
         Coreset
-            With scaled weights.
+            The same rows with scaled weights.
 
         Raises
         ------
@@ -318,7 +319,7 @@ class Coreset:
         return replace(self, weights=scaled * (len(self) / scaled.sum()))
 
     def of(self, data: Dataset) -> Dataset:
-        """Return the chosen rows of some data in order of selection, with the coreset's weights.
+        """Return the selected rows of some data in order of selection, with the weights.
 
         Parameters
         ----------
@@ -328,7 +329,7 @@ class Coreset:
         Returns
         -------
         Dataset
-            The chosen rows.
+            The selected rows.
 
         Raises
         ------
@@ -344,19 +345,19 @@ class Coreset:
         return data[self.indices].with_columns(sample_weight=self.weights)
 
     def select(self, table: Table, weight: str | None = "weight") -> Any:
-        """Return the chosen rows of a table in order of selection, with a column of weights.
+        """Return the selected rows of a table in order of selection, with a column of weights.
 
         Parameters
         ----------
         table : datasets.Dataset, pandas or polars frame, Arrow table
-            With the rows that the coreset was selected from, in the same order.
+            The table that the coreset was selected from, with its rows in the same order.
         weight : str or None
-            The name of the column; None adds none.
+            Name of the column of weights; None adds no column.
 
         Returns
         -------
         datasets.Dataset, frame or table
-            Of the same type as ``table``.
+            A table of the same type.
 
         Raises
         ------
@@ -380,17 +381,17 @@ class Coreset:
         Parameters
         ----------
         n : int, optional
-            How many rows the data has; default: as many as it was selected from.
+            Number of rows of the data (default: the number at selection).
 
         Returns
         -------
         array of bool
-            True for a row that was chosen.
+            True for a selected row.
 
         Raises
         ------
         InputError
-            If ``n`` is too small, or neither given nor known.
+            If ``n`` is too small, or is not given and the coreset does not know it.
 
         Examples
         --------
@@ -406,7 +407,7 @@ class Coreset:
         return chosen
 
     def to_frame(self) -> Any:
-        """Return the rows as a pandas frame, one row each in the order of selection.
+        """Return a pandas frame with one line per selected row, in order of selection.
 
         Returns
         -------
@@ -466,7 +467,7 @@ class Coreset:
             f"Coreset: {len(self)} of {total} rows",
             {name: fact for name, fact in facts.items() if fact is not None},
             self.objectives,
-            {name: _written(column[:SHOWN]) for name, column in self._columns().items()},
+            {name: _format_column(column[:SHOWN]) for name, column in self._columns().items()},
             max(len(self) - SHOWN, 0),
         )
 
@@ -476,9 +477,9 @@ class Coreset:
         Parameters
         ----------
         count : int
-            The number of rows.
+            Number of rows.
         name : str
-            The name of the data in the error.
+            Name of the data in the error.
 
         Raises
         ------
@@ -546,7 +547,7 @@ class Coreset:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Coreset:
-        """Read what :meth:`save` wrote; refuses anything else by name and never unpickles.
+        """Read a file of :meth:`save`; nothing is unpickled.
 
         Parameters
         ----------
@@ -584,7 +585,7 @@ class Coreset:
             raise damaged_file_error(path, writer, error) from error
 
 
-def _written(column: Array) -> list[str]:
+def _format_column(column: Array) -> list[str]:
     """Format numbers for a notebook: row numbers as integers."""
     form = ".6g" if column.dtype.kind == "f" else "d"
     return [format(cell, form) for cell in column.tolist()]
@@ -593,8 +594,8 @@ def _written(column: Array) -> list[str]:
 def mark_unverified(coreset: Coreset, note: str, objective: float | None = None) -> Coreset:
     """Mark a coreset whose objective a second computation did not confirm, and warn.
 
-    A status other than complete stays: it says more about the rows. ``objective`` replaces the
-    last objective.
+    A status other than complete is kept, because it says more about the rows. ``objective``
+    replaces the last objective.
     """
     warnings.warn(note, NumericalWarning, stacklevel=2)
     complete = coreset.status is Status.COMPLETE

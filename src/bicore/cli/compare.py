@@ -18,8 +18,9 @@ from bicore.errors import InputError
 _SIZES = ",".join(map(str, SIZES))
 
 
-def _list_methods(wanted: bool) -> None:
-    if not wanted:
+def _list_methods(given: bool) -> None:
+    """Print the methods and end the command if ``--list`` is given."""
+    if not given:
         return
     with exit_on_interrupt():
         from bicore.methods.registry import METHODS as KNOWN
@@ -34,7 +35,7 @@ def _list_methods(wanted: bool) -> None:
 
 @dataclass(frozen=True)
 class Compared:
-    """What to compare, and how to evaluate it."""
+    """Options of the comparison."""
 
     panel: ClassVar[str] = "Comparison"
     sizes: str | None = option(f"Numbers of rows to select (default: {_SIZES}).", "M,M,…")
@@ -85,7 +86,7 @@ class Streams:
     batch: int | None = option("Rows per update (default: 125).", "B")
 
     def given(self) -> dict[str, Any]:
-        """Return the given options, without the switch."""
+        """Return the given options of memories."""
         values = {**vars(self), "stream": None}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -126,8 +127,8 @@ def compare(
     check_request(**request)  # before the source is read
     source = data.open(later=True, memory=limits.memory)
     own = data.open_test()
-    named = streams.buffers if streams.stream else compared.methods
-    found = run_comparison(
+    requested = streams.buffers if streams.stream else compared.methods
+    comparison = run_comparison(
         source,
         **request,
         pool=compared.pool,
@@ -139,28 +140,28 @@ def compare(
         runtime=limits.runtime(progress=not output.quiet),
         callback=None
         if output.quiet
-        else partial(_introduce, streams=streams, named=named, told=[]),
+        else partial(_introduce, streams=streams, requested=requested, done=[]),
     )
-    run = found.run
-    if not found.interrupted:
+    run = comparison.run
+    if not comparison.interrupted:
         print_note(
             *(f"bicore: {name} was left out: {reason}" for name, reason in run.failed.items())
         )
-    output.print_note(*(f"bicore: {one.note}" for one in found.findings if one.note))
+    output.print_note(*(f"bicore: {one.note}" for one in comparison.findings if one.note))
     if output.json:
-        print_json(found.as_dict())
-    output.print_answer(*str(found).splitlines())
+        print_json(comparison.as_dict())
+    output.print_answer(*str(comparison).splitlines())
     if not output.json and not output.quiet:
         print_answer(f"records: {run.records.path}")
-    if found.findings[0].summary.entries:
+    if comparison.findings[0].summary.entries:
         if output.picture is not None:
-            found.plot(output.picture)
+            comparison.plot(output.picture)
         if output.report is not None:
-            found.to_html(output.report, command())
+            comparison.to_html(output.report, command())
         output.print_answer(
             *(f"written: {path}" for path in (output.picture, output.report) if path)
         )
-    if found.interrupted:
+    if comparison.interrupted:
         interrupt(f"; the same command continues from {run.records.path}.")
     if run.failed:
         raise typer.Exit(1)
@@ -214,12 +215,14 @@ def _cache_folder() -> Path:
     return folder
 
 
-def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: list[Any]) -> None:
-    """Describe a comparison on standard error once, at its start."""
-    if told:
+def _introduce(
+    run: Any, words: str, streams: Streams, requested: str | None, done: list[Any]
+) -> None:
+    """Describe a comparison on standard error; ``done`` is not empty after the first call."""
+    if done:
         return
-    told.append(run)
-    pools, done = run.pools, run.done()
+    done.append(run)
+    pools, stored = run.pools, run.done()
     which = "the source's own test set" if pools.test is not None else "held out for each seed"
     kind = f"pools of {pools.size}"
     if streams.stream:
@@ -231,9 +234,9 @@ def _introduce(run: Any, words: str, streams: Streams, named: str | None, told: 
         name = run.trainer.name
         print_note(f"  methods that need a model get one {name} per seed, trained on its pool")
     for name in MEMORIES if streams.stream else METHODS:
-        if named is None and name not in run.grid.methods:
+        if requested is None and name not in run.grid.methods:
             print_note(f"  {name} is left out: it needs classes, and the targets are numeric")
     if not run.whole:
         print_note(f"  no model is trained on all {pools.size} rows of a pool (--full-pool does)")
-    known = f", {done} of {run.grid.cells()} results exist already" if done else ""
+    known = f", {stored} of {run.grid.cells()} results exist already" if stored else ""
     print_note(f"  results are stored in {run.records.path}{known}")

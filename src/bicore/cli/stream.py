@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from bicore.streaming.buffer import Buffer, StateFolder
 
 #: Minimum share of recent rows for a note.
-MOSTLY = 0.6
-#: The digest before the first row.
-NOTHING = ""
+MOSTLY_RECENT = 0.6
+#: The digest of no rows.
+NO_ROWS = ""
 #: Reasons of an automatic choice of a feature map.
 KINDS = {"image": "images", "embedding": "an embedding", "pixels": "pixels", "table": "a table"}
 
@@ -123,7 +123,7 @@ def stream(
     runtime = limits.runtime(progress=False)
     with StateFolder(memory.state) as store:
         held = store.load(lambda path: load_state(path, memory.buffer, fresh)) or fresh
-        run = Run(memory.buffer, held, source, memory.batch, store, runtime, Clock())
+        run = StreamRun(memory.buffer, held, source, memory.batch, store, runtime, Clock())
         run.check_state(fresh)
         run.report_damage()
         stopped = run.consume(memory.every, output.quiet)
@@ -174,29 +174,29 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
 
 
 def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
-    """Describe the state of a buffer in words and for JSON; empty if there is nothing to report."""
+    """Describe slots or features of a buffer in words and for JSON; empty for other buffers."""
     if name == "merge-reduce":
         return f"batches per slot: {buffer.levels}", {"levels": buffer.levels}
     if name != "moments" or buffer.feature_map_ is None:
         return "", {}
-    found = inner = buffer.feature_map_
-    names = [type(found).__name__]
+    chosen = inner = buffer.feature_map_
+    names = [type(chosen).__name__]
     while (inner := getattr(inner, "map", None)) is not None:
         names.append(type(inner).__name__)
     features = " of ".join(names)
     why = (
-        f"because the first rows look like {KINDS[found.reason]}"
-        if found.reason
+        f"because the first rows look like {KINDS[chosen.reason]}"
+        if chosen.reason
         else "as requested"
     )
     nested = "(".join(names) + ")" * (len(names) - 1)
-    words = f"feature map: {nested}, {found.width} features per row ({why})"
-    return words, {"features": features, "reason": found.reason, "width": found.width}
+    words = f"feature map: {nested}, {chosen.width} features per row ({why})"
+    return words, {"features": features, "reason": chosen.reason, "width": chosen.width}
 
 
 @dataclass
-class Run:
-    """One call: a buffer, its source, and the folder of its state."""
+class StreamRun:
+    """One run of the command: a buffer, its source, and the folder of its state."""
 
     name: str
     buffer: Buffer
@@ -205,37 +205,37 @@ class Run:
     store: StateFolder
     runtime: Runtime
     clock: Clock
-    #: Number of rows processed by this call, and the seconds of their updates.
-    fed: int = 0
+    #: Number of rows processed by this run, and the seconds of their updates.
+    rows_fed: int = 0
     update_seconds: float = 0.0
-    #: The digest of the rows being added, and its position.
-    _coming: tuple[int, dict[str, Any]] = (-1, {})
+    #: Position and mark after the batch that is being added.
+    _pending: tuple[int, dict[str, Any]] = (-1, {})
 
     @property
     def rate(self) -> float | None:
         """Rows per second of updates; None before the first update."""
-        return self.fed / self.update_seconds if self.update_seconds > 0 else None
+        return self.rows_fed / self.update_seconds if self.update_seconds > 0 else None
 
     def check_state(self, fresh: Buffer) -> None:
         """Refuse a state of another configuration or another source."""
-        mark, place, position = self.buffer.mark, self.store.path, self.buffer.position
+        mark, folder, position = self.buffer.mark, self.store.path, self.buffer.position
         changed = fresh.list_differences(self.buffer)
         if position and mark.get("batch") != self.batch:
             changed.append(f"batch size ({mark.get('batch')})")
         if changed:
             raise InputError(
-                f"{place} holds a stream with a different {', '.join(changed)}; use the same "
+                f"{folder} holds a stream with a different {', '.join(changed)}; use the same "
                 "options, or another --state folder."
             )
         seen = self.source.data[:position]
-        trail = _extend_digest(NOTHING, seen)
-        if len(seen) < position or trail != mark.get("rows", NOTHING):
+        digest = _extend_digest(NO_ROWS, seen)
+        if len(seen) < position or digest != mark.get("rows", NO_ROWS):
             raise InputError(
-                f"{place} holds a different stream: the first {position} rows differ; use the same "
-                "source, or another --state folder (a source may grow at its end with --scale "
+                f"{folder} holds a different stream: the first {position} rows differ; use the "
+                "same source, or another --state folder (a source may grow at its end with --scale "
                 "none)."
             )
-        self.buffer.mark = {"batch": self.batch, "rows": trail}
+        self.buffer.mark = {"batch": self.batch, "rows": digest}
 
     def report_damage(self) -> None:
         """Report damaged state files, and move them away."""
@@ -266,8 +266,8 @@ class Run:
                         saved = self.buffer.position
                     line.update(self.buffer.position, words=self.speed())
         except KeyboardInterrupt:
-            position, mark = self._coming
-            if self.buffer.position == position:  # between an update and its digest
+            position, mark = self._pending
+            if self.buffer.position == position:  # the update is complete, its mark is not set
                 self.buffer.mark = mark
             self.store.save(self.buffer)
             return True
@@ -280,12 +280,12 @@ class Run:
         from bicore.runtime.clock import Clock
 
         mark = {"batch": self.batch, "rows": _extend_digest(self.buffer.mark["rows"], rows)}
-        self._coming = (self.buffer.position + len(rows), mark)
+        self._pending = (self.buffer.position + len(rows), mark)
         clock = Clock()
         self.buffer.update(rows.x, rows.y, runtime=self.runtime)
         self.buffer.mark = mark
         self.update_seconds += clock.seconds
-        self.fed += len(rows)
+        self.rows_fed += len(rows)
 
     def _introduce(self) -> None:
         """Print how rows are read, and where the stream continues."""
@@ -303,7 +303,7 @@ class Run:
             print_note(f"  {words}")
 
     def speed(self) -> str:
-        """Describe the speed in rows per second."""
+        """Describe the speed of updates."""
         return "" if self.rate is None else f"{self.rate:,.0f} rows/s"
 
 
@@ -317,25 +317,25 @@ def _extend_digest(before: str, rows: Dataset) -> str:
     return before
 
 
-def _finish(run: Run, stopped: bool, output: Answer) -> None:
+def _finish(run: StreamRun, stopped: bool, output: Answer) -> None:
     """Write the kept rows, then print them."""
     from bicore.cli.answer import Written, count_classes
     from bicore.data import read_targets
 
     kept, seconds = run.buffer.snapshot(), run.clock.seconds
-    own = run.source.notes
-    notes = (*own, *_explain_age(run, kept))
+    age = _explain_age(run, kept)
+    notes = (*run.source.notes, *age)
     coreset = _as_coreset(run, kept, notes, seconds)
     written = Written(coreset, output.force)
     written.write(None if stopped else output.out, coreset.save, holds=True)
     if output.head is not None and not stopped:
         head = make_head(run.buffer, output.merge, run.source)
         written.write(output.head, head.save)
-    output.print_note(*(f"  {note}" for note in notes[len(own) :]))
-    labels: list[str] = []
+    output.print_note(*(f"  {note}" for note in age))
+    labels, classes = [], []
     if kept.y is not None and read_targets(kept.y).classes is not None:
         labels = [str(label) for label in kept.y.ravel().tolist()]
-    classes = sorted(set(labels))
+        classes = [str(label) for label in sorted(set(kept.y.ravel().tolist()))]
     words, values = _describe(run.name, run.buffer)
     if output.json:
         print_json(
@@ -368,10 +368,10 @@ def _finish(run: Run, stopped: bool, output: Answer) -> None:
     written.finish(output.json)
 
 
-def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
-    """Explain why most rows of a memory of sums are recent, if they are."""
+def _explain_age(run: StreamRun, kept: Dataset) -> tuple[str, ...]:
+    """Explain why most kept rows are recent, if they are."""
     late = int((kept.ids >= run.buffer.position / 2).sum())
-    if run.name != "moments" or late < MOSTLY * len(kept):
+    if run.name != "moments" or late < MOSTLY_RECENT * len(kept):
         return ()
     return (
         f"{late} of {len(kept)} kept rows are from the second half of the stream, because a later "
@@ -379,7 +379,7 @@ def _explain_age(run: Run, kept: Dataset) -> tuple[str, ...]:
     )
 
 
-def _as_coreset(run: Run, kept: Dataset, notes: tuple[str, ...], seconds: float) -> Coreset:
+def _as_coreset(run: StreamRun, kept: Dataset, notes: tuple[str, ...], seconds: float) -> Coreset:
     """Return the kept rows as a coreset of the source, by their positions in the stream."""
     from bicore.cli.answer import command
     from bicore.coreset import Coreset, Provenance

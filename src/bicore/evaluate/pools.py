@@ -26,10 +26,10 @@ MOST_TESTED, MOST_POOL = 10_000, 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Some rows of a data set, copied and scaled when they are read.
+class PoolRows:
+    """Rows of a pool or test set, copied and scaled when they are read.
 
-    ``scale`` returns the scaling of the features. It is called when rows are first read, because it
+    ``scale`` fits the scaling of the features. It is called when rows are first read, because it
     reads a whole pool.
     """
 
@@ -43,7 +43,7 @@ class Rows:
     def __getitem__(self, places: Any) -> Dataset:
         taken = self.data[self.places[places]]
         x = taken.x if self.scale is None else self.scale()(taken.x)
-        return Dataset(x, taken.y, taken.sample_weight)  # ids are places among these rows
+        return Dataset(x, taken.y, taken.sample_weight)  # ids count these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ class Split:
     """One seed: rows to select from, and rows to test on."""
 
     seed: int
-    pool: Rows
-    test: Rows
+    pool: PoolRows
+    test: PoolRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,8 @@ class Pools:
             rng = np.random.default_rng((seed, 1))
             size = self.test_size
             tested = rng.integers(len(self.test), size=size) if resample else np.arange(size)
-        test = Rows(data if self.test is None else self.test, tested, scale)
-        return Split(seed, Rows(data, pool, scale), test)
+        test = PoolRows(data if self.test is None else self.test, tested, scale)
+        return Split(seed, PoolRows(data, pool, scale), test)
 
     def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
         """Return the pool and the test data of one seed."""
