@@ -39,14 +39,14 @@ class Browser:
         heard, says = os.pipe()
         listens, spoken = os.pipe()
 
-        def wired() -> None:
+        def connect_pipes() -> None:
             # the protocol's own numbers: the browser reads from 3 and writes to 4
             os.dup2(os.dup(heard), 3)
             os.dup2(os.dup(spoken), 4)
 
         self.process = subprocess.Popen(
             [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-            preexec_fn=wired,
+            preexec_fn=connect_pipes,
             close_fds=False,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.cli_server import Result
 
 
-def refused(result: Result, *words: str) -> None:
+def assert_refused(result: Result, *words: str) -> None:
     """Ended with code 2 and one line that says these words."""
     assert result.returncode == 2, result.stderr or result.stdout
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
@@ -14,13 +14,13 @@ def refused(result: Result, *words: str) -> None:
     assert result.stdout == ""
 
 
-def succeeded(result: Result) -> Result:
+def assert_success(result: Result) -> Result:
     """Ended with code 0."""
     assert result.returncode == 0, result.stderr
     return result
 
 
-def told(result: Result, *words: str) -> None:
+def says(result: Result, *words: str) -> None:
     """Went well, and said these words."""
     for one in words:
-        assert one in succeeded(result).stderr, result.stderr
+        assert one in assert_success(result).stderr, result.stderr

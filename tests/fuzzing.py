@@ -59,7 +59,7 @@ def json_text() -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def typed() -> pyarrow.Table:
+def typed_table() -> pyarrow.Table:
     return pyarrow.table(
         {
             "a": X[:, 0],
@@ -73,7 +73,7 @@ def typed() -> pyarrow.Table:
     )
 
 
-def written(write: Callable[[io.BytesIO], object]) -> Callable[[], bytes]:
+def writer(write: Callable[[io.BytesIO], object]) -> Callable[[], bytes]:
     """What some writer writes to a file."""
 
     def content() -> bytes:
@@ -85,13 +85,13 @@ def written(write: Callable[[io.BytesIO], object]) -> Callable[[], bytes]:
 
 
 def ipc_stream(file: io.BytesIO) -> None:
-    with pyarrow.ipc.new_stream(file, typed().schema) as writer:
-        writer.write_table(typed())
+    with pyarrow.ipc.new_stream(file, typed_table().schema) as writer:
+        writer.write_table(typed_table())
 
 
 def picture(form: str, mode: str = "L") -> Callable[[], bytes]:
     pixels = np.random.default_rng(1).integers(0, 255, (6, 6, 3), dtype=np.uint8)
-    return written(lambda file: Image.fromarray(pixels).convert(mode).save(file, form))
+    return writer(lambda file: Image.fromarray(pixels).convert(mode).save(file, form))
 
 
 def images(form: str, ending: str, mode: str = "L") -> Case:
@@ -140,7 +140,7 @@ def zstd(content: bytes) -> bytes:
     return pyarrow.Codec("zstd").compress(content, asbytes=True)
 
 
-def encrypted(archive: bytes) -> bytes:
+def encrypt(archive: bytes) -> bytes:
     """An archive whose members say that they are encrypted: their own headers, and the directory."""
     content = bytearray(archive)
     for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
@@ -151,7 +151,7 @@ def encrypted(archive: bytes) -> bytes:
     return bytes(content)
 
 
-def zipped() -> bytes:
+def zip_table() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("t.csv", csv_text())
@@ -163,7 +163,7 @@ def table(name: str, content: Callable[[], bytes]) -> Case:
 
 
 def parquet(file: io.BytesIO) -> None:
-    pyarrow.parquet.write_table(typed(), file)
+    pyarrow.parquet.write_table(typed_table(), file)
 
 
 CASES = {
@@ -174,34 +174,36 @@ CASES = {
     "csv.bz2": table("t.csv.bz2", lambda: bz2.compress(csv_text())),
     "csv.zst": table("t.csv.zst", lambda: zstd(csv_text())),
     "jsonl": table("t.jsonl", json_text),
-    "parquet": table("t.parquet", written(parquet)),
+    "parquet": table("t.parquet", writer(parquet)),
     "json": table(
         "t.json", lambda: json.dumps(list(map(json.loads, json_text().splitlines()))).encode()
     ),
-    "csv.zip": table("t.csv.zip", zipped),
+    "csv.zip": table("t.csv.zip", zip_table),
     "parquet in parts": Case(
-        "t.parquet", written(parquet), ("t.parquet", "--target", "y"), method=("--passes",)
+        "t.parquet", writer(parquet), ("t.parquet", "--target", "y"), method=("--passes",)
     ),
     "feather": table(
-        "t.feather", written(lambda file: pyarrow.feather.write_feather(typed(), file))
+        "t.feather", writer(lambda file: pyarrow.feather.write_feather(typed_table(), file))
     ),
     "feather plain": table(
         "t.feather",
-        written(
-            lambda file: pyarrow.feather.write_feather(typed(), file, compression="uncompressed")
+        writer(
+            lambda file: pyarrow.feather.write_feather(
+                typed_table(), file, compression="uncompressed"
+            )
         ),
     ),
-    "arrow": table("t.arrow", written(ipc_stream)),
-    "npz": Case("t.npz", written(lambda file: np.savez(file, x=X, y=Y)), ("t.npz",)),
+    "arrow": table("t.arrow", writer(ipc_stream)),
+    "npz": Case("t.npz", writer(lambda file: np.savez(file, x=X, y=Y)), ("t.npz",)),
     "npz packed": Case(
-        "t.npz", written(lambda file: np.savez_compressed(file, x=X, y=Y.astype(str))), ("t.npz",)
+        "t.npz", writer(lambda file: np.savez_compressed(file, x=X, y=Y.astype(str))), ("t.npz",)
     ),
-    "npz sparse": Case("t.npz", written(sparse), ("t.npz",)),
+    "npz sparse": Case("t.npz", writer(sparse), ("t.npz",)),
     "npy": Case(
         "x.npy",
-        written(lambda file: np.save(file, X)),
+        writer(lambda file: np.save(file, X)),
         ("x.npy", "--labels", "y.npy"),
-        lambda: {"y.npy": written(lambda file: np.save(file, Y))()},
+        lambda: {"y.npy": writer(lambda file: np.save(file, Y))()},
     ),
     "png": images("PNG", "png"),
     "png of colours": images("PNG", "png", "RGB"),
@@ -221,7 +223,7 @@ Blow = tuple[str, float, int, int]
 BLOWS = ("flip", "set", "cut", "drop", "insert", "repeat", "zero")
 
 
-def spoilt(content: bytes, blows: Sequence[Blow]) -> bytes:
+def apply_blows(content: bytes, blows: Sequence[Blow]) -> bytes:
     """The bytes after some blows."""
     held = bytearray(content)
     for kind, share, byte, count in blows:

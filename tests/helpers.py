@@ -36,7 +36,7 @@ def line(n: int = 40, targets: int = 2, features: int = 3, seed: int = 0) -> Dat
     )
 
 
-def prepared_of(
+def prepare_selector(
     selector: BilevelSelector,
     data: Dataset,
     outer: Dataset | None = None,
@@ -52,7 +52,7 @@ def problem_of(
     selector: BilevelSelector, data: Dataset, outer: Dataset | None = None, dtype: str = "float64"
 ) -> Problem:
     """The tensors a selector would work on."""
-    return prepared_of(selector, data, outer, Runtime(device="cpu", dtype=dtype)).problem
+    return prepare_selector(selector, data, outer, Runtime(device="cpu", dtype=dtype)).problem
 
 
 def state_of(
@@ -63,7 +63,7 @@ def state_of(
     outer: Dataset | None = None,
 ) -> ImplicitEngine:
     """The fit of a selector on given points."""
-    return prepared_of(selector, data, outer).fit(points, [float(w) for w in weights])
+    return prepare_selector(selector, data, outer).fit(points, [float(w) for w in weights])
 
 
 def gradients(engine: Engine, columns: torch.Tensor | None = None) -> np.ndarray:

@@ -54,7 +54,7 @@ def write_table(folder, data):
             table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
 
 
-def opened(browser, path):
+def open_page(browser, path):
     browser.emulate(1240, 800)
     browser.open(path)
     return browser
@@ -121,7 +121,7 @@ def check_names(browser, roles):
     assert roles <= found
 
 
-def copied(browser):
+def copy_indices(browser):
     """What the button that copies indices puts on the clipboard."""
     browser.run(
         "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"

@@ -19,8 +19,8 @@ import torch
 
 import bicore as library
 from bicore import Coreset
-from tests.commands import refused, succeeded
-from tests.fuzzing import encrypted
+from tests.commands import assert_refused, assert_success
+from tests.fuzzing import encrypt
 from tests.helpers import blobs
 
 #: Whichever folder a process is started in, it finds the package that is tested.
@@ -70,7 +70,7 @@ def test_no_planted_link_is_followed(bicore, folder, how):
         "pipe": lambda: os.mkfifo(lock),
     }
     plant[how]()
-    refused(bicore(*STREAM, "state", cwd=folder), "lock must be a regular file")
+    assert_refused(bicore(*STREAM, "state", cwd=folder), "lock must be a regular file")
     assert precious.read_bytes() == b"precious"
 
 
@@ -220,14 +220,14 @@ EVIL = "a\x1b]0;owned\x07\nb\x9b31m\u202ec\x7f"
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029]")
 
 
-def harmless(result, lines: int | None = None) -> None:
+def assert_harmless(result, lines: int | None = None) -> None:
     """No steering characters; and no more lines than there are without a line break in a name."""
     assert not STEERING.search(result.stdout + result.stderr)
     if lines is not None:
         assert len((result.stdout + result.stderr).splitlines()) == lines
 
 
-def evil_table(folder, evil: str) -> None:
+def write_evil_table(folder, evil: str) -> None:
     rows = [["x", evil, "label"]]
     rows += [[str(i % 7), f"{evil}{i % 3}", evil if i % 2 else "plain"] for i in range(40)]
     with open(folder / "t.csv", "w", newline="", encoding="utf-8") as file:
@@ -236,18 +236,18 @@ def evil_table(folder, evil: str) -> None:
 
 def test_terminal_injection_by_class_and_column_names(bicore, folder):
     words = ["select", "t.csv", "--target", "label", *FAST, "--size", "4"]
-    evil_table(folder, "nice")
-    plain = succeeded(bicore(*words, cwd=folder))
-    evil_table(folder, EVIL)
-    result = succeeded(bicore(*words, cwd=folder))
-    harmless(result, len((plain.stdout + plain.stderr).splitlines()))
+    write_evil_table(folder, "nice")
+    plain = assert_success(bicore(*words, cwd=folder))
+    write_evil_table(folder, EVIL)
+    result = assert_success(bicore(*words, cwd=folder))
+    assert_harmless(result, len((plain.stdout + plain.stderr).splitlines()))
     assert r"a\x1b]0;owned\x07\nb\x9b31m\u202ec\x7f" in result.stdout
     found = bicore(*words, "--json", cwd=folder)
-    harmless(found)
+    assert_harmless(found)
     assert EVIL in json.loads(found.stdout)["classes"]
     refused = bicore(*words[:3], f"{EVIL}!", *words[4:], "--quiet", cwd=folder)
     assert refused.returncode == 2
-    harmless(refused, 1)
+    assert_harmless(refused, 1)
 
 
 def test_terminal_injection_by_the_fields_that_show_prints(bicore, folder):
@@ -261,8 +261,8 @@ def test_terminal_injection_by_the_fields_that_show_prints(bicore, folder):
     )
     plain.save(folder / "plain.npz")
     lines = bicore("show", "plain.npz", cwd=folder).stdout.splitlines()
-    result = succeeded(bicore("show", "evil.npz", cwd=folder))
-    harmless(result, len(lines))
+    result = assert_success(bicore("show", "evil.npz", cwd=folder))
+    assert_harmless(result, len(lines))
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_terminal_injection_by_file_names_and_options(bicore, folder):
         ["stream", "data.npz", "--capacity", "4", "--state", EVIL],
     ):
         result = bicore(*words, "--quiet" if words[0] != "show" else "--help", cwd=folder)
-        harmless(result)
+        assert_harmless(result)
 
 
 # ---- 7: bicore compare
@@ -288,7 +288,7 @@ FEW = [*COMPARE, "--methods", "uniform"]
 
 
 def test_compare_reports_the_folder_of_its_records(bicore, folder):
-    result = succeeded(bicore("compare", "data.npz", *FEW, cwd=folder))
+    result = assert_success(bicore("compare", "data.npz", *FEW, cwd=folder))
     (path,) = (folder / "cache").iterdir()
     assert f"records: {path}" in result.stdout.splitlines()
     assert f"results are stored in {path}" in result.stderr
@@ -305,7 +305,7 @@ def test_compare_accepts_its_file_with_a_truncated_first_line(bicore, folder, le
     bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", cwd=folder)
     head = (folder / "r.jsonl").read_bytes().splitlines(keepends=True)[0]
     (folder / "r.jsonl").write_bytes(head[:left])
-    result = succeeded(bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", cwd=folder))
+    result = assert_success(bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", cwd=folder))
     assert (folder / "r.jsonl").read_bytes().startswith(head)
     (folder / "r.jsonl").write_bytes(b'{"mine": ' + head[:left])
     result = bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", "--quiet", cwd=folder)
@@ -316,7 +316,7 @@ def test_compare_accepts_its_file_with_a_truncated_first_line(bicore, folder, le
 # ---- 8: one line with the mend
 
 
-def packed(head: str | None = None, how: int = zipfile.ZIP_STORED, **arrays: object) -> bytes:
+def pack_coreset(head: str | None = None, how: int = zipfile.ZIP_STORED, **arrays: object) -> bytes:
     """A coreset file with some of its parts exchanged."""
     parts = {
         "indices": np.array([3, 1]),
@@ -338,12 +338,12 @@ def packed(head: str | None = None, how: int = zipfile.ZIP_STORED, **arrays: obj
 HEAD = {"format": 2, "status": "complete", "message": "", "provenance": {}, "details": {}}
 
 
-def changed(**fields: object) -> bytes:
-    return packed(json.dumps({**HEAD, **fields}))
+def pack_head(**fields: object) -> bytes:
+    return pack_coreset(json.dumps({**HEAD, **fields}))
 
 
 def provenance(**fields: object) -> bytes:
-    return changed(provenance=fields)
+    return pack_head(provenance=fields)
 
 
 def plain_array() -> bytes:
@@ -352,8 +352,8 @@ def plain_array() -> bytes:
     return content.getvalue()
 
 
-def flipped() -> bytes:
-    content = bytearray(packed())
+def flip_byte() -> bytes:
+    content = bytearray(pack_coreset())
     content[content.find(b"NUMPY") + 130] ^= 255
     return bytes(content)
 
@@ -362,33 +362,33 @@ MALFORMED = {
     "empty": lambda: b"",
     "text": lambda: b"hello\n",
     "an array": plain_array,
-    "cut": lambda: packed()[:-40],
-    "a bit flipped": flipped,
-    "encrypted": lambda: encrypted(packed()),
-    "compressed": lambda: packed(how=zipfile.ZIP_DEFLATED),
-    "another compression": lambda: packed(how=zipfile.ZIP_LZMA),
-    "no head": lambda: packed().replace(b"head.npy", b"haed.npy"),
-    "head no JSON": lambda: packed("{"),
-    "head a list": lambda: packed("[]"),
-    "head too deep": lambda: packed("[" * 100_000),
-    "status": lambda: changed(status="fine"),
-    "message": lambda: changed(message={"a": 1}),
-    "provenance": lambda: changed(provenance=[1]),
+    "cut": lambda: pack_coreset()[:-40],
+    "a bit flipped": flip_byte,
+    "encrypted": lambda: encrypt(pack_coreset()),
+    "compressed": lambda: pack_coreset(how=zipfile.ZIP_DEFLATED),
+    "another compression": lambda: pack_coreset(how=zipfile.ZIP_LZMA),
+    "no head": lambda: pack_coreset().replace(b"head.npy", b"haed.npy"),
+    "head no JSON": lambda: pack_coreset("{"),
+    "head a list": lambda: pack_coreset("[]"),
+    "head too deep": lambda: pack_coreset("[" * 100_000),
+    "status": lambda: pack_head(status="fine"),
+    "message": lambda: pack_head(message={"a": 1}),
+    "provenance": lambda: pack_head(provenance=[1]),
     "seconds": lambda: provenance(seconds="soon"),
     "regulariser": lambda: provenance(inner_reg=[1]),
     "notes": lambda: provenance(notes="abc"),
     "a note": lambda: provenance(notes=[1]),
     "classes": lambda: provenance(classes=3),
-    "details": lambda: changed(details="x"),
-    "indices of fractions": lambda: packed(indices=np.array([0.5, 1.5])),
-    "indices in a square": lambda: packed(indices=np.zeros((2, 2), int)),
-    "indices twice": lambda: packed(indices=np.array([1, 1])),
-    "indices below zero": lambda: packed(indices=np.array([-1, 1])),
-    "indices beyond int64": lambda: packed(indices=np.array([2**64 - 1, 1], np.uint64)),
-    "weights of text": lambda: packed(weights=np.array(["a", "b"])),
-    "weights not finite": lambda: packed(weights=np.array([np.nan, 1.0])),
-    "weights of others": lambda: packed(weights=np.ones(3)),
-    "another format": lambda: changed(format=99),
+    "details": lambda: pack_head(details="x"),
+    "indices of fractions": lambda: pack_coreset(indices=np.array([0.5, 1.5])),
+    "indices in a square": lambda: pack_coreset(indices=np.zeros((2, 2), int)),
+    "indices twice": lambda: pack_coreset(indices=np.array([1, 1])),
+    "indices below zero": lambda: pack_coreset(indices=np.array([-1, 1])),
+    "indices beyond int64": lambda: pack_coreset(indices=np.array([2**64 - 1, 1], np.uint64)),
+    "weights of text": lambda: pack_coreset(weights=np.array(["a", "b"])),
+    "weights not finite": lambda: pack_coreset(weights=np.array([np.nan, 1.0])),
+    "weights of others": lambda: pack_coreset(weights=np.ones(3)),
+    "another format": lambda: pack_head(format=99),
 }
 
 
@@ -403,19 +403,19 @@ QUICK = ("cut", "seconds")
 def test_a_malformed_coreset_file_is_refused_by_show_and_initial(bicore, folder, name):
     (folder / "bad.npz").write_bytes(MALFORMED[name]())
     for words in (["show", "bad.npz"], [*SELECT, "--initial", "bad.npz", "--quiet"]):
-        refused(bicore(*words, cwd=folder), "bad.npz")
+        assert_refused(bicore(*words, cwd=folder), "bad.npz")
 
 
 @pytest.mark.slow
 def test_complete_coreset_file_is_accepted(bicore, folder):
-    (folder / "good.npz").write_bytes(packed())
+    (folder / "good.npz").write_bytes(pack_coreset())
     assert bicore("show", "good.npz", cwd=folder).returncode == 0
     assert bicore(*SELECT, "--initial", "good.npz", cwd=folder).returncode == 0
     assert bicore("show", ".", cwd=folder).returncode == 2
 
 
 def test_ascii_standard_output_takes_every_sign(bicore, folder):
-    result = succeeded(bicore("compare", "data.npz", *FEW, cwd=folder, encoding="ascii"))
+    result = assert_success(bicore("compare", "data.npz", *FEW, cwd=folder, encoding="ascii"))
     assert "mean +- standard error" in result.stdout
     assert "* best mean; ~ no significant" in result.stdout
     assert bicore("select", "--help", encoding="ascii").returncode == 0
@@ -456,7 +456,7 @@ def test_interrupt_without_points_ends_in_one_line():
 def test_a_stream_state_that_is_a_file(bicore, folder):
     (folder / "file").write_bytes(b"mine")
     for place in ("file", "file/inside"):
-        refused(bicore(*STREAM, place, "--quiet", cwd=folder), "folder")
+        assert_refused(bicore(*STREAM, place, "--quiet", cwd=folder), "folder")
     assert (folder / "file").read_bytes() == b"mine"
 
 
@@ -506,7 +506,7 @@ def test_help_and_version_load_neither_torch_nor_numpy():
         f"heavy = [n for n in {heavy} if n in sys.modules]\n"
         "assert not heavy, heavy\n"
     )
-    result = succeeded(run_python(code))
+    result = assert_success(run_python(code))
     assert result.stdout.count("Example: bicore") >= len(verbs)
 
 
@@ -550,16 +550,17 @@ def test_public_names_are_loaded_from_their_declared_modules():
 def test_select_takes_quotas_strategy_rule_and_prior(bicore, folder):
     x, y = blobs(60).x, blobs(60).y
 
-    def chosen(*words):
+    def select_indices(*words):
         return json.loads(bicore(*SELECT, "--json", *words, cwd=folder).stdout)["indices"]
 
-    assert np.bincount(y[chosen("--size", "6", "--quotas", "balanced")]).tolist() == [2, 2, 2]
-    capped = chosen("--quotas", "0=0,2=1")
+    balanced = select_indices("--size", "6", "--quotas", "balanced")
+    assert np.bincount(y[balanced]).tolist() == [2, 2, 2]
+    capped = select_indices("--quotas", "0=0,2=1")
     assert np.bincount(y[capped], minlength=3).tolist() == [0, 4, 1]
     options = {"strategy": "greedy", "rule": "gain", "prior": "equal"}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     expected = library.select(x, y, 5, kernel="rbf", inner_reg=0.1, quotas={1: 2}, **options)
-    assert chosen(*words, "--quotas", "1=2") == expected.indices.tolist()
+    assert select_indices(*words, "--quotas", "1=2") == expected.indices.tolist()
 
 
 def test_show_prints_source_and_command_of_a_stream(bicore, folder):

@@ -27,7 +27,7 @@ CASES = [
 ]
 
 
-def expected(function, a, b, c, nodes=120):
+def integrate(function, a, b, c, nodes=120):
     """E f(u)f(u') by Gauss–Hermite quadrature."""
     points, weights = np.polynomial.hermite_e.hermegauss(nodes)
     weights = torch.from_numpy(weights / math.sqrt(2 * math.pi))
@@ -73,8 +73,8 @@ def test_maps_are_the_expectations(name, case):
     a, b, share = case
     c = share * math.sqrt(a * b)
     value, slope = layer._maps(*(torch.tensor(one, dtype=torch.float64) for one in (a, b, c)))
-    assert float(value) == pytest.approx(expected(function, a, b, c), abs=1e-7)
-    assert float(slope) == pytest.approx(expected(slope_of(function), a, b, c), abs=1e-6)
+    assert float(value) == pytest.approx(integrate(function, a, b, c), abs=1e-7)
+    assert float(slope) == pytest.approx(integrate(slope_of(function), a, b, c), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", KINDS)

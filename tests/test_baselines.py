@@ -36,7 +36,7 @@ from bicore.runtime.context import Context
 from tests.helpers import fails, refuses
 
 
-def seen(outputs, embedding=None) -> Context:
+def context_of(outputs, embedding=None) -> Context:
     """A context whose model predicts ``outputs`` from ``embedding``."""
     outputs = torch.as_tensor(np.asarray(outputs, dtype=float))
     last = outputs if embedding is None else torch.as_tensor(np.asarray(embedding, dtype=float))
@@ -97,7 +97,7 @@ def test_a_task_that_shows_two_of_ten_classes_uses_their_own_outputs():
     outputs = np.zeros((2, 10))
     outputs[0, 4] = outputs[1, 5] = 5.0
     data = Dataset(np.zeros((2, 1)), [4, 4])
-    assert Hardest().select(data, 1, **seen(outputs).keywords).indices.tolist() == [1]
+    assert Hardest().select(data, 1, **context_of(outputs).keywords).indices.tolist() == [1]
 
 
 def test_layer_before_an_in_place_operation_is_recorded():
@@ -128,14 +128,14 @@ def test_outputs_match_labels_for_any_weights():
     weight = np.where(y == 2, 0.0, 1.0)
     zero_based, one_based, named = (
         Hardest()
-        .select(Dataset(np.zeros((12, 1)), labels, weight), 4, **seen(outputs).keywords)
+        .select(Dataset(np.zeros((12, 1)), labels, weight), 4, **context_of(outputs).keywords)
         .indices.tolist()
         for labels in (y, y + 1, np.array(["a", "b", "c"])[y])
     )
     assert zero_based == one_based == named
     part = Dataset(np.zeros((8, 1)), np.array(["a", "b"])[np.arange(8) % 2])
-    refuses("Context", Hardest().select, part, 2, **seen(outputs[:8]).keywords)
-    named = Context(seen(outputs[:8]).model, classes=["b", "a", "c"])
+    refuses("Context", Hardest().select, part, 2, **context_of(outputs[:8]).keywords)
+    named = Context(context_of(outputs[:8]).model, classes=["b", "a", "c"])
     assert len(Hardest().select(part, 2, **named.keywords)) == 2
     with pytest.raises(InputError, match="give one for every output"):
         Hardest().select(part, 2, model=named.model, model_classes=["a", "x", "y"])
@@ -163,7 +163,7 @@ def test_wrong_layers_and_observations_are_refused():
     with pytest.raises(InputError, match="layer='head' is not known"):
         KCenter(Embedding("head")).select(data, 2, model=network())
     with pytest.raises(InputError, match="observed on 3 rows and data has 4"):
-        KCenter("embedding").select(data, 2, **seen(np.eye(3)).keywords)
+        KCenter("embedding").select(data, 2, **context_of(np.eye(3)).keywords)
     with pytest.raises(InputError, match="observed at layer None"):
         KCenter(Embedding("1")).select(data, 2, model=observe(network(), data.x))
     refuses("'embedding', 'features', 'gradients'", KCenter, "embeding")
@@ -197,15 +197,16 @@ def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points()
 def test_hardest_takes_the_highest_loss():
     outputs = [[4.0, 0.0], [0.0, 0.0], [0.0, 3.0], [1.0, 0.0]]
     data = Dataset(np.zeros((4, 1)), [0, 0, 0, 1])
-    assert Hardest().select(data, 4, **seen(outputs).keywords).indices.tolist() == [2, 3, 1, 0]
+    picked = Hardest().select(data, 4, **context_of(outputs).keywords)
+    assert picked.indices.tolist() == [2, 3, 1, 0]
     targets = Dataset(np.zeros((3, 1)), [1.0, 5.0, -2.0])
-    picked = Hardest().select(targets, 3, **seen([[1.5], [1.0], [0.0]]).keywords)
+    picked = Hardest().select(targets, 3, **context_of([[1.5], [1.0], [0.0]]).keywords)
     assert picked.indices.tolist() == [1, 2, 0]
 
 
 def test_max_entropy_takes_the_least_certain():
     outputs = [[4.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.0, 2.0]]
-    picked = MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, **seen(outputs).keywords)
+    picked = MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, **context_of(outputs).keywords)
     assert picked.indices.tolist() == [2, 1, 3]
 
 
@@ -238,7 +239,7 @@ def test_ccs_leaves_out_the_hardest_and_gives_strata_the_published_budget(size):
         np.r_[np.ones(len(own)), 0],
     )
     picked = Stratified(prune=0.2, strata=3).select(
-        data, size, **seen(np.vstack([outputs, [[0.0, 9.0]]])).keywords
+        data, size, **context_of(np.vstack([outputs, [[0.0, 9.0]]])).keywords
     )
     strata = np.minimum((3 * difficulty[:20] / 0.3).astype(int), 2)
     assert (picked.indices < 20).all()
@@ -250,7 +251,7 @@ def test_ccs_leaves_out_the_hardest_and_gives_strata_the_published_budget(size):
 def test_ccs_leaves_the_hardest_to_the_end():
     outputs = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 0.5], [0.0, 4.0]])
     data = Dataset(np.zeros((5, 1)), [0, 0, 0, 0, 1], [1, 1, 1, 1, 0])
-    context = seen(np.vstack([outputs, [[0.0, 1.0]]]))
+    context = context_of(np.vstack([outputs, [[0.0, 1.0]]]))
     picked = Stratified(prune=0.25, strata=2).select(data, 4, **context.keywords)
     assert picked.indices[-1] == 3
 
@@ -328,7 +329,7 @@ def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
     outputs = rng.normal(size=(9, 3))
     y = rng.integers(3, size=9)
     y[:3] = [0, 1, 2]
-    context = seen(outputs, embedding)
+    context = context_of(outputs, embedding)
     left, right = context.model.gradient_factors(y)
     explicit = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
     data = Dataset(rng.normal(size=(9, 1)), y)
@@ -459,7 +460,9 @@ def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
     picked = (
         Herding()
         .select(
-            Dataset(np.zeros((20, 1)), y), 9, **seen(rng.normal(size=(20, 2)), embedding).keywords
+            Dataset(np.zeros((20, 1)), y),
+            9,
+            **context_of(rng.normal(size=(20, 2)), embedding).keywords,
         )
         .indices
     )
@@ -476,7 +479,7 @@ def test_gradient_matching_with_equal_weights_herds_all_classes_together(normali
     embedding = rng.normal(size=(15, 3))
     outputs = rng.normal(size=(15, 2))
     y = rng.integers(2, size=15)
-    context = seen(outputs, embedding)
+    context = context_of(outputs, embedding)
     left, right = context.model.gradient_factors(y)
     gradients = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
     if normalise:

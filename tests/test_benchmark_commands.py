@@ -63,7 +63,7 @@ def data(tmp_path_factory):
     return folder
 
 
-def in_this_process(patch):
+def use_threads(patch):
     """Threads instead of processes, so that the small constants hold there too."""
     usual, threads = multiprocessing.get_context, SimpleNamespace(Pool=ThreadPool)
     patch.setattr(
@@ -161,7 +161,7 @@ def test_a_benchmark_runs_to_its_end(name, data, tmp_path, monkeypatch, capsys):
     words, constants = SMALL[name]
     importlib.import_module(f"benchmarks.{name}")
     if name != "workers":  # Dask starts its own
-        in_this_process(monkeypatch)
+        use_threads(monkeypatch)
     for constant, value in constants.items():
         where = constant if "." in constant else f"benchmarks.{name}.{constant}"
         monkeypatch.setattr(where, value)

@@ -21,7 +21,7 @@ from bicore.cli import show
 from bicore.cli.show import _install_line
 from bicore.coreset import Status
 from tests import HANG
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs
 
 X = blobs(60).x
@@ -115,7 +115,9 @@ SOURCES = {
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_source_gives_clean_json(bicore, name, folder):
-    result = succeeded(bicore("select", *FAST, *SOURCES[name], "--size", "5", "--json", cwd=folder))
+    result = assert_success(
+        bicore("select", *FAST, *SOURCES[name], "--size", "5", "--json", cwd=folder)
+    )
     answer = json.loads(result.stdout)
     assert list(answer) == KEYS
     assert len(set(answer["indices"])) == 5 == answer["size"] == len(answer["weights"])
@@ -149,7 +151,7 @@ def test_awkward_tables_are_read_and_written_as_they_are(bicore, tmp_path):
     csv.writer(text, delimiter=";").writerows(rows)
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + text.getvalue().encode())
     words = [*FAST, "--target", "label", "--size", "3"]
-    succeeded(bicore("select", "t.csv", *words, "--out", "PICKS.CSV", cwd=tmp_path))
+    assert_success(bicore("select", "t.csv", *words, "--out", "PICKS.CSV", cwd=tmp_path))
     csv.field_size_limit(10**6)
     with open(tmp_path / "PICKS.CSV", newline="") as file:
         chosen = list(csv.DictReader(file))
@@ -157,7 +159,7 @@ def test_awkward_tables_are_read_and_written_as_they_are(bicore, tmp_path):
     assert all(float(row["bicore_weight_2"]) == 1 for row in chosen)
     piped = bicore("select", "-", *words, "--json", cwd=tmp_path, input=text.getvalue())
     assert json.loads(piped.stdout)["classes"] == [big, big + 1, big + 2]
-    succeeded(bicore("select", "t.csv", *words, "--out", "X.NPZ", cwd=tmp_path))
+    assert_success(bicore("select", "t.csv", *words, "--out", "X.NPZ", cwd=tmp_path))
     assert len(Coreset.load(tmp_path / "X.NPZ")) == 3
     (tmp_path / "comma.csv").write_text(
         "a;b;label\n" + "".join(f"{i},5;{i};{i % 2}\n" for i in range(40))
@@ -184,7 +186,7 @@ def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_pat
     for ending in ("csv", "parquet"):
         out = tmp_path / f"picks.{ending}"
         words = [*FAST, "--target", "label", "--size", "4", "--out", out, "--weighting", "learned"]
-        succeeded(bicore("select", f"table.{ending}", *words, cwd=folder))
+        assert_success(bicore("select", f"table.{ending}", *words, cwd=folder))
         rows = (
             list(csv.DictReader(io.StringIO(out.read_text())))
             if ending == "csv"
@@ -279,7 +281,7 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def damaged(folder):
+def damaged_folder(folder):
     """The same folder with files that are not what they should be."""
     (folder / "cut.npz").write_bytes((folder / "data.npz").read_bytes()[:300])
     (folder / "fake.parquet").write_text("a,label\n1,2\n")
@@ -304,11 +306,13 @@ def damaged(folder):
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_bad_requests_end_with_code_2_and_one_line(bicore, words, damaged):
-    before = {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()}
-    refused(bicore("select", *words.split(), "--quiet", cwd=damaged), REFUSED[words])
+def test_bad_requests_end_with_code_2_and_one_line(bicore, words, damaged_folder):
+    before = {path: path.read_bytes() for path in damaged_folder.iterdir() if path.is_file()}
+    assert_refused(bicore("select", *words.split(), "--quiet", cwd=damaged_folder), REFUSED[words])
     # nothing overwritten, nothing run
-    assert {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in damaged_folder.iterdir() if path.is_file()
+    } == before
 
 
 #: Wait for the first point however slow the machine is, so that a tiny limit ends after it.
@@ -424,10 +428,10 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
     """What the operating system forbids ends with code 2, also for whoever runs the tests as root."""
     from bicore.cli import app
 
-    def forbidden(*args, **kwargs):
+    def forbid(*args, **kwargs):
         raise PermissionError(13, "Permission denied", "data.csv")
 
-    monkeypatch.setattr(app, "_make_app", lambda: forbidden)
+    monkeypatch.setattr(app, "_make_app", lambda: forbid)
     with pytest.raises(SystemExit) as stop:
         app.main()
     assert stop.value.code == 2
@@ -437,7 +441,7 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     words = ["select", "digits", "--limit", "200", *FAST, "--size"]
-    shown = succeeded(bicore(*words, "auto", "--tolerance", "0.5"))
+    shown = assert_success(bicore(*words, "auto", "--tolerance", "0.5"))
     assert "is within 0.5 (relative) of that of all rows" in shown.stdout  # forty or so, by class
     shown = bicore(*words, "12", "--strategy", "exchange")
     assert "exchanges: " in shown.stdout

@@ -8,7 +8,7 @@ import pytest
 import bicore
 from bicore import Dataset
 from bicore.evaluate.comparison import Stream
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs, refuses
 
 METHODS = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf"]
@@ -25,7 +25,7 @@ def table(tmp_path):
 
 
 def test_json_rows_summary_and_continuation(bicore, table):
-    first = succeeded(bicore("compare", "data.npz", *FAST, "--json", cwd=table))
+    first = assert_success(bicore("compare", "data.npz", *FAST, "--json", cwd=table))
     answer = json.loads(first.stdout)
     assert len(answer["rows"]) == 18
     for row in answer["rows"]:
@@ -49,7 +49,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
 
 @pytest.mark.slow
 def test_table_marks_the_best_and_prints_the_detectable_difference(bicore, table):
-    result = succeeded(
+    result = assert_success(
         bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--full-pool", cwd=table)
     )
     lines = result.stdout.splitlines()
@@ -142,7 +142,7 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
 @pytest.mark.slow
 def test_regression_skips_methods_for_classes_by_default(bicore, table):
     words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
-    result = succeeded(bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table))
+    result = assert_success(bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table))
     assert (
         "class-balanced is left out: it needs classes, and the targets are numeric" in result.stderr
     )
@@ -191,6 +191,6 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     words, message = REFUSED[name]
     before = (table / "data.npz").read_bytes()
     words = ["--seeds", "2", "--sizes", "5", *words, "--quiet"]
-    refused(bicore("compare", "data.npz", *words, cwd=table), message)
+    assert_refused(bicore("compare", "data.npz", *words, cwd=table), message)
     assert (table / "data.npz").read_bytes() == before
     assert not list(table.rglob("*.jsonl"))

@@ -13,7 +13,7 @@ from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
 from bicore.sources.opening import open_source
 from bicore.streaming import Reservoir
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs, line
 
 FAST = ["--stream", "--capacity", "8", "--batch", "20", "--seeds", "2"]
@@ -32,7 +32,7 @@ def table(tmp_path):
 @pytest.mark.slow
 def test_by_default_four_buffers_are_judged_at_five_points(bicore, table):
     words = [*FAST, "--seeds", "1", "--kernel", "rbf", "--plot", "p.png"]
-    result = succeeded(bicore("compare", "data.npz", *words, cwd=table))
+    result = assert_success(bicore("compare", "data.npz", *words, cwd=table))
     assert "streams of 150 rows, order given, 8 kept" in result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith("accuracy of the ridge")
@@ -67,7 +67,7 @@ def test_json_has_every_row_and_a_second_run_computes_none(bicore, table):
 
 @pytest.mark.slow
 def test_regression_is_scored_by_r_squared_without_class_methods(bicore, table):
-    result = succeeded(bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table))
+    result = assert_success(bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table))
     assert (
         "class-balanced is left out: it needs classes, and the targets are numeric" in result.stderr
     )
@@ -143,7 +143,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     words, message = REFUSED[name]
-    refused(bicore("compare", "data.npz", *FAST, *words, "--quiet", cwd=table), message)
+    assert_refused(bicore("compare", "data.npz", *FAST, *words, "--quiet", cwd=table), message)
     assert not list(table.rglob("*.jsonl"))
 
 

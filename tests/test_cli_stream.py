@@ -22,7 +22,7 @@ from bicore.streaming import BUFFERS, MergeReduce, MomentMemory, Reservoir
 from bicore.streaming.buffer import StateFolder
 from bicore.streaming.registry import build_buffer
 from tests import HANG
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs, fails, refuses
 
 BUFFER = ["--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
@@ -80,10 +80,10 @@ def count(frame, event, argument):
 if at_work:
     from bicore.streaming import {kind} as Kind
     plain = Kind._process_batch
-    def counted(self, *given):
+    def count_calls(self, *given):
         sys.setprofile(count)
         plain(self, *given)
-    Kind._process_batch = counted
+    Kind._process_batch = count_calls
 else:
     sys.setprofile(count)
 from bicore.cli.app import main
@@ -111,7 +111,7 @@ def kill_and_resume(bicore, folder, kills, seed, kind="MergeReduce", options=MER
         )
         assert ended.returncode == -signal.SIGKILL
     for name in ("killed", "never"):
-        succeeded(bicore(*words, name, cwd=folder))
+        assert_success(bicore(*words, name, cwd=folder))
     assert state_of(folder, "killed") == state_of(folder, "never")
     assert not list((folder / "killed").glob(".*part*"))
 
@@ -145,12 +145,12 @@ def test_an_interrupt_saves_and_prints_how_to_continue(folder):
         "import os, signal, bicore.streaming.merge_reduce as m\nplain = m.MergeReduce._process_batch\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "taken = []\n"
-        "def stopped(self, b, c):\n"
+        "def stop(self, b, c):\n"
         "    plain(self, b, c)\n"
         "    taken.append(1)\n"
         "    if len(taken) == 3:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "m.MergeReduce._process_batch = stopped\n"
+        "m.MergeReduce._process_batch = stop\n"
         "from bicore.cli.app import main\nmain()"
     )
     words = ["stream", "data.npz", *WORDS, "--out", "kept.npz", "--state", "state"]
@@ -189,10 +189,10 @@ def test_unreadable_state_is_not_reported_as_damaged(folder, monkeypatch):
     with StateFolder(folder / "state") as store:
         store.save(MergeReduce(Uniform(), 4, 2).update(np.zeros((6, 2))))
 
-        def refuses(self):
+        def fail(self):
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(Path, "read_bytes", refuses)
+        monkeypatch.setattr(Path, "read_bytes", fail)
         fails(OSError, "Input/output", store.load, lambda path: MergeReduce.load(path, Uniform()))
         assert [path.name for path in store.files()] == ["state-000000000000006.npz"]
 
@@ -203,7 +203,7 @@ def test_a_source_may_grow_at_its_end(bicore, folder):
     words = [*WORDS, "--scale", "none", "--state"]
     np.savez(folder / "part.npz", x=data["x"][:70], y=data["y"][:70])
     for source, state in (("part.npz", "grown"), ("data.npz", "grown"), ("data.npz", "whole")):
-        result = succeeded(bicore("stream", source, *words, state, "--json", cwd=folder))
+        result = assert_success(bicore("stream", source, *words, state, "--json", cwd=folder))
     assert json.loads(result.stdout)["position"] == 150
     assert state_of(folder, "grown") == state_of(folder, "whole")
     assert (
@@ -220,7 +220,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(stream, folder):
         "different batch size": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
     }
     for message, words in changes.items():
-        refused(stream(*words), message)
+        assert_refused(stream(*words), message)
     data = blobs(150)
     np.savez(folder / "other.npz", x=data.x + 1, y=data.y)
     assert "different stream" in stream(*WORDS, source="other.npz").stderr
@@ -316,7 +316,7 @@ CHEAP = {
 def test_every_buffer_continues_to_the_same_state(bicore, folder, name):
     words = ["stream", "data.npz", "--buffer", name, "--capacity", "10", "--batch", "7"]
     words += [*CHEAP.get(name, []), "--every", "2", "--scale", "none", "--state"]
-    succeeded(bicore(*words, "state", "--limit", "70", cwd=folder))
+    assert_success(bicore(*words, "state", "--limit", "70", cwd=folder))
     again = bicore(*words, "state", "--json", "--out", "kept.npz", cwd=folder)
     assert "continuing after 70 rows" in again.stderr
     bicore(*words, "never", cwd=folder)
@@ -342,7 +342,7 @@ def test_moments_are_the_default_and_report_the_chosen_features(bicore, folder):
     assert (answer["buffer"], answer["reason"], answer["width"]) == ("moments", "table", 1024)
     options = ["--feature-map", "rows", "--strategy", "gain", "--prior", "0=0.2,1=0.3,2=0.5"]
     options += ["--half-life", "60", "--inner-reg", "0.2"]
-    asked = succeeded(bicore(*words, "rows", *options, cwd=folder))
+    asked = assert_success(bicore(*words, "rows", *options, cwd=folder))
     assert "feature map: Rows, 4 features per row (as requested)" in asked.stderr
     assert "updates: " in asked.stdout
     other = bicore(*words, "rows", "--feature-map", "rows", cwd=folder)
@@ -354,7 +354,7 @@ def test_a_state_of_another_buffer_names_it(stream, folder):
     stream(*WORDS)
     before = state_of(folder)
     known = "use --buffer merge-reduce, or another --state"
-    refused(stream("--capacity", "12"), "different buffer, merge-reduce", known)
+    assert_refused(stream("--capacity", "12"), "different buffer, merge-reduce", known)
     assert state_of(folder) == before
 
 
@@ -375,7 +375,7 @@ def test_buffers_by_name():
 # Standard input.
 
 
-def lines_of(rows: int, start: int = 0) -> str:
+def make_csv(rows: int, start: int = 0) -> str:
     """A table as text."""
     rng = np.random.default_rng(0)
     lines = ["size,weight,colour,label"]
@@ -387,14 +387,14 @@ def lines_of(rows: int, start: int = 0) -> str:
 def test_standard_input_is_read_to_its_end_and_may_grow(bicore, tmp_path):
     words = ["stream", "-", "--target", "label", "--capacity", "9", "--batch", "10", "--every", "2"]
     words += ["--buffer", "class-balanced", "--scale", "none", "--json", "--state"]
-    whole = succeeded(bicore(*words, "never", cwd=tmp_path, input=lines_of(200)))
+    whole = assert_success(bicore(*words, "never", cwd=tmp_path, input=make_csv(200)))
     assert json.loads(whole.stdout)["position"] == 200
-    succeeded(bicore(*words, "again", "--limit", "150", cwd=tmp_path, input=lines_of(200)))
-    again = succeeded(bicore(*words, "again", cwd=tmp_path, input=lines_of(200)))
+    assert_success(bicore(*words, "again", "--limit", "150", cwd=tmp_path, input=make_csv(200)))
+    again = assert_success(bicore(*words, "again", cwd=tmp_path, input=make_csv(200)))
     assert "continuing after 150 rows" in again.stderr
     assert state_of(tmp_path, "again") == state_of(tmp_path, "never")
-    other = bicore(*words, "again", cwd=tmp_path, input=lines_of(200, start=1))
-    refused(other, "different stream")
+    other = bicore(*words, "again", cwd=tmp_path, input=make_csv(200, start=1))
+    assert_refused(other, "different stream")
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -410,14 +410,14 @@ def test_interrupt_around_an_update_leaves_a_usable_state(folder, done):
         first = run(store)
         plain = first.buffer.update
 
-        def interrupted(*words, **named):
+        def interrupt(*words, **named):
             if first.buffer.position == 40:
                 if done:
                     plain(*words, **named)
                 raise KeyboardInterrupt
             return plain(*words, **named)
 
-        first.buffer.update = interrupted
+        first.buffer.update = interrupt
         assert first.consume(100, quiet=True)
         assert first.buffer.position == (50 if done else 40)
         assert not run(store).consume(100, quiet=True)
@@ -473,18 +473,18 @@ def test_a_head_encodes_a_table_as_the_stream_did(bicore, tmp_path):
     rows = [",".join(row) for row in zip(cities, sizes, labels, strict=True)]
     (tmp_path / "all.csv").write_text("\n".join(["city,size,label", *rows]))
     words = ("--capacity", "9", "--state", "s", "--scale", "none", "--head", "head.npz")
-    succeeded(bicore("stream", "all.csv", "--target", "label", *words, cwd=tmp_path))
+    assert_success(bicore("stream", "all.csv", "--target", "label", *words, cwd=tmp_path))
 
-    def predicted(table, *more):
-        run = succeeded(bicore("predict", "head.npz", table, "--json", *more, cwd=tmp_path))
+    def predict(table, *more):
+        run = assert_success(bicore("predict", "head.npz", table, "--json", *more, cwd=tmp_path))
         return json.loads(run.stdout)["predictions"]
 
-    every = predicted("all.csv", "--target", "label")
+    every = predict("all.csv", "--target", "label")
     assert every == labels.tolist()
     some = [place for place in range(120) if cities[place] != "Bern"]
     lines = [f"{sizes[place]},{cities[place]}" for place in some]  # other columns, no labels
     (tmp_path / "some.csv").write_text("\n".join(["size,city", *lines, "0.1,Geneva"]))
-    *known, unknown = predicted("some.csv")
+    *known, unknown = predict("some.csv")
     assert known == [every[place] for place in some]
     assert unknown == "no"
     (tmp_path / "less.csv").write_text("size\n1\n2")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from bicore import Coreset
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs
 
 FAST = ["--kernel", "rbf", "--judge", "ridge", "--seeds", "3"]
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder(tmp_path):
     data, test = blobs(90), blobs(60, seed=1)
     np.savez(tmp_path / "data.npz", x=data.x, y=np.array(["a", "b", "c"])[data.y])
     np.savez(tmp_path / "test.npz", x=test.x, y=np.array(["a", "b", "c"])[test.y])
@@ -24,8 +24,8 @@ def place(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_cost_is_printed_first_and_the_answer_last(bicore, place):
-    result = bicore("worth", "data.npz", "--size", "8", *FAST, "--picture", "worth.png", cwd=place)
+def test_the_cost_is_printed_first_and_the_answer_last(bicore, folder):
+    result = bicore("worth", "data.npz", "--size", "8", *FAST, "--picture", "worth.png", cwd=folder)
     assert result.returncode == 0, result.stderr
     sentence, how, written = result.stdout.splitlines()
     assert sentence.startswith("8 rows are worth ")
@@ -33,14 +33,14 @@ def test_the_cost_is_printed_first_and_the_answer_last(bicore, place):
     assert " class-balanced ones (" in sentence
     assert "of the ridge model on 3 splits, each with 22 rows held out" in how
     assert written == "written: worth.png"
-    assert (place / "worth.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "worth.png").read_bytes().startswith(b"\x89PNG")
     # lines of progress may follow on a slow machine
     assert "\nworth: about 48 fits and 3 selections, about " in "\n" + result.stderr
 
 
-def test_json_is_the_answer_and_nothing_else(bicore, place):
+def test_json_is_the_answer_and_nothing_else(bicore, folder):
     words = ["worth", "targets.npz", "--size", "8", *FAST, "--json"]
-    result = succeeded(bicore(*words, cwd=place))
+    result = assert_success(bicore(*words, cwd=folder))
     answer = json.loads(result.stdout)
     assert answer["metric"] == "R²"
     assert answer["size"] == 8
@@ -50,37 +50,37 @@ def test_json_is_the_answer_and_nothing_else(bicore, place):
     assert {"rows", "low", "high", "verdict", "judge", "seeds", "fits"} <= set(answer)
     (uniform,) = answer["baselines"]
     assert len(uniform["sizes"]) == len(uniform["means"]) == len(uniform["spreads"])
-    quiet = bicore(*words, "--quiet", cwd=place)
+    quiet = bicore(*words, "--quiet", cwd=folder)
     assert quiet.stdout == result.stdout
     assert quiet.stderr == ""
 
 
 @pytest.mark.slow
-def test_picks_are_judged_on_a_test_file(bicore, place):
+def test_picks_are_judged_on_a_test_file(bicore, folder):
     words = ["worth", "data.npz", "--picks", "picks.npz", *FAST]
-    result = succeeded(bicore(*words, "--test", "test.npz", cwd=place))
+    result = assert_success(bicore(*words, "--test", "test.npz", cwd=folder))
     assert result.stdout.startswith("8 rows are worth ")
     assert "on the 60 test rows, drawn with replacement 3 times" in result.stdout
     assert "selections" not in result.stderr
-    refused(bicore(*words, cwd=place), "give --test FILE, or --size M")
+    assert_refused(bicore(*words, cwd=folder), "give --test FILE, or --size M")
 
 
 @pytest.mark.slow
-def test_two_tables_share_their_columns(bicore, place):
+def test_two_tables_share_their_columns(bicore, folder):
     """A city that the test file lacks still has its column there."""
     data = blobs(90)
     for name, rows, cities in (
         ("train.csv", range(70), ["Bern", "Rome"]),
         ("test.csv", range(70, 90), ["Bern"]),
     ):
-        with open(place / name, "w", newline="") as file:
+        with open(folder / name, "w", newline="") as file:
             table = csv.writer(file)
             table.writerow(["age", "size", "city", "label"])
             for row in rows:
                 city = cities[row % len(cities)]
                 table.writerow([*data.x[row, :2], city, "abc"[data.y[row]]])
     words = ["--target", "label", "--size", "8", *FAST, "--method", "uniform"]
-    result = succeeded(bicore("worth", "train.csv", "--test", "test.csv", *words, cwd=place))
+    result = assert_success(bicore("worth", "train.csv", "--test", "test.csv", *words, cwd=folder))
     assert "on the 20 test rows" in result.stdout
 
 
@@ -93,5 +93,5 @@ def test_two_tables_share_their_columns(bicore, place):
         (["worth", "data.npz", "--size", "8", "--method", "icarl"], "the command has none"),
     ],
 )
-def test_a_request_that_cannot_be_right(bicore, place, words, message):
-    refused(bicore(*words, "--quiet", cwd=place), message)
+def test_a_request_that_cannot_be_right(bicore, folder, words, message):
+    assert_refused(bicore(*words, "--quiet", cwd=folder), message)

@@ -644,11 +644,11 @@ def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
     run = comparison(tmp_path, methods=("k-center-features",))
     take = KCenter._select_points
 
-    def interrupted(self, job, selection):
+    def interrupt(self, job, selection):
         selection.take(0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(KCenter, "_select_points", interrupted)
+    monkeypatch.setattr(KCenter, "_select_points", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run.run()
     assert run.done() == 0

@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def asked(folder, **facts):
+def make_arguments(folder, **facts):
     given = {
         "data": str(folder),
         "rows": str(folder / "rows.jsonl"),
@@ -47,15 +47,15 @@ def cells(record):
 
 
 def test_rerun_computes_only_missing_rows(folder, capsys):
-    assert cells(run(asked(folder, minutes=1e-9))) == []
+    assert cells(run(make_arguments(folder, minutes=1e-9))) == []
     assert "continues" in capsys.readouterr().err
-    first = run(asked(folder, methods="uniform", seeds=1))
+    first = run(make_arguments(folder, methods="uniform", seeds=1))
     assert cells(first) == [("uniform", 4, 0), ("uniform", 6, 0)]
     capsys.readouterr()
-    whole = run(asked(folder))
+    whole = run(make_arguments(folder))
     assert len(cells(whole)) == 8
     assert "uniform, 4 rows, seed 0" not in capsys.readouterr().err
-    run(asked(folder))
+    run(make_arguments(folder))
     assert capsys.readouterr().err == ""
 
 

@@ -19,7 +19,7 @@ from bicore.integrations.tabpfn import ContextClassifier, ContextRegressor, set_
 from bicore.kernels import RBF
 from bicore.methods import BilevelSelector
 from bicore.sources.opening import open_source
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import fails
 
 RHO = 0.1
@@ -141,7 +141,7 @@ def test_exact_selects_among_all_rows(command, tmp_path, monkeypatch):
     assert found[0].tolist() == expected.tolist()
     np.savez("data.npz", x=x, y=y)
     words = ["contexts", "data.npz", "--size", "3", "--contexts", "2", "--exact", "--json"]
-    done = succeeded(command(*words))
+    done = assert_success(command(*words))
     assert json.loads(done.stdout)["contexts"] == [one.tolist() for one in found]
     assert "large data" not in done.stderr
 
@@ -227,20 +227,20 @@ LABELLED = [*WORDS, "--drop-missing-target"]
 
 
 def test_the_command_writes_the_row_numbers_of_each_context(table, command):
-    done = succeeded(command(*LABELLED, "--out", "c.json"))
+    done = assert_success(command(*LABELLED, "--out", "c.json"))
     assert done.stdout == "3 contexts of 5 of 39 rows, written to c.json\n"
     source = open_source("table.csv", target="y", drop_missing_target=True)
     expected = [one.tolist() for one in bicore.contexts(source.data.x, source.data.y, 5, 3)]
     assert json.loads(Path("c.json").read_text()) == expected
     found = json.loads(command(*LABELLED, "--json", "--quiet").stdout)
     assert found == {"contexts": expected, "size": 5, "n": 39}
-    shown = succeeded(command(*LABELLED, "--quiet")).stdout.splitlines()
+    shown = assert_success(command(*LABELLED, "--quiet")).stdout.splitlines()
     words = (", ".join(map(str, one)) for one in expected)
     assert shown == [f"context {k}: rows {one}" for k, one in enumerate(words, 1)]
 
 
 def test_the_command_writes_the_rows_of_each_context(table, command):
-    succeeded(command(*LABELLED, "--out", "c.csv"))
+    assert_success(command(*LABELLED, "--out", "c.csv"))
     numbers = json.loads(command(*LABELLED, "--json", "--quiet").stdout)["contexts"]
     labelled = [one for one in table if one[-1]]
     expected = [[*labelled[row], str(k)] for k, one in enumerate(numbers, 1) for row in one]
@@ -265,7 +265,7 @@ def test_the_command_names_what_is_wrong(table, command, words, says):
     Path("images").mkdir()
     for number in range(3):
         Image.new("L", (4, 4), number).save(f"images/{number}.png")
-    refused(command(*words), says)
+    assert_refused(command(*words), says)
 
 
 def test_row_numbers_are_printed_if_the_file_cannot_be_written(table, command, monkeypatch):

@@ -11,7 +11,7 @@ from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
 from bicore.methods.registry import greedy_selector
-from tests.helpers import ON_CPU, blobs, fails, kernel_ridge, prepared_of, problem_of
+from tests.helpers import ON_CPU, blobs, fails, kernel_ridge, prepare_selector, problem_of
 
 
 class RefitEngine(ListedEngine):
@@ -124,7 +124,7 @@ def test_engine_refuses_unsupported_quantities():
 )
 def test_engine_is_chosen_by_the_problem(options, engine):
     selector = greedy_selector(**{"kernel": "rbf", "inner_reg": 0.1, **options})
-    problem = prepared_of(selector, blobs(40)).problem
+    problem = prepare_selector(selector, blobs(40)).problem
     assert type(engines.choose(problem, selector.requirements(5))) is engine
 
 

@@ -40,7 +40,7 @@ KEY = {"dataset": "SplitMNIST", "method": "CBRS", "memory": 100, "beta": 1.0, "s
 RESULT = {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
 
 
-def everything():
+def make_toy_digits():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 700)
     x = rng.normal(size=(len(y), 1, 28, 28)).astype(np.float32)
@@ -49,7 +49,7 @@ def everything():
 
 
 def test_tasks_are_those_of_the_protocol():
-    train_part, test = everything()
+    train_part, test = make_toy_digits()
     made = permute(train_part, test, 3)
     rng = np.random.RandomState(0)
     order = np.arange(784)
@@ -221,12 +221,12 @@ SMALL = Architecture(FullyConnected, FullyConnected)
 NOISY = Named("hardest")
 
 
-def learning(picker, **facts):
+def short_learning_row(picker, **facts):
     """A short row of continual learning."""
     return continual_row(SPLIT_MNIST, 6, "Any", picker, **{"network": SMALL, "epochs": 6, **facts})
 
 
-def flowing(store, memory, **facts):
+def short_stream_row(store, memory, **facts):
     """A short row of a stream."""
     return stream_row(SPLIT_MNIST, memory, "Any", store, network=SMALL, epochs=1, **facts)
 
@@ -245,7 +245,7 @@ def flowing(store, memory, **facts):
 def test_interrupted_run_continues_to_the_same_numbers(how, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
-    row = learning(how)
+    row = short_learning_row(how)
     check_resumed(continual, row, Job(0, [0.1, 10.0]), made, Cut(tmp_path / "state", 2, left=3))
 
 
@@ -359,7 +359,7 @@ def test_an_interrupted_stream_continues_to_the_same_numbers(store, fresh, tmp_p
     train, test = load(None)
     made = split(train, test[:60], 2, 50)
     facts = {"fresh": fresh, "steps": 2, "batch": 10, "slots": 3}
-    row = flowing(store, 12, weighting=Weighting.BATCHES, **facts)
+    row = short_stream_row(store, 12, weighting=Weighting.BATCHES, **facts)
     cut = Cut(tmp_path / "state", 3, left=2)
     place, files = check_resumed(streaming, row, Job(0, [0.1, 10.0]), made, cut)
     assert place["task"] == 6

@@ -32,11 +32,11 @@ from tests.helpers import fails, refuses
 needs_gpu = pytest.mark.gpu
 
 
-def drawn(*shape, seed=0):
+def draw(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def near(left, right, allowed):
+def is_near(left, right, allowed):
     """Whether two matrices agree, relative to the largest entry where that is above 1."""
     scale = max(1.0, float(right.abs().max()))
     return left.dtype == right.dtype and float((left - right).abs().max()) <= allowed * scale
@@ -64,35 +64,35 @@ MAPS = {
     "module": Embedded(network()),
     "auto": AutomaticFeatures(random_state=3),
 }
-IMAGES = drawn(40, 1, 8, 8)
+IMAGES = draw(40, 1, 8, 8)
 
 
 @pytest.fixture(params=MAPS.values(), ids=MAPS.keys())
-def fitted(request):
+def fitted_map(request):
     return request.param.fit(IMAGES)
 
 
-def test_the_contract_holds_for_every_map(fitted):
+def test_the_contract_holds_for_every_map(fitted_map):
     for dtype, expected in [
         (torch.float64, torch.float64),
         (torch.float32, torch.float32),
         (torch.float16, torch.float32),
         (torch.int64, torch.float64),
     ]:
-        found = fitted(torch.from_numpy(IMAGES).to(dtype))
-        assert found.shape == (40, fitted.width)
+        found = fitted_map(torch.from_numpy(IMAGES).to(dtype))
+        assert found.shape == (40, fitted_map.width)
         assert found.dtype == expected
         assert not found.requires_grad
-    assert fitted.fit(IMAGES[:3]) is fitted
-    assert fitted(torch.zeros(0, 1, 8, 8)).shape == (0, fitted.width)
+    assert fitted_map.fit(IMAGES[:3]) is fitted_map
+    assert fitted_map(torch.zeros(0, 1, 8, 8)).shape == (0, fitted_map.width)
 
 
-def test_features_are_reproducible_and_change_no_global_state(fitted):
+def test_features_are_reproducible_and_change_no_global_state(fitted_map):
     x = torch.from_numpy(IMAGES)
     before = x.clone()
     state = torch.get_rng_state()
-    first = fitted(x)
-    again = copy.deepcopy(fitted)(x)
+    first = fitted_map(x)
+    again = copy.deepcopy(fitted_map)(x)
     assert torch.equal(first, again)
     assert torch.equal(torch.get_rng_state(), state)
     first.zero_()
@@ -100,49 +100,49 @@ def test_features_are_reproducible_and_change_no_global_state(fitted):
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
-def test_a_rows_features_do_not_depend_on_its_batch(fitted, dtype, allowed):
-    if isinstance(fitted, Embedded):  # which computes in the precision of its weights
+def test_a_rows_features_do_not_depend_on_its_batch(fitted_map, dtype, allowed):
+    if isinstance(fitted_map, Embedded):  # which computes in the precision of its weights
         allowed = 1e-6
     x = torch.from_numpy(IMAGES).to(dtype)
-    together = fitted(x)
-    apart = torch.cat([fitted(x[k : k + 1]) for k in range(len(x))])
-    assert near(apart, together, allowed)
+    together = fitted_map(x)
+    apart = torch.cat([fitted_map(x[k : k + 1]) for k in range(len(x))])
+    assert is_near(apart, together, allowed)
 
 
-def test_rows_are_taken_in_parts(fitted, monkeypatch):
+def test_rows_are_taken_in_parts(fitted_map, monkeypatch):
     x = torch.from_numpy(IMAGES)
-    whole = fitted(x)
+    whole = fitted_map(x)
     seen = []
-    within = fitted.map if isinstance(fitted, UnitRows) else fitted
+    within = fitted_map.map if isinstance(fitted_map, UnitRows) else fitted_map
     mapped = type(within)._map
     monkeypatch.setattr(type(within), "_rows_at_once", lambda self: 7)
     monkeypatch.setattr(
         type(within), "_map", lambda self, rows: seen.append(len(rows)) or mapped(self, rows)
     )
-    parts = fitted(x)
+    parts = fitted_map(x)
     assert seen == [7, 7, 7, 7, 7, 5]
-    assert near(parts, whole, 1e-6)
+    assert is_near(parts, whole, 1e-6)
 
 
-def test_half_the_precision_gives_nearly_the_same(fitted):
+def test_half_the_precision_gives_nearly_the_same(fitted_map):
     x = torch.from_numpy(IMAGES.astype(np.float32))
-    assert near(fitted(x), fitted(x.double()).float(), 1e-5)
+    assert is_near(fitted_map(x), fitted_map(x.double()).float(), 1e-5)
 
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_devices_agree(fitted, dtype):
+def test_devices_agree(fitted_map, dtype):
     x = torch.from_numpy(IMAGES).to(dtype)
-    there = fitted(x.cuda())
+    there = fitted_map(x.cuda())
     assert there.is_cuda
-    allowed = 1e-5 if dtype == torch.float32 or isinstance(fitted, Embedded) else 1e-11
-    assert near(there.cpu(), fitted(x), allowed)
-    assert torch.equal(there, fitted(x.cuda()))
+    allowed = 1e-5 if dtype == torch.float32 or isinstance(fitted_map, Embedded) else 1e-11
+    assert is_near(there.cpu(), fitted_map(x), allowed)
+    assert torch.equal(there, fitted_map(x.cuda()))
 
 
 @needs_gpu
 def test_global_precision_does_not_change_features():
-    x = torch.from_numpy(drawn(64, 512)).float().cuda()
+    x = torch.from_numpy(draw(64, 512)).float().cuda()
     features = RandomReLU(512).fit(x.cpu().numpy())
     before = features(x)
     torch.set_float32_matmul_precision("medium")
@@ -158,7 +158,7 @@ def test_global_precision_does_not_change_features():
 
 @pytest.mark.parametrize("kernel", [RBF(0.1), Laplace(0.15)], ids=lambda kernel: kernel.name)
 def test_waves_approximate_their_kernel(kernel):
-    x = drawn(12, 4)
+    x = draw(12, 4)
     kind = type(kernel).__name__.lower()
     phi = RandomFourier(20_000, kind, kernel.gamma).fit(x)(torch.from_numpy(x)).numpy()
     # An inner product is a mean of 10 000 cosines, which vary by less than 1.
@@ -167,7 +167,7 @@ def test_waves_approximate_their_kernel(kernel):
 
 
 def test_the_bandwidth_is_the_kernels_own():
-    x = drawn(30, 5)
+    x = draw(30, 5)
     assert RandomFourier().fit(x).gamma == RBF().fit(x).gamma
     assert RandomFourier(kind="laplace").fit(x).gamma == Laplace().fit(x).gamma
 
@@ -182,7 +182,7 @@ def arc_cosine(left, right):
 
 @pytest.mark.parametrize(("columns", "scale"), [(3, 1.0), (300, 50.0)])
 def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
-    x = drawn(10, columns) * scale
+    x = draw(10, columns) * scale
     features = RandomReLU(20_000, bias=0.5).fit(x)
     size = math.sqrt(np.mean(x**2))
     assert features.entry == pytest.approx(size)
@@ -193,7 +193,7 @@ def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
 
 
 def test_a_deep_random_network_keeps_the_scale():
-    x = torch.from_numpy(drawn(50, 30) * 7)
+    x = torch.from_numpy(draw(50, 30) * 7)
     for width in (64, 256):
         drawn_apart = [RandomReLU(width, depth=3, random_state=seed) for seed in range(30)]
         lengths = [float(one.fit(x.numpy())(x).square().sum(1).mean()) for one in drawn_apart]
@@ -214,11 +214,11 @@ def test_random_convolutions_against_a_loop():
         ],
         2,
     )
-    assert near(features(x), pooled.reshape(2, 8) / math.sqrt(8), 1e-12)
+    assert is_near(features(x), pooled.reshape(2, 8) / math.sqrt(8), 1e-12)
 
 
 def test_two_layers_of_convolutions_against_torch():
-    images = drawn(3, 2, 16, 16)
+    images = draw(3, 2, 16, 16)
     features = RandomConvolutions(8, 3, 2, random_state=4, depth=2, hidden=5).fit(images)
     maps = torch.from_numpy(images)
     for layer, filters in enumerate((5, 2)):
@@ -228,7 +228,7 @@ def test_two_layers_of_convolutions_against_torch():
         weights = weights.reshape(filters, -1, 3, 3)
         maps = nn.functional.conv2d(maps, weights, shifts[:, 0]).relu()
     pooled = nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
-    assert near(features(torch.from_numpy(images)), pooled / math.sqrt(8), 1e-12)
+    assert is_near(features(torch.from_numpy(images)), pooled / math.sqrt(8), 1e-12)
     assert as_feature_map("deep-convolutions:18").depth == 2
     refuses("10 along each", RandomConvolutions(8, 3, 2, depth=2).fit, IMAGES)
 
@@ -247,29 +247,29 @@ def test_pooled_features_against_convolutions():
     maps = nn.functional.conv2d(x, first.reshape(4, 1, 3, 3), padding=1).relu()
     maps = nn.functional.conv2d(maps, second.reshape(12, 4, 3, 3), padding=1).relu()
     expected = maps.mean((2, 3)) * math.sqrt(2 / 12)
-    assert near(dataclasses.replace(features, mean=None, centred=False)(x), expected, 1e-12)
-    assert near(features(x), expected - expected.mean(0), 1e-12)
+    assert is_near(dataclasses.replace(features, mean=None, centred=False)(x), expected, 1e-12)
+    assert is_near(features(x), expected - expected.mean(0), 1e-12)
 
 
 @pytest.mark.slow
 def test_pooled_features_are_the_kernel_on_average():
     """One network's products vary by a factor that all of them share."""
-    x = torch.from_numpy(drawn(4, 2, 6, 6))
+    x = torch.from_numpy(draw(4, 2, 6, 6))
     kernel = pooled_cntk(4, "nngp")(x)
     maps = (RandomPooled(64, 3, 64, centred=False, random_state=seed) for seed in range(60))
     found = torch.stack([phi @ phi.T for phi in (one.fit(x.numpy())(x) for one in maps)])
     mean = found.mean(0)
-    assert near(mean / kernel, torch.ones(4, 4, dtype=torch.float64), 0.1)
+    assert is_near(mean / kernel, torch.ones(4, 4, dtype=torch.float64), 0.1)
     cosines = (one / torch.outer(one.diag(), one.diag()).sqrt() for one in (mean, kernel))
-    assert near(*cosines, 0.005)
+    assert is_near(*cosines, 0.005)
 
 
 def test_nystrom_is_the_kernel_between_landmarks():
-    x = drawn(20, 3)
+    x = draw(20, 3)
     features = Nystrom(RBF(0.5), landmarks=64).fit(x)
     phi = features(torch.from_numpy(x)).numpy()
     assert np.abs(phi @ phi.T - RBF(0.5)(x)).max() < 1e-6
-    other = torch.from_numpy(drawn(5, 3, seed=1))
+    other = torch.from_numpy(draw(5, 3, seed=1))
     across = features(other).numpy() @ phi.T
     assert np.abs(across - RBF(0.5)(other.numpy(), x)).max() < 1e-4
 
@@ -278,7 +278,7 @@ def test_nystrom_is_the_kernel_between_landmarks():
 
 
 def test_unit_rows_have_length_one_and_zero_rows_stay():
-    x = torch.from_numpy(np.vstack([drawn(5, 4) * 1e-200, np.zeros((1, 4))]))
+    x = torch.from_numpy(np.vstack([draw(5, 4) * 1e-200, np.zeros((1, 4))]))
     unit = Rows().fit(x.numpy()).unit()
     assert unit(x).square().sum(1).tolist() == pytest.approx([1, 1, 1, 1, 1, 0])
     assert unit.unit() is unit
@@ -286,7 +286,7 @@ def test_unit_rows_have_length_one_and_zero_rows_stay():
 
 
 def test_standardised_columns():
-    x = drawn(50, 3) * [1.0, 1000.0, 0.0] + [5.0, -2000.0, 7.0]
+    x = draw(50, 3) * [1.0, 1000.0, 0.0] + [5.0, -2000.0, 7.0]
     found = Standardised(Rows()).fit(x)(torch.from_numpy(x))
     assert found.mean(0).tolist() == pytest.approx([0, 0, 0], abs=1e-12)
     assert found.std(0, correction=0).tolist() == pytest.approx([1, 1, 0], abs=1e-12)
@@ -319,7 +319,7 @@ def test_a_module_is_frozen_and_never_changed():
     assert torch.equal(features(x), first)
     assert Embedded(module).fit(IMAGES) != features
     expected = network().eval()(x).detach()
-    assert near(first, expected, 1e-6)
+    assert is_near(first, expected, 1e-6)
 
 
 # Identity and state
@@ -353,14 +353,14 @@ def test_identity_depends_on_all_parameters_of_features():
     assert Embedded(network(), 3) == Embedded(network(), 4)
 
 
-def test_state_comes_back_bit_for_bit(fitted):
-    values, arrays = map_to_state(fitted)
-    back = map_from_state(json.loads(json.dumps(values)), arrays, fitted)
+def test_state_comes_back_bit_for_bit(fitted_map):
+    values, arrays = map_to_state(fitted_map)
+    back = map_from_state(json.loads(json.dumps(values)), arrays, fitted_map)
     for dtype in (torch.float32, torch.float64):
         x = torch.from_numpy(IMAGES).to(dtype)
-        assert torch.equal(back(x), fitted(x))
-    assert back == fitted
-    assert back.reason == fitted.reason
+        assert torch.equal(back(x), fitted_map(x))
+    assert back == fitted_map
+    assert back.reason == fitted_map.reason
     assert all(array.dtype.kind == "f" for array in arrays.values())
 
 
@@ -380,15 +380,17 @@ def test_a_state_that_cannot_come_back_is_refused():
 # Errors
 
 
-def test_rows_of_another_shape_are_refused(fitted):
-    refuses(r"\(2, 8, 8\).*fitted to rows of shape \(1, 8, 8\)", fitted, torch.zeros(3, 2, 8, 8))
-    refuses(r"\(64,\).*\(1, 8, 8\)", fitted.fit, np.zeros((3, 64)))
+def test_rows_of_another_shape_are_refused(fitted_map):
+    refuses(
+        r"\(2, 8, 8\).*fitted to rows of shape \(1, 8, 8\)", fitted_map, torch.zeros(3, 2, 8, 8)
+    )
+    refuses(r"\(64,\).*\(1, 8, 8\)", fitted_map.fit, np.zeros((3, 64)))
 
 
-def test_features_that_are_not_finite_name_their_rows(fitted):
+def test_features_that_are_not_finite_name_their_rows(fitted_map):
     x = torch.from_numpy(IMAGES).clone()
     x[[3, 17], 0, 2, 2] = math.nan
-    fails(NumericalError, r"2 of 40 rows \(3, 17\)", fitted, x)
+    fails(NumericalError, r"2 of 40 rows \(3, 17\)", fitted_map, x)
 
 
 def test_single_columns_may_come_flat():
@@ -397,7 +399,7 @@ def test_single_columns_may_come_flat():
 
 
 def test_an_infinite_feature_is_an_error():
-    features = RandomReLU(16).fit(drawn(5, 8))
+    features = RandomReLU(16).fit(draw(5, 8))
     with pytest.raises(NumericalError, match="very large"):
         features(torch.full((1, 8), 1e39, dtype=torch.float64).float())
 
@@ -454,7 +456,7 @@ def test_names_make_maps():
     assert as_feature_map(features) is features
 
 
-def looks(x):
+def explain_choice(x):
     return AutomaticFeatures().fit(x).reason
 
 
@@ -463,39 +465,39 @@ SORTED_DIGITS = load_digits().data[np.argsort(load_digits().target, kind="stable
 
 def rectified_embedding(n):
     """A network's last layer: no negative values, some zeros, columns of unlike sizes."""
-    sizes = np.exp(0.5 * drawn(256, seed=1))
-    return np.maximum(drawn(n, 256) + 0.7, 0) * sizes
+    sizes = np.exp(0.5 * draw(256, seed=1))
+    return np.maximum(draw(n, 256) + 0.7, 0) * sizes
 
 
 def signals(n):
     """Smooth curves with noise, sampled at 100 places."""
     places = np.linspace(0, 6, 100)
     phases = np.arange(n)[:, None]
-    return np.sin(places + phases) + 0.1 * drawn(n, 100)
+    return np.sin(places + phases) + 0.1 * draw(n, 100)
 
 
 def sparse(n):
     """Mostly background, and fractions."""
-    return np.maximum(drawn(n, 256) - 0.9, 0)
+    return np.maximum(draw(n, 256) - 0.9, 0)
 
 
 def wide_table(n):
     """Forty columns in units from thousandths to thousands."""
-    return drawn(n, 40) * np.logspace(-3, 3, 40)
+    return draw(n, 40) * np.logspace(-3, 3, 40)
 
 
 def categories(n):
     """Forty yes-or-no columns and an amount."""
-    return np.hstack([(drawn(n, 40) > 0.8).astype(float), 1e4 * np.abs(drawn(n, 1, seed=1))])
+    return np.hstack([(draw(n, 40) > 0.8).astype(float), 1e4 * np.abs(draw(n, 1, seed=1))])
 
 
 @pytest.mark.parametrize("n", [20, 125])
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda n: drawn(n, 64), "embedding"),
-        (lambda n: drawn(n, 64).astype(np.float16), "embedding"),
-        (lambda n: drawn(n, 512) * 1e-3 + 5 * drawn(512, seed=1), "embedding"),
+        (lambda n: draw(n, 64), "embedding"),
+        (lambda n: draw(n, 64).astype(np.float16), "embedding"),
+        (lambda n: draw(n, 512) * 1e-3 + 5 * draw(512, seed=1), "embedding"),
         (rectified_embedding, "embedding"),
         (lambda n: SORTED_DIGITS[:n], "pixels"),
         (lambda n: SORTED_DIGITS[-n:] / 16 - 0.5, "pixels"),
@@ -503,17 +505,17 @@ def categories(n):
         (sparse, "pixels"),
         (wide_table, "table"),
         (categories, "table"),
-        (lambda n: drawn(n, 10), "table"),
-        (lambda n: drawn(n, 3, 16, 16), "image"),
-        (lambda n: drawn(n, 28, 28), "image"),
+        (lambda n: draw(n, 10), "table"),
+        (lambda n: draw(n, 3, 16, 16), "image"),
+        (lambda n: draw(n, 28, 28), "image"),
         (lambda n: SORTED_DIGITS[:n].reshape(n, 1, 8, 8), "image"),
     ],
 )
 def test_automatic_choice_by_content(make, reason, n):
     rows = make(n)
-    assert looks(rows) == reason
+    assert explain_choice(rows) == reason
     for units in (2.0**-30, 2.0**10, 2.0**40):
-        assert looks(rows.astype(np.float64) * units) == reason
+        assert explain_choice(rows.astype(np.float64) * units) == reason
 
 
 def test_automatic_features_by_kind_of_rows():
@@ -523,7 +525,7 @@ def test_automatic_features_by_kind_of_rows():
         "table": Standardised,
         "image": RandomConvolutions,
     }
-    for rows in (drawn(20, 64), SORTED_DIGITS[:20], drawn(20, 5), drawn(20, 3, 16, 16)):
+    for rows in (draw(20, 64), SORTED_DIGITS[:20], draw(20, 5), draw(20, 3, 16, 16)):
         found = AutomaticFeatures(random_state=9).fit(rows)
         assert type(found) is kinds[found.reason]
         assert found.unit().reason == found.reason
@@ -537,11 +539,11 @@ def test_automatic_features_by_kind_of_rows():
         np.zeros((1, 1)),
         np.zeros((5, 64)),
         np.ones((3, 64)),
-        drawn(1, 64),
-        np.full((2, 64), 1e300) * drawn(2, 64),
-        drawn(4, 2, 3),
-        drawn(4, 2, 3, 4, 5),
-        drawn(4, 32, 32, 3),
+        draw(1, 64),
+        np.full((2, 64), 1e300) * draw(2, 64),
+        draw(4, 2, 3),
+        draw(4, 2, 3, 4, 5),
+        draw(4, 32, 32, 3),
     ],
     ids=lambda rows: str(rows.shape),
 )

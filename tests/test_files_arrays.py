@@ -10,8 +10,8 @@ import scipy.sparse
 
 import bicore
 from bicore.sources.opening import open_source
-from tests.commands import refused, succeeded, told
-from tests.fuzzing import encrypted
+from tests.commands import assert_refused, assert_success, says
+from tests.fuzzing import encrypt
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y = np.arange(60) % 2
@@ -26,7 +26,7 @@ def header(shape, dtype="<f8"):
     return file.getvalue()
 
 
-def stored(array):
+def encode_npy(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -43,18 +43,18 @@ def archive(path, members, compression=zipfile.ZIP_DEFLATED):
 
 def test_6_an_npz_that_unpacks_beyond_the_limit_is_refused_by_its_header(command, tmp_path):
     rows = 250_000  # 8 MB in 8 kB
-    archive(tmp_path / "bomb.npz", {"x": header((rows, 4)) + bytes(rows * 32), "y": stored(Y)})
+    archive(tmp_path / "bomb.npz", {"x": header((rows, 4)) + bytes(rows * 32), "y": encode_npy(Y)})
     assert (tmp_path / "bomb.npz").stat().st_size < 100_000
-    refused(
+    assert_refused(
         command(*WORDS, "bomb.npz", "--memory", "1MB"),
         "bomb.npz, array 'x' of shape 250000×4 would take 8 MB, and the memory limit is 1 MB",
     )
-    told(command(*WORDS, "bomb.npz", "--memory", "1MB", "--limit", "60"), "60 rows")
+    says(command(*WORDS, "bomb.npz", "--memory", "1MB", "--limit", "60"), "60 rows")
 
 
 def test_6_integers_count_as_floats_in_the_memory_limit(command, tmp_path):
     np.savez_compressed(tmp_path / "bytes.npz", x=np.zeros((60, 4000), np.uint8), y=Y)
-    refused(command(*WORDS, "bytes.npz", "--memory", "1MB"), "would take 1.92 MB")
+    assert_refused(command(*WORDS, "bytes.npz", "--memory", "1MB"), "would take 1.92 MB")
 
 
 def test_6_sparse_matrix_is_made_dense_only_if_it_fits(command, tmp_path):
@@ -62,7 +62,7 @@ def test_6_sparse_matrix_is_made_dense_only_if_it_fits(command, tmp_path):
     wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 10**6))
     scipy.sparse.save_npz(tmp_path / "wide.npz", wide)
     words = [*WORDS, "wide.npz", "--labels", "y.npy", "--memory", "20MB"]
-    refused(
+    assert_refused(
         command(*words), "a sparse matrix, written out as 60×1000000 numbers, would take 480 MB"
     )
 
@@ -70,16 +70,16 @@ def test_6_sparse_matrix_is_made_dense_only_if_it_fits(command, tmp_path):
 # 8. Damaged, encrypted, of unknown compression; lying headers.
 
 
-def packed(x=None):
+def pack_archive(x=None):
     """The bytes of an archive of labels and these rows."""
     file = io.BytesIO()
-    archive(file, {"x": x or stored(X), "y": stored(Y)})
+    archive(file, {"x": x or encode_npy(X), "y": encode_npy(Y)})
     return file.getvalue()
 
 
-def changed(*changes):
+def patch_archive(*changes):
     """An archive with other bytes at some places, counted in part from its directory."""
-    content = bytearray(packed())
+    content = bytearray(pack_archive())
     for place, inside, value in changes:
         content[place + inside * content.index(b"PK\x01\x02")] = value
     return bytes(content)
@@ -87,19 +87,19 @@ def changed(*changes):
 
 UNREADABLE = "not a readable .npz file"
 BROKEN = {
-    "encrypted": (encrypted(packed()), "encrypted"),
-    "of unknown compression": (changed((8, 0, 99), (10, 1, 99)), "compression"),
-    "damaged": (changed((200, 0, packed()[200] ^ 255)), UNREADABLE),
+    "encrypted": (encrypt(pack_archive()), "encrypted"),
+    "of unknown compression": (patch_archive((8, 0, 99), (10, 1, 99)), "compression"),
+    "damaged": (patch_archive((200, 0, pack_archive()[200] ^ 255)), UNREADABLE),
     "a text": (b"x, y", UNREADABLE),
     "empty": (b"PK\x05\x06" + bytes(18), "has no array 'x'; it holds nothing"),
-    "a member that is no array": (packed(b"hello"), UNREADABLE),
+    "a member that is no array": (pack_archive(b"hello"), UNREADABLE),
     "a shape that is not there": (
-        packed(header((60, 4)) + bytes(32)),
+        pack_archive(header((60, 4)) + bytes(32)),
         "array 'x' is truncated: it has 32 of 1920 bytes",
     ),
-    "a negative shape": (packed(header((-60, -4))), UNREADABLE),
-    "values of no bytes": (packed(header((10**15,), "|V0")), UNREADABLE),
-    "fields": (packed(stored(np.zeros(60, "f8,i4"))), "x has dtype"),
+    "a negative shape": (pack_archive(header((-60, -4))), UNREADABLE),
+    "values of no bytes": (pack_archive(header((10**15,), "|V0")), UNREADABLE),
+    "fields": (pack_archive(encode_npy(np.zeros(60, "f8,i4"))), "x has dtype"),
 }
 
 
@@ -107,7 +107,7 @@ BROKEN = {
 def test_8_an_npz_that_is(command, tmp_path, name):
     content, words = BROKEN[name]
     (tmp_path / "b.npz").write_bytes(content)
-    refused(command(*WORDS, "b.npz"), words)
+    assert_refused(command(*WORDS, "b.npz"), words)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_8_an_npz_that_is(command, tmp_path, name):
     [
         (header((10**12, 4)), "would take 32 TB"),
         (header((60, 4)) + bytes(100), "is truncated: it has 100 of 1920 bytes"),
-        (stored(X)[:50], "not a readable .npy file"),
+        (encode_npy(X)[:50], "not a readable .npy file"),
         (b"\x93NUMPY\x01\0\xff\xff{", "not a readable .npy file"),
         (b"", "not a readable .npy file"),
     ],
@@ -123,7 +123,7 @@ def test_8_an_npz_that_is(command, tmp_path, name):
 def test_8_npy_with_a_wrong_header(command, tmp_path, content, words):
     (tmp_path / "x.npy").write_bytes(content)
     np.save(tmp_path / "y.npy", Y)
-    refused(command(*WORDS, "x.npy", "--labels", "y.npy"), words)
+    assert_refused(command(*WORDS, "x.npy", "--labels", "y.npy"), words)
 
 
 # 10. Sparse matrices.
@@ -139,10 +139,12 @@ def test_10_a_sparse_npz_is_read_with_separate_or_stored_labels(tmp_path, comman
     inside = open_source(str(tmp_path / "both.npz"))
     np.testing.assert_array_equal(inside.data.x, X * (X > 0))
     np.testing.assert_array_equal(separate.data.x, inside.data.x[:50])
-    told(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 rows of 4 features")
-    refused(command(*WORDS, "s.npz"), "has no array 'y'", "--labels FILE.npy")
+    says(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 rows of 4 features")
+    assert_refused(command(*WORDS, "s.npz"), "has no array 'y'", "--labels FILE.npy")
     scipy.sparse.save_npz(tmp_path / "c.npz", sparse.tocsc())
-    refused(command(*WORDS, "c.npz", "--labels", "y.npy"), "in the format 'csc'; store it by rows")
+    assert_refused(
+        command(*WORDS, "c.npz", "--labels", "y.npy"), "in the format 'csc'; store it by rows"
+    )
     np.savez(
         tmp_path / "evil.npz",
         **parts | {"indices": sparse.indices + 99},
@@ -150,7 +152,7 @@ def test_10_a_sparse_npz_is_read_with_separate_or_stored_labels(tmp_path, comman
         format="csr",
         y=Y,
     )
-    refused(command(*WORDS, "evil.npz"), "evil.npz is not a readable .npz file")
+    assert_refused(command(*WORDS, "evil.npz"), "evil.npz is not a readable .npz file")
 
 
 def test_10_arrays_equal_those_of_numpy(tmp_path):
@@ -173,5 +175,5 @@ def test_m5_features_and_labels_in_one_folder_are_understood(command, tmp_path, 
     (tmp_path / "pair").mkdir()
     for name, array in zip(names, (x, y), strict=True):
         np.save(tmp_path / "pair" / f"{name}.npy", array)
-    found = succeeded(command("select", "pair", "--size", 4, "--json"))
+    found = assert_success(command("select", "pair", "--size", 4, "--json"))
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, 4).indices.tolist()

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import HANG
-from tests.fuzzing import BLOWS, CASES, Blow, spoilt
+from tests.fuzzing import BLOWS, CASES, Blow, apply_blows
 
 MEMORY = 100_000_000
 #: Bytes that a command takes in addition to the data and to what the server holds already.
@@ -34,7 +34,7 @@ blows: st.SearchStrategy[list[Blow]] = st.lists(
 )
 
 
-def fuzzed(examples: int) -> settings:
+def fuzz_settings(examples: int) -> settings:
     return settings(
         max_examples=examples,
         deadline=None,
@@ -45,7 +45,7 @@ def fuzzed(examples: int) -> settings:
 
 
 @pytest.fixture(scope="module")
-def held(process):
+def base(process):
     """What a call holds that reads nothing: the memory of the server, mostly."""
     return process("--version").peak
 
@@ -65,7 +65,7 @@ def check(run, words, folder, held=0, method=UNIFORM, **options) -> int:
     return result.returncode
 
 
-def laid_out(folder: Path, name: str) -> Path:
+def write_case(folder: Path, name: str) -> Path:
     """The files of a case; returns the one that will be spoilt."""
     case = CASES[name]
     for place, content in {**case.companions(), case.spoilt: case.content()}.items():
@@ -76,17 +76,17 @@ def laid_out(folder: Path, name: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_damaged_files_give_a_result_or_a_one_line_error(process, held, tmp_path, name):
-    path = laid_out(tmp_path, name)
+def test_damaged_files_give_a_result_or_a_one_line_error(process, base, tmp_path, name):
+    path = write_case(tmp_path, name)
     content = path.read_bytes()
     case = CASES[name]
-    options = {"held": held, "method": case.method, "seconds": HANG}
+    options = {"held": base, "method": case.method, "seconds": HANG}
     assert check(process, case.words, tmp_path, **options) == 0
 
-    @fuzzed(EACH)
+    @fuzz_settings(EACH)
     @given(blows)
     def spoil(made):
-        path.write_bytes(spoilt(content, made))
+        path.write_bytes(apply_blows(content, made))
         check(process, case.words, tmp_path, **options)
 
     spoil()
@@ -105,27 +105,27 @@ cells = st.one_of(
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
 @pytest.mark.parametrize("quoted", [False, True])
-def test_tables_of_any_text_end_in_a_result_or_one_line(process, held, tmp_path, ending, quoted):
+def test_tables_of_any_text_end_in_a_result_or_one_line(process, base, tmp_path, ending, quoted):
     def line(row):
         if ending == "jsonl":
             return json.dumps(dict(zip("aby", row, strict=True)), ensure_ascii=quoted)
         shown = ['"' + one.replace('"', '""') + '"' for one in row] if quoted else row
         return ("," if ending == "csv" else "\t").join(shown)
 
-    @fuzzed(TEXTS // 6)
+    @fuzz_settings(TEXTS // 6)
     @given(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=6))
     def spoil(rows):
         header = [] if ending == "jsonl" else [line("aby")]
         text = "\n".join([*header, *map(line, rows)])
         (tmp_path / f"t.{ending}").write_bytes(text.encode(errors="surrogatepass"))
         words = (f"t.{ending}", "--target", "y")
-        check(process, words, tmp_path, held, seconds=HANG)
+        check(process, words, tmp_path, base, seconds=HANG)
 
     spoil()
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "npz packed", "png"])
 def test_a_few_damaged_files(bicore, tmp_path, name):
-    path = laid_out(tmp_path, name)
-    path.write_bytes(spoilt(path.read_bytes(), [("flip", 0.7, 3, 1), ("drop", 0.4, 0, 5)]))
+    path = write_case(tmp_path, name)
+    path.write_bytes(apply_blows(path.read_bytes(), [("flip", 0.7, 3, 1), ("drop", 0.4, 0, 5)]))
     check(bicore, CASES[name].words, tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.commands import refused, told
+from tests.commands import assert_refused, says
 
 WORDS = ("select", "--method", "uniform", "--size", "2", "--json", "pictures")
 
@@ -47,7 +47,7 @@ def large(path, width, height):
 def test_6_images_beyond_the_limit_are_refused_by_their_headers(command, tmp_path):
     for label in "ab":
         large(tmp_path / "pictures" / label / "1.png", 9000, 9000)
-    refused(
+    assert_refused(
         command(*WORDS, "--memory", "1GB"),
         "2 images of 9000×9000 pixels would take 12.3 GB, and the memory limit is 1 GB",
     )
@@ -56,7 +56,7 @@ def test_6_images_beyond_the_limit_are_refused_by_their_headers(command, tmp_pat
 def test_8_an_image_above_pillows_limit(command, folder):
     for side in (12_000, 30_000):  # of which Pillow warns, and which it refuses
         large(folder / "a" / "0.png", side, side)
-        refused(command(*WORDS), "0.png has more than the 89478485 pixels that Pillow opens")
+        assert_refused(command(*WORDS), "0.png has more than the 89478485 pixels that Pillow opens")
 
 
 def test_8_a_class_folder_that_is_not_utf8(command, folder):
@@ -66,21 +66,21 @@ def test_8_a_class_folder_that_is_not_utf8(command, folder):
     except OSError:
         pytest.skip("this file system has UTF-8 names only")
     result = command(*WORDS, "--out", "picks.csv")
-    refused(result, "caf\\xe9/0.png is a name that is not UTF-8; rename the class folder")
+    assert_refused(result, "caf\\xe9/0.png is a name that is not UTF-8; rename the class folder")
 
 
 def test_9_macos_files_are_skipped(command, folder):
     (folder / "a" / "._0.png").write_bytes(b"\0\5\x16\7")
     (folder / "__MACOSX" / "a").mkdir(parents=True)
     (folder / "__MACOSX" / "a" / "._0.png").write_bytes(b"\0\5\x16\7")
-    told(command(*WORDS), "4 grey images of 5×5 in 2 class folders")
+    says(command(*WORDS), "4 grey images of 5×5 in 2 class folders")
 
 
 def test_9_images_in_other_folders_are_counted(command, folder):
     picture(folder / "a" / "more" / "deep" / "1.png")
     picture(folder / "2.png")
     picture(folder / "3.png")
-    told(
+    says(
         command(*WORDS),
         "4 grey images",
         "1 images lie deeper than FOLDER/CLASS/IMAGE and are skipped",
@@ -92,14 +92,16 @@ def test_9_a_folder_of_folders_of_classes_names_the_one_to_give(command, folder)
     folder.rename(folder.parent / "train")
     (folder.parent / "pictures").mkdir()
     (folder.parent / "train").rename(folder / "train")
-    refused(command(*WORDS), "deeper than pictures/CLASS/IMAGE.png only", "such as pictures/train")
+    assert_refused(
+        command(*WORDS), "deeper than pictures/CLASS/IMAGE.png only", "such as pictures/train"
+    )
 
 
 def test_8_other_files_called_images_start_no_other_program(command, folder):
     (folder / "a" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n%%EndComments\n"
     )
-    refused(command(*WORDS), "0.png cannot be decoded as an image (cannot identify")
+    assert_refused(command(*WORDS), "0.png cannot be decoded as an image (cannot identify")
 
 
 def test_m7_a_fifo_and_a_device_in_an_image_folder_are_skipped(command, folder):
@@ -107,22 +109,22 @@ def test_m7_a_fifo_and_a_device_in_an_image_folder_are_skipped(command, folder):
     (folder / "b" / "zeros.png").symlink_to("/dev/zero")
     os.mkfifo(folder / "outside.png")
     result = command(*WORDS)
-    told(result, "2 entries named like images")
+    says(result, "2 entries named like images")
     assert json.loads(result.stdout)["n"] == 4
 
 
 def test_l10_images_of_several_sizes_are_resized_and_chosen_ones_copied(command, folder):
     picture(folder / "a" / "large.png", 7, (40, 64))
     Image.fromarray(np.full((9, 7), 40_000, np.uint16)).save(folder / "b" / "deep.png")
-    told(command(*WORDS), "6 grey images of 32×32", "3 sizes are resized")
+    says(command(*WORDS), "6 grey images of 32×32", "3 sizes are resized")
     result = command(*WORDS[:-2], *("pictures", "--resize", "16", "--out", "chosen"))
-    told(result, "6 grey images of 16×16")
+    says(result, "6 grey images of 16×16")
     copies = sorted(folder.with_name("chosen").glob("*/*.png"))
     assert len(copies) == 2
     for copy in copies:
         assert copy.read_bytes() == (folder / copy.parent.name / copy.name).read_bytes()
         assert f"{copy.parent.name}/{copy.name}" in result.stdout
-    refused(command(*WORDS, "--out", "chosen"), "chosen exists")
-    refused(command(*WORDS, "--resize", "0"), "resize")
+    assert_refused(command(*WORDS, "--out", "chosen"), "chosen exists")
+    assert_refused(command(*WORDS, "--resize", "0"), "resize")
     words = ("select", "digits", "--size", "2", "--quiet", "--out", "digits-chosen")
-    refused(command(*words), "digits")
+    assert_refused(command(*words), "digits")

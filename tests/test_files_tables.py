@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from bicore.sources.opening import open_source
-from tests.commands import refused, told
+from tests.commands import assert_refused, says
 
 ROWS = 60
 
@@ -54,7 +54,7 @@ def read(command):
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory):
+def texts(tmp_path_factory):
     """As many tail numbers as a large table has, in few rows and under a smaller bound."""
     folder = tmp_path_factory.mktemp("many")
     rows = 2400
@@ -67,10 +67,10 @@ def many(tmp_path_factory):
     return folder
 
 
-def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, monkeypatch):
+def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(texts, monkeypatch):
     from bicore.sources import columns
 
-    path = str(many / "many.csv")
+    path = str(texts / "many.csv")
     assert open_source(path, target="label").data.x.shape == (2400, 101)
     monkeypatch.setattr(columns, "MOST_INDICATORS", 2400 * 100 - 1)
     source = open_source(path, target="label", scale="none")
@@ -79,15 +79,16 @@ def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, mo
     assert any("tail (100 values → log frequency" in note for note in source.notes)
 
 
-def test_1_the_memory_limit_holds_during_encoding(command, many):
-    words = ["select", many / "many.csv", "--target", "label", "--size", "2", "--method", "uniform"]
-    refused(
+def test_1_the_memory_limit_holds_during_encoding(command, texts):
+    words = ["select", texts / "many.csv", "--target", "label", "--size", "2"]
+    words += ["--method", "uniform"]
+    assert_refused(
         command(*words, "--memory", "2MB"),
         "2400 rows of 101 features would take 3.88 MB",
         "--limit",
     )
-    refused(command(*words, "--memory", "30kB"), "the cells of the first")
-    told(command(*words, "--memory", "2MB", "--limit", "1000"), "excluded columns: tail")
+    assert_refused(command(*words, "--memory", "30kB"), "the cells of the first")
+    says(command(*words, "--memory", "2MB", "--limit", "1000"), "excluded columns: tail")
 
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
@@ -108,7 +109,9 @@ def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
 
 def test_1_a_long_text_among_the_labels_is_held_against_the_memory_limit(read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "label": ["x" * 200_000, *labels()[1:]]})
-    refused(read("t.csv", "--target", "label", "--memory", "20MB"), "the target 'label' as text")
+    assert_refused(
+        read("t.csv", "--target", "label", "--memory", "20MB"), "the target 'label' as text"
+    )
 
 
 @pytest.mark.slow
@@ -124,7 +127,7 @@ def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(pro
     pyarrow.csv.write_csv(table.append_column("y", [rng.normal(size=rows)]), tmp_path / "t.csv")
     words = ["t.csv", "--target", "y", "--memory", "1GB", "--json"]
     result = process("select", *words, "--method", "uniform", "--size", "2", cwd=tmp_path)
-    told(result, "frequency columns: c14 (4000 values", "c15 (100 values", "time columns: c17")
+    says(result, "frequency columns: c14 (4000 values", "c15 (100 values", "time columns: c17")
     assert result.peak < 10**9
 
 
@@ -135,43 +138,43 @@ def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(pro
 def test_4_row_numbers_are_not_a_feature(read, tmp_path, name):
     table(tmp_path, "t.csv", {name: range(1, ROWS + 1), "a": numbers(), "label": labels()})
     result = read("t.csv", "--target", "label")
-    told(result, f"excluded columns: {name or '(unnamed)'} (row numbers")
+    says(result, f"excluded columns: {name or '(unnamed)'} (row numbers")
     assert "60 rows of 1 features" in result.stderr
 
 
 def test_4_columns_that_number_no_rows_stay(read, tmp_path):
     columns = {"": numbers(), "id": np.repeat(range(20), 3), "row": ["4", *range(1, ROWS)]}
     table(tmp_path, "t.csv", {**columns, "time": range(ROWS), "label": labels()})
-    told(read("t.csv", "--target", "label"), "numeric columns: (unnamed), id, row, time")
+    says(read("t.csv", "--target", "label"), "numeric columns: (unnamed), id, row, time")
 
 
 def test_4_requested_row_numbers_are_a_feature(read, tmp_path):
     table(tmp_path, "t.csv", {"id": range(ROWS), "a": numbers(), "label": labels()})
-    told(read("t.csv", "--target", "label", "--columns", "id"), "numeric columns: id\n")
+    says(read("t.csv", "--target", "label", "--columns", "id"), "numeric columns: id\n")
 
 
 def test_4_features_and_drop_name_columns(read, tmp_path):
     columns = {"a": numbers(), "b": numbers(1), "c,d": numbers(2), "label": labels()}
     table(tmp_path, "t.tsv", columns, "\t")
     words = ["t.tsv", "--target", "label"]
-    told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
-    told(read(*words, "--columns", 'a,"c,d"'), "feature columns: a, c,d")
-    refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
-    refused(read(*words, "--drop", "label"), "column 'label' is in both target and drop")
-    refused(read(*words, "--columns", "a,b", "--drop", "b"), "column 'b' is in both")
-    refused(read("digits", "--drop", "a"), "drop= does not apply to digits")
+    says(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
+    says(read(*words, "--columns", 'a,"c,d"'), "feature columns: a, c,d")
+    assert_refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
+    assert_refused(read(*words, "--drop", "label"), "column 'label' is in both target and drop")
+    assert_refused(read(*words, "--columns", "a,b", "--drop", "b"), "column 'b' is in both")
+    assert_refused(read("digits", "--drop", "a"), "drop= does not apply to digits")
 
 
 def test_4_rows_without_a_target_are_excluded_on_request(read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "label": ["", "NA", *labels()[2:]]})
-    refused(
+    assert_refused(
         read("t.csv", "--target", "label"),
         "has no value in row 0 and 1 more",
         "--drop-missing-target",
     )
     words = ["t.csv", "--target", "label", "--drop-missing-target", "--out", "picks.csv"]
     result = read(*words)
-    told(result, "58 rows", "2 rows without a target are excluded")
+    says(result, "58 rows", "2 rows without a target are excluded")
     chosen = json.loads(result.stdout)
     lines = (tmp_path / "t.csv").read_text().splitlines()
     written = (tmp_path / "picks.csv").read_text().splitlines()[1:]
@@ -184,12 +187,12 @@ def test_4_a_pipe_drops_columns_and_rows_alike(command):
     text = "\n".join(["id,b,y", *rows]) + "\n"
     words = ["stream", "-", "--target", "y", "--capacity", "5", "--buffer", "reservoir"]
     words += ["--state", "s", "--drop-missing-target", "--drop"]
-    refused(
+    assert_refused(
         command(*words, "b", "--quiet", input=text),
         "no column can serve as a feature: id (row numbers",
     )
     result = command(*words, "id", "--json", input=text)
-    told(result, "numeric columns: b", "dropped columns: id")
+    says(result, "numeric columns: b", "dropped columns: id")
     assert json.loads(result.stdout)["position"] == 139
 
 
@@ -209,29 +212,31 @@ def test_8_a_target_that_is_infinite_or_beyond_64_bits(read, tmp_path, value, wo
     whole = value.lstrip("-").isdigit()
     target = [row if whole else row / 2 for row in range(ROWS)]
     table(tmp_path, "t.csv", {"a": numbers(), "y": [*target[:3], value, *target[4:]]})
-    refused(read("t.csv", "--target", "y"), words)
+    assert_refused(read("t.csv", "--target", "y"), words)
 
 
 def test_8_a_feature_that_is_infinite_is_named(read, tmp_path):
     table(tmp_path, "t.csv", {"a": ["-inf", *numbers()[1:]], "label": labels()})
-    refused(read("t.csv", "--target", "label"), "the column 'a' holds -inf in row 0", "--drop")
+    assert_refused(
+        read("t.csv", "--target", "label"), "the column 'a' holds -inf in row 0", "--drop"
+    )
 
 
 # 9. Words that misled.
 
 
-def comma(values):
+def commas(values):
     return [str(value).replace(".", ",") for value in values]
 
 
 def test_9_decimal_commas_are_numbers(read, tmp_path):
-    columns = {"a": comma(numbers()), "b": ["1.234,5", *comma(numbers(1))[1:]], "y": labels()}
+    columns = {"a": commas(numbers()), "b": ["1.234,5", *commas(numbers(1))[1:]], "y": labels()}
     table(tmp_path, "t.csv", columns, ";")
-    told(read("t.csv", "--target", "y"), "numeric columns: a (decimal commas), b (decimal commas)")
+    says(read("t.csv", "--target", "y"), "numeric columns: a (decimal commas), b (decimal commas)")
     x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
     assert x[:, 0].tolist() == numbers()
     assert x[0, 1] == 1234.5
-    table(tmp_path, "r.csv", {"a": numbers(), "y": comma(numbers(1))}, ";")
+    table(tmp_path, "r.csv", {"a": numbers(), "y": commas(numbers(1))}, ";")
     target = open_source(str(tmp_path / "r.csv"), target="y").data.y
     assert target.tolist() == numbers(1)
 
@@ -239,26 +244,28 @@ def test_9_decimal_commas_are_numbers(read, tmp_path):
 def test_9_a_comma_that_may_be_either_gets_the_right_advice(read, tmp_path):
     columns = {"a": numbers(), "b": [f'"1,{100 + row}"' for row in range(ROWS)], "y": labels()}
     table(tmp_path, "t.csv", columns)
-    told(read("t.csv", "--target", "y"), "numbers such as 1,100", "--decimal point or --decimal")
-    refused(read("t.csv", "--target", "b"), "target column 'b' holds numbers such as 1,100")
+    says(read("t.csv", "--target", "y"), "numbers such as 1,100", "--decimal point or --decimal")
+    assert_refused(read("t.csv", "--target", "b"), "target column 'b' holds numbers such as 1,100")
     for decimal, first in (("point", 1100), ("comma", 1.1)):
         source = open_source(str(tmp_path / "t.csv"), target="y", decimal=decimal, scale="none")
         assert source.data.x[0, 1] == first
-    refused(read("t.csv", "--target", "y", "--decimal", ","), "decimal=',' is not known")
+    assert_refused(read("t.csv", "--target", "y", "--decimal", ","), "decimal=',' is not known")
     columns["b"][0] = '"1,234,567"'
     table(tmp_path, "t.csv", columns)
-    told(read("t.csv", "--target", "y"), "b (commas at thousands)")
+    says(read("t.csv", "--target", "y"), "b (commas at thousands)")
 
 
 def test_9_timestamps_are_refused_as_classes(read, tmp_path):
     times = [(datetime(2020, 1, 1) + timedelta(hours=row)).isoformat() for row in range(ROWS)]
     table(tmp_path, "t.csv", {"a": numbers(), "when": times})
-    refused(read("t.csv", "--target", "when"), "'when' holds dates or times, such as 2020-01-01T00")
+    assert_refused(
+        read("t.csv", "--target", "when"), "'when' holds dates or times, such as 2020-01-01T00"
+    )
     typed = pyarrow.table({"a": numbers(), "when": [datetime(2020, 1, 1)] * ROWS})
     pyarrow.parquet.write_table(typed, tmp_path / "t.parquet")
-    refused(read("t.parquet", "--target", "when"), "'when' holds dates or times")
+    assert_refused(read("t.parquet", "--target", "when"), "'when' holds dates or times")
     table(tmp_path, "n.csv", {"a": numbers(), "name": [f"name {row}" for row in range(ROWS)]})
-    told(
+    says(
         read("n.csv", "--target", "name"),
         "60 classes of text; check that this is the column to predict",
     )
@@ -266,7 +273,7 @@ def test_9_timestamps_are_refused_as_classes(read, tmp_path):
 
 def test_9_tolerance_needs_size_auto(command):
     result = command("select", "digits", "--size", "5", "--tolerance", "0.1")
-    refused(result, "tolerance=0.1")
+    assert_refused(result, "tolerance=0.1")
 
 
 def test_9_columns_of_extreme_numbers_are_scaled_like_others(tmp_path):
@@ -378,7 +385,7 @@ def test_10_dates_in_common_formats(tmp_path, texts, first):
 
 def test_10_dates_that_may_be_either_are_text(read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "when": ["5/1/2013", "1/2/2013"] * 30, "y": labels()})
-    told(read("t.csv", "--target", "y"), "categorical columns: when (2 values)")
+    says(read("t.csv", "--target", "y"), "categorical columns: when (2 values)")
 
 
 def test_10_lists_in_parquet_are_features(read, tmp_path):
@@ -397,8 +404,8 @@ def test_10_lists_in_parquet_are_features(read, tmp_path):
         np.testing.assert_allclose(source.data.x[6:], rows[6:], rtol=1e-6)
         np.testing.assert_allclose(source.data.x[5], np.median(np.delete(rows, 5, 0), 0), rtol=1e-6)
     result = read("t.parquet", "--target", "y", "--columns", "v")
-    told(result, "list columns: v (4 numbers, 4 missing → median)")
-    told(read("t.parquet", "--target", "y"), "r (lists that are not numbers of one length)")
+    says(result, "list columns: v (4 numbers, 4 missing → median)")
+    says(read("t.parquet", "--target", "y"), "r (lists that are not numbers of one length)")
 
 
 @pytest.mark.slow
@@ -409,8 +416,10 @@ def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
         pyarrow.parquet.write_table(part, tmp_path / f"{name}.parquet")
     words = ["worth", "train.parquet", "--test", "test.parquet", "--target", "y", "--size", "8"]
     words += ["--judge", "ridge", "--seeds", "2", "--method", "uniform"]
-    told(command(*words, "--drop", "day"), "train.parquet: 45 rows")
-    refused(command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature")
+    says(command(*words, "--drop", "day"), "train.parquet: 45 rows")
+    assert_refused(
+        command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature"
+    )
 
 
 def test_10_parquet_types_are_respected(tmp_path):
@@ -440,21 +449,23 @@ def test_10_several_targets_are_numbers(read, tmp_path):
     y = open_source(str(tmp_path / "t.csv"), target="y,z").data.y
     assert y.tolist() == [[a, b] for a, b in zip(numbers(1), range(ROWS), strict=True)]
     verb = ("select", "--kernel", "linear", "--inner-reg", "0.1", "--size", "3", "--json")
-    told(read("t.csv", "--target", "y, z", "--drop", "t", verb=verb), "numeric columns: a\n")
-    refused(read("t.csv", "--target", "y,t"), "'t' holds text, and several targets must be numbers")
-    refused(read("t.csv", "--target", "y,x"), "target='x' is not known")
+    says(read("t.csv", "--target", "y, z", "--drop", "t", verb=verb), "numeric columns: a\n")
+    assert_refused(
+        read("t.csv", "--target", "y,t"), "'t' holds text, and several targets must be numbers"
+    )
+    assert_refused(read("t.csv", "--target", "y,x"), "target='x' is not known")
 
 
 def test_10_numbers_as_python_reads_them_stay_numbers(read, tmp_path):
     odd = ["+1.5", " 2 ", "1e3", "-.5", "5.", "1_000"]
     table(tmp_path, "t.csv", {"a": odd * 10, "y": labels()})
-    told(read("t.csv", "--target", "y"), "numeric columns: a\n")
+    says(read("t.csv", "--target", "y"), "numeric columns: a\n")
 
 
 def test_10_without_pyarrow_a_plain_message(monkeypatch, read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "y": labels()})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refused(read("t.csv", "--target", "y"), "pip install 'bicore[tables]'")
+    assert_refused(read("t.csv", "--target", "y"), "pip install 'bicore[tables]'")
 
 
 DAMAGED = {
@@ -477,7 +488,7 @@ DAMAGED = {
 def test_10_unreadable_files_end_with_one_line(read, tmp_path, name):
     (tmp_path / name).write_bytes(DAMAGED[name]())
     result = read(name, "--target", "label")
-    refused(result, name)
+    assert_refused(result, name)
     assert "unknown file extension" not in result.stderr
 
 

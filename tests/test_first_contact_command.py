@@ -15,7 +15,7 @@ from bicore import Coreset, Dataset
 from bicore.coreset import Provenance, Status
 from bicore.evaluate.worth import Equivalent, Worth
 from bicore.report.page_of_selection import answer, page
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs
 from tests.pages import facts_of
 
@@ -23,7 +23,7 @@ FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder(tmp_path):
     data = blobs(60)
     np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
     return tmp_path
@@ -40,7 +40,7 @@ def test_help_shows_few_options_in_groups_and_help_all_shows_the_rest(command):
     assert "--help-all" in short
 
 
-def test_show_prints_values_for_people(command, place):
+def test_show_prints_values_for_people(command, folder):
     assert command("select", "data.npz", "--size", "4", "--out", "p.npz").returncode == 0
     shown = command("show", "p.npz").stdout
     assert re.search(r"^p.npz: 4 of 60 rows \(bilevel", shown)
@@ -49,10 +49,10 @@ def test_show_prints_values_for_people(command, place):
     assert not re.search(r"\d\.\d{7}", shown)
 
 
-def test_l1_a_closed_standard_output_gives_no_traceback(monkeypatch, place):
+def test_l1_a_closed_standard_output_gives_no_traceback(monkeypatch, folder):
     from bicore.cli.app import main
 
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["bicore", "select", "data.npz", *FAST, "--size", "2"])
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(SystemExit) as stop:
@@ -61,16 +61,16 @@ def test_l1_a_closed_standard_output_gives_no_traceback(monkeypatch, place):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04 cut"])
-def test_l4_a_damaged_state_is_named_in_one_line(command, place, content):
+def test_l4_a_damaged_state_is_named_in_one_line(command, folder, content):
     words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "s"]
     assert command(*words, "--quiet").returncode == 0
-    (state,) = (place / "s").glob("state-*.npz")
+    (state,) = (folder / "s").glob("state-*.npz")
     state.write_bytes(content)
     again = command(*words, "--quiet")
     assert again.returncode in (0, 2)
     assert state.name in again.stderr
     assert len(again.stderr.splitlines()) == 1
-    assert list((place / "s").glob("*damaged*")) or state.read_bytes() == content
+    assert list((folder / "s").glob("*damaged*")) or state.read_bytes() == content
 
 
 @pytest.mark.parametrize("source", ["", " ", "."])
@@ -85,9 +85,9 @@ def test_l6_no_source_and_an_empty_folder_are_refused_by_name(command, source):
     ("source", "hint"), [("digit", "digits"), ("dta.npz", "data.npz"), ("nothing.csv", "give")]
 )
 def test_l7_a_missing_file_does_not_exist_and_the_nearest_is_suggested(
-    command, place, source, hint
+    command, folder, source, hint
 ):
-    refused(command("select", source, "--size", "5"), f"'{source}' does not exist; ", hint)
+    assert_refused(command("select", source, "--size", "5"), f"'{source}' does not exist; ", hint)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_l7_a_missing_file_does_not_exist_and_the_nearest_is_suggested(
     ],
 )
 def test_a_value_that_is_no_number_is_refused_with_its_option(command, words, error):
-    refused(command(*words), error)
+    assert_refused(command(*words), error)
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "my picks.npz"]])
-def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, out):
+def test_l8_the_line_that_continues_can_be_pasted(command, folder, monkeypatch, out):
     words = ["select", "data.npz", *FAST, "--size", "9", *out]
-    whole = bicore.select(place / "data.npz", size=3, kernel="rbf", inner_reg=0.1)
+    whole = bicore.select(folder / "data.npz", size=3, kernel="rbf", inner_reg=0.1)
     part = whole.with_details({}).__class__(
         whole.indices,
         provenance=whole.provenance,
@@ -120,7 +120,7 @@ def test_l8_the_line_that_continues_can_be_pasted(command, place, monkeypatch, o
     assert command(*shlex.split(line)[1:]).returncode == 0
 
 
-def test_l11_all_rows_come_at_once_in_a_stated_order(command, place, monkeypatch):
+def test_l11_all_rows_come_at_once_in_a_stated_order(command, folder, monkeypatch):
     monkeypatch.setattr("bicore.api.BilevelSelector.select", None)  # nothing is selected
     found = json.loads(command("select", "data.npz", "--size", "100%", "--json").stdout)
     labels = blobs(60).y[found["indices"]]
@@ -137,30 +137,30 @@ def test_l11_all_rows_come_at_once_in_a_stated_order(command, place, monkeypatch
     assert classes.indices.tolist() == bicore.select(x, y, 1.0).indices.tolist()
 
 
-def test_h3_rows_without_labels_are_selected_by_a_method_that_needs_none(command, place):
+def test_h3_rows_without_labels_are_selected_by_a_method_that_needs_none(command, folder):
     x = blobs(60).x
-    np.save(place / "rows.npy", x)
-    np.savetxt(place / "rows.csv", x, delimiter=",", header="a,b,c,d", comments="")
+    np.save(folder / "rows.npy", x)
+    np.savetxt(folder / "rows.csv", x, delimiter=",", header="a,b,c,d", comments="")
     expected = bicore.select(x, size=6)
     assert "facility location" in expected.provenance.method
     assert bicore.select(x, size=6, kernel="rbf").provenance.method == "reconstruction"
     for words in (["rows.npy"], ["rows.csv", "--scale", "none"]):
-        done = succeeded(command("select", *words, "--size", "6", "--json"))
+        done = assert_success(command("select", *words, "--size", "6", "--json"))
         found = json.loads(done.stdout)
         assert found["indices"] == expected.indices.tolist()
         assert "target" in found["notes"][0]
     words = ["rows.npy", "--size", "6", "--method", "class-balanced", "--quiet"]
-    refused(command("select", *words), "labels")
+    assert_refused(command("select", *words), "labels")
 
 
-def test_the_model_to_be_trained_chooses_the_kernel(command, place):
+def test_the_model_to_be_trained_chooses_the_kernel(command, folder):
     words = ["data.npz", "--size", "4", "--model"]
     done = command("select", *words, "linear", "--json")
-    expected = bicore.select(place / "data.npz", size=4, model="linear")
+    expected = bicore.select(folder / "data.npz", size=4, model="linear")
     assert json.loads(done.stdout)["indices"] == expected.indices.tolist()
     assert command("estimate", *words, "linear").returncode == 0
     for more in (["no such"], ["linear", "--kernel", "rbf"], ["linear", "--method", "uniform"]):
-        refused(command("select", *words, *more), "model")
+        assert_refused(command("select", *words, *more), "model")
 
 
 def test_l12_a_negative_first_gain_is_explained(tmp_path):
@@ -188,8 +188,8 @@ def test_l13_an_interrupt_at_the_start_ends_in_one_line(monkeypatch, capfd):
     assert capfd.readouterr().err == "bicore: interrupted while starting; nothing was begun.\n"
 
 
-def test_l14_quiet_means_the_same_for_every_verb(command, place, monkeypatch):
-    monkeypatch.setenv("BICORE_CACHE", str(place))
+def test_l14_quiet_means_the_same_for_every_verb(command, folder, monkeypatch):
+    monkeypatch.setenv("BICORE_CACHE", str(folder))
     few = ["--seeds", "2", "--method", "uniform", "--judge", "ridge"]
     verbs = {
         "select": (["select", "data.npz", "--size", "4"], 3),
@@ -234,10 +234,10 @@ def test_worth_beyond_the_pool_is_a_lower_bound():
     assert "300 or more random ones" in worth._repr_html_()
 
 
-def test_l15_a_memory_of_mostly_recent_rows_explains_why(command, place):
+def test_l15_a_memory_of_mostly_recent_rows_explains_why(command, folder):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 3))
-    np.savez(place / "stream.npz", x=x, y=(x[:, 0] > 0).astype(int))
+    np.savez(folder / "stream.npz", x=x, y=(x[:, 0] > 0).astype(int))
     words = ["stream", "stream.npz", "--capacity", "12", "--json", "--state"]
     found = json.loads(command(*words, "a").stdout)
     late = sum(one >= 300 for one in found["ids"])

@@ -249,7 +249,7 @@ def test_a_class_is_forgotten_as_if_it_had_never_come():
     assert memory.head().classes_.tolist() == [0, 1, 2]
 
 
-def fed(x, y, **options):
+def make_memory(x, y, **options):
     return MomentMemory(8, **{"feature_map": Rows(), **options}).update(x, y)
 
 
@@ -267,10 +267,10 @@ def fed(x, y, **options):
         (lambda memory, x, y: memory.head(prior="even"), "prior"),
         (lambda memory, x, y: memory.update(x[:2, :2], y[:2]), "x has rows of shape"),
         (lambda memory, x, y: memory.update(np.full((1, 4), np.nan), y[:1]), "x"),
-        (lambda memory, x, y: memory.merge(fed(x, y, half_life=9.0)), "half_life"),
-        (lambda memory, x, y: memory.merge(fed(x, y, prior="equal")), "prior"),
-        (lambda memory, x, y: memory.merge(fed(x, y, feature_map=FEATURES)), "feature_map"),
-        (lambda memory, x, y: memory.merge(fed(x, x[:, 0])), "map"),
+        (lambda memory, x, y: memory.merge(make_memory(x, y, half_life=9.0)), "half_life"),
+        (lambda memory, x, y: memory.merge(make_memory(x, y, prior="equal")), "prior"),
+        (lambda memory, x, y: memory.merge(make_memory(x, y, feature_map=FEATURES)), "feature_map"),
+        (lambda memory, x, y: memory.merge(make_memory(x, x[:, 0])), "map"),
     ],
 )
 def test_refused_rows_change_nothing(change, words):

@@ -26,39 +26,39 @@ def raw(content):
     return b"B" + struct.pack("<I", len(content)) + content
 
 
-def whole(number):
+def integer(number):
     return b"\x8a\x08" + struct.pack("<q", number)
 
 
-def named(module, name):
+def symbol(module, name):
     return f"c{module}\n{name}\n".encode()
 
 
-def several(*items):
+def tuple_of(*items):
     return b"(" + b"".join(items) + b"t"
 
 
-RECONSTRUCT = named("numpy.core.multiarray", "_reconstruct")
-NDARRAY = named("numpy", "ndarray")
-ENCODE = named("_codecs", "encode")
-SCALAR = named("numpy.core.multiarray", "scalar")
+RECONSTRUCT = symbol("numpy.core.multiarray", "_reconstruct")
+NDARRAY = symbol("numpy", "ndarray")
+ENCODE = symbol("_codecs", "encode")
+SCALAR = symbol("numpy.core.multiarray", "scalar")
 
 
 def dtype(code="u1", order="|", flags=0):
-    made = named("numpy", "dtype") + several(text(code), b"K\x00", b"K\x01") + b"R"
-    state = several(
-        b"K\x03", text(order), b"NNN", whole(-1), whole(-1), struct.pack("<BB", 75, flags)
+    made = symbol("numpy", "dtype") + tuple_of(text(code), b"K\x00", b"K\x01") + b"R"
+    state = tuple_of(
+        b"K\x03", text(order), b"NNN", integer(-1), integer(-1), struct.pack("<BB", 75, flags)
     )
     return made + state + b"b"
 
 
 def empty(*shape):
-    return RECONSTRUCT + several(NDARRAY, several(*map(whole, shape)), raw(b"b")) + b"R"
+    return RECONSTRUCT + tuple_of(NDARRAY, tuple_of(*map(integer, shape)), raw(b"b")) + b"R"
 
 
 def array(shape=(2, 3072), kind=None, data=None):
     content = raw(PIXELS.tobytes() if data is None else data)
-    state = several(b"K\x01", several(*map(whole, shape)), kind or dtype(), b"\x89", content)
+    state = tuple_of(b"K\x01", tuple_of(*map(integer, shape)), kind or dtype(), b"\x89", content)
     return empty(0) + state + b"b"
 
 
@@ -78,25 +78,25 @@ HOSTILE = {
     "negative shape": batch(array((-1, 3072))),
     "shape of another size": batch(array((3, 3072))),
     "array without values": batch(empty(2, 3072)),
-    "new array": batch(NDARRAY + several(several(b"K\x02", b"M\x00\x0c")) + b"\x81"),
+    "new array": batch(NDARRAY + tuple_of(tuple_of(b"K\x02", b"M\x00\x0c")) + b"\x81"),
     "other numbers": batch(array((2, 3072), dtype("f8", "<"), bytes(8 * 6144))),
     "void": batch(array((2, 3072), dtype("V1"))),
     "too few labels": batch(labels=b"](K\x03e"),
     "label 10": batch(labels=b"](K\x03K\x0ae"),
-    "label -1": batch(labels=b"](K\x03" + whole(-1) + b"e"),
+    "label -1": batch(labels=b"](K\x03" + integer(-1) + b"e"),
     "label of text": batch(labels=b"](K\x03" + text("8") + b"e"),
     "huge label": batch(labels=b"](K\x03\x8b" + struct.pack("<i", 50) + b"\x7f" * 50 + b"e"),
     "object scalar": batch(
-        labels=b"](K\x03" + SCALAR + several(dtype("O8"), raw(bytes(8))) + b"Re"
+        labels=b"](K\x03" + SCALAR + tuple_of(dtype("O8"), raw(bytes(8))) + b"Re"
     ),
-    "tuple as key": b"\x80\x03}(" + several(b"N") + b"Nu.",
+    "tuple as key": b"\x80\x03}(" + tuple_of(b"N") + b"Nu.",
     "bytes by a number": batch(array(data=b"")[:-7] + b"J\xff\xff\xff\x7ftb"),
     "other codec": batch(
         array((2, 3072), data=b"").replace(
-            raw(b""), ENCODE + several(text("a"), text("zlib")) + b"R"
+            raw(b""), ENCODE + tuple_of(text("a"), text("zlib")) + b"R"
         )
     ),
-    "code": batch(named("posix", "system") + several(text("true")) + b"R"),
+    "code": batch(symbol("posix", "system") + tuple_of(text("true")) + b"R"),
     "name of two lines": b"\x80\x04" + text("a\nb") + text("c") + b"\x93.",
     "stack underflow": b"\x80\x03\x87.",
     "not a dict": b"\x80\x03K\x01.",
@@ -119,13 +119,13 @@ GREEDY = {
 STAND_INS = {
     "reconstruct": RECONSTRUCT,
     "ndarray": NDARRAY,
-    "dtype": named("numpy", "dtype"),
+    "dtype": symbol("numpy", "dtype"),
     "encode": ENCODE,
     "scalar": SCALAR,
     "array made": empty(0),
     "dtype made": dtype(),
-    "text made": ENCODE + several(text("a"), text("latin1")) + b"R",
-    "scalar made": SCALAR + several(dtype(), raw(b"\x01")) + b"R",
+    "text made": ENCODE + tuple_of(text("a"), text("latin1")) + b"R",
+    "scalar made": SCALAR + tuple_of(dtype(), raw(b"\x01")) + b"R",
 }
 
 
@@ -137,10 +137,10 @@ def test_h1_hostile_files_are_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("stand_in", STAND_INS.values(), ids=STAND_INS)
-@pytest.mark.parametrize("state", [b"N", b"}" + text("state") + b"Ns", several(b"N" * 5)])
+@pytest.mark.parametrize("state", [b"N", b"}" + text("state") + b"Ns", tuple_of(b"N" * 5)])
 def test_h1_a_state_for_any_stand_in_is_inert(tmp_path, stand_in, state):
     """Neither a name nor a recorded call can be changed into something that is run."""
-    slots = several(b"N", b"}" + text("__call__") + b"Ns")
+    slots = tuple_of(b"N", b"}" + text("__call__") + b"Ns")
     for given in (state, slots):
         with pytest.raises(InputError):
             read(tmp_path, batch(stand_in + given + b"b"))
@@ -219,7 +219,7 @@ def test_h1_other_forms_are_refused_and_never_misread(tmp_path, protocol, name):
 
 
 def test_h1_strides_of_a_call_are_not_followed(tmp_path):
-    strides = several(several(b"K\x02", b"M\x00\x0c"), dtype(), raw(PIXELS.tobytes()))
-    strides = strides[:-1] + whole(3072) + several(whole(-3072), b"K\x01") + b"t"
+    strides = tuple_of(tuple_of(b"K\x02", b"M\x00\x0c"), dtype(), raw(PIXELS.tobytes()))
+    strides = strides[:-1] + integer(3072) + tuple_of(integer(-3072), b"K\x01") + b"t"
     images, _ = read(tmp_path, batch(NDARRAY + strides + b"R"))
     np.testing.assert_array_equal(images.reshape(2, -1), PIXELS)

@@ -51,7 +51,7 @@ class LazyFrame:
     """A query of polars that did not run."""
 
 
-def spoilt(value, row=3, column=1, x=X):
+def spoil(value, row=3, column=1, x=X):
     x = x.copy()
     x[row, column] = value
     return x
@@ -72,7 +72,7 @@ REFUSED = [
     *bad("inner_reg", [1], 0.0, "big"),
     *bad("candidates", 0, 2.5),
     *bad("random_state", -1),
-    *bad("x", spoilt(np.nan), spoilt(np.inf), np.ma.masked_less(X, 0)),
+    *bad("x", spoil(np.nan), spoil(np.inf), np.ma.masked_less(X, 0)),
     *bad("x", [["a"], ["b"]], np.array([["a"], [1]], dtype=object), **SMALL),
     *bad("x", [[1.0], [1.0, 2.0]], **SMALL),
     *bad("x", np.empty((0, 2)), y=[], says="at least one row"),
@@ -81,7 +81,7 @@ REFUSED = [
     *bad("x", GRAM[:, :5], says="square", **STORED),
     *bad("x", GRAM + 9e3 * np.eye(40, k=1), says="not symmetric", **STORED),
     *bad("x", GRAM - 50 * np.eye(40), says="smallest eigenvalue is -50", **STORED),
-    *bad("y", Y[:-1], np.zeros(40, int), np.stack([Y, Y], 1), spoilt(np.nan)[:, 1]),
+    *bad("y", Y[:-1], np.zeros(40, int), np.stack([Y, Y], 1), spoil(np.nan)[:, 1]),
     *bad("y", [None, *["a"] * 39], pd.Series(["a", 1] * 20, dtype=object)),
     *bad("y", np.array(["2020-01-01"] * 40, dtype="datetime64[D]")),
     *bad("y", sparse.csr_array(np.eye(40)), says="toarray"),
@@ -116,7 +116,7 @@ REFUSED = [
     *bad("y", LazyFrame(), says="y is a LazyFrame"),
     *bad("y", pd.array([None, *Y[1:]], dtype="Int64"), says="y has masked values"),
     *bad("y", pd.Series(["a", pd.NA] * 20), says="cannot be a label next to y"),
-    *bad("x", pd.DataFrame(spoilt(pd.NA, x=X.astype(object))).to_numpy(), says="x holds NA"),
+    *bad("x", pd.DataFrame(spoil(pd.NA, x=X.astype(object))).to_numpy(), says="x holds NA"),
 ]
 
 
@@ -224,7 +224,7 @@ def test_sizes_of_memory():
 BASE = select(X, Y, 6, **OK).indices.tolist()
 
 
-def frozen(array):
+def freeze(array):
     array = array.copy()
     array.setflags(write=False)
     return array
@@ -236,7 +236,7 @@ SAME = {
     "gradient-tracking tensors": (torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y)),
     "frames": (pd.DataFrame(X, columns=list("abcd")), pd.Series(Y)),
     "object frame": (pd.DataFrame(X).astype(object), pd.Series(Y).astype(object)),
-    "read-only": (frozen(X), frozen(Y)),
+    "read-only": (freeze(X), freeze(Y)),
     "not contiguous": (np.asfortranarray(X), np.repeat(Y, 2)[::2]),
     "reversed views": (X[::-1][::-1], Y[::-1][::-1]),
     "strings": (X, np.array(["ant", "bee", "cat"])[Y]),

@@ -109,7 +109,7 @@ def network():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 10))
 
 
-def trained(policy, size=50):
+def train_with(policy, size=50):
     """The share of all digits that is right after the last task, and the model."""
     from avalanche.training.plugins import ReplayPlugin
     from avalanche.training.supervised import Naive
@@ -148,7 +148,7 @@ def test_the_replay_plugin_reduces_forgetting_with_each_memory(host, name):
 
     policy = POLICIES[name]()
     assert isinstance(policy, ExemplarsBuffer)
-    assert trained(policy) > 0.55 > trained(None)
+    assert train_with(policy) > 0.55 > train_with(None)
     assert 45 <= len(policy.buffer) <= 50
     # What is kept are the experiences' own items: images with their label and task.
     x, y = digits()
@@ -206,7 +206,7 @@ def test_selection_strategy_inside_a_parametric_buffer(host):
 
     choice = CoresetSelection(30, BilevelSelector("linear", inner_reg=0.1))
     for group in ("class", "experience"):
-        assert trained(ParametricBuffer(50, group, choice)) > 0.55
+        assert train_with(ParametricBuffer(50, group, choice)) > 0.55
     data = benchmark().train_stream[0].dataset
     order = choice.make_sorted_indices(None, data)
     assert sorted(order) == list(range(len(data)))

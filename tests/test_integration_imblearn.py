@@ -27,7 +27,7 @@ from tests.helpers import blobs, fails, refuses
 PLAIN = greedy_selector("linear", inner_reg=0.1)
 
 
-def expected(sampler):
+def expected_failures(sampler):
     """The library checks sparse frames whatever the sampler's tag says of sparse rows."""
     reason = "the method looks at dense rows; sparse ones are refused in scikit-learn's words"
     dense = sampler.selector == "k-center-features"
@@ -41,7 +41,7 @@ def expected(sampler):
         CoresetSampler(selector="uniform"),
         CoresetSampler(selector="k-center-features"),
     ],
-    expected_failed_checks=expected,
+    expected_failed_checks=expected_failures,
 )
 def test_imbalanced_learn_checks(estimator, check):
     check(estimator)
@@ -53,7 +53,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def uneven():
+def make_uneven_classes():
     """Of three classes 20, 8 and 12 rows."""
     data = blobs(60, classes=3)
     counts = {0: 20, 1: 8, 2: 12}
@@ -62,7 +62,7 @@ def uneven():
 
 
 def test_counts_are_those_of_imbalanced_learn():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     for strategy in ("auto", "majority", "not minority", {0: 5}, lambda y: {0: 9, 2: 3}):
         theirs = RandomUnderSampler(sampling_strategy=strategy, random_state=0)
         expected = Counter(theirs.fit_resample(x, y)[1])
@@ -78,7 +78,7 @@ def test_counts_are_those_of_imbalanced_learn():
 
 
 def test_classes_that_are_not_resampled_stay_complete():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     sampler = CoresetSampler(selector=greedy_selector("rbf", inner_reg=0.1))
     sampler.fit_resample(x, y)
     assert set(np.flatnonzero(y == 1)) <= set(sampler.sample_indices_)
@@ -87,7 +87,7 @@ def test_classes_that_are_not_resampled_stay_complete():
 
 
 def test_a_pipeline_and_a_search_take_it():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     assert is_sampler(CoresetSampler())
     pipeline = make_pipeline(CoresetSampler(selector=PLAIN), LogisticRegression())
     search = GridSearchCV(pipeline, {"coresetsampler__selector": [PLAIN, "uniform"]}, cv=2)
@@ -98,7 +98,7 @@ def test_a_pipeline_and_a_search_take_it():
 
 
 def test_the_sampler_works_in_a_scikit_learn_pipeline():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     pipeline = make_pipeline(Sampler(10, selector=PLAIN), LogisticRegression())
     assert pipeline.fit(x, y).score(x, y) > 0.5
     assert len(pipeline[0].sample_indices_) == 10
@@ -106,7 +106,7 @@ def test_the_sampler_works_in_a_scikit_learn_pipeline():
 
 @pytest.mark.parametrize("weights", ["final", "learnt"])
 def test_learned_weights_keep_the_counts_and_reach_a_model(weights):
-    x, y = uneven()
+    x, y = make_uneven_classes()
     chooser = greedy_selector("rbf", inner_reg=0.1, weighting=weights)
     sampler = CoresetSampler(selector=chooser)
     model = CoresetClassifier(LogisticRegression(), sampler).fit(x, y)
@@ -132,7 +132,7 @@ def test_large_data_are_selected_in_parts(monkeypatch):
 
 
 def test_category_columns_are_taken_as_the_library_takes_them():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     frame = pd.DataFrame(x, columns=list("abcd"))
     frame["colour"] = pd.Categorical(np.where(x[:, 0] > 0, "red", "blue"))
     theirs = RandomUnderSampler(random_state=0).fit_resample(frame, y)[0]
@@ -144,13 +144,13 @@ def test_category_columns_are_taken_as_the_library_takes_them():
 
 
 def test_a_model_can_use_another_sampler():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     other = CoresetClassifier(LogisticRegression(), RandomUnderSampler()).fit(x, y)
     assert other.score(x, y) > 0.5
 
 
 def test_invalid_arguments_fail_before_selection():
-    x, y = uneven()
+    x, y = make_uneven_classes()
     fails(ValueError, "Reshape your data", CoresetSampler().fit_resample, x[:, 0], y)
     with pytest.raises(ValueError, match="sampling_strategy"):
         CoresetSampler(sampling_strategy="minority").fit_resample(x, y)

@@ -178,7 +178,7 @@ def test_absent_columns_have_no_attribute():
     assert not hasattr(buffer, "examples")
 
 
-def filled(size=20, **more):
+def fill_buffer(size=20, **more):
     buffer = Buffer(size, **more)
     for _, labels, plain, task in stream(100):
         tasks = torch.full((len(plain),), task)
@@ -188,7 +188,7 @@ def filled(size=20, **more):
 
 
 def test_values_written_into_a_tensor_stay_with_their_examples():
-    buffer = filled()
+    buffer = fill_buffer()
     places, *_ = buffer.get_data(5, return_index=True)
     buffer.logits[places, :] = -1.0
     marked = buffer.examples[places]
@@ -201,7 +201,7 @@ def test_values_written_into_a_tensor_stay_with_their_examples():
 
 
 def test_a_new_size_is_kept_to():
-    buffer = filled()
+    buffer = fill_buffer()
     buffer.buffer_size = 7
     assert len(buffer) == len(buffer.labels) == buffer.buffer_size == 7
     assert torch.equal(buffer.logits.argmax(1), buffer.labels)
@@ -220,7 +220,7 @@ def test_a_new_size_is_kept_to():
 
 
 def test_the_other_calls_of_mammoth():
-    buffer = filled(sample_selection_strategy="lars")
+    buffer = fill_buffer(sample_selection_strategy="lars")
     buffer.sample_selection_fn.update(torch.arange(3), torch.rand(3))
     plain, augmented, labels, *_ = buffer.get_data(
         2, noise, return_not_aug=True, force_indexes=[3, 5]
@@ -250,7 +250,7 @@ def test_the_other_calls_of_mammoth():
 
 
 def test_a_saved_buffer_and_a_checkpoint_go_on(tmp_path):
-    buffer = filled()
+    buffer = fill_buffer()
     buffer.get_data(3)
     torch.save(buffer, tmp_path / "buffer.pt")
     again = torch.load(tmp_path / "buffer.pt", weights_only=False)

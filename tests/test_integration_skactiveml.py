@@ -19,7 +19,7 @@ from tests.helpers import blobs, fails
 RBF = greedy_selector("rbf", inner_reg=0.1)
 
 
-def begun(labelled: int = 6):
+def make_labelled(labelled: int = 6):
     """Points of three kinds, of which the first few have labels."""
     data = blobs(60)
     y = np.full(60, MISSING_LABEL)
@@ -28,7 +28,7 @@ def begun(labelled: int = 6):
 
 
 def test_cycle_queries_unlabelled_rows_and_improves():
-    data, y = begun(0)
+    data, y = make_labelled(0)
     strategy = CoresetQuery(RBF, random_state=0)
     assert clone(strategy).get_params()["selector"] is not None
     model = SklearnClassifier(LogisticRegression(), classes=[0, 1, 2], random_state=0)
@@ -40,7 +40,7 @@ def test_cycle_queries_unlabelled_rows_and_improves():
 
 
 def test_queries_equal_those_of_the_library():
-    data, y = begun()
+    data, y = make_labelled()
     asked = CoresetQuery(RBF, random_state=0).query(data.x, y, batch_size=5)
     direct = query(data.x[:6], data.y[:6], data.x[6:], 5, selector=RBF)
     assert asked.tolist() == (direct.indices + 6).tolist()
@@ -48,7 +48,7 @@ def test_queries_equal_those_of_the_library():
 
 @pytest.mark.parametrize("labelled", [0, 6])
 def test_queried_rows_have_the_largest_utilities(labelled):
-    data, y = begun(labelled)
+    data, y = make_labelled(labelled)
     asked, worth = CoresetQuery(RBF, random_state=0).query(
         data.x, y, batch_size=3, return_utilities=True
     )
@@ -60,7 +60,7 @@ def test_queried_rows_have_the_largest_utilities(labelled):
 
 
 def test_candidates_are_rows_or_points():
-    data, y = begun()
+    data, y = make_labelled()
     strategy = CoresetQuery(RBF, random_state=0)
     some = np.arange(20, 40)
     by_row = strategy.query(data.x, y, candidates=some, batch_size=3)
@@ -80,7 +80,7 @@ def test_a_pool_without_unlabelled_rows_is_an_error():
 
 
 def test_targets_are_required():
-    data, y = begun()
+    data, y = make_labelled()
     y[:6] = data.x[:6, 0]
     regression = greedy_selector("rbf", inner_reg=0.1, task="regression")
     asked = CoresetQuery(regression, random_state=0).query(data.x, y, batch_size=3)
@@ -88,7 +88,7 @@ def test_targets_are_required():
 
 
 def test_a_strategy_queries_by_variance():
-    data, y = begun(0)
+    data, y = make_labelled(0)
     strategy = VarianceQuery(random_state=0)
     assert len(set(clone(strategy).query(data.x, y, batch_size=4).tolist())) == 4
     y[:6] = data.y[:6]

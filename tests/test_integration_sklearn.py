@@ -32,7 +32,7 @@ EXPECTED = {
 }
 
 
-def expected(estimator):
+def expected_failures(estimator):
     return EXPECTED if hasattr(estimator, "predict") else {}
 
 
@@ -44,7 +44,7 @@ def expected(estimator):
         CoresetClassifier(LogisticRegression()),
         CoresetRegressor(Ridge()),
     ],
-    expected_failed_checks=expected,
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -141,7 +141,7 @@ def test_non_matrix_columns_are_refused_by_row(column, words):
 
 
 @pytest.fixture
-def embedded(tmp_path):
+def embedded_dataset(tmp_path):
     datasets = pytest.importorskip(
         "datasets", reason="datasets is not installed (extra: huggingface)"
     )
@@ -164,41 +164,41 @@ def embedded(tmp_path):
     return datasets.load_from_disk(tmp_path / "embedded")
 
 
-def test_rows_of_a_data_set_are_returned(embedded):
-    data = from_hf(embedded, x="embedding", y="label", sample_weight="count")
+def test_rows_of_a_data_set_are_returned(embedded_dataset):
+    data = from_hf(embedded_dataset, x="embedding", y="label", sample_weight="count")
     assert data.x.dtype == np.float32
     np.testing.assert_array_equal(data.x, blobs().x.astype(np.float32))
     np.testing.assert_array_equal(data.y, blobs().y)
     assert data.weights[-1] == 2.0
     coreset = select(data, size=7, kernel="rbf", inner_reg=0.1, weighting="final")
-    chosen = coreset.select(embedded)
+    chosen = coreset.select(embedded_dataset)
     assert chosen["text"][:] == [f"row {row}" for row in coreset]
     np.testing.assert_array_equal(chosen["weight"][:], coreset.weights)
     assert chosen.features["label"].names == ["red", "green", "blue"]
-    assert embedded.select(coreset)["text"][:] == chosen["text"][:]
-    refuses("'text' already", coreset.select, embedded, weight="text")
+    assert embedded_dataset.select(coreset)["text"][:] == chosen["text"][:]
+    refuses("'text' already", coreset.select, embedded_dataset, weight="text")
 
 
-def test_selected_and_shuffled_data_set_keeps_its_rows(embedded):
-    part = embedded.shuffle(seed=1).select(range(5, 25))
+def test_selected_and_shuffled_data_set_keeps_its_rows(embedded_dataset):
+    part = embedded_dataset.shuffle(seed=1).select(range(5, 25))
     data = huggingface.from_hf(part, x="embedding", y="text")
     assert data.y.tolist() == part["text"][:]
     np.testing.assert_array_equal(data.x, np.array(part["embedding"][:], dtype=np.float32))
 
 
-def test_parts_are_put_together(embedded, monkeypatch):
+def test_parts_are_put_together(embedded_dataset, monkeypatch):
     monkeypatch.setattr(huggingface, "ROWS_AT_ONCE", 7)
-    data = huggingface.from_hf(embedded, x=["count", "label"], y="text")
+    data = huggingface.from_hf(embedded_dataset, x=["count", "label"], y="text")
     assert data.x.shape == (40, 2)
     assert data.y[39] == "row 39"
     np.testing.assert_array_equal(data.x[:, 1], blobs().y)
 
 
-def test_data_sets_that_lack_something_are_refused(embedded):
-    refuses("embeding", from_hf, embedded, x="embeding", y="label")
-    lacking = embedded.map(lambda row: {"text": None} if row["text"] == "row 3" else row)
+def test_data_sets_that_lack_something_are_refused(embedded_dataset):
+    refuses("embeding", from_hf, embedded_dataset, x="embeding", y="label")
+    lacking = embedded_dataset.map(lambda row: {"text": None} if row["text"] == "row 3" else row)
     refuses("row 3", from_hf, lacking, x="embedding", y="text")
-    refuses("from_hf", Dataset, embedded)
-    named = select(embedded, columns="embedding", target="label", size=5, kernel="linear")
+    refuses("from_hf", Dataset, embedded_dataset)
+    named = select(embedded_dataset, columns="embedding", target="label", size=5, kernel="linear")
     array = select(blobs().x.astype(np.float32), blobs().y, 5, kernel="linear")
     assert named.indices.tolist() == array.indices.tolist()

@@ -26,7 +26,7 @@ def network(seed=0):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 10))
 
 
-def expected(n=120, size=8):
+def select_by_hand(n=120, size=8):
     """What selecting from the penultimate layer by hand gives."""
     x, y = images(n)
     with torch.no_grad():
@@ -53,10 +53,10 @@ class Counting(torch.utils.data.Dataset):
 def test_indices_refer_to_the_data_set_for_any_loader():
     rows = TensorDataset(*images())
     found = select_from(rows, 8, model=network(), **OPTIONS)
-    assert found.indices.tolist() == expected()
+    assert found.indices.tolist() == select_by_hand()
     assert found.info["embedding_columns"] == 20
     shuffled = DataLoader(rows, batch_size=7, shuffle=True, drop_last=True)
-    assert select_from(shuffled, 8, model=network(), **OPTIONS).indices.tolist() == expected()
+    assert select_from(shuffled, 8, model=network(), **OPTIONS).indices.tolist() == select_by_hand()
     part = Subset(rows, range(60, 120))
     inside = select_from(part, 8, model=network(), **OPTIONS).indices
     assert inside.max() < 60
@@ -74,7 +74,8 @@ def test_indices_refer_to_the_data_set_for_any_loader():
 )
 def test_items_of_every_form(make, fields):
     rows = Counting(make)
-    assert select_from(rows, 8, model=network(), **fields, **OPTIONS).indices.tolist() == expected()
+    found = select_from(rows, 8, model=network(), **fields, **OPTIONS)
+    assert found.indices.tolist() == select_by_hand()
     # the first item is looked at before; then every row once
     assert sorted(rows.read[1:]) == list(range(120))
 
@@ -82,7 +83,7 @@ def test_items_of_every_form(make, fields):
 def test_transforms_make_tensors_of_items():
     rows = Counting(lambda x, y, row: (("picture", x), y))
     found = select_from(rows, 8, model=network(), transform=lambda pair: pair[1] / 1, **OPTIONS)
-    assert found.indices.tolist() == expected()
+    assert found.indices.tolist() == select_by_hand()
     strange = Counting(lambda x, y, row: (object(), y))
     refuses("give a transform", select_from, strange, 8, model=network())
     uneven = Counting(lambda x, y, row: (x[:, : 4 + row % 2], y))
@@ -125,19 +126,19 @@ def test_only_a_batch_is_held_and_the_model_stays_as_it_was():
 def test_workers_read_the_same():
     rows = TensorDataset(*images())
     found = select_from(rows, 8, model=network(), workers=2, **OPTIONS)
-    assert found.indices.tolist() == expected()
+    assert found.indices.tolist() == select_by_hand()
 
 
 def test_layers_encoders_and_vectors():
     rows = TensorDataset(*images())
     encoder = network()[:3]
-    assert select_from(rows, 8, model=encoder, **OPTIONS).indices.tolist() == expected()
+    assert select_from(rows, 8, model=encoder, **OPTIONS).indices.tolist() == select_by_hand()
     named = select_from(rows, 8, model=network(), layer="2", **OPTIONS)
-    assert named.indices.tolist() == expected()
+    assert named.indices.tolist() == select_by_hand()
     logits = select_from(rows, 8, model=network(), layer="", **OPTIONS)
     assert logits.info["embedding_columns"] == 10
     log_softmax = nn.Sequential(*network(), nn.LogSoftmax(1))
-    assert select_from(rows, 8, model=log_softmax, **OPTIONS).indices.tolist() == expected()
+    assert select_from(rows, 8, model=log_softmax, **OPTIONS).indices.tolist() == select_by_hand()
     x, y = images()
     plain = select_from(TensorDataset(x.flatten(1), y), 8, **OPTIONS)
     flat = x.flatten(1).numpy()
@@ -259,11 +260,11 @@ def test_observe_takes_tensors_data_sets_and_loaders():
 def test_a_loaders_own_collate_function_is_kept():
     rows = Counting(lambda x, y, row: {"a": x, "b": y})
 
-    def together(items):
+    def collate(items):
         return {"x": torch.stack([one["a"] for one in items]), "y": [one["b"] for one in items]}
 
-    loader = DataLoader(rows, batch_size=32, collate_fn=together)
-    assert select_from(loader, 8, model=network(), **OPTIONS).indices.tolist() == expected()
+    loader = DataLoader(rows, batch_size=32, collate_fn=collate)
+    assert select_from(loader, 8, model=network(), **OPTIONS).indices.tolist() == select_by_hand()
     refuses("collate_fn", select_from, loader, 8, model=network(), transform=torch.relu)
 
 
@@ -311,7 +312,7 @@ def memories():
     return made
 
 
-def kept(memory):
+def list_rows(memory):
     """Everything a user sees of what is kept."""
     parts = memory.tasks if hasattr(memory, "tasks") else [memory.snapshot()]
     return [
@@ -355,38 +356,38 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
     read = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["memory"]
     again = make()
     again.load_state_dict(read)
-    assert kept(again) == kept(first)
+    assert list_rows(again) == list_rows(first)
     for memory in (first, again):
         memory.observe(other, extra=extra)
-    assert kept(again) == kept(first)
+    assert list_rows(again) == list_rows(first)
     third = make()
     third.load_state_dict(state)  # a copy: what came later changed nothing in it
-    assert kept(third) != kept(first)
+    assert list_rows(third) != list_rows(first)
     for wrong in (
         {},
         {"head": "{}"},
         {**state, "head": state["head"].replace('"random_state": 0', '"random_state": 1')},
     ):
-        before = kept(third)
+        before = list_rows(third)
         refuses("state", third.load_state_dict, wrong)
-        assert kept(third) == before
+        assert list_rows(third) == before
     missing = {key: value for key, value in state.items() if not key.startswith(("ids", "weight"))}
     refuses("state is not complete", third.load_state_dict, missing)
-    assert kept(third) == before
+    assert list_rows(third) == before
 
 
 def test_state_is_a_copy_and_is_loaded_completely_or_not_at_all():
     memory = memories()["reservoir"]()
     memory.observe(images(60))
-    before = kept(memory)
+    before = list_rows(memory)
     state = memory.state_dict()
     state["x"].zero_()
-    assert kept(memory) == before
+    assert list_rows(memory) == before
     # The rows are complete, but the reservoir's own state is missing.
     other = memories()["reservoir"]().observe(images(30)).state_dict()
     del other["priorities"]
     refuses("state is not complete", memory.load_state_dict, other)
-    assert kept(memory) == before
+    assert list_rows(memory) == before
 
 
 def test_a_state_of_another_memory_is_refused():

@@ -19,7 +19,7 @@ def tasks(count=3, rows=60, seed=0):
         yield x, y
 
 
-def filled(**options):
+def fill_memory(**options):
     memory = JointReplay(12, FEATURES, **options)
     for x, y in tasks():
         memory.add_task(x, y, extra={"twice": 2 * x[:, 0]})
@@ -27,7 +27,7 @@ def filled(**options):
 
 
 def test_rows_are_those_of_one_memory_over_all_tasks():
-    memory, plain = filled(), MomentMemory(12, FEATURES)
+    memory, plain = fill_memory(), MomentMemory(12, FEATURES)
     for x, y in tasks():
         plain.update(x, y)
     kept = np.concatenate([rows.ids for rows in memory.tasks])
@@ -38,7 +38,7 @@ def test_rows_are_those_of_one_memory_over_all_tasks():
 
 
 def test_the_loss_is_the_mean_over_rows_times_the_tasks():
-    memory = filled()
+    memory = fill_memory()
     model = torch.nn.Linear(6, 6).double()
     x, y, weight = memory.tensors()
     expected = 3 * torch.nn.functional.cross_entropy(model(x.double()), y)
@@ -48,7 +48,7 @@ def test_the_loss_is_the_mean_over_rows_times_the_tasks():
 
 
 def test_a_loaded_state_continues(tmp_path):
-    memory = filled(prior="equal")
+    memory = fill_memory(prior="equal")
     list(memory.loader(4))  # a pass: the next one has another order
     again = JointReplay.load(memory.save(tmp_path / "memory.npz"))
     orders = [torch.cat([batch[0] for batch in one.loader(4)]) for one in (memory, again)]
@@ -62,7 +62,7 @@ def test_a_loaded_state_continues(tmp_path):
 
 
 def test_impossible_requests_are_refused_and_change_nothing(tmp_path):
-    memory = filled()
+    memory = fill_memory()
     before = [rows.ids.tolist() for rows in memory.tasks]
     x, y = next(tasks())
     refuses("'task'", memory.add_task, x, y, extra={"task": y})

@@ -210,13 +210,13 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
 
     columns = []
 
-    def counted(self, *given):
+    def count_columns(self, *given):
         seen.clear()
         ending = put(self, *given)
         columns.append(sum(seen))  # what the final check of the objective takes is its own
         return ending
 
-    monkeypatch.setattr(Assembly, "sort_by_rule", counted)
+    monkeypatch.setattr(Assembly, "sort_by_rule", count_columns)
     runtime = Runtime(device="cpu", memory=400_000)
     found = bilevel(kernel=kernel, loss=loss, strategy="simplex").select(
         blobs(), SIZE, runtime=runtime
@@ -331,10 +331,10 @@ class Held(torch.overrides.TorchFunctionMode):
         result = function(*arguments, **(keywords or {}))
         for one in result if isinstance(result, (tuple, list)) else [result]:
             if isinstance(one, torch.Tensor):
-                self._seen(one)
+                self._record(one)
         return result
 
-    def _seen(self, tensor):
+    def _record(self, tensor):
         storage = tensor.untyped_storage()
         place = storage.data_ptr()
         if place not in self.known:
@@ -342,9 +342,9 @@ class Held(torch.overrides.TorchFunctionMode):
             self.now += storage.nbytes()
             self.most = max(self.most, self.now)
         self.known[place][0] += 1
-        weakref.finalize(tensor, self._gone, place)
+        weakref.finalize(tensor, self._forget, place)
 
-    def _gone(self, place):
+    def _forget(self, place):
         self.known[place][0] -= 1
         if not self.known[place][0]:
             self.now -= self.known.pop(place)[1]
@@ -432,28 +432,28 @@ def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
     unit = 1.0
     monkeypatch.setattr(Clock, "now", staticmethod(lambda: Work.done / unit))
 
-    def spent(limit):
+    def measure_work(limit):
         Work.done = 0.0
         runtime = Runtime(device="cpu", memory=400_000, max_seconds=limit)
         with Work(), contextlib.suppress(TimeLimitError):
             selector.select(data, SIZE, runtime=runtime)
         return Work.done / unit
 
-    unit = spent(None) / 100  # a second is a hundredth of the work
+    unit = measure_work(None) / 100  # a second is a hundredth of the work
     for limit in (3, 11, 24, 38, 51, 67, 83):
         # A pass over all pairs is about fourteen of them.
-        assert spent(limit) <= limit + Clock(limit).grace + 4
+        assert measure_work(limit) <= limit + Clock(limit).grace + 4
 
 
 def test_counted_rows_have_their_weights_when_time_is_over(monkeypatch):
     add, taken = covering._Coverage.add, []
 
-    def over(self, *_):
+    def stop_clock(self, *_):
         raise TimeOver
 
     def late(self, place):
         if len(taken) == 3:
-            monkeypatch.setattr(Clock, "look", over)  # at every later look, too
+            monkeypatch.setattr(Clock, "look", stop_clock)  # at every later look, too
             raise TimeOver
         taken.append(place)
         add(self, place)

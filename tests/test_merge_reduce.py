@@ -78,11 +78,11 @@ def test_reduction_weighs_slots_by_their_rows(monkeypatch):
     seen = []
     plain = Uniform.select
 
-    def watched(self, data, size, **options):
+    def watch(self, data, size, **options):
         seen.append(data.weights.copy())
         return plain(self, data, size, **options)
 
-    monkeypatch.setattr(Uniform, "select", watched)
+    monkeypatch.setattr(Uniform, "select", watch)
     buffer = MergeReduce(Uniform(), 2, 1)
     buffer.update(np.zeros((6, 1)))
     buffer.update(np.zeros((4, 1)), sample_weight=[1.0, 1.0, 3.0, 1.0])
@@ -169,11 +169,11 @@ def test_the_kernel_is_evaluated_only_among_the_batch_and_the_two_slots_merged(m
     grams = []
     plain = TangentKernel.gram
 
-    def watched(self, x, *options):
+    def watch(self, x, *options):
         grams.append(len(x))
         return plain(self, x, *options)
 
-    monkeypatch.setattr(TangentKernel, "gram", watched)
+    monkeypatch.setattr(TangentKernel, "gram", watch)
     monkeypatch.setattr(
         TangentKernel,
         "evaluate",
@@ -203,15 +203,15 @@ def test_files_of_another_selector_are_refused(tmp_path):
 def test_fingerprints_look_into_functions_arrays_and_networks():
     from torch import nn
 
-    def named(kernel=None, classes=None):
+    def identify(kernel=None, classes=None):
         return fingerprint(greedy_selector(kernel=kernel or "rbf", classes=classes))
 
-    assert named(lambda a, b: a @ b.T) != named(lambda a, b: (a @ b.T) ** 3)
-    assert named(lambda a, b: a @ b.T * 2) != named(lambda a, b: a @ b.T * 3)
+    assert identify(lambda a, b: a @ b.T) != identify(lambda a, b: (a @ b.T) ** 3)
+    assert identify(lambda a, b: a @ b.T * 2) != identify(lambda a, b: a @ b.T * 3)
     labels = np.arange(3000)
     other = labels.copy()
     other[1500] = 5000
-    assert named(classes=labels) == named(classes=labels.copy()) != named(classes=other)
+    assert identify(classes=labels) == identify(classes=labels.copy()) != identify(classes=other)
     torch.manual_seed(0)
     first = nn.Linear(2, 2)
     second = nn.Linear(2, 2)
@@ -219,16 +219,16 @@ def test_fingerprints_look_into_functions_arrays_and_networks():
 
 
 def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
-    def filled(capacity=4, slots=2, weighting="uniform"):
+    def fill(capacity=4, slots=2, weighting="uniform"):
         return MergeReduce(Uniform(), capacity, slots, weighting).update(np.arange(10.0))
 
     for other, words in (
-        (filled(100, 1), "capacity.*slots"),
-        (filled(weighting="learned"), "weighting"),
+        (fill(100, 1), "capacity.*slots"),
+        (fill(weighting="learned"), "weighting"),
     ):
-        refuses(words, filled().merge, other)
-    refuses(r"offset .* 10", filled().merge, filled(), offset=5)
-    merged = filled().merge(filled(), offset=15)
+        refuses(words, fill().merge, other)
+    refuses(r"offset .* 10", fill().merge, fill(), offset=5)
+    merged = fill().merge(fill(), offset=15)
     assert merged.position == 25
     merged.update(np.arange(30.0))
     assert len(set(merged.snapshot().ids.tolist())) == len(merged)

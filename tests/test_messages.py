@@ -19,41 +19,39 @@ HOLED = np.where(np.arange(40)[:, None] == 3, np.nan, X)
 WEIGHT = np.r_[-1.0, np.ones(39)]
 
 
-def refused(x=X, y=Y, size=3, **options):
+def call(x=X, y=Y, size=3, **options):
     return lambda: select(x, y, size, **options)
 
 
 MESSAGES = {
     "size must be between 1 and 40 (the number of rows that can be selected), or a fraction such "
-    "as 0.05; got 41.": refused(size=41),
-    "x holds nan at row 3, column 0; impute the value or drop the row.": refused(HOLED),
-    "y has 39 rows and x has 40; give one value per row of x.": refused(y=Y[:-1]),
-    "y holds a single class (0); two are needed (or give classes=…, task='regression').": refused(
+    "as 0.05; got 41.": call(size=41),
+    "x holds nan at row 3, column 0; impute the value or drop the row.": call(HOLED),
+    "y has 39 rows and x has 40; give one value per row of x.": call(y=Y[:-1]),
+    "y holds a single class (0); two are needed (or give classes=…, task='regression').": call(
         y=0 * Y
     ),
-    "y is sparse, and only x may be; pass y.toarray() if it fits.": refused(
+    "y is sparse, and only x may be; pass y.toarray() if it fits.": call(
         y=sparse.csr_array(np.eye(40))
     ),
     "task='regress' is not known; it is one of 'auto', 'classification', 'regression'. Did you "
-    "mean 'regression'?": refused(task="regress"),
-    "select() has no argument 'kernal'. Did you mean 'kernel'?": refused(kernal="rbf"),
+    "mean 'regression'?": call(task="regress"),
+    "select() has no argument 'kernal'. Did you mean 'kernel'?": call(kernal="rbf"),
     "rule='gain' is exact for the squared error with a constant inner_reg, uniform or final "
-    "weighting and the built-in solver only; use rule='gradient'.": refused(
+    "weighting and the built-in solver only; use rule='gradient'.": call(
         rule="gain", loss="cross-entropy"
     ),
-    "initial holds row 40, outside 0 … 39; rows are counted from 0.": refused(initial=[40]),
-    "sample_weight[0] = -1.0 is negative; drop the row or set it to 0.": refused(
-        sample_weight=WEIGHT
-    ),
-    "random_state must be an integer >= 0, or a NumPy generator; got -1.": refused(random_state=-1),
-    "prior='equal' needs class labels, and y holds numeric targets; leave it out.": refused(
+    "initial holds row 40, outside 0 … 39; rows are counted from 0.": call(initial=[40]),
+    "sample_weight[0] = -1.0 is negative; drop the row or set it to 0.": call(sample_weight=WEIGHT),
+    "random_state must be an integer >= 0, or a NumPy generator; got -1.": call(random_state=-1),
+    "prior='equal' needs class labels, and y holds numeric targets; leave it out.": call(
         y=X[:, 0], prior="equal"
     ),
-    "tolerance=0.1 needs size='auto', but size is 3; set size='auto' or leave tolerance out.": refused(
+    "tolerance=0.1 needs size='auto', but size is 3; set size='auto' or leave tolerance out.": call(
         tolerance=0.1
     ),
     "the Gram matrix is not positive semi-definite: its smallest eigenvalue is -50; use a kernel "
-    "that is, or add that much to the diagonal.": refused(
+    "that is, or add that much to the diagonal.": call(
         X @ X.T - 50 * np.eye(40), kernel="precomputed"
     ),
     "method='uniform' has no options; leave kernel out.": lambda: build_selector(

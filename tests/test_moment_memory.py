@@ -27,7 +27,7 @@ def stream(n=600, seed=0, classes=4, ordered=True):
     return rng.normal(size=(n, 6)) + 2 * np.eye(classes, 6)[y], y
 
 
-def fed(memory, x, y=None, batch=50, weight=None):
+def feed(memory, x, y=None, batch=50, weight=None):
     for start in range(0, len(x), batch):
         part = slice(start, start + batch)
         memory.update(
@@ -40,7 +40,7 @@ def fed(memory, x, y=None, batch=50, weight=None):
 def test_updated_products_equal_those_of_the_moments(half_life):
     x, y = stream()
     weight = np.random.default_rng(0).uniform(0.2, 2, len(x))
-    memory = fed(MomentMemory(12, FEATURES, half_life=half_life), x, y, weight=weight)
+    memory = feed(MomentMemory(12, FEATURES, half_life=half_life), x, y, weight=weight)
     phi = memory._features
     second = np.tril(memory.moments.second[0])
     second += np.tril(second, -1).T
@@ -51,7 +51,7 @@ def test_updated_products_equal_those_of_the_moments(half_life):
 @pytest.mark.parametrize("prior", ["data", "equal"])
 def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     x, y = stream()
-    memory = fed(MomentMemory(12, FEATURES, "gradient", 0.05, prior), x[:300], y[:300])
+    memory = feed(MomentMemory(12, FEATURES, "gradient", 0.05, prior), x[:300], y[:300])
     before = memory.snapshot()
     other = memory.with_features(Rows())
     kept = other.snapshot()
@@ -61,7 +61,7 @@ def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     np.testing.assert_allclose(other.moments.cross, whole.cross, rtol=1e-12)
     assert other.moments.weight == pytest.approx(300)
     assert other.list_differences(memory) == ["feature_map"]
-    fed(other, x[300:], y[300:])
+    feed(other, x[300:], y[300:])
     assert (other.position, other.seen, other.moments.weight) == (600, 600, pytest.approx(600))
     assert other.snapshot().ids.max() >= 300
     loaded = MomentMemory.load(other.save(tmp_path / "state.npz"))
@@ -72,7 +72,7 @@ def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
 
 def test_other_features_keep_decayed_weights():
     x, y = stream()
-    memory = fed(MomentMemory(12, FEATURES, half_life=50.0), x, y)
+    memory = feed(MomentMemory(12, FEATURES, half_life=50.0), x, y)
     other = memory.with_features(Rows())
     assert memory.moments.weight < 100
     assert other.moments.weight == pytest.approx(memory.moments.weight)
@@ -94,7 +94,7 @@ def test_rows_whose_features_are_all_zero_are_kept_as_they_come():
 
 def test_it_ends_below_a_random_sample_of_a_sorted_stream():
     x, y = stream(1200)
-    memory = fed(MomentMemory(12, FEATURES), x, y)
+    memory = feed(MomentMemory(12, FEATURES), x, y)
     outer = memory._outer(memory.moments)
     phi = memory._compute_features(x, Context())
 
@@ -111,7 +111,7 @@ def test_it_ends_below_a_random_sample_of_a_sorted_stream():
 
 def test_other_batches_keep_other_rows_that_are_as_good():
     x, y = stream(ordered=False)
-    one, many = (fed(MomentMemory(12, FEATURES), x, y, batch=batch) for batch in (10, 300))
+    one, many = (feed(MomentMemory(12, FEATURES), x, y, batch=batch) for batch in (10, 300))
     values = []
     for memory in (one, many):
         outer = memory._outer(memory.moments)
@@ -125,7 +125,7 @@ def test_other_batches_keep_other_rows_that_are_as_good():
 
 def test_without_labels_feature_directions_are_the_targets():
     x, _ = stream()
-    memory = fed(MomentMemory(12, FEATURES), x)
+    memory = feed(MomentMemory(12, FEATURES), x)
     assert memory.snapshot().y is None
     values, vectors = np.linalg.eigh(memory.moments.outer().multiply(np.eye(48)))
     leading = vectors[:, -3:]
@@ -136,7 +136,7 @@ def test_without_labels_feature_directions_are_the_targets():
 def test_targets_of_any_size_and_origin_change_nothing():
     x, _ = stream(ordered=False)
     y = x[:, 0] - 0.5 * x[:, 1]
-    one, far = (fed(MomentMemory(12, FEATURES), x, part) for part in (y, 1e6 + 1e3 * y))
+    one, far = (feed(MomentMemory(12, FEATURES), x, part) for part in (y, 1e6 + 1e3 * y))
     assert one.snapshot().ids.tolist() == far.snapshot().ids.tolist()
 
 
@@ -144,10 +144,10 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
     x, y = stream()
     features = FEATURES.fit(x[:50])
     first, second = (
-        fed(MomentMemory(12, features), x[own], y[own]) for own in (slice(300), slice(300, 600))
+        feed(MomentMemory(12, features), x[own], y[own]) for own in (slice(300), slice(300, 600))
     )
     first.merge(second)
-    whole = fed(MomentMemory(12, features), x, y)
+    whole = feed(MomentMemory(12, features), x, y)
     np.testing.assert_allclose(first.moments.cross, whole.moments.cross, rtol=1e-12)
     assert first.position == 600
     assert set(first.snapshot().y.tolist()) == {0, 1, 2, 3}
@@ -160,7 +160,7 @@ def test_a_merge_that_fails_leaves_everything_as_it_was():
     x, _ = stream()
     features = WithConstant(FEATURES).fit(x[:50])
     first, second = (
-        fed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
+        feed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
     )
     before = first.state_dict()
     refuses("other centres its targets", first.merge, second)
@@ -173,11 +173,11 @@ def test_a_merge_that_fails_leaves_everything_as_it_was():
 def test_rows_of_weight_zero_keep_their_position_in_a_merged_stream():
     x, y = stream()
     features = FEATURES.fit(x[:50])
-    first = fed(MomentMemory(12, features), x[:300], y[:300])
+    first = feed(MomentMemory(12, features), x[:300], y[:300])
     kept = first.snapshot().ids.tolist()
     first.merge(MomentMemory(12, features).update(x[:40], y[:40], np.zeros(40)))
     assert (first.position, first.counted, first.snapshot().ids.tolist()) == (340, 300, kept)
-    first.merge(fed(MomentMemory(12, features), x[300:], y[300:]))
+    first.merge(feed(MomentMemory(12, features), x[300:], y[300:]))
     for row, place in zip(first.snapshot().x, first.snapshot().ids, strict=True):
         np.testing.assert_array_equal(row, x[place if place < 300 else place - 40])
     assert first.snapshot().ids.max() >= 340
@@ -223,7 +223,7 @@ def test_rows_over_the_memory_limit_change_nothing():
 )
 def test_numpy_scalars_are_saved(options, tmp_path):
     x, y = stream()
-    memory = fed(MomentMemory(12, FEATURES, **options), x, y)
+    memory = feed(MomentMemory(12, FEATURES, **options), x, y)
     again = MomentMemory.load(memory.save(tmp_path / "memory.npz"))
     assert not again.list_differences(memory)
     assert again.update(x[:50], y[:50]).snapshot().ids.tolist() == (
@@ -233,9 +233,9 @@ def test_numpy_scalars_are_saved(options, tmp_path):
 
 def test_classes_may_fade_away_or_never_come():
     x, y = stream(n=900)
-    fed(MomentMemory(12, Rows(), prior="equal", half_life=0.3), x, y)  # 2⁻²⁰⁰⁰ is nothing
+    feed(MomentMemory(12, Rows(), prior="equal", half_life=0.3), x, y)  # 2⁻²⁰⁰⁰ is nothing
     others = y != 1
-    memory = fed(MomentMemory(12, Rows(), prior={0: 0.5, 1: 0.5}), x[others], y[others])
+    memory = feed(MomentMemory(12, Rows(), prior={0: 0.5, 1: 0.5}), x[others], y[others])
     assert memory.seen == others.sum()
 
 
@@ -245,14 +245,14 @@ def test_row_too_large_to_sum_is_refused_and_memory_unchanged():
     huge = x[40:45].copy()
     huge[2] *= 1e200
     fails(NumericalError, "row 2 has a feature of", memory.update, huge, y[40:45])
-    assert fed(memory, x[45:], y[45:]).position == 595
+    assert feed(memory, x[45:], y[45:]).position == 595
 
 
 def test_features_are_fitted_once_there_are_some_rows():
     x, y = stream(ordered=False)
     x = x * 10.0 ** np.arange(-3, 3)
     one_by_one, at_once = (
-        fed(MomentMemory(20, half_life=100.0), x[:80], y[:80], batch, np.linspace(1, 2, 80))
+        feed(MomentMemory(20, half_life=100.0), x[:80], y[:80], batch, np.linspace(1, 2, 80))
         for batch in (1, 80)
     )
     first = MomentMemory(40).update(x[:5], y[:5])
@@ -260,33 +260,33 @@ def test_features_are_fitted_once_there_are_some_rows():
     assert len(first.snapshot()) == 5
     assert one_by_one.feature_map_.reason == "table"
     assert one_by_one.moments.weight == pytest.approx(at_once.moments.weight, rel=1e-12)
-    assert fed(MomentMemory(3), x[:10], y[:10], 1).feature_map_ is not None  # full before that
+    assert feed(MomentMemory(3), x[:10], y[:10], 1).feature_map_ is not None  # full before that
 
 
 def test_rows_that_wait_are_saved_and_merged(tmp_path):
     x, y = stream()
     features = FEATURES.fit(x)
 
-    def waiting(own):
+    def feed_rows(own):
         return MomentMemory(40, features).update(x[own], y[own])
 
-    first = MomentMemory.load(waiting(slice(20)).save(tmp_path / "memory.npz"))
+    first = MomentMemory.load(feed_rows(slice(20)).save(tmp_path / "memory.npz"))
     assert first.feature_map_ is None
     for parts in ((20, 30), (20, 200), (200, 210)):
-        merged = waiting(slice(parts[0])).merge(waiting(slice(*parts)))
-        whole = fed(MomentMemory(40, features), x[: parts[1]], y[: parts[1]], batch=parts[1])
+        merged = feed_rows(slice(parts[0])).merge(feed_rows(slice(*parts)))
+        whole = feed(MomentMemory(40, features), x[: parts[1]], y[: parts[1]], batch=parts[1])
         assert (merged.position, len(merged)) == (parts[1], len(whole))
         if whole.moments is not None:
             np.testing.assert_allclose(merged.moments.cross, whole.moments.cross, rtol=1e-12)
-    other = waiting(slice(20)).with_features(Rows())
-    assert fed(other, x[20:60], y[20:60]).moments.weight == 60
+    other = feed_rows(slice(20)).with_features(Rows())
+    assert feed(other, x[20:60], y[20:60]).moments.weight == 60
 
 
 def test_a_merged_stream_ages_as_if_it_came_afterwards():
     x, y = stream()
     features = FEATURES.fit(x)
     first, second, whole = (
-        fed(MomentMemory(12, features, half_life=100.0), x[own], y[own])
+        feed(MomentMemory(12, features, half_life=100.0), x[own], y[own])
         for own in (slice(300), slice(300, 600), slice(600))
     )
     first.merge(second)
@@ -296,19 +296,19 @@ def test_a_merged_stream_ages_as_if_it_came_afterwards():
 
 def test_memories_that_settle_by_themselves_merge_by_one_map():
     x, y = stream()
-    first = fed(MomentMemory(12), x[:300], y[:300])
+    first = feed(MomentMemory(12), x[:300], y[:300])
     before = first.snapshot().ids.tolist()
     with pytest.raises(InputError, match=r"feature_map=memory\.feature_map_"):
-        first.merge(fed(MomentMemory(12), 3 * x[300:], y[300:]))
+        first.merge(feed(MomentMemory(12), 3 * x[300:], y[300:]))
     assert first.snapshot().ids.tolist() == before
     refuses(r"other .* NoneType", first.merge, None)
-    first.merge(fed(MomentMemory(12, feature_map=first.feature_map_), x[300:], y[300:]))
+    first.merge(feed(MomentMemory(12, feature_map=first.feature_map_), x[300:], y[300:]))
     assert first.moments.weight == 600
 
 
 def test_labels_of_text_may_be_named_by_numbers():
     x, y = stream()
-    memory = fed(MomentMemory(12, Rows(), prior={0: 0.5, "1": 0.5}), x, y.astype(str))
+    memory = feed(MomentMemory(12, Rows(), prior={0: 0.5, "1": 0.5}), x, y.astype(str))
     np.testing.assert_allclose(memory.moments.shares(memory.prior), [0.5, 0.5, 0, 0])
     refuses("prior=", MomentMemory, 12, prior=np.ones(3))
 
@@ -333,13 +333,13 @@ class Own(FeatureMap):
 
 def test_a_custom_map_is_given_when_loading(tmp_path):
     x, y = stream()
-    memory = fed(MomentMemory(12, Own(torch.tanh)), x[:300], y[:300])
+    memory = feed(MomentMemory(12, Own(torch.tanh)), x[:300], y[:300])
     path = memory.save(tmp_path / "memory.npz")
     refuses(r"a Own.* give feature_map=", MomentMemory.load, path)
     again = MomentMemory.load(path, feature_map=Own(torch.tanh))
     assert again.feature_map_.scale == memory.feature_map_.scale
     for one in (memory, again):
-        fed(one, x[300:], y[300:])
+        feed(one, x[300:], y[300:])
     assert again.snapshot().ids.tolist() == memory.snapshot().ids.tolist()
 
 
@@ -355,4 +355,4 @@ def test_rows_that_could_never_be_counted_do_not_wait():
     fails(NumericalError, "row 5 has a feature of", memory.update, 1e200 * x[5:6], y[5:6])
     with pytest.raises(InputError, match=r"channels, height, width|images"):
         MomentMemory(50, "convolutions").update(x[:5], y[:5])
-    assert fed(memory, x[5:], y[5:]).moments.weight == 600
+    assert feed(memory, x[5:], y[5:]).moments.weight == 600

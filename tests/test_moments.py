@@ -28,21 +28,23 @@ def rows(n=60, width=7, classes=3, seed=0):
     return rng.normal(size=(n, width)) + 0.7 * np.eye(classes, width)[y], y
 
 
-def whole(matrix):
+def fill_triangle(matrix):
     """A symmetric matrix of which the lower triangle counts."""
     return np.tril(matrix) + np.tril(matrix, -1).T
 
 
-def same(first, second, tolerance=1e-12):
+def assert_same_moments(first, second, tolerance=1e-12):
     assert first.classes == second.classes
     for own, other in zip(first.second, second.second, strict=True):
-        np.testing.assert_allclose(whole(own), whole(other), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            fill_triangle(own), fill_triangle(other), rtol=tolerance, atol=tolerance
+        )
     np.testing.assert_allclose(first.cross, second.cross, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(first.counts, second.counts, rtol=tolerance)
     np.testing.assert_allclose(first.constant, second.constant, rtol=tolerance)
 
 
-def fitted(x, targets, ridge):
+def fit_ridge(x, targets, ridge):
     return np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ targets)
 
 
@@ -71,7 +73,7 @@ class TestSums:
         parts = start
         for piece in np.split(np.arange(len(x)), sorted(cuts)):
             parts = parts.with_rows(x[piece], y[piece], weight[piece])
-        same(parts, start.with_rows(x, y, weight))
+        assert_same_moments(parts, start.with_rows(x, y, weight))
 
     @pytest.mark.parametrize("apart", [False, True])
     def test_moments_add_in_any_order_of_classes(self, apart):
@@ -82,8 +84,8 @@ class TestSums:
         one, other = first + second, second + first
         assert set(one.classes) == set(other.classes) == {0, 1, 2}
         assert one.classes != other.classes
-        same(one, other.with_classes(one.classes))
-        same(one, start.with_rows(x, y).with_classes(one.classes))
+        assert_same_moments(one, other.with_classes(one.classes))
+        assert_same_moments(one, start.with_rows(x, y).with_classes(one.classes))
 
     def test_half_life_halves_earlier_weights(self):
         x, y = rows(n=10)
@@ -120,12 +122,12 @@ class TestSums:
         labels = np.array(["ant", "bee", "cow"])[y]
         moments = Moments.empty(7, apart=True, half_life=50.0, map="m").with_rows(x, labels)
         found = Moments.load(moments.save(tmp_path / "moments.npz"))
-        same(moments, found, 0)
+        assert_same_moments(moments, found, 0)
         assert (found.map, found.half_life, found.apart) == ("m", 50.0, True)
         values, arrays = moments.to_state()
         assert arrays["second0"].shape == (28,)  # one triangle; version 0.2 stored both
         squares = {f"second{k}": one for k, one in enumerate(moments.second)}
-        same(moments, Moments.from_state(values, arrays | squares), 0)
+        assert_same_moments(moments, Moments.from_state(values, arrays | squares), 0)
         content = bytearray((tmp_path / "moments.npz").read_bytes())
         content[content.index(b"second0") + 200] ^= 1
         (tmp_path / "moments.npz").write_bytes(content)
@@ -208,7 +210,7 @@ class TestCandidates:
         candidates = Candidates(outer, x, targets, 0.3, inside)
 
         def loss(own):
-            return outer.loss(fitted(x[own], targets[own], 0.3))
+            return outer.loss(fit_ridge(x[own], targets[own], 0.3))
 
         rng = np.random.default_rng(0)
         for step in range(150):  # beyond the terms that are kept aside
@@ -258,7 +260,7 @@ class TestCandidates:
         outer = Moments.empty(12, classes=None, targets=3).with_rows(x, targets).outer()
         own = picks(way, outer, x, targets, 0.5, 15)
         assert sorted(picked.indices.tolist()) == own.tolist()
-        objective = outer.loss(fitted(x[own], targets[own], 0.5))
+        objective = outer.loss(fit_ridge(x[own], targets[own], 0.5))
         assert objective == pytest.approx(picked.objective, rel=1e-9)
 
     def test_exchanges_end_below_elimination(self):
@@ -267,7 +269,7 @@ class TestCandidates:
             x, y = rows(n=60, width=12, seed=seed)
             outer = Moments.empty(12, classes=(0, 1, 2)).with_rows(x, y).outer()
             loss = {
-                way: outer.loss(fitted(x[own], np.eye(3)[y][own], 0.5))
+                way: outer.loss(fit_ridge(x[own], np.eye(3)[y][own], 0.5))
                 for way in ("elimination", "exchange")
                 for own in [picks(way, outer, x, np.eye(3)[y], 0.5, 8)]
             }

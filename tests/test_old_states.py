@@ -67,14 +67,14 @@ REPLAY = (
 )
 
 
-def written(text: str, folder: Path) -> Path:
+def write_state(text: str, folder: Path) -> Path:
     path = folder / "state.npz"
     path.write_bytes(zlib.decompress(base64.b85decode(text)))
     return path
 
 
 def test_an_old_reservoir_state_continues(tmp_path):
-    buffer = ClassBalancedReservoir.load(written(RESERVOIR, tmp_path))
+    buffer = ClassBalancedReservoir.load(write_state(RESERVOIR, tmp_path))
     assert buffer.mark == {}
     kept = buffer.snapshot()
     assert kept.ids.tolist() == [0, 1, 3]
@@ -87,7 +87,7 @@ def test_an_old_reservoir_state_continues(tmp_path):
 
 
 def test_an_old_merge_reduce_state_continues(tmp_path):
-    buffer = MergeReduce.load(written(MERGE_REDUCE, tmp_path), KCenter())
+    buffer = MergeReduce.load(write_state(MERGE_REDUCE, tmp_path), KCenter())
     assert buffer.mark == {"batch": 7}
     kept = buffer.snapshot()
     assert kept.ids.tolist() == [6, 0, 7]
@@ -109,7 +109,7 @@ def test_selectors_have_the_fingerprints_of_version_0_2():
 
 
 def test_a_replay_memory_is_read(tmp_path):
-    memory = ReplayMemory.load(written(REPLAY, tmp_path), Uniform())
+    memory = ReplayMemory.load(write_state(REPLAY, tmp_path), Uniform())
     assert [len(rows) for rows in memory.tasks] == [2, 2]
     assert all(rows.extra is None for rows in memory.tasks)
 

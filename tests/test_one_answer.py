@@ -13,7 +13,7 @@ from bicore import BicoreError, Dataset
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.methods.registry import build_selector
 from bicore.sources import encode_table, open_shards
-from tests.commands import succeeded
+from tests.commands import assert_success
 from tests.helpers import DataSet, fails
 from tests.marks import diagonal, few
 
@@ -215,7 +215,7 @@ def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
     words = [
         part for key, value in request.items() for part in ("--" + key.replace("_", "-"), value)
     ]
-    found = succeeded(command("select", tmp_path / "rows.npz", *words, "--json", "--quiet"))
+    found = assert_success(command("select", tmp_path / "rows.npz", *words, "--json", "--quiet"))
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, **request).indices.tolist()
 
 

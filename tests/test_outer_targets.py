@@ -18,7 +18,7 @@ KERNEL = RBF(0.5)
 QUIET = Runtime(device="cpu", progress=False)
 
 
-def prepared(x, y, targets, outer=None, **options):
+def set_up(x, y, targets, outer=None, **options):
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=targets, **options)
     return prepare(selector, Dataset(x, y), outer, EngineMemory(5), 0, QUIET)
 
@@ -29,7 +29,7 @@ def points(n=40, seed=0):
     return x, x[:, 0] + 0.3 * rng.normal(size=n)
 
 
-def left_out(x, y, rho):
+def leave_out(x, y, rho):
     """Every point's prediction by ridge regression on all the others, each fitted anew."""
     gram = KERNEL(x)
     found = []
@@ -44,9 +44,9 @@ def left_out(x, y, rho):
 def test_smoothed_targets_average_label_and_leave_one_out_prediction():
     x, y = points()
     grid = [10.0**power for power in outer_targets.EXPONENTS]  # the diagonal is 1
-    best = min((left_out(x, y, rho) for rho in grid), key=lambda g: np.square(g - y).sum())
+    best = min((leave_out(x, y, rho) for rho in grid), key=lambda g: np.square(g - y).sum())
     for share in (0.0, 0.25, 1.0):
-        problem = prepared(x, y, Smoothed(share=share, inputs=0.0)).problem
+        problem = set_up(x, y, Smoothed(share=share, inputs=0.0)).problem
         goal = share * best + (1 - share) * y - y.mean()
         assert np.allclose(problem.outer_targets[:, 0], goal, atol=1e-10)
         assert np.allclose(problem.inner_targets[:, 0], y - y.mean(), atol=1e-12)
@@ -55,7 +55,7 @@ def test_smoothed_targets_average_label_and_leave_one_out_prediction():
 def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
     monkeypatch.setattr(outer_targets, "REFERENCE", 25)
     x, y = points()
-    problem = prepared(x, y, Smoothed(share=1.0, inputs=0.0)).problem
+    problem = set_up(x, y, Smoothed(share=1.0, inputs=0.0)).problem
     guesses = problem.outer_targets[:, 0].numpy() + y.mean()
     assert np.corrcoef(guesses, x[:, 0])[0, 1] > 0.9
     # the order of the rows changes nothing
@@ -68,7 +68,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
 
 def test_components_have_the_requested_spread_and_span_the_kernel():
     x, y = points()
-    problem = prepared(x, y, Smoothed(inputs=2.0)).problem
+    problem = set_up(x, y, Smoothed(inputs=2.0)).problem
     assert problem.outputs == 1 + len(x) // outer_targets.POINTS_A_COMPONENT
     components = problem.inner_targets[:, 1:]
     assert torch.allclose(components, problem.outer_targets[:, 1:])
@@ -85,7 +85,7 @@ def test_components_have_the_requested_spread_and_span_the_kernel():
 def test_a_separate_outer_set_keeps_its_labels():
     x, y = points()
     outer = Dataset(*points(10, seed=1))
-    problem = prepared(x, y, Smoothed(inputs=1.0), outer).problem
+    problem = set_up(x, y, Smoothed(inputs=1.0), outer).problem
     assert np.allclose(problem.outer_targets[:, 0], outer.y - y.mean())
     assert problem.outer_targets.shape == (10, problem.outputs)
 
@@ -102,7 +102,7 @@ def test_separate_outer_targets_equal_a_separate_set(rule, strategy, stored):
     smoothed = greedy_selector(**options, smooth_labels=Smoothed(share=0.7, inputs=0.0))
     found = smoothed.select(Dataset(x, y), 6, **({} if context is None else context.keywords))
     assert found.details["operator"] == ("gram" if stored else "blocked")
-    goal = prepared(x, y, Smoothed(share=0.7, inputs=0.0)).problem.outer_targets[:, 0].numpy()
+    goal = set_up(x, y, Smoothed(share=0.7, inputs=0.0)).problem.outer_targets[:, 0].numpy()
     plain = greedy_selector(**options)
     twice = plain.select(Dataset(x, y), 6, outer=Dataset(x, goal + y.mean()))
     assert found.indices.tolist() == twice.indices.tolist()
@@ -123,7 +123,7 @@ def test_wrong_labels_are_not_selected_and_are_reported():
     y[wrong] = 1 - y[wrong]
     chooser = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     coreset = chooser.select(Dataset(x, y), 30)
-    contradicted = set(np.flatnonzero(prepared(x, y, True).contradicted).tolist())
+    contradicted = set(np.flatnonzero(set_up(x, y, True).contradicted).tolist())
     # all but one that lies alone, and no right label
     assert set(wrong.tolist()) - contradicted == {119}
     assert contradicted < set(wrong.tolist())
@@ -141,7 +141,7 @@ def test_contradicted_labels_stay_candidates_if_held_out_points_need_them():
     rng = np.random.default_rng(0)
     x = np.r_[rng.normal(-3, 0.3, (140, 2)), rng.normal(3, 0.3, (110, 2))]
     y = np.r_[np.zeros(100), np.ones(150)].astype(int)  # two of seven on the left are of class 1
-    found = prepared(x, y, True)
+    found = set_up(x, y, True)
     assert not found.contradicted.any()
     assert "stay candidates" in found.notes[0]
     # the order of the rows changes nothing
@@ -151,7 +151,7 @@ def test_contradicted_labels_stay_candidates_if_held_out_points_need_them():
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     data = Dataset(x[order], wrong[order], ids=order)
     other = prepare(selector, data, None, EngineMemory(5), 0, QUIET)
-    expected = prepared(x, wrong, True).contradicted
+    expected = set_up(x, wrong, True).contradicted
     assert expected.any()
     assert other.contradicted.tolist() == expected[order].tolist()
 
@@ -162,17 +162,17 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
     y = np.zeros(100, dtype=int)
     y[:6] = 1  # anywhere among the others
     coreset = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True, rule="gain")
-    assert prepared(x, y, Smoothed()).contradicted[:6].sum() == 0
+    assert set_up(x, y, Smoothed()).contradicted[:6].sum() == 0
     assert len(coreset.select(Dataset(x, y), 10)) == 10
 
 
 def test_equal_classes_count_the_same():
     x, _ = points(50)
     y = (np.arange(50) < 5).astype(int)
-    weights = prepared(x, y, False, prior="equal").problem.outer_weights
+    weights = set_up(x, y, False, prior="equal").problem.outer_weights
     assert float(weights[:5].sum()) == pytest.approx(0.5)
     assert float(weights.sum()) == pytest.approx(1)
-    refuses("prior='equal' needs class labels", prepared, x, x[:, 0], False, prior="equal")
+    refuses("prior='equal' needs class labels", set_up, x, x[:, 0], False, prior="equal")
 
 
 def test_incompatible_smoothing_options_are_refused():
@@ -237,7 +237,7 @@ def test_a_sampled_outer_set_is_smoothed_like_the_rows_themselves():
     """Rows outside the reference have plain predictions, whichever set they are in."""
     x, y = points(outer_targets.REFERENCE + 40)
     same, sampled, given = (
-        prepared(x, y, Smoothed(inputs=0.0, smooth_outer=on), outer).problem.outer_targets.numpy()
+        set_up(x, y, Smoothed(inputs=0.0, smooth_outer=on), outer).problem.outer_targets.numpy()
         for on, outer in ((False, None), (True, Dataset(x, y)), (False, Dataset(x, y)))
     )
     equal = np.isclose(same, sampled, rtol=1e-9, atol=1e-12).all(1)

@@ -23,7 +23,7 @@ from bicore.report.page_of_selection import (
     find_suspect_labels,
     further_fits,
 )
-from tests.commands import refused, succeeded
+from tests.commands import assert_refused, assert_success
 from tests.helpers import blobs, refuses
 from tests.pages import (
     HOSTILE,
@@ -33,9 +33,9 @@ from tests.pages import (
     check_hostile,
     check_hostile_in_browser,
     check_names,
-    copied,
+    copy_indices,
     facts_of,
-    opened,
+    open_page,
     quiet,
     write_table,
 )
@@ -270,7 +270,7 @@ def test_a_large_image_becomes_means_of_blocks():
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder(tmp_path):
     data = blobs(90)
     np.savez(tmp_path / "data.npz", x=data.x, y=np.array(["a", "b", "c"])[data.y])
     write_table(tmp_path, data)
@@ -281,13 +281,13 @@ SELECT = ["--size", "8", "--method", "uniform"]
 
 
 @pytest.mark.slow
-def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
+def test_select_writes_a_page_that_begins_with_the_worth(bicore, folder):
     words = ["select", "table.csv", "--target", "label", *SELECT]
-    result = succeeded(bicore(*words, "--report", "page.html", cwd=place))
+    result = assert_success(bicore(*words, "--report", "page.html", cwd=folder))
     assert "further fits of at most 8 rows" in result.stderr
     assert "worth: about" in result.stderr
     assert result.stdout.splitlines()[-1] == "written: page.html"
-    facts = facts_of(place / "page.html")
+    facts = facts_of(folder / "page.html")
     assert facts["answer"]["headline"] == "More seeds or test rows are needed for an answer"
     assert facts["shown"] == {"kind": "table", "columns": ["age", "city", "label"]}
     assert len(facts["classes"]) == 3
@@ -296,20 +296,20 @@ def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
     assert len(facts["picks"]["rows"]) == 8
 
 
-def test_the_worth_can_be_left_out(bicore, place):
+def test_the_worth_can_be_left_out(bicore, folder):
     words = ["select", "data.npz", *SELECT, "--report", "page.html", "--no-worth", "--json"]
-    result = succeeded(bicore(*words, cwd=place))
+    result = assert_success(bicore(*words, cwd=folder))
     assert "worth" not in json.loads(result.stdout)
-    assert facts_of(place / "page.html")["answer"] is None
+    assert facts_of(folder / "page.html")["answer"] is None
 
 
-def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
+def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, folder):
     """Too many rows for a quarter to be held out: asked for, it is refused; for a page, left out."""
     words = ["select", "data.npz", "--size", "80", "--method", "uniform", "--report", "page.html"]
-    result = bicore(*words, cwd=place)
+    result = bicore(*words, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "the report omits the worth of the rows: 80 rows are chosen" in result.stderr
-    assert facts_of(place / "page.html")["answer"] is None
+    assert facts_of(folder / "page.html")["answer"] is None
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
         (["compare", "data.npz", "--report", "no/page.html"], "does not exist"),
     ],
 )
-def test_a_page_that_cannot_be_written_is_refused_first(bicore, place, words, message):
-    refused(bicore(*words, cwd=place), message)
+def test_a_page_that_cannot_be_written_is_refused_first(bicore, folder, words, message):
+    assert_refused(bicore(*words, cwd=folder), message)
 
 
 # --- in a browser -----------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_the_page_fits_and_is_quiet(browser, judged_page, hostile, scheme, width
 
 @pytest.mark.slow
 def test_the_slider_moves_everything(browser, judged_page):
-    opened(browser, judged_page)
+    open_page(browser, judged_page)
     gallery = "[...document.querySelectorAll('#gallery li')].filter(one => !one.hidden).length"
     counts = (
         "[...document.querySelectorAll('#balance-rows .count')]"
@@ -378,7 +378,7 @@ def test_the_slider_moves_everything(browser, judged_page):
 
 @pytest.mark.slow
 def test_hostile_names_are_text_in_the_browser(browser, hostile):
-    check_hostile_in_browser(opened(browser, hostile), hostile)
+    check_hostile_in_browser(open_page(browser, hostile), hostile)
     assert HOSTILE[0] in browser.run("byId('kicker').textContent")
     assert HOSTILE[1] in browser.run("byId('map-legend').textContent")
 
@@ -386,7 +386,7 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
 @pytest.mark.slow
 def test_a_picture_can_be_read_and_reached(browser, judged_page):
     roles = {"main", "banner", "contentinfo", "form", "slider", "heading"}
-    check_names(opened(browser, judged_page), roles)
+    check_names(open_page(browser, judged_page), roles)
     browser.run("document.querySelector('#gallery button').focus()")
     browser.key("ArrowRight", 39)
     browser.run("document.activeElement.click()")
@@ -395,6 +395,6 @@ def test_a_picture_can_be_read_and_reached(browser, judged_page):
 
 @pytest.mark.slow
 def test_indices_are_copied_up_to_the_size(browser, judged_page):
-    opened(browser, judged_page).run("moveTo(3)")
-    assert copied(browser) == [0, 1, 2]
+    open_page(browser, judged_page).run("moveTo(3)")
+    assert copy_indices(browser) == [0, 1, 2]
     assert browser.run("byId('copied').textContent") == "3 indices copied."

@@ -18,7 +18,7 @@ from bicore.report.document import main_directions
 from bicore.report.page_of_comparison import comparison_page
 from bicore.sources.base import Source
 from bicore.streaming import Reservoir
-from tests.commands import succeeded
+from tests.commands import assert_success
 from tests.helpers import blobs, line
 from tests.pages import (
     HOSTILE,
@@ -28,7 +28,7 @@ from tests.pages import (
     check_hostile_in_browser,
     check_names,
     facts_of,
-    opened,
+    open_page,
     quiet,
     write_table,
 )
@@ -37,7 +37,7 @@ from tests.pages import (
 SEEDS = (3, 5, 6)
 
 
-def compared(folder, source, sizes=(4, 8), methods=None, seeds=SEEDS):
+def run_comparison(folder, source, sizes=(4, 8), methods=None, seeds=SEEDS):
     """A comparison that is done."""
     pools = make_pools(source, None, "auto", 60, 2000, 20)
     grid = Grid(methods or {"uniform": Uniform(), "k-center": KCenter()}, sizes, seeds)
@@ -47,7 +47,7 @@ def compared(folder, source, sizes=(4, 8), methods=None, seeds=SEEDS):
     return run
 
 
-def written(run, folder):
+def write_page(run, folder):
     found = findings_of(run, measure_by(None, run.pools.classification))
     return comparison_page(run, found, folder / "page.html", command=HOSTILE[1])
 
@@ -66,12 +66,12 @@ def run(folder):
     named = Dataset(data.x, np.array(HOSTILE)[data.y])
     methods = {"uniform": Uniform(), HOSTILE[1]: KCenter(), HOSTILE[2]: Uniform()}
     source = Source(HOSTILE[0], named, scale="standard", notes=tuple(HOSTILE), table=table)
-    return compared(folder, source, methods=methods)
+    return run_comparison(folder, source, methods=methods)
 
 
 @pytest.fixture(scope="module")
 def hostile(run, folder):
-    return written(run, folder)
+    return write_page(run, folder)
 
 
 def test_picks_are_those_of_the_first_seed_in_rows_of_the_source(run, hostile):
@@ -139,8 +139,8 @@ def test_class_scores_are_paired_with_random_ones_by_seed(run, hostile):
 
 
 def test_targets_have_picks_and_no_classes(tmp_path):
-    run = compared(tmp_path, Source("line", line(90, targets=1)), sizes=(4,), seeds=(0,))
-    facts = facts_of(written(run, tmp_path))
+    run = run_comparison(tmp_path, Source("line", line(90, targets=1)), sizes=(4,), seeds=(0,))
+    facts = facts_of(write_page(run, tmp_path))
     assert facts["groups"]["kind"] == "range"
     assert facts["judges"][0]["classes"] == [[[]], [[]]]
     targets = run.pools.source.data.y
@@ -156,21 +156,21 @@ def test_records_without_picks_are_read_and_reported(run, tmp_path):
     }
     rows = Records(tmp_path / "rows.jsonl", {})
     rows.rows = run.records.rows | older
-    facts = facts_of(written(replace(run, records=rows), tmp_path))
+    facts = facts_of(write_page(replace(run, records=rows), tmp_path))
     assert [any(found) for found in facts["picks"]["selections"]] == [True, False, False]
     assert facts["judges"][0]["classes"] == [[[], []]] * 3
     assert f"{HOSTILE[1]}, {HOSTILE[2]}" in facts["unknown"]
     assert "rows.jsonl" in facts["unknown"]
     rows.rows = {cell: replace(row, picks=[1000]) for cell, row in run.records.rows.items()}
-    facts = facts_of(written(replace(run, records=rows), tmp_path))
+    facts = facts_of(write_page(replace(run, records=rows), tmp_path))
     assert "picks" not in facts
     assert "uniform, " in facts["unknown"]
 
 
 def test_learnt_weights_go_with_their_picks(tmp_path):
     methods = {"weighted": build_selector("bilevel-weighted", kernel="rbf")}
-    run = compared(tmp_path, Source("blobs", blobs(90)), (6,), methods, seeds=(0,))
-    picks = facts_of(written(run, tmp_path))["picks"]
+    run = run_comparison(tmp_path, Source("blobs", blobs(90)), (6,), methods, seeds=(0,))
+    picks = facts_of(write_page(run, tmp_path))["picks"]
     ((one,),) = picks["selections"]
     pool, _ = run.pools.of(0)
     chosen = methods["weighted"].select(pool, 6, random_state=0)
@@ -184,14 +184,14 @@ def test_a_stream_has_neither_picks_nor_a_word_about_them(tmp_path):
     records = Records(tmp_path / "rows.jsonl", {})
     run = StreamComparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
     run.run()
-    facts = facts_of(written(run, tmp_path))
+    facts = facts_of(write_page(run, tmp_path))
     assert "picks" not in facts
     assert facts["unknown"] == ""
 
 
 def test_of_many_picks_the_first_are_shown_one_by_one(run, tmp_path, monkeypatch):
     monkeypatch.setattr("bicore.report.page_of_comparison.MOST_ROWS", 6)
-    facts = facts_of(written(run, tmp_path))
+    facts = facts_of(write_page(run, tmp_path))
     picks = facts["picks"]
     shown = {at for at, card in enumerate(picks["cards"]) if card is not None}
     first = [one["at"][: picks["depth"]] for found in picks["selections"] for one in found]
@@ -216,7 +216,7 @@ def place(tmp_path):
 def test_compare_writes_a_page(bicore, place):
     words = ["compare", "table.csv", "--target", "label", *METHODS, "--seeds", "2"]
     more = ["--records", "rows.jsonl", "--report", "page.html"]
-    result = succeeded(bicore(*words, *more, cwd=place))
+    result = assert_success(bicore(*words, *more, cwd=place))
     assert result.stdout.splitlines()[-1] == "written: page.html"
     facts = facts_of(place / "page.html")
     assert facts["sizes"] == [4, 8, 16]
@@ -233,7 +233,7 @@ def test_compare_writes_a_page(bicore, place):
     stored = (place / "rows.jsonl").read_text()
     kept = [json.loads(one) for one in stored.splitlines()[1:]]
     assert {bool(one["picks"]) for one in kept if one["seed"] == 1} == {False}
-    succeeded(bicore(*words, *more, "--force", cwd=place))
+    assert_success(bicore(*words, *more, "--force", cwd=place))
     assert facts_of(place / "page.html")["picks"] == picks
     assert (place / "rows.jsonl").read_text() == stored
 
@@ -246,8 +246,8 @@ def page_of_images(tmp_path_factory):
     """Methods, sizes and two judges."""
     folder = tmp_path_factory.mktemp("images")
     images = np.random.default_rng(0).random((90, 6, 6))
-    run = compared(folder, Source("blobs", blobs(90), images=images), sizes=(4, 8, 16))
-    return written(run, folder)
+    run = run_comparison(folder, Source("blobs", blobs(90), images=images), sizes=(4, 8, 16))
+    return write_page(run, folder)
 
 
 SEEN = {
@@ -262,12 +262,12 @@ SEEN = {
 }
 
 
-def seen(browser):
+def read_page(browser):
     browser.wait_for_frames()
     return {name: browser.run(script) for name, script in SEEN.items()}
 
 
-def chosen(facts, method, size):
+def find_selection(facts, method, size):
     picks = facts["picks"]
     found = picks["selections"][facts["methods"].index(method)][facts["sizes"].index(size)]
     return [picks["rows"][at] for at in found["at"]]
@@ -276,24 +276,24 @@ def chosen(facts, method, size):
 @pytest.mark.slow
 def test_the_slider_and_the_method_move_everything(browser, page_of_images):
     facts = facts_of(page_of_images)
-    opened(browser, page_of_images)
+    open_page(browser, page_of_images)
     browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
     browser.run("byId('size').focus(); moveTo(2)")
-    before = seen(browser)
+    before = read_page(browser)
     assert (before["cards"], before["counts"]) == (16, 16)
-    assert before["indices"] == chosen(facts, "k-center", 16)
+    assert before["indices"] == find_selection(facts, "k-center", 16)
     browser.key("ArrowLeft", 37)  # by the keyboard alone
-    after = seen(browser)
+    after = read_page(browser)
     assert (after["cards"], after["counts"]) == (8, 8)
-    assert after["indices"] == chosen(facts, "k-center", 8)
+    assert after["indices"] == find_selection(facts, "k-center", 8)
     assert after["headline"] == facts["judges"][0]["headlines"][1]
     assert "8 rows by k-center" in after["classes"]
     assert float(after["dot"]) < float(before["dot"])
     assert after["marks"] != before["marks"]
     browser.run("byId('method').focus()")
     browser.key("ArrowUp", 38)
-    other = seen(browser)
-    assert other["indices"] == chosen(facts, "uniform", 8)
+    other = read_page(browser)
+    assert other["indices"] == find_selection(facts, "uniform", 8)
     assert other["marks"] != after["marks"]
     assert other["classes"].startswith("These are the random rows")
     assert other["headline"] == after["headline"]
@@ -314,7 +314,7 @@ def test_the_page_fits_and_is_quiet(browser, page_of_images, hostile, scheme, wi
 
 @pytest.mark.slow
 def test_hostile_names_are_text_in_the_browser(browser, hostile):
-    opened(browser, hostile)
+    open_page(browser, hostile)
     browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
     check_hostile_in_browser(browser, hostile)
     words = ("picks-title", "method", "indices-words", "map-legend", "classes-words", "command")
@@ -326,4 +326,4 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
 @pytest.mark.slow
 def test_focusable_elements_have_labels(browser, page_of_images):
     roles = {"main", "banner", "form", "slider", "heading", "combobox", "image"}
-    check_names(opened(browser, page_of_images), roles)
+    check_names(open_page(browser, page_of_images), roles)

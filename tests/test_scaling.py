@@ -25,7 +25,7 @@ from tests.helpers import refuses
 ROWS = np.random.default_rng(3).normal(size=(40, 6)) * [1, 10, 0.1, 1, 1e3, 1] + [0, 5, 0, 0, 0, 9]
 
 
-def standardised(x):
+def standardise(x):
     deviation = x.std(0)
     return (x - x.mean(0)) / np.where(deviation > 0, deviation, 1)
 
@@ -36,10 +36,10 @@ def unit(x):
 
 @pytest.mark.parametrize("inner", [Linear(), RBF(), Laplace(), Polynomial(2), fully_connected()])
 def test_scalings_are_those_of_the_rows(inner):
-    np.testing.assert_allclose(Standardised(inner)(ROWS), inner(standardised(ROWS)), rtol=1e-9)
+    np.testing.assert_allclose(Standardised(inner)(ROWS), inner(standardise(ROWS)), rtol=1e-9)
     np.testing.assert_allclose(UnitRows(inner)(ROWS), inner(unit(ROWS)), rtol=1e-9)
     both = Normalised(Standardised(inner))(ROWS)
-    plain = inner(standardised(ROWS))
+    plain = inner(standardise(ROWS))
     lengths = np.sqrt(np.diagonal(plain))
     np.testing.assert_allclose(both, plain / lengths / lengths[:, None], rtol=1e-9)
     assert (np.diagonal(both) == 1).all()
@@ -47,7 +47,7 @@ def test_scalings_are_those_of_the_rows(inner):
 
 def test_a_bandwidth_is_chosen_from_transformed_rows():
     fitted = Standardised(RBF()).fit(ROWS)
-    assert fitted.kernel.gamma == pytest.approx(RBF().fit(standardised(ROWS)).gamma)
+    assert fitted.kernel.gamma == pytest.approx(RBF().fit(standardise(ROWS)).gamma)
     assert UnitRows(RBF()).fit(ROWS).kernel.gamma == pytest.approx(RBF().fit(unit(ROWS)).gamma)
     # what was measured once is not measured again
     assert fitted.fit(ROWS[:5]) == fitted
@@ -57,7 +57,7 @@ def test_other_rows_are_standardised_by_the_first():
     kernel = Standardised(Linear()).fit(ROWS)
     other = (ROWS[:3] * 2 + 1 - ROWS.mean(0)) / ROWS.std(0)
     np.testing.assert_allclose(
-        kernel(ROWS[:3] * 2 + 1, ROWS), other @ standardised(ROWS).T, rtol=1e-9
+        kernel(ROWS[:3] * 2 + 1, ROWS), other @ standardise(ROWS).T, rtol=1e-9
     )
     refuses(r"rows of shape \(5,\)", kernel, ROWS[:, :5], ROWS[:, :5])
     with pytest.raises(InputError, match=r"use \.fit\(x\) first"):
@@ -77,7 +77,7 @@ def test_columns_measured_in_parts_are_those_of_all(monkeypatch):
 def test_constant_columns_and_zero_rows_are_numbers(dtype):
     x = np.column_stack([np.full(5, 0.1), np.arange(5.0), np.full(5, 1e9)]).astype(dtype)
     found = Standardised(Linear())(x)
-    column = standardised(np.arange(5.0)[:, None])
+    column = standardise(np.arange(5.0)[:, None])
     np.testing.assert_allclose(found, column @ column.T, atol=1e-6)
     x[2] = 0
     for kernel in (UnitRows(Linear()), Normalised(Linear()), Normalised(UnitRows(Polynomial(2)))):

@@ -107,7 +107,7 @@ def test_choosing_on_the_device_gives_the_same_points(options, monkeypatch):
 
 
 @pytest.fixture
-def recorded(monkeypatch):
+def engines(monkeypatch):
     """The engine of the GPU serves on the CPU too; the engines that were built are listed."""
     from bicore.bilevel.engines.recorded_softmax import RecordedSoftmaxEngine
 
@@ -132,16 +132,16 @@ def recorded(monkeypatch):
         pytest.param("ntk", PerPoint(1e-3), marks=pytest.mark.slow),
     ],
 )
-def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, recorded):
+def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, engines):
     data = blobs(60, classes=4)
     outer = blobs(30, classes=4, seed=5) if with_outer else None
     data = Dataset(data.x, data.y, np.linspace(0.1, 3, 60))
     selector = greedy_selector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
     expected = replace(selector, linear=Adaptive()).select(data, 24, outer=outer)
-    assert not recorded  # solvers asked for by name are for the general engine
+    assert not engines  # solvers asked for by name are for the general engine
     found = selector.select(data, 24, outer=outer)
-    assert len(recorded) == 1
-    assert recorded[0].failures <= 2
+    assert len(engines) == 1
+    assert engines[0].failures <= 2
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-6)
     drawn = replace(selector, first="random")
@@ -150,7 +150,7 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
 
 
 @pytest.mark.slow
-def test_general_engine_continues_if_fixed_steps_do_not_converge(recorded, monkeypatch):
+def test_general_engine_continues_if_fixed_steps_do_not_converge(engines, monkeypatch):
     from bicore.bilevel.engines import recorded_softmax as module
 
     monkeypatch.setattr(module, "TRIES", 1)
@@ -160,17 +160,17 @@ def test_general_engine_continues_if_fixed_steps_do_not_converge(recorded, monke
     selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
     expected = replace(selector, linear=Adaptive()).select(data, 25)
     found = selector.select(data, 25)
-    assert recorded[0].failures == 2
+    assert engines[0].failures == 2
     assert found.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-6)
     assert found.status is Status.COMPLETE
 
 
-def test_recorded_engine_hands_over_to_the_general_engine(recorded):
+def test_recorded_engine_hands_over_to_the_general_engine(engines):
     data = blobs(60)
     selector = greedy_selector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
     selector.select(data, 18, **ON_CPU.keywords)
-    engine = recorded[0]
+    engine = engines[0]
     general = state_of(selector, data, engine.chosen[1:], np.ones(17))
     engine.drop([0])
     assert engine.chosen == general.chosen

@@ -32,7 +32,7 @@ def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
     return (rng.normal(size=(n, width)) + 0.8 * np.eye(classes, width)[y]).astype(dtype), y
 
 
-def both(source, size, gpu=None, **options):
+def assert_same_on_gpu(source, size, gpu=None, **options):
     host = select_from_shards(source, size, executor=Threads(), **options)
     there = select_from_shards(source, size, executor=gpu or GPUExecutor("cpu"), **options)
     assert there.indices.tolist() == host.indices.tolist()
@@ -47,24 +47,24 @@ class TestCard:
     )
     def test_its_picks_are_those_of_the_host(self, dtype, classes):
         x, y = rows(dtype=dtype, classes=classes)
-        both(ArrayShards(x, y, part_rows=250), 16)
-        both(ArrayShards(x, y, part_rows=250), 8, exact=True, rule="gradient")
-        both(ArrayShards(x, y, part_rows=250), 8, exact=True, quotas={1: 3})
+        assert_same_on_gpu(ArrayShards(x, y, part_rows=250), 16)
+        assert_same_on_gpu(ArrayShards(x, y, part_rows=250), 8, exact=True, rule="gradient")
+        assert_same_on_gpu(ArrayShards(x, y, part_rows=250), 8, exact=True, quotas={1: 3})
 
     def test_targets_weights_priors_and_maps_too(self):
         x, y = rows()
         weight = np.random.default_rng(1).integers(0, 3, len(x)).astype(float)
-        both(ArrayShards(x, y, weight, part_rows=250), 8)
-        both(ArrayShards(x, y, part_rows=250), 8, prior="equal", feature_map=Rows())
-        both(ArrayShards(x, y, part_rows=250), 8, feature_map=RandomReLU(20))
+        assert_same_on_gpu(ArrayShards(x, y, weight, part_rows=250), 8)
+        assert_same_on_gpu(ArrayShards(x, y, part_rows=250), 8, prior="equal", feature_map=Rows())
+        assert_same_on_gpu(ArrayShards(x, y, part_rows=250), 8, feature_map=RandomReLU(20))
         targets = np.stack([x[:, 0] ** 2, x[:, 1]], 1).astype(np.float64)
-        both(ArrayShards(x, targets, part_rows=250), 8)
+        assert_same_on_gpu(ArrayShards(x, targets, part_rows=250), 8)
 
     def test_non_finite_rows_are_skipped_or_an_error(self):
         x, y = rows()
         x[300, 2] = np.nan
         source = ArrayShards(x, y, part_rows=250)
-        assert both(source, 15, skip_bad=True).details["bad_rows"] == 1
+        assert assert_same_on_gpu(source, 15, skip_bad=True).details["bad_rows"] == 1
         refuses(
             "row 300 of the source", select_from_shards, source, 15, executor=GPUExecutor("cpu")
         )
@@ -103,7 +103,7 @@ class TestCard:
     def test_a_real_one_too(self, memory):
         for classes in (3, 10):
             x, y = rows(classes=classes)
-            both(ArrayShards(x, y, part_rows=250), 30, GPUExecutor(memory=memory))
+            assert_same_on_gpu(ArrayShards(x, y, part_rows=250), 30, GPUExecutor(memory=memory))
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
     def test_a_missing_gpu_is_reported(self):
@@ -187,7 +187,7 @@ class Deadly(NpyShards):
 
 
 @pytest.fixture
-def deadly(tmp_path, monkeypatch):
+def deadly_source(tmp_path, monkeypatch):
     """A source whose reader is killed in the first pass and in the third that scores."""
     x, y = rows()
     np.save(tmp_path / "x.npy", x)
@@ -196,12 +196,12 @@ def deadly(tmp_path, monkeypatch):
     source.home_process, source.sign = os.getpid(), str(tmp_path / "sign")
     real = Selection._pass
 
-    def marked(self):
+    def mark(self):
         if self.passes == 3 and self.source is source:
             (tmp_path / "sign").touch()
         return real(self)
 
-    monkeypatch.setattr(Selection, "_pass", marked)
+    monkeypatch.setattr(Selection, "_pass", mark)
     return source
 
 
@@ -216,7 +216,7 @@ def same_after_deaths(source, executor, tmp_path):
 
 @pytest.mark.slow
 class TestLostWorkers:
-    def test_dask_does_the_parts_again(self, deadly, tmp_path):
+    def test_dask_does_the_parts_again(self, deadly_source, tmp_path):
         distributed = pytest.importorskip("distributed")
         with (
             distributed.LocalCluster(
@@ -224,7 +224,7 @@ class TestLostWorkers:
             ) as cluster,
             DaskExecutor(cluster.scheduler_address) as workers,
         ):
-            same_after_deaths(deadly, workers, tmp_path)
+            same_after_deaths(deadly_source, workers, tmp_path)
 
     def test_a_lost_scheduler_is_reported_and_the_selection_continues(self, tmp_path):
         distributed = pytest.importorskip("distributed")
@@ -346,11 +346,11 @@ def test_only_points_of_a_pass_are_kept(monkeypatch):
     """A row that is a view keeps the whole shortlist of its pass: memory would grow with passes."""
     kept, real = [], Selection._add_point
 
-    def watched(self, *one):
+    def watch(self, *one):
         real(self, *one)
         kept.append(tuple(column.base for column in self.points[-1][1:]))
 
-    monkeypatch.setattr(Selection, "_add_point", watched)
+    monkeypatch.setattr(Selection, "_add_point", watch)
     x, y = rows()
     select_from_shards(ArrayShards(x, y), 5)
     assert kept == [(None, None)] * 5

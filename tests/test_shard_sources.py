@@ -108,7 +108,7 @@ KINDS = [
 ]
 
 
-def gathered(source):
+def read_all(source):
     read = [source.read(part) for part in source.parts]
     return [
         None
@@ -129,13 +129,13 @@ def test_every_kind_gives_the_rows_in_parts(make, tmp_path):
     for part in source.parts:
         assert len(source.read(part)) == part.count
     encoded = X.astype(np.float64) if make is make_columns else X
-    for found, wanted in zip(gathered(source), (encoded, Y, WEIGHT), strict=True):
+    for found, wanted in zip(read_all(source), (encoded, Y, WEIGHT), strict=True):
         np.testing.assert_array_equal(found, wanted)
         assert found.dtype == wanted.dtype
     backwards = [source.read(part).x for part in source.parts[::-1]][::-1]
     np.testing.assert_array_equal(np.concatenate(backwards), X)
     again = pickle.loads(pickle.dumps(source))
-    np.testing.assert_array_equal(gathered(again)[0], X)
+    np.testing.assert_array_equal(read_all(again)[0], X)
     assert again.fingerprint() == source.fingerprint()
     assert len(source.fingerprint()) == 16
     assert source.name
@@ -187,7 +187,7 @@ def test_parts_in_order_are_one_run():
     source = IterableShards(make)
     assert source.rows == ROWS
     for _ in range(2):
-        gathered(source)
+        read_all(source)
     assert len(runs) == 3
 
 
@@ -209,7 +209,7 @@ def test_parts_in_order_are_one_run():
 def test_numbers_are_read_as_the_floats_that_hold_them(stored, read, tmp_path):
     x = np.arange(6).reshape(3, 2).astype(stored)
     np.save(tmp_path / "x.npy", x)
-    (found, *_) = gathered(NpyShards(tmp_path / "x.npy"))
+    (found, *_) = read_all(NpyShards(tmp_path / "x.npy"))
     assert found.dtype == np.dtype(read)
     np.testing.assert_array_equal(found, x)
 
@@ -218,7 +218,7 @@ def test_numbers_of_tables_too(tmp_path):
     half = np.array([0.5, 1.5], dtype=np.float16)
     columns = {"a": half, "b": np.array([1, 2], dtype=np.int8), "c": [3, 4]}
     write(tmp_path / "x.parquet", pyarrow.table(columns))
-    (found, *_) = gathered(ParquetShards(tmp_path / "x.parquet"))
+    (found, *_) = read_all(ParquetShards(tmp_path / "x.parquet"))
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, np.column_stack(list(columns.values())))
 
@@ -241,7 +241,7 @@ def test_lists_of_every_kind_with_gaps(kind, tmp_path):
     except (pyarrow.ArrowTypeError, pyarrow.ArrowInvalid) as error:
         pytest.skip(f"pyarrow {pyarrow.__version__} itself cannot: {error}")
     source = ParquetShards(tmp_path / "x.parquet")
-    (x, *_) = gathered(source)
+    (x, *_) = read_all(source)
     assert source.shape == ((2, 2) if kind == "nested" else (4,))
     wanted = np.array([[np.nan] * 4, [1, 2, 3, 4], [5, np.nan, 7, 8], [9, 10, 11, 12]])
     np.testing.assert_array_equal(x.reshape(4, 4), wanted)
@@ -263,7 +263,7 @@ def test_lists_of_every_kind_with_gaps(kind, tmp_path):
 )
 def test_labels_come_as_stored(labels, dtype, tmp_path):
     write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0], "y": labels}))
-    _, y, _ = gathered(ParquetShards(tmp_path / "x.parquet", target="y"))
+    _, y, _ = read_all(ParquetShards(tmp_path / "x.parquet", target="y"))
     assert y.dtype == np.dtype(dtype)
     assert y.tolist() == labels.to_pylist()
 
@@ -287,7 +287,7 @@ def test_one_file_of_labels_may_serve_all(tmp_path):
     make_npy(tmp_path)
     np.save(tmp_path / "all.npy", Y)
     np.testing.assert_array_equal(
-        gathered(NpyShards(tmp_path / "x-*.npy", tmp_path / "all.npy"))[1], Y
+        read_all(NpyShards(tmp_path / "x-*.npy", tmp_path / "all.npy"))[1], Y
     )
 
 
@@ -299,7 +299,7 @@ def test_empty_shards_are_passed_over_with_a_note(tmp_path):
     source = NpyShards(tmp_path / "x-*.npy", tmp_path / "y-*.npy")
     assert source.rows == ROWS
     assert "x-00.npy has no rows" in source.notes[0]
-    np.testing.assert_array_equal(gathered(source)[1], Y)
+    np.testing.assert_array_equal(read_all(source)[1], Y)
     source = IterableShards([(X[:0], Y[:0]), (X, Y)])
     assert source.rows == ROWS
     assert "chunk 0 has no rows" in source.notes[0]
@@ -474,11 +474,11 @@ def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     seen, real = [], Encoder.chunk
 
-    def watched(self, table, *rest):
+    def watch(self, table, *rest):
         seen.append(table.num_rows)
         return real(self, table, *rest)
 
-    monkeypatch.setattr(Encoder, "chunk", watched)
+    monkeypatch.setattr(Encoder, "chunk", watch)
     source = ParquetShards(tmp_path / "a.parquet", "x", "y", "w")
     chunk = source.read(source.parts[0])
     assert seen == [10, 5]
@@ -516,7 +516,7 @@ def test_features_of_a_table_are_those_of_a_table_in_memory(tmp_path):
     write(path, content)
     for source in (ParquetShards(path, target="y"), HuggingFaceShards(DataSet(content), y="y")):
         assert any("excluded columns: id" in note for note in source.notes)
-        np.testing.assert_array_equal(gathered(source)[0], encode_table(content, "y").data.x)
+        np.testing.assert_array_equal(read_all(source)[0], encode_table(content, "y").data.x)
     source = ParquetShards(path, "e", target="y")
     assert source.shape == (2,)
     assert "column 'e'" in source.notes[0]
@@ -661,12 +661,12 @@ def test_a_real_data_set_on_disk(tmp_path):
     dataset = datasets.load_from_disk(tmp_path / "set")
     source = HuggingFaceShards(dataset, x="embedding", y="label", part_rows=8)
     source = pickle.loads(pickle.dumps(source))
-    np.testing.assert_array_equal(gathered(source)[0], X)
-    np.testing.assert_array_equal(gathered(source)[1], Y)
+    np.testing.assert_array_equal(read_all(source)[0], X)
+    np.testing.assert_array_equal(read_all(source)[1], Y)
     shuffled = dataset.select([5, 3, 1])
     image = HuggingFaceShards(shuffled, x="image", y="label")
     assert image.shape == (3, 1)
-    np.testing.assert_array_equal(gathered(image)[0][..., 0], X[[5, 3, 1]])
+    np.testing.assert_array_equal(read_all(image)[0][..., 0], X[[5, 3, 1]])
     assert open_shards(dataset, columns="embedding", target="label").rows == ROWS
     assert image.fingerprint() != source.fingerprint()
 
@@ -705,7 +705,7 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
     module.linear.eval()
     source = embed_to_folder(batches, module, tmp_path, dtype=dtype, shard_rows=6)
     wanted = x.sum(dim=1, keepdim=True).expand(-1, 2).numpy().astype(dtype)
-    found, y, _ = gathered(source)
+    found, y, _ = read_all(source)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, wanted, rtol=2e-3)
     np.testing.assert_array_equal(y, np.arange(20))
@@ -715,7 +715,7 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
     embed_to_folder(batches, module, tmp_path, dtype=dtype, shard_rows=6)
     assert module.calls == 7
     again = open_shards(tmp_path)
-    np.testing.assert_array_equal(gathered(again)[1], y)
+    np.testing.assert_array_equal(read_all(again)[1], y)
     assert again.fingerprint() == source.fingerprint()
 
 
@@ -733,7 +733,7 @@ def test_embedding_continues_after_an_interrupt(tmp_path):
     assert module.calls == 3
     assert (tmp_path / "x-00000.npy").stat().st_mtime_ns == before
     whole = embed_to_folder(batches, Counting(), tmp_path / "whole", shard_rows=6)
-    for one, other in zip(gathered(source)[:2], gathered(whole)[:2], strict=True):
+    for one, other in zip(read_all(source)[:2], read_all(whole)[:2], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -746,7 +746,7 @@ def test_full_disk_keeps_finished_shards(tmp_path, monkeypatch):
         words = "No space left on device: the embedding could not be written.*free disk space"
         told = fails(StorageError, words, embed_to_folder, loader()[0], Counting(), tmp_path)
     assert "\n" not in told
-    assert len(gathered(embed_to_folder(loader()[0], Counting(), tmp_path))[0]) == 20
+    assert len(read_all(embed_to_folder(loader()[0], Counting(), tmp_path))[0]) == 20
 
 
 def test_embeddings_are_not_mixed(tmp_path):
@@ -814,7 +814,7 @@ def test_source_is_opened_by_its_type(tmp_path):
         open_shards(list(chunks())),
         open_shards(ArrayShards(X, Y, WEIGHT)),
     ):
-        for found, wanted in zip(gathered(source), (X, Y, WEIGHT), strict=True):
+        for found, wanted in zip(read_all(source), (X, Y, WEIGHT), strict=True):
             np.testing.assert_array_equal(found, wanted)
 
 
@@ -825,7 +825,7 @@ def test_a_labels_folder_of_its_own(tmp_path):
         for path in tmp_path.glob(f"{letter}-*.npy"):
             path.rename(tmp_path / name / path.name)
     source = open_shards(tmp_path / "features", labels=tmp_path / "labels")
-    np.testing.assert_array_equal(gathered(source)[1], Y)
+    np.testing.assert_array_equal(read_all(source)[1], Y)
 
 
 def test_sources_that_cannot_be_opened(tmp_path):

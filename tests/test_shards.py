@@ -37,7 +37,7 @@ def outer_of(x, y, classes=3):
     ).outer(), targets
 
 
-def chosen(x, y, size, part=100, **options):
+def select_rows(x, y, size, part=100, **options):
     return select_from_shards(
         ArrayShards(x, y, part_rows=part), size, feature_map=Rows(), **options
     )
@@ -104,7 +104,7 @@ class TestEngine:
 class TestSelection:
     def test_one_point_a_pass_equals_selection_in_memory(self):
         x, y = rows()
-        found = chosen(x, y, 20, rule="gradient", exact=True)
+        found = select_rows(x, y, 20, rule="gradient", exact=True)
         selector = greedy_selector(
             kernel=Linear(), inner_reg=found.provenance.inner_reg, intercept="auto"
         )
@@ -118,7 +118,7 @@ class TestSelection:
         """With a small ρ, ‖φ‖² − ‖Rφ‖² is rounding once the points span the 9 features; with a
         tiny one float32 cannot rank the rows after these, but none comes twice."""
         x, y = rows(600)
-        found = chosen(x, y, 12, rule="gain", exact=True, exchange=False, inner_reg=inner_reg)
+        found = select_rows(x, y, 12, rule="gain", exact=True, exchange=False, inner_reg=inner_reg)
         plain = greedy_selector(Linear(), inner_reg=inner_reg, rule="gain", intercept="auto")
         whole = plain.select(Dataset(x, y), 12)
         assert found.indices[:same].tolist() == whole.indices[:same].tolist()
@@ -129,7 +129,7 @@ class TestSelection:
         """Of all rows: the best gain is not among the steepest rows of a part."""
         x, y = rows(1000, dtype=dtype)
         x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
-        found = chosen(x, y, 20, part=1000, rule="gain", exact=True)
+        found = select_rows(x, y, 20, part=1000, rule="gain", exact=True)
         inner = found.provenance.inner_reg
         plain = greedy_selector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         whole = plain.select(Dataset(x.astype(np.float64), y), 20)
@@ -160,12 +160,12 @@ class TestSelection:
     @pytest.mark.slow
     def test_the_default_is_near_the_exact_gains(self):
         x, y = rows(1000)
-        found = chosen(x, y, 30, exchange=False, shortlist=300)
+        found = select_rows(x, y, 30, exchange=False, shortlist=300)
         inner = found.provenance.inner_reg
         plain = greedy_selector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         assert found.objective <= 1.005 * plain.select(Dataset(x, y), 30).objective
         assert found.details["passes"] < 40
-        better = chosen(x, y, 30, shortlist=300)
+        better = select_rows(x, y, 30, shortlist=300)
         assert better.objective < found.objective
         assert "exchanges" in better.provenance.notes[0]
 
@@ -184,7 +184,7 @@ class TestSelection:
 
     def test_a_stopped_selection_continues_to_the_same_points(self, tmp_path, monkeypatch):
         x, y = rows()
-        plain = chosen(x, y, 25)
+        plain = select_rows(x, y, 25)
         real = Selection._pass
         left = [6]
 
@@ -195,15 +195,15 @@ class TestSelection:
             return real(self)
 
         monkeypatch.setattr(Selection, "_pass", failing)
-        stopped = chosen(x, y, 25, state=tmp_path)
+        stopped = select_rows(x, y, 25, state=tmp_path)
         assert stopped.status is Status.INTERRUPTED
         assert len(stopped) == len(stopped.objectives) == 5
         monkeypatch.setattr(Selection, "_pass", real)
-        again = chosen(x, y, 25, state=tmp_path)
+        again = select_rows(x, y, 25, state=tmp_path)
         assert again.indices.tolist() == plain.indices.tolist()
         assert again.objective == plain.objective
-        refuses("different size", chosen, x, y, 26, state=tmp_path)
-        refuses("different fingerprint", chosen, x + 1, y, 25, state=tmp_path)
+        refuses("different size", select_rows, x, y, 26, state=tmp_path)
+        refuses("different fingerprint", select_rows, x + 1, y, 25, state=tmp_path)
 
     def test_the_regulariser_is_absolute_or_relative(self):
         x, y = rows()
@@ -211,21 +211,21 @@ class TestSelection:
         for given, rho in (
             (0.3, 0.3), (Relative(0.2), 0.2 * energy), ("auto", 0.1 * energy)
         ):  # fmt: skip
-            found = chosen(x, y, 3, inner_reg=given)
+            found = select_rows(x, y, 3, inner_reg=given)
             assert found.provenance.inner_reg == pytest.approx(rho)
 
     def test_points_beyond_the_width_and_a_fraction_of_the_rows(self):
         x, y = rows(width=4)
-        found = chosen(x, y, 0.1)
+        found = select_rows(x, y, 0.1)
         assert len(found) == 60 == len(set(found.indices.tolist()))
 
     def test_exchanges_leave_initial_points_alone(self):
         x, y = rows()
         begun = [5, 599, 77, 301]
-        found = chosen(x, y, 10, initial=begun)
+        found = select_rows(x, y, 10, initial=begun)
         assert found.indices[:4].tolist() == begun
         assert "exchanges" in found.provenance.notes[0]
-        assert not set(begun) <= set(chosen(x, y, 10).indices.tolist())
+        assert not set(begun) <= set(select_rows(x, y, 10).indices.tolist())
 
     @pytest.mark.parametrize("rule", few(["gain", "gradient"]))
     def test_quotas_are_those_in_memory(self, rule):
@@ -233,7 +233,7 @@ class TestSelection:
         y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)  # fifteen rows of the last class
         for quotas in ("balanced", {0: 3, 2: 1}):
             options = {"rule": rule, "quotas": quotas}
-            found = chosen(x, y, 20, exact=True, **options)
+            found = select_rows(x, y, 20, exact=True, **options)
             inner = found.provenance.inner_reg
             plain = greedy_selector(Linear(), inner_reg=inner, intercept="auto", **options)
             whole = plain.select(Dataset(x, y), 20)
@@ -242,18 +242,18 @@ class TestSelection:
     def test_quotas_hold_through_batches_and_exchanges(self):
         x, y = rows()
         y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)
-        found = chosen(x, y, 60, quotas="balanced")
+        found = select_rows(x, y, 60, quotas="balanced")
         assert np.bincount(y[found.indices]).tolist() == [23, 22, 15]  # the last class is spent
         assert "exchanges" in found.provenance.notes[0]
-        free, capped = (chosen(x, y, 30, quotas=quotas) for quotas in (None, {0: 4}))
+        free, capped = (select_rows(x, y, 30, quotas=quotas) for quotas in (None, {0: 4}))
         assert (y[capped.indices] == 0).sum() <= 4 < (y[free.indices] == 0).sum()
         for size, quotas, count in ((300, {0: 10, 1: 10}, 35), (10, {0: 3, 1: 3, 2: 3}, 9)):
-            fewer = chosen(x, y, size, quotas=quotas)
+            fewer = select_rows(x, y, size, quotas=quotas)
             plain = greedy_selector(kernel=Linear(), quotas=quotas).select(Dataset(x, y), size)
             assert fewer.status is plain.status is Status.FEWER
             assert len(fewer) == len(plain) == count
-        refuses("not a class of y", chosen, x, y, 10, quotas={7: 3})
-        refuses("y holds numeric targets", chosen, x, x[:, 0], 10, quotas="balanced")
+        refuses("not a class of y", select_rows, x, y, 10, quotas={7: 3})
+        refuses("y holds numeric targets", select_rows, x, x[:, 0], 10, quotas="balanced")
 
     def test_outer_set_defines_the_objective(self):
         x, y = rows()
@@ -271,20 +271,20 @@ class TestSelection:
 
     def test_targets_and_equal_classes(self):
         x, y = rows()
-        found = chosen(x, x[:, 0] - x[:, 1], 12)
+        found = select_rows(x, x[:, 0] - x[:, 1], 12)
         assert found.objective < 0.5 * found.provenance.empty_objective
         rare = np.where(np.arange(len(y)) % 20 == 0, 2, y % 2)
         x = x + 2 * np.eye(3, 8)[rare]
         data, equal = (
-            chosen(x, rare, 12, prior=prior, exchange=False) for prior in ("data", "equal")
+            select_rows(x, rare, 12, prior=prior, exchange=False) for prior in ("data", "equal")
         )
         assert (rare[equal.indices] == 2).sum() > (rare[data.indices] == 2).sum()
 
     def test_time_and_memory_limits_hold(self):
         x, y = rows()
         with pytest.raises(TimeLimitError, match="raise max_seconds"):
-            chosen(x, y, 50, runtime=Runtime(max_seconds=1e-9))
-        fails(MemoryError, "at most", chosen, x, y, 5, runtime=Runtime(memory=600))
+            select_rows(x, y, 50, runtime=Runtime(max_seconds=1e-9))
+        fails(MemoryError, "at most", select_rows, x, y, 5, runtime=Runtime(memory=600))
 
     @pytest.mark.parametrize(
         ("options", "words"),
@@ -301,7 +301,7 @@ class TestSelection:
         ],
     )
     def test_impossible_requests_are_named(self, options, words):
-        refuses(words, chosen, *rows(), **options)
+        refuses(words, select_rows, *rows(), **options)
 
 
 class TestMemory:

@@ -61,7 +61,7 @@ class Scripted:
         return np.random.default_rng(0).bit_generator
 
 
-def balanced(capacity, pairs):
+def make_balanced(capacity, pairs):
     buffer = ClassBalancedReservoir(capacity)
     buffer.rng = Scripted(pairs)
     return buffer
@@ -75,7 +75,7 @@ def test_class_balanced_reservoir_step_by_step():
     7th row c: not full, takes a place among the largest (a and b alike).
     """
     free = [(0.0, 0.0)] * 4
-    buffer = balanced(4, [*free, (0.9, 0.0), (0.4, 0.99), (0.0, 0.99)])
+    buffer = make_balanced(4, [*free, (0.9, 0.0), (0.4, 0.99), (0.0, 0.99)])
     buffer.update(np.arange(4.0), ["a", "a", "a", "b"])
     assert buffer.full == {"a"}
     buffer.update([4.0], ["b"])
@@ -90,7 +90,7 @@ def test_class_balanced_reservoir_step_by_step():
 
 
 def test_a_row_of_a_full_class_stays_out_with_the_complementary_chance():
-    buffer = balanced(4, [(0.0, 0.0)] * 4 + [(0.9, 0.0), (0.51, 0.99)])
+    buffer = make_balanced(4, [(0.0, 0.0)] * 4 + [(0.9, 0.0), (0.51, 0.99)])
     buffer.update(np.arange(6.0), ["a", "a", "a", "b", "b", "a"])
     assert buffer.snapshot().ids.tolist() == [4, 1, 2, 3]
 
@@ -119,14 +119,14 @@ def test_more_classes_than_room_in_a_class_balanced_reservoir():
 def test_prototypes_merge_the_two_nearest_of_the_largest_class():
     buffer = Prototypes(4).update([[0.0], [1.0], [5.0], [20.0]], ["a", "a", "a", "b"])
 
-    def held(kept):
+    def sort_rows(kept):
         return sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), kept.y, strict=True))
 
     kept = buffer.update([[6.0]], ["a"]).snapshot()  # 0 and 1 are nearest among the rows of a
-    assert held(kept) == [(0.5, 2, "a"), (5.0, 1, "a"), (6.0, 1, "a"), (20.0, 1, "b")]
+    assert sort_rows(kept) == [(0.5, 2, "a"), (5.0, 1, "a"), (6.0, 1, "a"), (20.0, 1, "b")]
     assert kept.ids[kept.x[:, 0] == 0.5].tolist() == [0]
     kept = buffer.update([[30.0]], ["c"]).snapshot()  # a has the most: 5 and 6 become one
-    assert held(kept) == [(0.5, 2, "a"), (5.5, 2, "a"), (20.0, 1, "b"), (30.0, 1, "c")]
+    assert sort_rows(kept) == [(0.5, 2, "a"), (5.5, 2, "a"), (20.0, 1, "b"), (30.0, 1, "c")]
 
 
 def test_a_prototype_is_the_weighted_mean_of_its_rows():

@@ -12,7 +12,7 @@ import bicore
 from bicore.active import query, query_by_variance
 from bicore.methods import FacilityLocation
 from bicore.methods.baselines.spaces import Directions
-from tests.commands import succeeded
+from tests.commands import assert_success
 from tests.helpers import blobs
 
 ROWS = 40
@@ -43,7 +43,7 @@ def read(path):
 def test_chosen_texts_are_written_in_order_with_all_columns(texts, command):
     x, names = texts
     words = ["select", "texts.csv", "--embeddings", "e.npy", "--size", "5", "--out", "out.csv"]
-    succeeded(command(*words, "--target", "intent"))
+    assert_success(command(*words, "--target", "intent"))
     chosen = bicore.select(x, names, 5).indices
     whole = read("texts.csv")[1:]
     header, *written = read("out.csv")
@@ -71,7 +71,7 @@ def test_the_first_round_needs_no_labels(texts, command):
 def test_query_continues_with_the_labels_that_came_back(texts, command):
     x, names = texts
     words = ["query", "texts.csv", "--embeddings", "e.npy", "--target", "some", "--size", "4"]
-    done = succeeded(command(*words, "--json", "--out", "next.csv"))
+    done = assert_success(command(*words, "--json", "--out", "next.csv"))
     expected = query_by_variance(x[:8], names[:8], x[8:], 4).indices + 8
     assert json.loads(done.stdout)["indices"] == expected.tolist()
     assert [one[0] for one in read("next.csv")[1:]] == [
@@ -136,13 +136,13 @@ def test_uncertain_rows_are_queried():
     distances = np.sqrt(((rows[:, None] - rows) ** 2).sum(-1))
     kernel = np.exp(-2 * distances / np.median(distances[np.triu_indices(30, 1)]))
 
-    def left(chosen):
+    def sum_variance(chosen):
         inside = np.linalg.solve(
             kernel[np.ix_(chosen, chosen)] + np.eye(len(chosen)), kernel[chosen]
         )
         return doubt @ (kernel - kernel[:, chosen] @ inside).diagonal()
 
-    best = min(range(8, 30), key=lambda row: left([*range(8), row]))
+    best = min(range(8, 30), key=lambda row: sum_variance([*range(8), row]))
     assert found[0] == best - 8
 
 

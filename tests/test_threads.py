@@ -17,7 +17,7 @@ from tests.marks import diagonal
 
 
 @pytest.fixture
-def several():
+def two_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -34,7 +34,7 @@ def libraries():
     ]
 
 
-def test_small_operations_use_one_thread_and_large_ones_all(several):
+def test_small_operations_use_one_thread_and_large_ones_all(two_threads):
     before = libraries()
     with single_thread(2):
         assert libraries()[0] == 1
@@ -54,7 +54,7 @@ def test_small_operations_use_one_thread_and_large_ones_all(several):
         assert libraries() == before
 
 
-def test_an_error_puts_the_old_numbers_back(several):
+def test_an_error_puts_the_old_numbers_back(two_threads):
     before = libraries()
     with pytest.raises(ValueError, match="on purpose"), single_thread(2), all_threads(threads.WIDE):
         raise ValueError("on purpose")
@@ -65,7 +65,7 @@ def test_an_error_puts_the_old_numbers_back(several):
     ("asked", "call"), diagonal([2, None, 1], ["select", "reweight", "influence"], 3)
 )
 def test_calls_use_one_thread_and_large_products_the_requested_number(
-    asked, call, several, monkeypatch
+    asked, call, two_threads, monkeypatch
 ):
     seen = []
 
@@ -99,7 +99,7 @@ def test_calls_use_one_thread_and_large_products_the_requested_number(
         assert {number for name, number, _ in seen if name in apart} <= {1}
 
 
-def test_something_large_inside_something_large_leaves_its_threads(several):
+def test_something_large_inside_something_large_leaves_its_threads(two_threads):
     with single_thread(2), all_threads(threads.WIDE):
         with all_threads(threads.WIDE):
             pass

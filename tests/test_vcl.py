@@ -96,7 +96,7 @@ def tasks(seed=0):
 
 
 @pytest.fixture(scope="module")
-def learnt():
+def trained_learner():
     """A learner that has seen two tasks, and the rows of every fit of its posterior."""
     seen = []
 
@@ -117,8 +117,8 @@ def learnt():
 
 
 @pytest.mark.slow
-def test_coresets_are_withheld_from_training_and_refined_on(learnt):
-    learner, parts, seen, _, scores = learnt
+def test_coresets_are_withheld_from_training_and_refined_on(trained_learner):
+    learner, parts, seen, _, scores = trained_learner
     held = [{tuple(row) for row in rows.numpy().round(5).tolist()} for rows, _ in learner.coresets]
     assert [len(rows) for rows in seen] == [112, 112, 16]
     assert not (seen[0] & held[0]) | (seen[1] & held[1])
@@ -160,8 +160,8 @@ def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
 
 
 @pytest.mark.slow
-def test_refining_leaves_the_posterior_alone(learnt):
-    learner, parts, _, before, scores = learnt
+def test_refining_leaves_the_posterior_alone(trained_learner):
+    learner, parts, _, before, scores = trained_learner
     assert [len(coreset[0]) for coreset in learner.coresets] == [8, 8]
     assert torch.equal(before, learner.network.layers[0].mean)
     assert min(scores) > 0.8

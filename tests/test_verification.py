@@ -45,13 +45,13 @@ MANY.dps = 50
 exact = np.frompyfunc(MANY.mpf, 1, 1)
 
 
-def both(rough, precise):
+def dispatch(rough, precise):
     """A function of floats that also takes arrays of many digits."""
     elementwise = np.frompyfunc(precise, 1, 1)
     return lambda a: elementwise(a) if a.dtype == object else rough(a)
 
 
-exp, log, sqrt = both(np.exp, MANY.exp), both(np.log, MANY.ln), both(np.sqrt, MANY.sqrt)
+exp, log, sqrt = dispatch(np.exp, MANY.exp), dispatch(np.log, MANY.ln), dispatch(np.sqrt, MANY.sqrt)
 arccos = np.frompyfunc(MANY.acos, 1, 1)
 
 
@@ -95,7 +95,7 @@ def tangent(a, b):
 # Losses: the value of every row, its gradient, and its Hessian as blocks.
 
 
-def squared(h, t):
+def square(h, t):
     return (
         np.square(h - t).sum(1),
         2 * (h - t),
@@ -125,10 +125,10 @@ def huber(h, t):
     return (root - 1).sum(1), (h - t) / root, blocks
 
 
-LOSSES = {"squared": squared, "cross-entropy": cross_entropy, "logistic": logistic, "huber": huber}
+LOSSES = {"squared": square, "cross-entropy": cross_entropy, "logistic": logistic, "huber": huber}
 
 
-def encoded(name, y, reference, weights):
+def encode_targets(name, y, reference, weights):
     """Targets as the losses read them."""
     if name == "logistic":
         return exact(2 * y - 1)[:, None]
@@ -146,7 +146,7 @@ def encoded(name, y, reference, weights):
 # The fit.
 
 
-def solved(matrix, right):
+def eliminate(matrix, right):
     """Gauss's elimination with pivots, in whatever precision the numbers have."""
     a = np.concatenate([matrix, right], 1)
     n = len(a)
@@ -190,7 +190,7 @@ def newton(alpha, gram, targets, weights, rho, loss, wanted):
         if steepness <= wanted:
             break
         curved = np.einsum("ijk,il->ijlk", w[:, :, None] * blocks, gram).reshape(m * c, m * c)
-        step = -solved(2 * rho * np.eye(m * c, dtype=int) + curved, r.reshape(-1, 1))
+        step = -eliminate(2 * rho * np.eye(m * c, dtype=int) + curved, r.reshape(-1, 1))
         for halvings in range(40):
             there = alpha + step.reshape(m, c) / 2**halvings
             seen = look(there)
@@ -202,7 +202,7 @@ def newton(alpha, gram, targets, weights, rho, loss, wanted):
     return alpha, steepness
 
 
-def truth(case, coreset, x, y, weights, outer):
+def compute(case, coreset, x, y, weights, outer):
     """The objective of a coreset, that of no points, and the largest w k(x, x)/ρ."""
     rho = MANY.mpf(coreset.provenance.inner_reg)
     if coreset.provenance.per_point:
@@ -211,10 +211,10 @@ def truth(case, coreset, x, y, weights, outer):
     judge = LOSSES[case.outer_loss or case.loss]
     rows, labels, shares = (x, y, weights) if outer is None else (*outer, np.ones(len(outer[0])))
     weights, shares = exact(weights), exact(shares) / exact(shares).sum()
-    aims = encoded(case.outer_loss or case.loss, labels, y, weights)
+    aims = encode_targets(case.outer_loss or case.loss, labels, y, weights)
     chosen = exact(x[coreset.indices])
     gram = case.formula(chosen, chosen)
-    targets = encoded(case.loss, y, y, weights)[coreset.indices]
+    targets = encode_targets(case.loss, y, y, weights)[coreset.indices]
     alpha = fit(gram, targets, exact(coreset.weights), rho, loss)
     predictions = case.formula(exact(rows), chosen) @ alpha
     value, empty = (shares @ judge(h, aims)[0] for h in (predictions, 0 * predictions))
@@ -344,7 +344,7 @@ def check(case):
             )
     except NumericalError:
         return  # the engine itself met numbers that are not finite
-    value, empty, ratio = truth(case, coreset, x, y, weights, outer)
+    value, empty, ratio = compute(case, coreset, x, y, weights, outer)
     size = max(value, FLOOR * empty)
     dtype = getattr(torch, case.dtype)
     # Rounded kernel entries perturb the fit by up to eps · w k(x, x)/ρ.
@@ -415,7 +415,7 @@ SEARCHES = (
 )
 
 
-def in_every_way(test):
+def add_searches(test):
     """The test with these as examples."""
     for case in SEARCHES:
         test = example(case)(test)
@@ -423,7 +423,7 @@ def in_every_way(test):
 
 
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
-@in_every_way
+@add_searches
 # Each of these reported what was not so.
 @example(PLAIN)
 @example(replace(PLAIN, scale=1e3, inner_reg=1e-6))
@@ -441,7 +441,7 @@ def test_a_reported_objective_is_that_of_an_independent_fit(case):
 
 @pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
-@in_every_way
+@add_searches
 @given(cases())
 def test_many_reported_objectives_are_those_of_independent_fits(case):
     check(case)
@@ -450,7 +450,7 @@ def test_many_reported_objectives_are_those_of_independent_fits(case):
 # One fault at a time: each of these reported a number that was not so.
 
 
-def scaled(scale, n=60, seed=0):
+def draw(scale, n=60, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 5))
     return Dataset(x * scale, (x[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int))
@@ -467,7 +467,7 @@ def on_cpu(dtype="float64", **more):
 def test_linear_features_too_large_for_their_regulariser_keep_their_points(dtype, scale, inner_reg):
     selector = greedy_selector("linear", inner_reg=inner_reg)
     with pytest.warns(NumericalWarning, match="inner_reg"):
-        coreset = selector.select(scaled(scale), 12, **on_cpu(dtype).keywords)
+        coreset = selector.select(draw(scale), 12, **on_cpu(dtype).keywords)
     assert_unverified(coreset, 12)
 
 
@@ -480,14 +480,14 @@ def test_points_beyond_the_rank_of_a_kernel_do_not_magnify_rounding(
     monkeypatch.setattr(RidgeEngine, "on_device", on_device)  # the loop on a GPU
     with pytest.warns(NumericalWarning, match="inner_reg"):
         coreset = greedy_selector("linear", inner_reg=1e-6, rule=rule).select(
-            scaled(1e5), 12, **on_cpu(dtype).keywords
+            draw(1e5), 12, **on_cpu(dtype).keywords
         )
     assert_unverified(coreset, 12)
     assert coreset.objective < 1  # that of no points
 
 
 def test_a_negative_variance_during_the_selection_is_an_error():
-    line = Dataset(scaled(1, 300).x[:, :1], scaled(1, 300).y)
+    line = Dataset(draw(1, 300).x[:, :1], draw(1, 300).y)
     with pytest.raises(NumericalError, match="inner_reg"):
         greedy_selector(RBF(0.1), inner_reg=1e-9).select(line, 100, **on_cpu("float32").keywords)
 
@@ -501,16 +501,16 @@ def assert_unverified(coreset, size):
 
 def test_a_wrong_objective_of_weights_is_replaced(monkeypatch):
     selector = greedy_selector("rbf", inner_reg=0.1)
-    right = selector.reweight(scaled(1), range(5), runtime=on_cpu().runtime)
+    right = selector.reweight(draw(1), range(5), runtime=on_cpu().runtime)
     fit_as_it_is = ImplicitEngine.fit
 
-    def off(self):
+    def shift(self):
         fit_as_it_is(self)
         self.objective *= 1 + 1e-5
 
-    monkeypatch.setattr(ImplicitEngine, "fit", off)
+    monkeypatch.setattr(ImplicitEngine, "fit", shift)
     with pytest.warns(NumericalWarning):
-        coreset = selector.reweight(scaled(1), range(5), runtime=on_cpu().runtime)
+        coreset = selector.reweight(draw(1), range(5), runtime=on_cpu().runtime)
     assert_unverified(coreset, 5)
     assert coreset.objective == pytest.approx(right.objective, rel=1e-7)
 
@@ -519,7 +519,7 @@ def test_every_model_of_a_joint_coreset_is_checked():
     good = greedy_selector("rbf", inner_reg=0.1)
     bad = greedy_selector("linear", inner_reg=1.0)
     with pytest.warns(NumericalWarning, match=r"selectors\[1\]"):
-        coreset = JointSelector([good, bad]).select(scaled(1e6), 12, **on_cpu().keywords)
+        coreset = JointSelector([good, bad]).select(draw(1e6), 12, **on_cpu().keywords)
     assert_unverified(coreset, 12)
     models = coreset.details["models"]
     total = sum(one["share"] * one["objective"] / one["empty_objective"] for one in models)
@@ -550,7 +550,7 @@ def test_points_that_cannot_be_fitted_again_are_kept(monkeypatch):
 
     monkeypatch.setattr(verification, "cholesky_factor", fail)
     with pytest.warns(NumericalWarning, match="not positive definite"):
-        coreset = greedy_selector("rbf", inner_reg=0.1).select(scaled(1), 5, **on_cpu().keywords)
+        coreset = greedy_selector("rbf", inner_reg=0.1).select(draw(1), 5, **on_cpu().keywords)
     assert_unverified(coreset, 5)
 
 
@@ -582,12 +582,12 @@ def test_a_wrong_objective_from_files_is_replaced(monkeypatch):
     right = select_from_shards(parts_of(), 5, exchange=False)
     change = FeatureState.change
 
-    def off(self, row, target, sign=1.0):
+    def shift(self, row, target, sign=1.0):
         step = change(self, row, target, sign)
         self.objective += 1e-3
         return step
 
-    monkeypatch.setattr(FeatureState, "change", off)
+    monkeypatch.setattr(FeatureState, "change", shift)
     with pytest.warns(NumericalWarning):
         coreset = select_from_shards(parts_of(), 5, exchange=False)
     assert_unverified(coreset, 5)
@@ -631,11 +631,11 @@ def test_a_memory_keeps_rows_whose_steps_drift(monkeypatch):
     right = MEMORY_RULES["gain"](outer, x, y, 0.1, 4)
     change = Candidates.change
 
-    def off(self, place):
+    def shift(self, place):
         change(self, place)
         self.objective += 1e-3
 
-    monkeypatch.setattr(Candidates, "change", off)
+    monkeypatch.setattr(Candidates, "change", shift)
     with pytest.warns(NumericalWarning, match="inner_reg"):
         rows = MEMORY_RULES["gain"](outer, x, y, 0.1, 4)
     assert rows.inside.tolist() == right.inside.tolist()
@@ -648,17 +648,17 @@ def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(mon
     ]
     second = RidgeEngine.advance
 
-    def interrupted(self, index):
+    def interrupt(self, index):
         if len(self.chosen) == 3:
             monkeypatch.setattr(RidgeEngine, "advance", second)
             raise KeyboardInterrupt
         second(self, index)
 
-    monkeypatch.setattr(RidgeEngine, "advance", interrupted)
-    coreset = JointSelector(models).select(scaled(1), 6, **on_cpu().keywords)
+    monkeypatch.setattr(RidgeEngine, "advance", interrupt)
+    coreset = JointSelector(models).select(draw(1), 6, **on_cpu().keywords)
     assert len(coreset) == 3
     told = [model["objective"] for model in coreset.details["models"]]
-    whole = JointSelector(models).select(scaled(1), 3, **on_cpu().keywords)
+    whole = JointSelector(models).select(draw(1), 3, **on_cpu().keywords)
     assert whole.indices.tolist() == coreset.indices.tolist()
     assert told == pytest.approx([model["objective"] for model in whole.details["models"]])
 
@@ -680,8 +680,8 @@ def test_fits_that_all_but_interpolate_are_no_error(kernel, inner_reg):
 @pytest.mark.parametrize("memory", [None, "60KB"])
 def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory, monkeypatch):
     """With the numbers of few columns at a time, and of kernels in blocks, too."""
-    data = scaled(1)
-    judge = scaled(1, 30, seed=1)
+    data = draw(1)
+    judge = draw(1, 30, seed=1)
     if memory is not None:
         monkeypatch.setattr("bicore.kernels.operators.BLOCK_BYTES", 1000)
     runtime = Runtime("cpu", memory=memory)
@@ -708,7 +708,7 @@ def test_custom_solvers_are_not_verified():
 
     for inner in (Lazy(), LBFGS(iterations=2, lenient=True)):
         selector = greedy_selector("linear", loss="logistic", inner_reg=1e-3, inner=inner)
-        assert len(selector.select(scaled(1), 2, **on_cpu().keywords)) == 2
+        assert len(selector.select(draw(1), 2, **on_cpu().keywords)) == 2
     assert [is_exact(inner) for inner in (Ridge(), Newton(), LBFGS())] == [True] * 3
     assert not is_exact(Newton(tolerance=1e-2))
 
@@ -724,12 +724,12 @@ def test_rounding_tolerance_is_smaller_than_the_variance():
 # Designs.
 
 
-def left(x, chosen, noise, parameters):
+def remaining_variance(x, chosen, noise, parameters):
     """½ Σ K'_ii/n over the points, or ½ tr Cov(θ), from (I + Φ_SᵀΦ_S/σ²)⁻¹, in fractions."""
     fractions = np.vectorize(Fraction, otypes=[object])
     points, identity = fractions(x), fractions(np.eye(x.shape[1], dtype=int))
     rows = points[chosen]
-    inverse = solved(identity + rows.T @ rows / Fraction(noise), identity)
+    inverse = eliminate(identity + rows.T @ rows / Fraction(noise), identity)
     if parameters:
         return float(np.trace(inverse) / 2)
     return float(((points @ inverse) * points).sum() / (2 * len(x)))
@@ -758,11 +758,14 @@ def test_designs_are_right_as_far_as_their_features_determine_it(noise, scale, d
             if ROUNDINGS * torch.finfo(getattr(torch, dtype)).eps * ratio > share:
                 continue
             assert coreset.status is Status.COMPLETE
-            value = left(x, coreset.indices, noise, design is ADesign)
+            value = remaining_variance(x, coreset.indices, noise, design is ADesign)
             assert coreset.objective == pytest.approx(value, rel=share)
             assert coreset.info["gap"] >= 0
             assert 0 <= coreset.info["lower_bound"] <= (1 + share) * value
-            best = min(left(x, list(others), noise, design is ADesign) for others in RIVALS[size])
+            best = min(
+                remaining_variance(x, list(others), noise, design is ADesign)
+                for others in RIVALS[size]
+            )
             assert coreset.info["lower_bound"] <= (1 + share) * best
 
 
@@ -788,13 +791,13 @@ def test_a_wrong_variance_is_replaced(kernel, monkeypatch):
     x = np.random.default_rng(0).normal(size=(40, 3))
     add = Variances.add
 
-    def off(self, place):
+    def shift(self, place):
         add(self, place)
         self.objective *= 1 + 1e-5
 
     design = VDesign(kernel, noise=0.1)
     right = design.select(Dataset(x), 5, **on_cpu().keywords)
-    monkeypatch.setattr(Variances, "add", off)
+    monkeypatch.setattr(Variances, "add", shift)
     with pytest.warns(NumericalWarning, match="noise"):
         coreset = design.select(Dataset(x), 5, **on_cpu().keywords)
     assert_unverified(coreset, 5)
@@ -830,12 +833,12 @@ def test_no_bound_is_an_infinite_gap():
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_gpu_objectives_are_verified_on_the_gpu(kernel, loss, dtype):
     runtime = Runtime("cuda", dtype)
-    for outer in (None, scaled(1, 30, seed=1)):
+    for outer in (None, draw(1, 30, seed=1)):
         greedy_selector(kernel, loss=loss, inner_reg=0.1).select(
-            scaled(1), 8, outer=outer, runtime=runtime
+            draw(1), 8, outer=outer, runtime=runtime
         )
-    VDesign("features", noise=0.1, certify=True).select(scaled(1), 8, runtime=runtime)
+    VDesign("features", noise=0.1, certify=True).select(draw(1), 8, runtime=runtime)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
-        coreset = greedy_selector("linear", inner_reg=1e-6).select(scaled(1e5), 12, runtime=runtime)
+        coreset = greedy_selector("linear", inner_reg=1e-6).select(draw(1e5), 12, runtime=runtime)
     assert len(coreset) == 12

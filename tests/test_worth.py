@@ -58,7 +58,7 @@ class Experiment:
 
 
 @cache
-def searched(worth: int, one: bool = False, repeats: int = REPEATS):
+def search_repeatedly(worth: int, one: bool = False, repeats: int = REPEATS):
     experiments = [Experiment(worth, repeat, one) for repeat in range(repeats)]
     return [search(50, 2000, each.chosen, each.random, one=one) for each in experiments]
 
@@ -96,7 +96,7 @@ def test_without_noise_the_worth_is_exact(worth):
 @pytest.mark.parametrize(("worth", "one"), few([(480, True), (120, False), (480, False)]))
 def test_the_interval_covers_the_worth(worth, one):
     """Nineteen times in twenty, and it is no wider than it must be."""
-    found = searched(worth, one)
+    found = search_repeatedly(worth, one)
     covered = sum(each.low <= worth <= each.high for each in found)
     assert covered >= 0.92 * REPEATS
     assert np.median([each.rows for each in found]) == pytest.approx(worth, rel=0.08)
@@ -107,14 +107,14 @@ def test_the_interval_covers_the_worth(worth, one):
 @pytest.mark.slow
 @pytest.mark.parametrize("one", few([False, True]))
 def test_a_random_sample_is_worth_itself(one):
-    verdicts = Counter(each.verdict for each in searched(50, one))
+    verdicts = Counter(each.verdict for each in search_repeatedly(50, one))
     assert verdicts[Verdict.ENOUGH] >= 0.92 * REPEATS
     assert verdicts[Verdict.MORE] <= 0.06 * REPEATS
 
 
 def test_worth_above_and_below_random_is_significant():
-    assert {each.verdict for each in searched(480, repeats=10)} == {Verdict.MORE}
-    assert {each.verdict for each in searched(16, repeats=10)} == {Verdict.LESS}
+    assert {each.verdict for each in search_repeatedly(480, repeats=10)} == {Verdict.MORE}
+    assert {each.verdict for each in search_repeatedly(16, repeats=10)} == {Verdict.LESS}
 
 
 def test_more_than_all_rows():
@@ -135,7 +135,9 @@ def test_less_than_the_smallest_sample():
 
 def test_an_interval_may_be_open():
     found = [
-        each for each in searched(1900, repeats=20) if math.isinf(each.high) and not each.beyond
+        each
+        for each in search_repeatedly(1900, repeats=20)
+        if math.isinf(each.high) and not each.beyond
     ]
     assert found
     assert str(found[0]).endswith(f" (at least {found[0].low})")

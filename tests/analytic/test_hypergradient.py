@@ -51,7 +51,7 @@ COMBINATIONS = [
 ]
 
 
-def weighted(data: Dataset) -> Dataset:
+def add_weights(data: Dataset) -> Dataset:
     weight = np.linspace(0.5, 2, len(data))
     return dataclasses.replace(data, sample_weight=weight)
 
@@ -87,13 +87,13 @@ def exact_slope(loss, k):
     exact = greedy_selector(
         kernel="rbf", loss=built, inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13)
     )
-    return slope_by_differences(exact, weighted(make()), None, k)
+    return slope_by_differences(exact, add_weights(make()), None, k)
 
 
 @pytest.mark.parametrize(("loss", "inner", "linear"), COMBINATIONS)
 def test_gradient_of_every_combination(loss, inner, linear):
     built, make = LOSSES[loss]
-    data = weighted(make())
+    data = add_weights(make())
     selector = greedy_selector(
         kernel="rbf", loss=built, inner_reg=0.3, inner=INNER[inner](), linear=LINEAR[linear]
     )
@@ -108,7 +108,7 @@ def test_gradient_of_every_combination(loss, inner, linear):
 def test_gradient_with_a_separate_weighted_outer_set(loss, linear):
     built, make = LOSSES[loss]
     data = make()
-    outer = weighted(make())[np.arange(5, 35)]
+    outer = add_weights(make())[np.arange(5, 35)]
     inner = Newton(Cholesky(), tolerance=1e-13)
     selector = greedy_selector(
         kernel="laplace", loss=built, inner_reg=0.2, inner=inner, linear=LINEAR[linear]
@@ -142,7 +142,7 @@ def test_gradient_when_outer_and_inner_loss_differ():
 @pytest.mark.parametrize("form", [float, PerPoint])
 def test_derivative_in_the_regulariser(loss, form):
     built, make = LOSSES[loss]
-    data = weighted(make())
+    data = add_weights(make())
     rho = 0.3
     inner = Newton(Cholesky(), tolerance=1e-13)
 

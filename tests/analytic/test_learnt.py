@@ -41,7 +41,7 @@ def waves(rng, count):
     return x, np.sin(2 * x[:, 0]) + x @ slope + 0.2 * rng.normal(size=count)
 
 
-def drawn(seed):
+def draw_problem(seed):
     """A random problem: options of a selector, data, an outer set or none, and a size."""
     rng = np.random.default_rng((2024, seed))
     rows, judges = rng.integers(30, 120), rng.integers(20, 60)
@@ -62,7 +62,7 @@ def drawn(seed):
 
 
 def objectives(seed, **more):
-    options, data, outer, size = drawn(seed)
+    options, data, outer, size = draw_problem(seed)
     return [
         greedy_selector(**options, **more, weighting=mode).select(data, size, outer=outer).objective
         for mode in ("uniform", "final", "learned")
@@ -122,7 +122,7 @@ class Scripted(WeightOptimiser):
                 self.after(self.points, state, clock)
 
 
-def scripted(size=5, runtime=None, **script):
+def select_scripted_pair(size=5, runtime=None, **script):
     options = {"kernel": "rbf", "inner_reg": 0.1}
     data = blobs(40)
     chooser = greedy_selector(**options, weighting="learned", optimiser=Scripted(**script))
@@ -136,7 +136,7 @@ def test_unit_weight_path_is_kept_if_lower():
     def spoil(number, state, clock):
         state.reweigh(state.weights * 1e-6)
 
-    binary, kept = scripted(after=spoil)
+    binary, kept = select_scripted_pair(after=spoil)
     assert kept.indices.tolist() == binary.indices.tolist()
     assert kept.objectives.tolist() == pytest.approx(binary.objectives.tolist(), rel=1e-9)
     assert kept.status is Status.COMPLETE
@@ -147,7 +147,7 @@ def test_a_time_limit_among_learnt_weights_leaves_all_points():
     def spend(number, state, clock):
         clock.max_seconds = 1e-9 if number == 2 else clock.max_seconds
 
-    binary, kept = scripted(after=spend, runtime=Runtime(max_seconds=1000))
+    binary, kept = select_scripted_pair(after=spend, runtime=Runtime(max_seconds=1000))
     assert kept.indices.tolist() == binary.indices.tolist()
     assert kept.status is Status.NOT_REFINED
     assert "max_seconds" in kept.message
@@ -163,7 +163,7 @@ def test_an_interrupt_among_learnt_weights_loses_nothing(moment):
         if moment == "end" and number == 2:
             raise KeyboardInterrupt
 
-    binary, kept = scripted(after=stop, end=end)
+    binary, kept = select_scripted_pair(after=stop, end=end)
     assert len(kept) == 5
     assert kept.status is Status.INTERRUPTED
     assert kept.objective <= binary.objective * (1 + SHARE)
@@ -171,7 +171,7 @@ def test_an_interrupt_among_learnt_weights_loses_nothing(moment):
 
 def test_progress_of_learned_weights_is_reported_once():
     steps = []
-    scripted(runtime=Runtime(progress=lambda step: steps.append(step.done)))
+    select_scripted_pair(runtime=Runtime(progress=lambda step: steps.append(step.done)))
     assert steps == [1, 2, 3, 4, 5]
 
 
@@ -260,7 +260,7 @@ def test_a_learned_regulariser_follows_its_derivative(loss):
     refuses("inner_reg", greedy_selector, inner_reg="learned")
 
 
-def misled(regulariser):
+def mislabel_two_points(regulariser):
     """Labels of two points are wrong and the outer set knows better: their weights become zero."""
     x = np.arange(8.0)[:, None]
     y = (x[:, 0] > 3.5).astype(int)
@@ -273,7 +273,7 @@ def misled(regulariser):
 @pytest.mark.parametrize("start", [None, [1.0, 0.0, 1.0, 2.0, 0.5, 1.0, 0.0, 1.0]])
 def test_per_point_regulariser_counts_points_of_positive_weight(start):
     """What is reported is the objective of the points reported with the weights reported."""
-    chooser, data, outer = misled(PerPoint(0.05))
+    chooser, data, outer = mislabel_two_points(PerPoint(0.05))
     found = chooser.reweight(data, range(8), outer=outer, start=start)
     assert len(found) < 8
     refit = chooser.reweight(
@@ -291,7 +291,7 @@ def test_per_point_regulariser_counts_points_of_positive_weight(start):
 
 @pytest.mark.parametrize("mode", ["learned", "final"])
 def test_selections_by_the_point_report_the_points_they_return(mode):
-    chooser, data, outer = misled(PerPoint(0.05))
+    chooser, data, outer = mislabel_two_points(PerPoint(0.05))
     found = greedy_selector(kernel=RBF(1.0), inner_reg=PerPoint(0.05), weighting=mode).select(
         data, 8, outer=outer
     )

@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-def prepared(loss, targets):
+def prepare_outputs(loss, targets):
     like = torch.empty(0, dtype=torch.float64)
     t = loss.prepare(targets, targets, torch.ones(len(targets.values), dtype=torch.float64), like)
     h = torch.randn(
@@ -44,7 +44,7 @@ def prepared(loss, targets):
 
 @pytest.mark.parametrize(("loss", "targets"), CASES)
 def test_gradient_and_curvature_match_finite_differences(loss, targets):
-    h, t = prepared(loss, targets)
+    h, t = prepare_outputs(loss, targets)
     step = 1e-6
     gradient = loss.gradient(h, t)
     blocks = dense_blocks(loss.curvature(h, t), h)
@@ -59,7 +59,7 @@ def test_gradient_and_curvature_match_finite_differences(loss, targets):
 
 @pytest.mark.parametrize(("loss", "targets"), CASES)
 def test_typical_curvature_is_a_share_of_the_trace(loss, targets):
-    h, t = prepared(loss, targets)
+    h, t = prepare_outputs(loss, targets)
     curvature = loss.curvature(h, t).scale_by(torch.arange(1.0, 6.0, dtype=torch.float64))
     blocks = dense_blocks(curvature, h)
     ratio = curvature.typical() / blocks.diagonal(dim1=1, dim2=2).sum(1)
@@ -87,7 +87,7 @@ def test_centring_subtracts_the_weighted_mean_of_the_training_targets():
 
 @pytest.mark.parametrize(("loss", "targets"), CASES)
 def test_members_that_engines_read(loss, targets):
-    h, t = prepared(loss, targets)
+    h, t = prepare_outputs(loss, targets)
     curvature = loss.curvature(h, t)
     plain = loss.without_centring()
     assert plain == plain.without_centring()

@@ -28,7 +28,7 @@ def data(rows=ROWS, seed=0):
     return Dataset(rng.normal(size=(4, 6))[y] + rng.normal(size=(rows, 6)), y)
 
 
-def chosen(memory=None, **options):
+def select_counted(memory=None, **options):
     Counted.pairs = 0
     outer = options.pop("outer", None)
     selector = greedy_selector(kernel=Counted(0.1), inner_reg=0.05, **options)
@@ -41,9 +41,9 @@ def chosen(memory=None, **options):
 )
 @pytest.mark.parametrize("outer", [None, data(120, seed=5)], ids=["own", "outer"])
 def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, outer, monkeypatch):
-    stored = chosen(rule=rule, strategy=strategy, outer=outer)
+    stored = select_counted(rule=rule, strategy=strategy, outer=outer)
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)
-    blocked = chosen(600_000, rule=rule, strategy=strategy, outer=outer)
+    blocked = select_counted(600_000, rule=rule, strategy=strategy, outer=outer)
     assert (stored.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
     assert blocked.indices.tolist() == stored.indices.tolist()
     np.testing.assert_allclose(blocked.objectives, stored.objectives, rtol=1e-10)
@@ -51,10 +51,10 @@ def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, 
 
 def test_a_pass_over_half_of_the_pairs_prefetches_several_points(monkeypatch):
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)
-    chosen(600_000)
+    select_counted(600_000)
     ahead = Counted.pairs
     monkeypatch.setattr(posterior.ColumnPrefetcher, "width", lambda *_: 0)
-    chosen(600_000)
+    select_counted(600_000)
     alone = Counted.pairs
     # one by one: a pass over half of the pairs for every point, and one to begin with
     assert alone > SIZE * ROWS**2 / 2
@@ -65,12 +65,12 @@ def test_prefetched_columns_stay_within_memory(monkeypatch):
     held = []
     look = posterior.ColumnPrefetcher._prefetch
 
-    def noted(self, k):
+    def note_width(self, k):
         look(self, k)
         held.append((len(self.prefetched), self.width_of_pass))
 
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 3)
-    monkeypatch.setattr(posterior.ColumnPrefetcher, "_prefetch", noted)
-    chosen(600_000)
+    monkeypatch.setattr(posterior.ColumnPrefetcher, "_prefetch", note_width)
+    select_counted(600_000)
     assert all(count <= posterior.HELD * 3 + 3 for count, _ in held)
     assert {width for _, width in held} == {3}

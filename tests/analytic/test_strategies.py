@@ -28,7 +28,7 @@ from bicore.numerics.descent import cap_weights
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context
 from bicore.sources import digits
-from tests.helpers import ON_CPU, blobs, prepared_of, refuses, state_of
+from tests.helpers import ON_CPU, blobs, prepare_selector, refuses, state_of
 from tests.marks import few
 
 RHO = 0.1
@@ -41,10 +41,10 @@ def data(n=24, seed=0):
 
 def problem_of(given, outer=None, kernel=None):
     selector = greedy_selector(kernel=kernel or RBF(0.3), inner_reg=RHO)
-    return prepared_of(selector, given, outer).problem
+    return prepare_selector(selector, given, outer).problem
 
 
-def refitted(problem, chosen, rho=RHO):
+def refit(problem, chosen, rho=RHO):
     """The objective of a ridge fit on the points, written out."""
     index = list(chosen)
     columns = problem.cross.columns(_long(index)).numpy()
@@ -68,18 +68,17 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
     given = data()
     problem = problem_of(given, data(15, seed=3) if separate else None, kernel)
     chosen = MatrixSet(problem, [1, 5, 8, 13, 20])
-    assert chosen.objective == pytest.approx(refitted(problem, chosen.points), rel=1e-9)
+    assert chosen.objective == pytest.approx(refit(problem, chosen.points), rel=1e-9)
     rises = chosen.removals().costs
     for place in range(5):
         rest = [k for k in chosen.points if k != chosen.points[place]]
         assert float(rises[place]) == pytest.approx(
-            refitted(problem, rest) - chosen.objective, rel=1e-7, abs=1e-10
+            refit(problem, rest) - chosen.objective, rel=1e-7, abs=1e-10
         )
     free = _long([k not in chosen.points for k in range(24)]).bool()
     others = [k for k in range(24) if free[k]]
     gains = {
-        (i, k): chosen.objective
-        - refitted(problem, [*chosen.points[:i], k, *chosen.points[i + 1 :]])
+        (i, k): chosen.objective - refit(problem, [*chosen.points[:i], k, *chosen.points[i + 1 :]])
         for i in range(5)
         for k in others
     }
@@ -141,7 +140,7 @@ def test_many_swaps_by_rank_one_terms_are_what_a_fit_has(kernel, separate):
     assert pool.drift == pytest.approx(1e-3, rel=1e-3)
 
 
-def selected(strategy, given, size, **options):
+def select_by(strategy, given, size, **options):
     chooser = greedy_selector(kernel="linear", inner_reg=RHO, strategy=strategy)
     return chooser.select(given, size, **options)
 
@@ -202,11 +201,11 @@ def test_picks_in_features_are_those_by_columns(strategy, monkeypatch):
     twice = [np.concatenate([part, part]) for part in (x[:150], y[:150], weights)]
     given, outer = Dataset(*twice), Dataset(x[150:400], y[150:400])
     cases = ({}, {"outer": outer}, {"initial": [3, 7, 40]})
-    found = [selected(strategy, given, 40, **options) for options in cases]
+    found = [select_by(strategy, given, 40, **options) for options in cases]
     monkeypatch.setattr(in_features, "FeatureSet", MatrixSet)
     monkeypatch.setattr(in_features, "FeatureTerms", exact.SharedTerms)
     for coreset, options in zip(found, cases, strict=True):
-        other = selected(strategy, given, 40, **options)
+        other = select_by(strategy, given, 40, **options)
         assert coreset.indices.tolist() == other.indices.tolist()
         np.testing.assert_allclose(coreset.objectives, other.objectives, rtol=1e-9)
         assert coreset.details.get("exchanges") == other.details.get("exchanges")
@@ -221,19 +220,19 @@ def test_a_large_outer_set_in_features_counts_as_it_is(size, dtype):
     context = Context(runtime=Runtime("cpu", dtype, threads=1))
     problem = problem_of(given, outer, "linear")
     for strategy in ("greedy", "exchange", "elimination"):
-        found = selected(strategy, given, size, outer=outer, **context.keywords)
-        objective = refitted(problem, found.indices)
+        found = select_by(strategy, given, size, outer=outer, **context.keywords)
+        objective = refit(problem, found.indices)
         assert found.objective == pytest.approx(objective, rel=1e-9 if dtype == "float64" else 1e-4)
 
 
 def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatch):
     given = digits_of(300)
-    known = selected("exchange", given, 80)
+    known = select_by("exchange", given, 80)
     monkeypatch.setattr(exact, "SCORED", 4)
     monkeypatch.setattr(exact, "PAIRS", 1)
     monkeypatch.setattr(exact, "BLOCK", 80 * 7)
     monkeypatch.setattr(refining, "SHORTLIST", 16)
-    found = selected("exchange", given, 80)
+    found = select_by("exchange", given, 80)
     assert found.details["exchanges"] > 5
     assert found.objective == pytest.approx(known.objective, rel=0.02)
     problem = problem_of(given, kernel="linear")
@@ -261,11 +260,11 @@ def test_points_are_put_into_the_order_of_exact_gains(separate):
     left = points[2:]
     taken = points[:2]
     while left:
-        taken.append(min(left, key=lambda k: refitted(problem, [*taken, k])))
+        taken.append(min(left, key=lambda k: refit(problem, [*taken, k])))
         left.remove(taken[-1])
     assert order == taken
     for count, value in enumerate(objectives, 1):
-        assert value == pytest.approx(refitted(problem, order[:count]), rel=1e-9)
+        assert value == pytest.approx(refit(problem, order[:count]), rel=1e-9)
 
 
 def test_ties_of_exchanges_go_to_the_lowest_ids(monkeypatch):
@@ -295,7 +294,7 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
         problem = problem_of(given)
         assert exchanged.objectives[-1] <= greedy.objectives[-1] + 1e-12
         assert exchanged.objectives[-1] == pytest.approx(
-            refitted(problem, exchanged.indices), rel=1e-9
+            refit(problem, exchanged.indices), rel=1e-9
         )
         assert exchanged.details["exchange_gain"] == pytest.approx(
             greedy.objectives[-1] - exchanged.objectives[-1], abs=1e-9
@@ -307,9 +306,9 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
         for i in range(4):
             for k in set(range(20)) - set(exchanged.indices.tolist()):
                 swapped = [*exchanged.indices[:i], k, *exchanged.indices[i + 1 :]]
-                assert refitted(problem, swapped) > exchanged.objectives[-1] * (1 - 1e-5)
+                assert refit(problem, swapped) > exchanged.objectives[-1] * (1 - 1e-5)
     assert better >= 3
-    best = min(refitted(problem, chosen) for chosen in combinations(range(20), 4))
+    best = min(refit(problem, chosen) for chosen in combinations(range(20), 4))
     assert exchanged.objectives[-1] <= 1.15 * best
 
 
@@ -327,7 +326,7 @@ def test_exchanges_in_single_precision_make_the_gains_they_report():
         greedy_selector(**options, strategy=strategy).select(given, 90, **context.keywords)
         for strategy in ("greedy", "exchange")
     )
-    problem = prepared_of(greedy_selector(**options), given).problem
+    problem = prepare_selector(greedy_selector(**options), given).problem
     before, after = (
         MatrixSet(problem, coreset.indices.tolist()).objective for coreset in (greedy, exchanged)
     )
@@ -371,13 +370,13 @@ def test_a_swap_without_its_predicted_gain_is_undone(monkeypatch):
 def test_removals_are_exact_with_fewer_features_than_points(rho, monkeypatch):
     """Steps that removals add up give the points that fits give, next to a tiny ρ too."""
     given = digits_of(110)
-    problem = prepared_of(greedy_selector(kernel="linear", inner_reg=rho), given).problem
+    problem = prepare_selector(greedy_selector(kernel="linear", inner_reg=rho), given).problem
     selector = greedy_selector(kernel="linear", inner_reg=rho, strategy=Elimination(math.inf))
     objectives = []
     for check in (exact.DRIFT, 0.0):  # steps as far as they hold, and a fit after every removal
         monkeypatch.setattr(exact, "DRIFT", check)
         monkeypatch.setattr(exact, "WORSE", 100 if check else 0)
-        objectives.append(refitted(problem, selector.select(given, 75).indices, rho))
+        objectives.append(refit(problem, selector.select(given, 75).indices, rho))
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-4)
 
 
@@ -390,10 +389,10 @@ def test_elimination_removes_the_cheapest_point():
     left = list(range(16))
     while len(left) > 5:
         left.remove(
-            min(left, key=lambda k: refitted(problem, [other for other in left if other != k]))
+            min(left, key=lambda k: refit(problem, [other for other in left if other != k]))
         )
     assert sorted(coreset.indices.tolist()) == left
-    assert coreset.objectives[-1] == pytest.approx(refitted(problem, left), rel=1e-9)
+    assert coreset.objectives[-1] == pytest.approx(refit(problem, left), rel=1e-9)
     assert coreset.details["eliminated"] == 11
     half = greedy_selector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(
         given, 4, initial=[3, 7]

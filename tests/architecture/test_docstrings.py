@@ -24,7 +24,7 @@ def packages() -> list[str]:
     return found
 
 
-def documented(owner: type, member: str) -> type:
+def find_documentation(owner: type, member: str) -> type:
     """The class whose words hold for a member: documentation lives on the abstract one."""
     for base in owner.__mro__:
         if base.__module__.startswith("bicore") and getattr(
@@ -52,7 +52,7 @@ def public() -> dict[str, bool]:
                 for member, value in vars(thing).items():
                     kind = isinstance(value, (property, classmethod, staticmethod))
                     if not member.startswith("_") and (kind or inspect.isfunction(value)):
-                        home = documented(thing, member)
+                        home = find_documentation(thing, member)
                         names.setdefault(f"{home.__module__}.{home.__qualname__}.{member}", False)
     return names
 

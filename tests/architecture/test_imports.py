@@ -72,7 +72,7 @@ def imports(path: Path) -> list[str]:
     return imports_in(path.read_text())
 
 
-def forbidden(place: str, module: str) -> bool:
+def is_forbidden(place: str, module: str) -> bool:
     return any(module == one or module.startswith(f"{one}.") for one in FORBIDDEN[place])
 
 
@@ -139,7 +139,7 @@ def test_no_forbidden_imports():
         whole = place.endswith(".py")
         paths = [SOURCE / place] if whole else sorted((SOURCE / place).rglob("*.py"))
         for path in paths:
-            found = [module for module in imports(path) if forbidden(place, module)]
+            found = [module for module in imports(path) if is_forbidden(place, module)]
             wrong += [f"{path.relative_to(SOURCE)} imports {module}" for module in found]
     assert not wrong, "\n".join(wrong)
 
@@ -152,7 +152,7 @@ def test_a_forbidden_import_is_seen_however_it_is_written():
         "from bicore.bilevel.engines.implicit import implicit_gradient",
         "def later():\n    from bicore.bilevel import engines",
     ):
-        assert any(forbidden("bilevel/solvers", module) for module in imports_in(line)), line
+        assert any(is_forbidden("bilevel/solvers", module) for module in imports_in(line)), line
 
 
 def test_nothing_heavy_is_imported_before_it_is_used():

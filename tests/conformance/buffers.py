@@ -100,7 +100,7 @@ def found() -> list[type[Buffer]]:
     return sorted(classes, key=lambda thing: thing.__name__)
 
 
-def loaded(buffer: Buffer, path: Path) -> Buffer:
+def load_buffer(buffer: Buffer, path: Path) -> Buffer:
     """The buffer that a file of the same kind holds."""
     if isinstance(buffer, MergeReduce):
         return MergeReduce.load(path, buffer.selector)

@@ -19,7 +19,7 @@ from tests.conformance.buffers import (
     CONFIGURATIONS,
     SLOTTED,
     found,
-    loaded,
+    load_buffer,
 )
 from tests.conformance.selectors import network
 from tests.helpers import refuses
@@ -39,7 +39,7 @@ def test_every_buffer_is_in_the_battery():
 
 
 @pytest.fixture(params=except_slow(CASES, LONG))
-def named(request):
+def case(request):
     return request.param, CASES[request.param]
 
 
@@ -53,7 +53,7 @@ def stream(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0, extra=None):
+def fill(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0, extra=None):
     buffer = make(capacity, seed)
     for start in range(0, len(x), step):
         part = slice(start, start + step)
@@ -67,7 +67,7 @@ def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0, extra=None):
     return buffer
 
 
-def same(first, second) -> None:
+def assert_same(first, second) -> None:
     for name in ("x", "y", "weights", "ids"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
@@ -101,9 +101,9 @@ def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, see
             np.testing.assert_array_equal(kept.x, x[kept.ids])
 
 
-def test_a_snapshot_is_the_callers_own(named):
-    _, make = named
-    buffer = fed(make, *stream(1))
+def test_a_snapshot_is_the_callers_own(case):
+    _, make = case
+    buffer = fill(make, *stream(1))
     first = buffer.snapshot()
     first.x[:] = 99.0
     first.y[:] = 7
@@ -113,71 +113,72 @@ def test_a_snapshot_is_the_callers_own(named):
     assert (buffer.snapshot().ids >= 0).all()
 
 
-def test_seeds_are_reproducible_and_inputs_and_global_state_unchanged(named):
-    _, make = named
+def test_seeds_are_reproducible_and_inputs_and_global_state_unchanged(case):
+    _, make = case
     given = stream(2)
     before = [column.copy() for column in given]
     np.random.seed(3)
     torch.manual_seed(3)
-    first = fed(make, *given).snapshot()
+    first = fill(make, *given).snapshot()
     state = np.random.get_state()[1].copy()
     tensor_state = torch.get_rng_state()
-    same(first, fed(make, *given).snapshot())
+    assert_same(first, fill(make, *given).snapshot())
     np.testing.assert_array_equal(state, np.random.get_state()[1])
     assert torch.equal(tensor_state, torch.get_rng_state())
     for old, new in zip(before, given, strict=True):
         np.testing.assert_array_equal(old, new)
 
 
-def test_the_cut_into_batches_does_not_matter(named):
-    name, make = named
+def test_the_cut_into_batches_does_not_matter(case):
+    name, make = case
     if name in BATCHED:
         pytest.skip("the model is asked once a batch")
     x, y, weight = stream(3)
-    whole = fed(make, x, y, weight, step=len(x))
-    same(whole.snapshot(), fed(make, x, y, weight, step=1).snapshot())
-    same(whole.snapshot(), fed(make, x, y, weight, step=13).snapshot())
+    whole = fill(make, x, y, weight, step=len(x))
+    assert_same(whole.snapshot(), fill(make, x, y, weight, step=1).snapshot())
+    assert_same(whole.snapshot(), fill(make, x, y, weight, step=13).snapshot())
 
 
-def test_a_loaded_state_continues_identically(named, tmp_path):
-    _, make = named
+def test_a_loaded_state_continues_identically(case, tmp_path):
+    _, make = case
     x, y, weight = stream(4)
-    whole = fed(make, x, y, weight, step=10)
-    half = fed(make, x[:30], y[:30], weight[:30], step=10)
+    whole = fill(make, x, y, weight, step=10)
+    half = fill(make, x[:30], y[:30], weight[:30], step=10)
     half.save(tmp_path / "state.npz")
-    again = loaded(half, tmp_path / "state.npz")
-    same(half.snapshot(), again.snapshot())
+    again = load_buffer(half, tmp_path / "state.npz")
+    assert_same(half.snapshot(), again.snapshot())
     for start in range(30, 60, 10):
         part = slice(start, start + 10)
         again.update(x[part], y[part], weight[part], model=MODEL)
-    same(whole.snapshot(), again.snapshot())
+    assert_same(whole.snapshot(), again.snapshot())
     assert again.position == 60
 
 
-def test_an_empty_buffer_raises_clear_errors_and_can_be_saved(named, tmp_path):
-    _, make = named
+def test_an_empty_buffer_raises_clear_errors_and_can_be_saved(case, tmp_path):
+    _, make = case
     buffer = make(3, 0)
     refuses("has seen no rows yet", buffer.snapshot)
     assert len(buffer) == 0
     buffer.save(tmp_path / "empty.npz")
-    assert 1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], model=MODEL)) <= 3
+    again = load_buffer(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], model=MODEL)
+    assert 1 <= len(again) <= 3
 
 
-def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(named):
-    _, make = named
-    buffer = fed(make, *stream(5))
+def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(case):
+    _, make = case
+    buffer = fill(make, *stream(5))
     before = buffer.snapshot()
     buffer.update(np.empty((0, 4)), np.empty(0, dtype=int), model=MODEL)
     assert buffer.position == 60
     buffer.update(np.ones((3, 4)), [0, 1, 2], [0.0, 0.0, 0.0], model=MODEL)
     assert buffer.position == 63
-    same(before, buffer.snapshot())
+    assert_same(before, buffer.snapshot())
 
 
-def test_a_new_class_gets_room_at_any_time(named):
-    name, make = named
+def test_a_new_class_gets_room_at_any_time(case):
+    name, make = case
     x, y, _ = stream(6)
-    buffer = fed(make, x, np.minimum(y, 1))
+    buffer = fill(make, x, np.minimum(y, 1))
     buffer.update(10 + x[:30], np.full(30, 2), model=MODEL)
     kept = buffer.snapshot()
     assert len(kept) == CAPACITY or name in SLOTTED
@@ -187,8 +188,8 @@ def test_a_new_class_gets_room_at_any_time(named):
         assert 2 in kept.y
 
 
-def test_string_labels_are_not_truncated(named):
-    name, make = named
+def test_string_labels_are_not_truncated(case):
+    name, make = case
     if "gss" in name:
         names = ["a", "bb", "longer name"]
         context = Context(MODEL.model, classes=names)
@@ -215,10 +216,10 @@ REFUSED = {
 }
 
 
-def test_a_refused_batch_changes_nothing(named):
-    _, make = named
+def test_a_refused_batch_changes_nothing(case):
+    _, make = case
     x, y, weight = stream(8)
-    buffer, other = (fed(make, x, y, weight) for _ in range(2))
+    buffer, other = (fill(make, x, y, weight) for _ in range(2))
     for words, change in REFUSED.items():
         x_, y_, weight_, *extra = change(x, y)
         with pytest.raises(InputError, match=words):
@@ -226,11 +227,11 @@ def test_a_refused_batch_changes_nothing(named):
         assert buffer.position == other.position
     buffer.update(x, y, model=MODEL)
     other.update(x, y, model=MODEL)
-    same(buffer.snapshot(), other.snapshot())
+    assert_same(buffer.snapshot(), other.snapshot())
 
 
-def test_missing_requirements_are_named(named):
-    _, make = named
+def test_missing_requirements_are_named(case):
+    _, make = case
     buffer = make(3, 0)
     x, y, _ = stream(9)
     if buffer.needs_model:
@@ -241,21 +242,21 @@ def test_missing_requirements_are_named(named):
         assert 1 <= len(buffer.update(x)) <= 3
 
 
-def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
-    _, make = named
+def test_capacity_seed_and_foreign_files_are_checked(case, tmp_path):
+    _, make = case
     for wrong in (0, -1, 2.5, True):
         refuses("capacity", make, wrong, 0)
     refuses("random_state", make, 3, -1)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
-    refuses("not a state file", loaded, make(3, 0), tmp_path / "other.npz")
+    refuses("not a state file", load_buffer, make(3, 0), tmp_path / "other.npz")
     other = next(kind for kind in CONFIGURATIONS if kind is not type(make(3, 0)))
     other(3).save(tmp_path / "kind.npz")
-    refuses("reads only its own", loaded, make(3, 0), tmp_path / "kind.npz")
+    refuses("reads only its own", load_buffer, make(3, 0), tmp_path / "kind.npz")
 
 
-def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
-    _, make = named
-    buffer = fed(make, *stream(11))
+def test_every_flipped_byte_and_every_cut_is_noticed(case, tmp_path):
+    _, make = case
+    buffer = fill(make, *stream(11))
     buffer.save(tmp_path / "state.npz")
     whole = (tmp_path / "state.npz").read_bytes()
     rng = np.random.default_rng(0)
@@ -269,17 +270,17 @@ def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
         (tmp_path / "state.npz").write_bytes(bytes(damaged))
         # else the bit means nothing, such as one of a date: the state is the same
         with contextlib.suppress(DamagedFileError):
-            same(loaded(buffer, tmp_path / "state.npz").snapshot(), buffer.snapshot())
+            assert_same(load_buffer(buffer, tmp_path / "state.npz").snapshot(), buffer.snapshot())
     for length in (0, 1, len(whole) // 2, len(whole) - 1):
         (tmp_path / "state.npz").write_bytes(whole[:length])
         with pytest.raises(InputError, match=r"state\.npz is not a state file, or it is damaged"):
-            loaded(buffer, tmp_path / "state.npz")
+            load_buffer(buffer, tmp_path / "state.npz")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [400])
-def test_memory_does_not_grow_with_the_stream(named, batches):
-    name, make = named
+def test_memory_does_not_grow_with_the_stream(case, batches):
+    name, make = case
     if name in SLOTTED or "gss" in name:
         batches //= 4
     buffer = make(CAPACITY, 0)
@@ -290,13 +291,13 @@ def test_memory_does_not_grow_with_the_stream(named, batches):
     assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)
 
 
-def test_mark_is_loaded_with_the_state(named, tmp_path):
-    _, make = named
-    buffer = fed(make, *stream(12))
+def test_mark_is_loaded_with_the_state(case, tmp_path):
+    _, make = case
+    buffer = fill(make, *stream(12))
     assert buffer.mark == {}
     buffer.mark = {"batch": 7, "rows": "a digest", "parts": [1, {"of": None}]}
     buffer.save(tmp_path / "state.npz")
-    again = loaded(buffer, tmp_path / "state.npz")
+    again = load_buffer(buffer, tmp_path / "state.npz")
     assert again.mark == buffer.mark
     refuses("rows of shape", again.update, np.ones((2, 3)), [0, 1], model=MODEL)
     assert again.mark == buffer.mark
@@ -307,10 +308,10 @@ def test_mark_is_loaded_with_the_state(named, tmp_path):
         )
 
 
-def test_buffers_list_configuration_differences(named):
-    _, make = named
+def test_buffers_list_configuration_differences(case):
+    _, make = case
     own = make(CAPACITY, 0)
-    assert own.list_differences(fed(make, *stream(12))) == []
+    assert own.list_differences(fill(make, *stream(12))) == []
     assert own.list_differences(make(CAPACITY + 1, 2)) == ["capacity", "random_state"]
     for kind, configurations in CONFIGURATIONS.items():
         other = next(iter(configurations.values()))(CAPACITY, 1)
@@ -331,7 +332,7 @@ def extras(name: str, x: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def together(name: str, kept) -> None:
+def assert_rows_match(name: str, kept) -> None:
     """Rows and their extra columns have not come apart."""
     np.testing.assert_allclose(kept.extra["logits"], logits(kept.x), rtol=1e-12, atol=1e-12)
     if name not in AVERAGED:
@@ -339,8 +340,8 @@ def together(name: str, kept) -> None:
         assert kept.extra["word"].tolist() == [f"row {k}" for k in kept.ids]
 
 
-def test_rows_and_their_extra_columns_never_come_apart(named, tmp_path):
-    name, make = named
+def test_rows_and_their_extra_columns_never_come_apart(case, tmp_path):
+    name, make = case
     x, y, weight = stream(13)
     extra = extras(name, x)
     buffer = make(CAPACITY, 0)
@@ -349,21 +350,21 @@ def test_rows_and_their_extra_columns_never_come_apart(named, tmp_path):
         # names in another order are the same names
         columns = {key: extra[key][part] for key in sorted(extra, reverse=start % 2 == 0)}
         buffer.update(x[part], y[part], weight[part], extra=columns, model=MODEL)
-        together(name, buffer.snapshot())
+        assert_rows_match(name, buffer.snapshot())
         if start == 25:
             buffer.save(tmp_path / "state.npz")
-            buffer = loaded(buffer, tmp_path / "state.npz")
-            together(name, buffer.snapshot())
-    plain = fed(make, x, y, weight, step=5)
-    same(plain.snapshot(), buffer.snapshot())  # they decide nothing
+            buffer = load_buffer(buffer, tmp_path / "state.npz")
+            assert_rows_match(name, buffer.snapshot())
+    plain = fill(make, x, y, weight, step=5)
+    assert_same(plain.snapshot(), buffer.snapshot())  # they decide nothing
     assert plain.snapshot().extra is None
 
 
-def test_extra_columns_of_a_snapshot_are_the_callers_own_and_keep_their_kind(named):
-    _, make = named
+def test_extra_columns_of_a_snapshot_are_the_callers_own_and_keep_their_kind(case):
+    _, make = case
     x, y, _ = stream(14)
     column = logits(x).astype(np.float32)
-    buffer = fed(make, x, y, extra={"logits": column})
+    buffer = fill(make, x, y, extra={"logits": column})
     kept = buffer.snapshot()
     assert kept.extra["logits"].dtype == np.float32
     kept.extra["logits"][:] = 99
@@ -385,46 +386,46 @@ UNFIT = {
 }
 
 
-def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(named):
-    _, make = named
+def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(case):
+    _, make = case
     x, y, weight = stream(15)
-    buffer, other = (fed(make, x, y, weight, extra={"logits": logits(x)}) for _ in range(2))
+    buffer, other = (fill(make, x, y, weight, extra={"logits": logits(x)}) for _ in range(2))
     for words, extra in UNFIT.items():
         refuses(words, buffer.update, x, y, extra=extra, model=MODEL)
         assert buffer.position == other.position
     for one in (buffer, other):
         one.update(x, y, extra={"logits": logits(x)}, model=MODEL)
-    same(buffer.snapshot(), other.snapshot())
-    together("prototypes", buffer.snapshot())
+    assert_same(buffer.snapshot(), other.snapshot())
+    assert_rows_match("prototypes", buffer.snapshot())
 
 
-def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
-    name, make = named
+def test_a_failure_in_the_middle_puts_everything_back(case, monkeypatch):
+    name, make = case
     x, y, weight = stream(17)
-    buffer, other = (fed(make, x, y, weight, extra=extras(name, x)) for _ in range(2))
+    buffer, other = (fill(make, x, y, weight, extra=extras(name, x)) for _ in range(2))
     take = type(buffer)._process_batch
 
-    def broken(self, batch, context):
+    def interrupt(self, batch, context):
         take(self, batch, context)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(buffer), "_process_batch", broken)
+    monkeypatch.setattr(type(buffer), "_process_batch", interrupt)
     with pytest.raises(KeyboardInterrupt):
         buffer.update(x + 1, y, extra=extras(name, x + 1), model=MODEL)
     monkeypatch.undo()
-    together(name, buffer.snapshot())
+    assert_rows_match(name, buffer.snapshot())
     for one in (buffer, other):
         one.update(x, y, extra=extras(name, x), model=MODEL)
-    same(buffer.snapshot(), other.snapshot())
+    assert_same(buffer.snapshot(), other.snapshot())
 
 
-def test_the_rehearsal_loss_is_the_weighted_mean_over_the_rows_kept(named):
-    _, make = named
+def test_the_rehearsal_loss_is_the_weighted_mean_over_the_rows_kept(case):
+    _, make = case
     x, y, weight = stream(18)
     model = torch.nn.Linear(4, 3).double()
     criterion = torch.nn.CrossEntropyLoss()
     assert make(CAPACITY, 0).loss(model, criterion).item() == 0
-    buffer = fed(make, x, y, weight)
+    buffer = fill(make, x, y, weight)
     for move in (10, 20):  # the loss follows an update
         kept = buffer.snapshot()
         losses = torch.nn.functional.cross_entropy(

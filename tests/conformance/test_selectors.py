@@ -41,7 +41,7 @@ def test_every_selector_is_in_the_battery():
 
 
 @pytest.fixture(params=except_slow(CASES, LONG))
-def named(request):
+def case(request):
     return request.param, CASES[request.param]
 
 
@@ -59,7 +59,7 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
 
 
 @cache
-def chosen(name):
+def select_reference(name):
     """The selection with which several tests compare another one."""
     return CASES[name].select(data_of(6), SIZE, random_state=0, **MODEL.keywords)
 
@@ -105,8 +105,8 @@ def test_parameters_of_a_selector_change_in_place_or_not_at_all():
     assert selector.get_params()["candidates"] == 5
 
 
-def test_seeds_are_reproducible_and_inputs_and_global_state_unchanged(named):
-    name, selector = named
+def test_seeds_are_reproducible_and_inputs_and_global_state_unchanged(case):
+    name, selector = case
     data = data_of(1)
     before = [column.copy() for column in (data.x, data.y, data.sample_weight, data.ids)]
     np.random.seed(3)
@@ -143,8 +143,8 @@ def test_prefixes_are_nested(name):
         )
 
 
-def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
-    name, selector = named
+def test_points_of_weight_zero_are_neither_chosen_nor_counted(case):
+    name, selector = case
     data = data_of(3)
     weight = data.sample_weight.copy()
     weight[5:15] = 0
@@ -158,11 +158,11 @@ def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
     assert picked.ids.tolist() == alone.ids.tolist()
 
 
-def test_row_order_does_not_matter(named):
-    name, selector = named
+def test_row_order_does_not_matter(case):
+    name, selector = case
     data = data_of(6)
     order = np.random.default_rng(50).permutation(len(data))
-    plain = chosen(name)
+    plain = select_reference(name)
     shuffled = selector.select(data[order], SIZE, random_state=0, **MODEL.keywords)
     assert plain.ids.tolist() == shuffled.ids.tolist()
     if plain.objective is not None:
@@ -189,19 +189,19 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(name):
         seen.add(int(row))
 
 
-def test_float32_agrees_with_float64(named):
-    name, selector = named
+def test_float32_agrees_with_float64(case):
+    name, selector = case
     single = selector.select(
         data_of(6), SIZE, random_state=0, model=MODEL.model, runtime=Runtime(dtype="float32")
     )
-    double = chosen(name)
+    double = select_reference(name)
     assert len(np.intersect1d(single.indices, double.indices)) >= SIZE - 1
     if double.objective is not None and name != "squared, learnt":
         assert single.objective == pytest.approx(double.objective, rel=2e-2)
 
 
-def test_tiny_data(named):
-    _, selector = named
+def test_tiny_data(case):
+    _, selector = case
     two = Dataset([[0.0, 1.0, 0.0, 2.0], [1.0, 0.0, 1.0, 0.0]], [0, 1])
     assert 1 <= len(selector.select(two, 2, **MODEL.keywords)) <= 2
     assert selector.select(
@@ -209,8 +209,8 @@ def test_tiny_data(named):
     ).indices.tolist() == [0]
 
 
-def test_given_points_come_first_and_are_continued(named):
-    name, selector = named
+def test_given_points_come_first_and_are_continued(case):
+    name, selector = case
     data = data_of(6)
     if name in CORRECTED:
         started = selector.select(data, SIZE, initial=[3, 11], random_state=0, **MODEL.keywords)
@@ -220,15 +220,15 @@ def test_given_points_come_first_and_are_continued(named):
     assert started.indices[:2].tolist() == [3, 11]
     assert len(np.unique(started.indices)) == SIZE
     if selector.ordered and name not in CHANCE | {"facility location, predictions"}:
-        whole = chosen(name)
+        whole = select_reference(name)
         continued = selector.select(
             data, SIZE, initial=whole.indices[:4].tolist(), random_state=0, **MODEL.keywords
         )
         assert continued.indices.tolist() == whole.indices.tolist()
 
 
-def test_missing_requirements_are_named_before_work(named):
-    _, selector = named
+def test_missing_requirements_are_named_before_work(case):
+    _, selector = case
     data = data_of(1)
     if selector.needs_model:
         refuses(f"^{re.escape(selector.name)} needs a network.*model=", selector.select, data, 3)

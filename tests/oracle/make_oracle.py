@@ -66,7 +66,7 @@ def even_window():
     )
 
 
-def pooled(depth):
+def make_pooled(depth):
     """Arora et al. (2019): the first convolution with variance 1, the others and the read-out with
     2, no bias."""
     layers = []
@@ -93,7 +93,7 @@ def main_pooled():
     small = rng.normal(size=(3, 9, 12, 2))
     stored = {"colour": colour.transpose(0, 3, 1, 2), "small": small.transpose(0, 3, 1, 2)}
     for name, (_, _, kernel), inputs in (
-        ("depth6", pooled(6), colour),
+        ("depth6", make_pooled(6), colour),
         ("strided", pooled_strided(), small),
     ):
         for kind in ("ntk", "nngp"):
