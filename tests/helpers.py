@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import bicore
 from bicore import BilevelSelector, Dataset, InputError, Runtime
 from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
@@ -25,6 +29,28 @@ def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Da
     y = np.arange(n) % classes
     centres = rng.normal(size=(classes, features)) * 1.5
     return Dataset(centres[y] + rng.normal(size=(n, features)), y)
+
+
+def draw_classes(
+    n: int = 600,
+    width: int = 8,
+    classes: int = 3,
+    seed: int = 0,
+    shift: float = 0.8,
+    dtype: Any = np.float64,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels of Gaussian classes, each around a unit vector times ``shift``."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return (rng.normal(size=(n, width)) + shift * np.eye(classes, width)[y]).astype(dtype), y
+
+
+def draw_gaussians(seed: int, share: float = 0.3, n: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Two overlapping classes in 100 standardised columns."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < share).astype(int)
+    x = rng.normal(size=(n, 100)) + (2 * y[:, None] - 1) * 0.5
+    return (x - x.mean(0)) / x.std(0), y
 
 
 def line(n: int = 40, targets: int = 2, features: int = 3, seed: int = 0) -> Dataset:
@@ -109,6 +135,15 @@ def kernel_ridge(
     return np.linalg.solve(
         weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets
     )
+
+
+def find_classes(base: type) -> set[type]:
+    """Every concrete class under the package that derives from ``base``."""
+    names = [one.name for one in pkgutil.walk_packages(bicore.__path__, "bicore.")]
+    things = [thing for name in names for thing in vars(importlib.import_module(name)).values()]
+    classes = {thing for thing in things if isinstance(thing, type) and issubclass(thing, base)}
+    concrete = {one for one in classes if one is not base and not inspect.isabstract(one)}
+    return {one for one in concrete if one.__module__.startswith("bicore.")}
 
 
 def fails(

@@ -457,15 +457,8 @@ def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
     rng = np.random.default_rng(4)
     embedding = rng.normal(size=(20, 5))
     y = np.r_[[0] * 12, [1] * 8]
-    picked = (
-        Herding()
-        .select(
-            Dataset(np.zeros((20, 1)), y),
-            9,
-            **context_of(rng.normal(size=(20, 2)), embedding).keywords,
-        )
-        .indices
-    )
+    context = context_of(rng.normal(size=(20, 2)), embedding)
+    picked = Herding().select(Dataset(np.zeros((20, 1)), y), 9, **context.keywords).indices
     unit = embedding / np.linalg.norm(embedding, axis=1, keepdims=True)
     zeros = herd_by_definition(unit[:12], 5)
     ones = [12 + k for k in herd_by_definition(unit[12:], 4)]

@@ -13,15 +13,13 @@ from bicore.sources import digits
 from tests.marks import few
 
 X, Y = (part[:300] for part in digits())
+RIDGE = {"kernel": "rbf", "inner_reg": 0.1}
+PAPER = {"loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 100}
 GOLDEN = {
     "default": ({}, [160, 221, 162, 143, 156, 236, 73, 225, 268, 40], 0.37572613),
-    "squared": (
-        {"kernel": "rbf", "inner_reg": 0.1},
-        [202, 114, 219, 144, 156, 135, 210, 169, 222, 84],
-        0.39334096,
-    ),
+    "squared": (RIDGE, [202, 114, 219, 144, 156, 135, 210, 169, 222, 84], 0.39334096),
     "gain": (
-        {"kernel": "rbf", "inner_reg": 0.1, "rule": "gain"},
+        RIDGE | {"rule": "gain"},
         [163, 283, 160, 164, 297, 192, 151, 169, 258, 8],
         0.41634741,
     ),
@@ -30,18 +28,9 @@ GOLDEN = {
         [202, 255, 162, 11, 193, 65, 139, 273, 97, 113],
         1.26719671,
     ),
-    "paper": (
-        {
-            "loss": "cross-entropy",
-            "inner_reg": PerPoint(1e-3),
-            "first": "random",
-            "candidates": 100,
-        },
-        [283, 168, 72, 21, 156, 109, 149, 62, 225, 278],
-        1.47966971,
-    ),
+    "paper": (PAPER, [283, 168, 72, 21, 156, 109, 149, 62, 225, 278], 1.47966971),
     "learnt": (
-        {"kernel": "rbf", "inner_reg": 0.1, "weighting": "learned"},
+        RIDGE | {"weighting": "learned"},
         [202, 219, 88, 90, 117, 118, 139, 214, 225, 40],
         0.32424565,
     ),

@@ -1,6 +1,7 @@
 """Moments: sums that replace rows, and coresets evaluated by them, against fits from scratch."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,17 +16,14 @@ from bicore.methods.registry import greedy_selector
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.ridge import Candidates
 from bicore.moments.search import SEARCHES
-from tests.helpers import fails
+from tests.helpers import draw_classes, fails
 
 
 def targets():
     return Moments.empty(7, classes=None, targets=1)
 
 
-def rows(n=60, width=7, classes=3, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    return rng.normal(size=(n, width)) + 0.7 * np.eye(classes, width)[y], y
+rows = partial(draw_classes, n=60, width=7, shift=0.7)
 
 
 def fill_triangle(matrix):

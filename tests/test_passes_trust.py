@@ -17,23 +17,15 @@ from bicore.shards.executors import GPUExecutor, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources.parts import ArrayShards, Part
 from bicore.streaming import MomentMemory, Reservoir
-from tests.helpers import refuses
+from tests.helpers import draw_gaussians, refuses
 from tests.marks import diagonal
-
-
-def gaussians(seed, share=0.3, n=600):
-    """Two overlapping classes in 100 standardised columns."""
-    rng = np.random.default_rng(seed)
-    y = (rng.random(n) < share).astype(int)
-    x = rng.normal(size=(n, 100)) + (2 * y[:, None] - 1) * 0.5
-    return (x - x.mean(0)) / x.std(0), y
 
 
 class TestIntercept:
     @pytest.mark.parametrize(("share", "size"), diagonal([0.5, 0.3, 0.1], [2, 5, 10], 3))
     def test_d1_points_of_several_classes_are_selected(self, share, size):
         for seed in range(2):
-            x, y = gaussians(seed, share)
+            x, y = draw_gaussians(seed, share)
             for executor in (Threads(1), GPUExecutor("cpu")):
                 picks = select_from_shards(ArrayShards(x, y), size, executor=executor).indices
                 assert len(set(y[picks])) == 2
@@ -42,7 +34,7 @@ class TestIntercept:
 
     @pytest.mark.parametrize("intercept", [0, 0.5])
     def test_the_intercept_is_that_of_a_kernel_in_memory(self, intercept):
-        x, y = gaussians(0)
+        x, y = draw_gaussians(0)
         options = {"rule": "gain", "intercept": intercept}
         found = select_from_shards(ArrayShards(x, y), 10, feature_map=Rows(), exact=True, **options)
         inner = found.provenance.inner_reg
@@ -51,7 +43,9 @@ class TestIntercept:
 
     @pytest.mark.parametrize("intercept", [-1, "yes", True, np.nan])
     def test_an_invalid_intercept_is_refused(self, intercept):
-        refuses("intercept", select_from_shards, ArrayShards(*gaussians(0)), 5, intercept=intercept)
+        refuses(
+            "intercept", select_from_shards, ArrayShards(*draw_gaussians(0)), 5, intercept=intercept
+        )
 
     def test_the_constant_is_not_normalised(self):
         x = np.array([[3.0, 4.0], [0.0, 0.5]])
@@ -138,12 +132,12 @@ class TestParts:
 
 class TestRequests:
     def test_d9_a_single_class_is_refused(self):
-        x, y = gaussians(0)
+        x, y = draw_gaussians(0)
         for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
             refuses("single class", select_from_shards, source, 12)
 
     def test_all_rows_can_be_requested(self):
-        x, y = gaussians(0, n=30)
+        x, y = draw_gaussians(0, n=30)
         for size in (30, 1.0):
             found = select_from_shards(ArrayShards(x, y), size)
             assert sorted(found.indices.tolist()) == list(range(30))
@@ -151,7 +145,7 @@ class TestRequests:
         refuses("size", select_from_shards, ArrayShards(x, y), True)
 
     def test_rows_without_weight_end_a_selection_early(self):
-        x, y = gaussians(0, n=30)
+        x, y = draw_gaussians(0, n=30)
         weight = (np.arange(30) < 20).astype(float)
         found = select_from_shards(ArrayShards(x, y, weight), 25)
         assert found.status is Status.FEWER
@@ -159,7 +153,7 @@ class TestRequests:
 
     @pytest.mark.parametrize("files", [False, True])
     def test_d3_an_equal_prior_is_the_inverse_of_the_class_counts_as_weights(self, files):
-        x, y = gaussians(3, share=0.15)
+        x, y = draw_gaussians(3, share=0.15)
         y[:200] += 2 * (x[:200, 0] > 0.5)
         weight = 1.0 / np.bincount(y)[y]
 
@@ -183,7 +177,7 @@ class TestScale:
 
     @pytest.mark.parametrize("way", ["unit", "rows", "exact", "no intercept", "memory", "kernel"])
     def test_d6_of_features_and_kernels(self, way):
-        x, y = gaussians(0, n=200)
+        x, y = draw_gaussians(0, n=200)
 
         def picks(x):
             if way == "kernel":

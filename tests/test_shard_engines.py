@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,14 +23,10 @@ from bicore.shards.selection import Selection, as_executor, select_from_shards
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.opening import open_shards
 from bicore.sources.parts import ArrayShards
-from tests.helpers import refuses
+from tests.helpers import draw_classes, refuses
 from tests.marks import diagonal
 
-
-def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    return (rng.normal(size=(n, width)) + 0.8 * np.eye(classes, width)[y]).astype(dtype), y
+rows = partial(draw_classes, n=900, width=12, dtype=np.float16)
 
 
 def assert_same_on_gpu(source, size, gpu=None, **options):
@@ -114,7 +111,7 @@ class TestWork:
     @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
     @pytest.mark.parametrize("classes", [3, 30])
     def test_scores_are_slopes_of_unit_rows_of_any_length(self, scale, classes):
-        x, y = rows(400, classes=classes, dtype=np.float32)
+        x, y = rows(n=400, classes=classes, dtype=np.float32)
         x = (x * scale).astype(np.float32)
         x[7] = 0
         rng = np.random.default_rng(2)
@@ -166,7 +163,7 @@ class Sent(Executor):
 
 
 def test_another_process_can_read_the_parts():
-    source = ArrayShards(*rows(400), part_rows=150)
+    source = ArrayShards(*rows(n=400), part_rows=150)
     plain = select_from_shards(source, 8, initial=[7])
     found = select_from_shards(source, 8, initial=[7], executor=Sent())
     assert found.indices.tolist() == plain.indices.tolist()
@@ -257,7 +254,7 @@ def test_missing_dask_is_reported(monkeypatch):
 
 def test_runtime_chooses_the_executor(monkeypatch):
     """A GPU where the runtime has one, else threads; a name wins over both."""
-    x, y = rows(100)
+    x, y = rows(n=100)
     source = ArrayShards(x, y)
     request = Request(5, Rows().fit(x))
     gpu = torch.device("cuda")
@@ -310,7 +307,7 @@ class TestDaskSources:
     def test_chunks_that_change_are_noticed(self):
         self.arrays()
         dask = pytest.importorskip("dask")
-        x, y = rows(90)
+        x, y = rows(n=90)
         calls = []
 
         def changing():

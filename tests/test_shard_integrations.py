@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,9 @@ from bicore.shards.selection import Selection
 from bicore.sources import open_shards
 from bicore.sources.parts import ArrayShards
 from tests.commands import assert_refused, assert_success
-from tests.helpers import refuses
+from tests.helpers import draw_classes, refuses
 
-
-def rows(count=200, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 3, count)
-    return (rng.normal(size=(count, 8)) + 1.5 * np.eye(3, 8)[y]).astype(np.float32), y
+rows = partial(draw_classes, n=200, shift=1.5, dtype=np.float32)
 
 
 def table(x, y):
@@ -110,7 +107,7 @@ class TestLibrary:
         begun = library.select(folder / "npy", size=5)
         more = library.select(folder / "npy", size=9, initial=begun, strategy="greedy")
         assert more.indices[:5].tolist() == begun.indices.tolist()
-        x, y = rows(600, seed=9)
+        x, y = rows(n=600, seed=9)
         refuses("other data", library.select, ArrayShards(x, y), size=9, initial=begun)
 
     def test_an_outer_set_is_checked_apart_from_the_rows(self):

@@ -20,14 +20,8 @@ from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.state import StateFolder
 from bicore.sources.numpy_files import NpyShards
 from bicore.sources.parts import ArrayShards
-from tests.helpers import fails, refuses
+from tests.helpers import draw_classes, fails, refuses
 from tests.marks import few
-
-
-def rows(n=600, width=8, classes=3, seed=0, dtype=np.float64):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    return (rng.normal(size=(n, width)) + 0.8 * np.eye(classes, width)[y]).astype(dtype), y
 
 
 def outer_of(x, y, classes=3):
@@ -49,7 +43,7 @@ def slopes_of(state, x, targets):
 
 class TestEngine:
     def test_steps_equal_fits_from_scratch(self):
-        x, y = rows(60)
+        x, y = draw_classes(60)
         outer, targets = outer_of(x, y)
         state = FeatureState(outer, 0.4)
         shortlist = FeatureRows(state, x, targets)
@@ -69,7 +63,7 @@ class TestEngine:
         np.testing.assert_allclose(shortlist.gradients(), fresh.gradients(), atol=1e-10)
 
     def test_exchanges_in_features_are_those_among_candidates(self):
-        x, y = rows(80)
+        x, y = draw_classes(80)
         outer, targets = outer_of(x, y)
         inside = np.arange(80) < 15
         state = FeatureState(outer, 0.4).refit(x[inside], targets[inside])
@@ -84,7 +78,7 @@ class TestEngine:
     @pytest.mark.parametrize("classes", [3, 8])
     def test_the_growth_of_a_slope_is_never_more_than_its_bound(self, classes):
         for seed in range(5):
-            x, y = rows(300, seed=seed, classes=classes)
+            x, y = draw_classes(300, seed=seed, classes=classes)
             outer, targets = outer_of(x, y, classes)
             shares = np.bincount(y, minlength=classes) / len(y)
             state = FeatureState(outer, 0.1 * outer.energy)
@@ -103,7 +97,7 @@ class TestEngine:
 
 class TestSelection:
     def test_one_point_a_pass_equals_selection_in_memory(self):
-        x, y = rows()
+        x, y = draw_classes()
         found = select_rows(x, y, 20, rule="gradient", exact=True)
         selector = greedy_selector(
             kernel=Linear(), inner_reg=found.provenance.inner_reg, intercept="auto"
@@ -117,7 +111,7 @@ class TestSelection:
     def test_gains_with_as_many_points_as_features_are_those_in_memory(self, inner_reg, same):
         """With a small ρ, ‖φ‖² − ‖Rφ‖² is rounding once the points span the 9 features; with a
         tiny one float32 cannot rank the rows after these, but none comes twice."""
-        x, y = rows(600)
+        x, y = draw_classes(600)
         found = select_rows(x, y, 12, rule="gain", exact=True, exchange=False, inner_reg=inner_reg)
         plain = greedy_selector(Linear(), inner_reg=inner_reg, rule="gain", intercept="auto")
         whole = plain.select(Dataset(x, y), 12)
@@ -127,7 +121,7 @@ class TestSelection:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_one_point_a_pass_by_gains_equals_selection_in_memory(self, dtype):
         """Of all rows: the best gain is not among the steepest rows of a part."""
-        x, y = rows(1000, dtype=dtype)
+        x, y = draw_classes(1000, dtype=dtype)
         x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
         found = select_rows(x, y, 20, part=1000, rule="gain", exact=True)
         inner = found.provenance.inner_reg
@@ -147,7 +141,7 @@ class TestSelection:
         assert max(steeper) > 16
 
     def test_exact_gains_of_targets_and_of_many_classes(self):
-        x, y = rows(500, classes=6, width=5)
+        x, y = draw_classes(500, classes=6, width=5)
         unit = x / np.linalg.norm(x, axis=1, keepdims=True)
         for labels in (y, np.stack([x[:, 0] ** 2, x[:, 1]], 1)):
             found = select_from_shards(ArrayShards(x, labels, part_rows=90), 12, exact=True)
@@ -159,7 +153,7 @@ class TestSelection:
 
     @pytest.mark.slow
     def test_the_default_is_near_the_exact_gains(self):
-        x, y = rows(1000)
+        x, y = draw_classes(1000)
         found = select_rows(x, y, 30, exchange=False, shortlist=300)
         inner = found.provenance.inner_reg
         plain = greedy_selector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
@@ -171,7 +165,7 @@ class TestSelection:
 
     @pytest.mark.parametrize("dtype", few([np.float16, np.float32]))
     def test_parts_and_workers_change_nothing(self, dtype, tmp_path):
-        x, y = rows(dtype=dtype)
+        x, y = draw_classes(dtype=dtype)
         np.save(tmp_path / "x.npy", x)
         np.save(tmp_path / "y.npy", y)
         source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=60)
@@ -183,7 +177,7 @@ class TestSelection:
         assert sorted(one.indices.tolist()) == sorted(whole.indices.tolist())
 
     def test_a_stopped_selection_continues_to_the_same_points(self, tmp_path, monkeypatch):
-        x, y = rows()
+        x, y = draw_classes()
         plain = select_rows(x, y, 25)
         real = Selection._pass
         left = [6]
@@ -206,7 +200,7 @@ class TestSelection:
         refuses("different fingerprint", select_rows, x + 1, y, 25, state=tmp_path)
 
     def test_the_regulariser_is_absolute_or_relative(self):
-        x, y = rows()
+        x, y = draw_classes()
         energy = 2 * (x**2).sum(1).mean()  # with the constant feature
         for given, rho in (
             (0.3, 0.3), (Relative(0.2), 0.2 * energy), ("auto", 0.1 * energy)
@@ -215,12 +209,12 @@ class TestSelection:
             assert found.provenance.inner_reg == pytest.approx(rho)
 
     def test_points_beyond_the_width_and_a_fraction_of_the_rows(self):
-        x, y = rows(width=4)
+        x, y = draw_classes(width=4)
         found = select_rows(x, y, 0.1)
         assert len(found) == 60 == len(set(found.indices.tolist()))
 
     def test_exchanges_leave_initial_points_alone(self):
-        x, y = rows()
+        x, y = draw_classes()
         begun = [5, 599, 77, 301]
         found = select_rows(x, y, 10, initial=begun)
         assert found.indices[:4].tolist() == begun
@@ -229,7 +223,7 @@ class TestSelection:
 
     @pytest.mark.parametrize("rule", few(["gain", "gradient"]))
     def test_quotas_are_those_in_memory(self, rule):
-        x, y = rows()
+        x, y = draw_classes()
         y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)  # fifteen rows of the last class
         for quotas in ("balanced", {0: 3, 2: 1}):
             options = {"rule": rule, "quotas": quotas}
@@ -240,7 +234,7 @@ class TestSelection:
             assert found.indices.tolist() == whole.indices.tolist()
 
     def test_quotas_hold_through_batches_and_exchanges(self):
-        x, y = rows()
+        x, y = draw_classes()
         y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)
         found = select_rows(x, y, 60, quotas="balanced")
         assert np.bincount(y[found.indices]).tolist() == [23, 22, 15]  # the last class is spent
@@ -256,8 +250,8 @@ class TestSelection:
         refuses("y holds numeric targets", select_rows, x, x[:, 0], 10, quotas="balanced")
 
     def test_outer_set_defines_the_objective(self):
-        x, y = rows()
-        judge = rows(seed=7)
+        x, y = draw_classes()
+        judge = draw_classes(seed=7)
         mine = select_from_shards(
             ArrayShards(x, y), 10, outer=ArrayShards(*judge), feature_map=Rows(), exchange=False
         )
@@ -270,7 +264,7 @@ class TestSelection:
         assert state.objective == pytest.approx(mine.objective, rel=1e-9)
 
     def test_targets_and_equal_classes(self):
-        x, y = rows()
+        x, y = draw_classes()
         found = select_rows(x, x[:, 0] - x[:, 1], 12)
         assert found.objective < 0.5 * found.provenance.empty_objective
         rare = np.where(np.arange(len(y)) % 20 == 0, 2, y % 2)
@@ -281,7 +275,7 @@ class TestSelection:
         assert (rare[equal.indices] == 2).sum() > (rare[data.indices] == 2).sum()
 
     def test_time_and_memory_limits_hold(self):
-        x, y = rows()
+        x, y = draw_classes()
         with pytest.raises(TimeLimitError, match="raise max_seconds"):
             select_rows(x, y, 50, runtime=Runtime(max_seconds=1e-9))
         fails(MemoryError, "at most", select_rows, x, y, 5, runtime=Runtime(memory=600))
@@ -301,7 +295,7 @@ class TestSelection:
         ],
     )
     def test_impossible_requests_are_named(self, options, words):
-        refuses(words, select_rows, *rows(), **options)
+        refuses(words, select_rows, *draw_classes(), **options)
 
 
 class TestMemory:
@@ -312,7 +306,7 @@ class TestMemory:
         assert held.shortlist == 1220 < asked.shortlist
 
     def test_memory_limit_error_names_the_need(self):
-        x, y = rows()
+        x, y = draw_classes()
         source = ArrayShards(x, y, part_rows=600)
         kept = select_from_shards(source, 5, runtime=Runtime("cpu", memory="1GB"))
         assert not [note for note in kept.provenance.notes if note.startswith("memory")]
@@ -324,7 +318,7 @@ class TestMemory:
 
 
 def test_a_state_is_locked_by_one_process(tmp_path):
-    x, y = rows()
+    x, y = draw_classes()
     source = ArrayShards(x, y, part_rows=300)
     with StateFolder(tmp_path, {}), pytest.raises(InputError, match="in use by process"):
         select_from_shards(source, 5, state=tmp_path)

@@ -15,21 +15,14 @@ import bicore
 from bicore import Dataset, LargeDataWarning, Runtime
 from bicore.data import read_targets
 from bicore.methods import sampling
-from tests.helpers import fails
+from tests.helpers import draw_gaussians, fails
 from tests.marks import diagonal
-
-
-def gaussians(seed, share, n=240):
-    rng = np.random.default_rng(seed)
-    y = (rng.random(n) < share).astype(int)
-    x = rng.normal(size=(n, 100)) + (2 * y[:, None] - 1) * 0.5
-    return (x - x.mean(0)) / x.std(0), y
 
 
 @pytest.mark.parametrize(("share", "kernel"), diagonal([0.1, 0.3, 0.5], ["auto", "linear"], 3))
 def test_d1_no_answer_is_of_one_class(share, kernel):
     for seed in range(2):
-        x, y = gaussians(seed, share)
+        x, y = draw_gaussians(seed, share, n=240)
         for size in (2, 10):
             rows = bicore.select(x, y, size, kernel=kernel).indices
             assert len(np.unique(y[rows])) == 2

@@ -3,13 +3,9 @@ tested."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
-import bicore
 from bicore.bilevel.solvers.weights import ProjectedGradient
 from bicore.kernels import RBF
 from bicore.methods import Herding, KCenter
@@ -79,25 +75,7 @@ AVERAGED = {"prototypes"}
 #: Configurations that may hold fewer rows than they have room for: a merge leaves room for the next
 #: slot.
 SLOTTED = {*CONFIGURATIONS[MergeReduce]}
-CASES = {
-    name: make
-    for configurations in CONFIGURATIONS.values()
-    for name, make in configurations.items()
-}
-
-
-def found() -> list[type[Buffer]]:
-    """Every concrete buffer class under the package."""
-    classes: set[type[Buffer]] = set()
-    for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
-        for _, thing in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if (
-                issubclass(thing, Buffer)
-                and not inspect.isabstract(thing)
-                and thing.__module__.startswith("bicore.")
-            ):
-                classes.add(thing)
-    return sorted(classes, key=lambda thing: thing.__name__)
+CASES = {name: make for group in CONFIGURATIONS.values() for name, make in group.items()}
 
 
 def load_buffer(buffer: Buffer, path: Path) -> Buffer:

@@ -3,14 +3,9 @@ tested."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-
 import torch
 from torch import nn
 
-import bicore
 from bicore import BilevelSelector
 from bicore.bilevel import PerPoint
 from bicore.kernels import RBF, Laplace, Nystrom
@@ -175,23 +170,4 @@ def network() -> nn.Module:
         return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)).double()
 
 
-def found() -> list[type[Selector]]:
-    """Every concrete selector class under the package."""
-    classes: set[type[Selector]] = set()
-    for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
-        for _, thing in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if (
-                issubclass(thing, Selector)
-                and thing is not Selector
-                and not inspect.isabstract(thing)
-                and thing.__module__.startswith("bicore.")
-            ):
-                classes.add(thing)
-    return sorted(classes, key=lambda thing: thing.__name__)
-
-
-CASES = {
-    name: selector
-    for configurations in CONFIGURATIONS.values()
-    for name, selector in configurations.items()
-}
+CASES = {name: case for group in CONFIGURATIONS.values() for name, case in group.items()}

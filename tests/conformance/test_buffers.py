@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from bicore import InputError
 from bicore.errors import DamagedFileError
 from bicore.runtime.context import Context
+from bicore.streaming.buffer import Buffer
 from tests.conformance.buffers import (
     AVERAGED,
     BATCHED,
     CASES,
     CONFIGURATIONS,
     SLOTTED,
-    found,
     load_buffer,
 )
 from tests.conformance.selectors import network
-from tests.helpers import refuses
+from tests.helpers import find_classes, refuses
 from tests.marks import except_slow
 
 MODEL = Context(model=network())
@@ -35,7 +35,7 @@ NAMES = except_slow(CASES, SLOW)
 
 
 def test_every_buffer_is_in_the_battery():
-    assert set(found()) == set(CONFIGURATIONS)
+    assert find_classes(Buffer) == set(CONFIGURATIONS)
 
 
 @pytest.fixture(params=except_slow(CASES, LONG))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from bicore import BilevelSelector, Dataset, InputError, Runtime
+from bicore.methods import Selector
 from bicore.networks.observe import observe
 from bicore.runtime.context import Context
 from tests.conformance.selectors import (
@@ -21,10 +22,9 @@ from tests.conformance.selectors import (
     DRAWS,
     FITTED,
     WEIGHTED,
-    found,
     network,
 )
-from tests.helpers import refuses
+from tests.helpers import find_classes, refuses
 from tests.marks import except_slow
 
 SIZE = 7
@@ -37,7 +37,7 @@ MODEL = Context(model=network())
 
 
 def test_every_selector_is_in_the_battery():
-    assert set(found()) == set(CONFIGURATIONS)
+    assert find_classes(Selector) == set(CONFIGURATIONS)
 
 
 @pytest.fixture(params=except_slow(CASES, LONG))

@@ -44,26 +44,9 @@ def resnet():
     return stax.serial(conv(3, b=0.0), *groups, stax.Flatten(), stax.Dense(10, 1.0, 0.05))
 
 
-def valid_strided():
-    return stax.serial(
-        conv(3, 2, "VALID", 1.3, 0.1),
-        stax.Relu(),
-        conv(2, 1, "VALID", 0.9, 0.2),
-        stax.Relu(),
-        stax.Flatten(),
-        stax.Dense(8, 1.5, 0.3),
-    )
-
-
-def even_window():
-    return stax.serial(
-        conv(4, 2, "SAME", 1.2, 0.1),
-        stax.Relu(),
-        conv(4, 3, "SAME", 1.0, 0.0),
-        stax.Relu(),
-        stax.Flatten(),
-        stax.Dense(8, 1.0, 0.1),
-    )
+def two_convolutions(first, second, readout):
+    layers = conv(*first), stax.Relu(), conv(*second), stax.Relu()
+    return stax.serial(*layers, stax.Flatten(), stax.Dense(8, *readout))
 
 
 def make_pooled(depth):
@@ -87,42 +70,36 @@ def pooled_strided():
     )
 
 
-def main_pooled():
-    rng = np.random.default_rng(21)
-    colour = rng.normal(size=(3, 32, 32, 3))
-    small = rng.normal(size=(3, 9, 12, 2))
-    stored = {"colour": colour.transpose(0, 3, 1, 2), "small": small.transpose(0, 3, 1, 2)}
-    for name, (_, _, kernel), inputs in (
-        ("depth6", make_pooled(6), colour),
-        ("strided", pooled_strided(), small),
-    ):
+def store(name, inputs, cases):
+    """Write the inputs, channels first, and both kernels of every case."""
+    stored = {key: x.transpose(0, 3, 1, 2) if x.ndim == 4 else x for key, x in inputs.items()}
+    for case, ((_, _, kernel), key) in cases.items():
         for kind in ("ntk", "nngp"):
-            stored[f"{name}_{kind}"] = np.asarray(kernel(inputs, inputs, kind))
-    np.savez_compressed(pathlib.Path(__file__).with_name("pooled.npz"), **stored)
+            stored[f"{case}_{kind}"] = np.asarray(kernel(inputs[key], inputs[key], kind))
+    np.savez_compressed(pathlib.Path(__file__).with_name(name), **stored)
 
 
 def main():
     rng = np.random.default_rng(20)
-    vectors = rng.normal(size=(6, 20))
-    gray = rng.normal(size=(5, 28, 28, 1))
-    colour = rng.normal(size=(5, 32, 32, 3))
-    small = rng.normal(size=(5, 9, 11, 2))
+    shapes = {"vectors": (6, 20), "gray": (5, 28, 28, 1)}
+    shapes |= {"colour": (5, 32, 32, 3), "small": (5, 9, 11, 2)}
+    inputs = {key: rng.normal(size=shape) for key, shape in shapes.items()}
+    valid = two_convolutions((3, 2, "VALID", 1.3, 0.1), (2, 1, "VALID", 0.9, 0.2), (1.5, 0.3))
+    even = two_convolutions((4, 2, "SAME", 1.2, 0.1), (4, 3, "SAME", 1.0, 0.0), (1.0, 0.1))
     cases = {
-        "fully_connected": (fully_connected(), vectors),
-        "cnn": (cnn(), gray),
-        "resnet18": (resnet(), colour),
-        "valid_strided": (valid_strided(), small),
-        "even_window": (even_window(), small),
+        "fully_connected": (fully_connected(), "vectors"),
+        "cnn": (cnn(), "gray"),
+        "resnet18": (resnet(), "colour"),
+        "valid_strided": (valid, "small"),
+        "even_window": (even, "small"),
     }
-    stored = {"vectors": vectors}
-    for name, images in (("gray", gray), ("colour", colour), ("small", small)):
-        stored[name] = images.transpose(0, 3, 1, 2)
-    for name, ((_, _, kernel), inputs) in cases.items():
-        for kind in ("ntk", "nngp"):
-            stored[f"{name}_{kind}"] = np.asarray(kernel(inputs, inputs, kind))
-    np.savez_compressed(pathlib.Path(__file__).with_name("kernels.npz"), **stored)
+    store("kernels.npz", inputs, cases)
+    rng = np.random.default_rng(21)
+    shapes = {"colour": (3, 32, 32, 3), "small": (3, 9, 12, 2)}
+    inputs = {key: rng.normal(size=shape) for key, shape in shapes.items()}
+    cases = {"depth6": (make_pooled(6), "colour"), "strided": (pooled_strided(), "small")}
+    store("pooled.npz", inputs, cases)
 
 
 if __name__ == "__main__":
     main()
-    main_pooled()
