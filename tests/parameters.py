@@ -16,8 +16,8 @@ from tests.architecture.test_docstrings import packages
 PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
 HEAD = """# Parameters
 
-Every parameter of the public functions and classes, once, with its meaning and where it applies. Generated from the signatures and
-docstrings by `python -m tests.parameters`. A parameter with several callables means the same in all of them.
+Every parameter of the public functions and classes, with its meaning and where it applies. Generated from the signatures and
+docstrings by `python -m tests.parameters`. The meaning is quoted from one of the callables.
 
 | parameter | meaning | of |
 |---|---|---|
@@ -50,7 +50,7 @@ def meanings(thing: object) -> dict[str, str]:
     text = NumpyDocString(inspect.getdoc(thing) or "")
     found = {}
     for names, _, lines in text["Parameters"]:
-        sentence = re.split(r"(?<=[.;])\s", " ".join(lines).strip())[0].rstrip(";:.")
+        sentence = re.split(r"(?<=[.;])\s(?![^(]*\))", " ".join(lines).strip())[0].rstrip(";:.")
         for name in names.split(","):
             found[name.strip().lstrip("*")] = sentence.replace("|", "\\|")
     return found
@@ -66,7 +66,7 @@ def page() -> str:
         for name in parameters(public[place]):
             of[name].append(place.removeprefix("bicore."))
             known = words.get(name, "")
-            if not said.get(name) or said[name].startswith("As in"):
+            if not said.get(name) or re.search(r"\b[Aa]s in :", said[name]):
                 said[name] = known or said.get(name, "")
     rows = [
         f"| `{name}` | {said[name]} | {', '.join(f'`{one}`' for one in sorted(of[name]))} |"

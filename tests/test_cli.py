@@ -442,7 +442,7 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
 def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     words = ["select", "digits", "--limit", "200", *FAST, "--size"]
     shown = assert_success(bicore(*words, "auto", "--tolerance", "0.5"))
-    assert "is within 0.5 (relative) of that of all rows" in shown.stdout  # forty or so, by class
+    assert "is at most 50% above that of all rows" in shown.stdout  # forty or so, by class
     shown = bicore(*words, "12", "--strategy", "exchange")
     assert "exchanges: " in shown.stdout
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)

@@ -34,11 +34,11 @@ MESSAGES = {
     "y is sparse, and only x may be; pass y.toarray() if it fits.": call(
         y=sparse.csr_array(np.eye(40))
     ),
-    "task='regress' is not known; it is one of 'auto', 'classification', 'regression'. Did you "
+    "task='regress' is not known; use one of 'auto', 'classification', 'regression'. Did you "
     "mean 'regression'?": call(task="regress"),
     "select() has no argument 'kernal'. Did you mean 'kernel'?": call(kernal="rbf"),
-    "rule='gain' is exact for the squared error with a constant inner_reg, uniform or final "
-    "weighting and the built-in solver only; use rule='gradient'.": call(
+    "rule='gain' needs the squared error, a constant inner_reg, uniform or final weighting "
+    "and the built-in solver; otherwise use rule='gradient'.": call(
         rule="gain", loss="cross-entropy"
     ),
     "initial holds row 40, outside 0 … 39; rows are counted from 0.": call(initial=[40]),

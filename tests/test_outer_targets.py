@@ -176,7 +176,7 @@ def test_equal_classes_count_the_same():
 
 
 def test_incompatible_smoothing_options_are_refused():
-    with pytest.raises(InputError, match="smooth_labels=True is for the squared error"):
+    with pytest.raises(InputError, match="smooth_labels=True needs the squared error"):
         greedy_selector(loss="cross-entropy", smooth_labels=True)
     refuses("share must be between 0 and 1", Smoothed, share=2)
     refuses("inputs must be a number >= 0", Smoothed, inputs=-1)

@@ -198,7 +198,9 @@ def select(
         Columns of a file or table to use as features, and its column to predict.
     labels : path, optional
         File of labels.
-    scale, drop, drop_missing_target, decimal, missing, encoding : optional
+    scale : "standard" or "none", optional
+        Scaling of features (default: "standard" for tables, "none" for arrays).
+    drop, drop_missing_target, decimal, missing, encoding : optional
         Encoding of tables, as in :func:`bicore.sources.encode_table`.
     embeddings : path, optional
         A .npy file with the features of a table, row by row.
@@ -346,7 +348,9 @@ def estimate(
         Columns of a file or table to use as features, and its column to predict.
     labels : path, optional
         File of labels.
-    scale, drop, drop_missing_target, decimal, missing, encoding : optional
+    scale : "standard" or "none", optional
+        Scaling of features (default: "standard" for tables, "none" for arrays).
+    drop, drop_missing_target, decimal, missing, encoding : optional
         Encoding of tables, as in :func:`bicore.sources.encode_table`.
     embeddings : path, optional
         A .npy file with the features of a table, row by row.

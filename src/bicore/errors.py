@@ -245,7 +245,7 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.55)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(
-        f"{argument}={value!r} is not known; it is one of {', '.join(map(repr, names))}.{hint}"
+        f"{argument}={value!r} is not known; use one of {', '.join(map(repr, names))}.{hint}"
     )
 
 

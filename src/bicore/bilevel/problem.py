@@ -108,7 +108,7 @@ class Learned(Constant):
     Parameters
     ----------
     value : float
-        The number ρ to begin with, above 0.
+        Start value of ρ, above 0.
 
     Examples
     --------

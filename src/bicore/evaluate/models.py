@@ -681,7 +681,7 @@ class RidgeJudge(TunedJudge):
         The penalty, relative to the mean of the kernel's diagonal. By default the one with the
         smallest squared error on rows of the pool, or 0.1 without such rows.
     rows : Sample, optional
-        Rows of the pool that choose the penalty.
+        Rows of the pool on which the penalty is chosen.
 
     Raises
     ------

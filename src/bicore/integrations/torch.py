@@ -84,8 +84,10 @@ def select_from(
         Makes a tensor of the features of one item, such as ``torchvision.transforms.ToTensor()``.
     outer : torch.utils.data.Dataset or DataLoader, optional
         A separate set on which the objective is measured, embedded in the same way.
-    batch_size, workers : int, optional
-        Rows per batch, and processes that read them; default: the loader's, else 256 and none.
+    batch_size : int, optional
+        Number of rows per batch (default: that of the loader, or 256).
+    workers : int, optional
+        Number of processes that read rows (default: that of the loader, or none).
     folder : path, optional
         Folder for shards of the embeddings, see
         :func:`bicore.sources.embed_to_folder`: for more rows than fit in memory, or to embed once.

@@ -94,10 +94,10 @@ def from_module(
     multiplier : float
         A constant factor on the matrix.
     pooling : "drop" or "refuse"
-        ``"drop"`` leaves max-pooling out, and an adaptive average to several positions, as VGG and
-        AlexNet have it before the read-out, with a notice; ``"refuse"`` raises instead.
+        ``"drop"`` skips max-pooling and adaptive averages to several positions (as in VGG and
+        AlexNet) with a warning; ``"refuse"`` raises an error.
     normalisation : "refuse" or "drop"
-        The same for batch, layer, group and instance normalisation.
+        ``"drop"`` skips batch, layer, group and instance normalisation with a warning.
 
     Returns
     -------

@@ -333,19 +333,19 @@ class BilevelSelector(Selector, Proxy):
             asked = f"rule={self.rule.name!r}" if gain else asked
             fix = "rule='gradient'" if gain else "strategy='batches' or 'greedy'"
             raise InputError(
-                f"{asked} is exact for the squared error with a constant inner_reg, uniform "
-                f"or final weighting and the built-in solver only; use {fix}."
+                f"{asked} needs the squared error, a constant inner_reg, uniform or final "
+                f"weighting and the built-in solver; otherwise use {fix}."
             )
         if strategy.refines and self.weighting is WeightMode.LEARNED:
-            raise InputError(f"{asked} is for weighting='uniform' or 'final'; got 'learned'.")
+            raise InputError(f"{asked} needs weighting='uniform' or 'final'; got 'learned'.")
         if self.inner_reg.learned and self.weighting is WeightMode.UNIFORM:
             raise InputError(
                 "inner_reg='learned' needs weighting='learned' or 'final'; got 'uniform'."
             )
         if not (self.smooth_labels.plain or self.squared):
             raise InputError(
-                "smooth_labels=True is for the squared error, and the loss is "
-                f"{self.loss.name}; use smooth_labels=False."
+                "smooth_labels=True needs the squared error; got the loss "
+                f"{self.loss.name}. Use smooth_labels=False."
             )
         if self.quotas is not None and not strategy.keeps_quotas:
             raise InputError(f"quotas need strategy='greedy' or 'exchange'; got {asked}.")
@@ -1037,7 +1037,7 @@ def exclude_suspect_labels(
     Parameters
     ----------
     data : Dataset
-        With class labels.
+        Rows with class labels.
     selector : BilevelSelector, optional
         Kernel, loss and regulariser of the proxy; by default the NTK with the squared error.
     folds : int

@@ -186,8 +186,8 @@ def select_smallest(
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: with {found} or more rows the loss on {curve.held_out} "
-        f"{'held-out' if outer is None else 'outer'} rows is within {tolerance:.3g} (relative) of "
-        f"that of all rows (loss {loss:.4g}; all rows {curve.full:.4g}, no rows {curve.empty:.4g})"
+        f"{'held-out' if outer is None else 'outer'} rows is at most {100 * tolerance:.3g}% above "
+        f"that of all rows ({loss:.4g}; all rows {curve.full:.4g}, no rows {curve.empty:.4g})"
     )
     details = {
         "tolerance": tolerance,

@@ -125,17 +125,19 @@ def encode_table(
     sample_weight : str or array, optional
         The column of weights, or weights row by row.
     memory : int or str, optional
-        Memory limit, in bytes or as in "4GB" (default: half of the free memory).
-    columns, drop : str or sequence of str, optional
-        Columns to use as features, and columns to exclude; a string separates them by commas.
+        Memory limit, in bytes or as in "4GB" (default: 4 GB).
+    columns : str or sequence of str, optional
+        Columns to use as features; a string separates them by commas.
+    drop : str or sequence of str, optional
+        Columns to exclude; a string separates them by commas.
     drop_missing_target : bool
-        Leave out rows without a target.
+        Whether to exclude rows without a target; otherwise they raise an error.
     decimal : "comma" or "point", optional
-        Decimal separator, if the table does not show it.
+        Decimal separator (default: inferred).
     missing : str, optional
         Further words for a missing value, separated by commas.
     encoding : str, optional
-        Refused: a data frame has no encoding of text.
+        Encoding of a text file; refused here, because a data frame has none.
 
     Returns
     -------

@@ -44,13 +44,13 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     Parameters
     ----------
     selector : Selector
-        Rule by which rows are chosen; bilevel selection in the paper. Without labels in the stream,
-        one that needs none.
+        Method that selects rows; bilevel selection in the paper. Without labels in the stream,
+        use a method that needs none.
     capacity : int
         Maximum number of rows kept.
     slots : int
-        One slot adapts to all of the past at once, several keep parts of it intact; the paper uses
-        10 for 100 rows.
+        Number of slots: one slot is selected again at every step, more keep parts of the past as
+        they are; the paper uses 10 for 100 rows.
     weighting : {"uniform", "learned"}
         Rows of a slot share its weight equally (the paper), or in proportion to the weights the
         selector learned.

@@ -110,7 +110,7 @@ class MomentMemory(MergingBuffer):
         Keep second moments for each class, C·p² numbers: :meth:`forget_class` needs them, and the
         prior of :meth:`head` is exact. Priors other than "data" keep them always.
     holdout : bool
-        Keep second sums over a tenth of the rows, by which :meth:`head` chooses its regularisation.
+        Also keep sums over a tenth of the rows, on which :meth:`head` chooses its regularisation.
         Without them the state is half as large, and generalised cross-validation is used.
     keep : {"always", "lazy"}
         When rows are selected: with every batch; or on access, from a random sample of the rows

@@ -225,7 +225,7 @@ class LBFGS(InnerSolver):
     Parameters
     ----------
     step : float
-        The first length of a step.
+        Length of the first step.
     iterations, history : int
         Maximum number of iterations, and number of them that shape the next direction.
     line_search : bool

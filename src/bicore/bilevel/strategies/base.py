@@ -335,7 +335,7 @@ class Batches(Strategy):
     Parameters
     ----------
     count : int
-        The largest batch; a batch has at most a tenth of the points chosen so far.
+        Maximum size of a batch; a batch has at most a tenth of the points chosen so far.
 
     Examples
     --------
