@@ -9,9 +9,12 @@ import pytest
 import scipy.sparse
 
 import bicore
+from bicore.sources import opening
+from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from tests.commands import assert_refused, assert_success, says
 from tests.fuzzing import encrypt
+from tests.helpers import refuses
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y = np.arange(60) % 2
@@ -177,3 +180,21 @@ def test_m5_features_and_labels_in_one_folder_are_understood(command, tmp_path, 
         np.save(tmp_path / "pair" / f"{name}.npy", array)
     found = assert_success(command("select", "pair", "--size", 4, "--json"))
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, 4).indices.tolist()
+
+
+def test_one_entry_adds_a_reader_for_the_command_and_the_library(tmp_path, monkeypatch):
+    def read(path, reading):
+        rows = np.loadtxt(path)
+        return Source(path.name, bicore.Dataset(rows[:, 1:], rows[:, 0].astype(int)))
+
+    monkeypatch.setitem(opening.ARRAYS, ".rows", (read, ()))
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    y = (x[:, 0] > 0).astype(int)
+    file = tmp_path / "data.rows"
+    np.savetxt(file, np.column_stack([y, x]), fmt="%.17g")
+    expected = bicore.select(x, y, 5).indices.tolist()
+    assert bicore.select(file, size=5).indices.tolist() == expected
+    assert bicore.select(open_source(str(file)).data, size=5).indices.tolist() == expected
+    labels = bicore.select(file, 1 - y, size=5)
+    assert labels.indices.tolist() == bicore.select(x, 1 - y, 5).indices.tolist()
+    refuses("drop", bicore.select, file, size=5, drop="a")

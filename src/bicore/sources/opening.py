@@ -164,8 +164,9 @@ def open_table(
     """Load a data frame, or table files that are encoded as one table.
 
     Options are those of :func:`encode_table`; ``target`` and ``labels`` are other names of ``y``.
-    Rows of Parquet files and data sets beyond the memory limit are read when they are needed. None
-    if the source is no table, or a table in parts whose only features are an embedding.
+    Rows of Parquet files and data sets beyond the memory limit are read when they are needed. A
+    file of ``ARRAYS`` without a reader in parts is loaded too. None if the source is no table, or a
+    table in parts whose only features are an embedding.
     """
     given = [one for one in (y, target, labels) if one is not None]
     y = given[0] if given else None
@@ -176,7 +177,11 @@ def open_table(
     shards = arrow_files.open_arrow(source, scale=scale, **options)
     if shards is None:
         paths = find_files(source, tuple(_FILE_READERS), "source") if are_paths(source) else ()
-        if not paths or any(_ending(path) not in TABLES for path in paths):
+        endings = {_ending(path) for path in paths}
+        if len(paths) == 1 and endings <= ARRAYS.keys() - _FILE_READERS.keys():
+            found = _load(str(paths[0]), Reading(**options)).scale_features(scale)
+            return tables.add_labels(found, y, sample_weight)
+        if not paths or not endings <= TABLES.keys():
             return None
     if len(given) > 1:
         raise InputError("y, target and labels mean the same for a table; give one of them.")
