@@ -31,7 +31,7 @@ from bicore.errors import check_integer, check_number
 from bicore.files import fingerprint
 from bicore.integrations.sklearn import CoresetSampler
 from bicore.kernels import RBF, Linear
-from bicore.methods import KCenter, exclude_suspect_labels
+from bicore.methods import KCenter, Uniform, exclude_suspect_labels
 from bicore.methods.registry import greedy_selector
 from bicore.moments.heads import HeadClassifier
 from bicore.runtime.context import human_bytes, parse_bytes
@@ -151,6 +151,12 @@ def test_other_calls_name_their_arguments_too():
     refuses("indices", reweight, X, Y, [0, 40], **OK)
     refuses("dtype", Runtime, dtype="float16")
     refuses("threads", Runtime, threads=0)
+    refuses("progress must be .*; got 'yes'", Runtime, progress="yes")
+    refuses("x must be an array .*; got {'a': 1}", select, {"a": 1}, Y, 3)
+    refuses("y must be an array .*; got 5", compare, X, 5, sizes=[3])
+    refuses("Uniform.* has no argument 'a'. Its arguments: none", Uniform, a=1)
+    refuses("BilevelSelector has no option 'kern'.*'kernel'", BilevelSelector().set_params, kern=1)
+    refuses("mean the same", select, pd.DataFrame({"a": X[:, 0], "b": Y}), Y, 3, target="b")
     refuses("max_seconds", Runtime, max_seconds=0)
     refuses("ids", Dataset, X, Y, ids=[0] * 40)
 

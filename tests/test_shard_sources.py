@@ -631,7 +631,7 @@ def test_options_are_in_the_fingerprint(tmp_path):
 
 
 def test_data_sets_that_cannot_be_read_in_parts():
-    refuses("dataset is a object; give one split", HuggingFaceShards, object())
+    refuses("dataset has type object; give one split", HuggingFaceShards, object())
     unread = DataSet(table(X, Y, WEIGHT))
     unread.select_columns = None
     for use in (
@@ -844,14 +844,14 @@ def test_sources_that_cannot_be_opened(tmp_path):
         (tmp_path / "x-0.npy", {"target": "a"}, "target= does not apply to .npy files"),
         (tmp_path / "part-0.npz", {"labels": "a"}, "labels= does not apply to .npz files"),
         (chunks, {"labels": Y}, "labels= does not apply to an iterable"),
-        (3, {}, "source is a int; give"),
+        (3, {}, "source has type int; give"),
         ({"x": X}, {}, "source is a dict of named columns; give arrays"),
         ((X, Y, WEIGHT, X), {}, "tuple of 4"),
         (X, {"labels": Y[:3]}, r"y has shape \(3,\) and x has 21 rows"),
         (X.astype(str), {}, "x holds features of dtype"),
         (X, {"labels": Y, "sample_weight": Y[:2]}, r"sample_weight has shape \(2,\)"),
-        (tmp_path / "x-0.npy", {"labels": 3}, "labels is a int; give a file"),
-        (tmp_path / "named", {"labels": Y}, "labels is a ndarray; give a file"),
+        (tmp_path / "x-0.npy", {"labels": 3}, "labels has type int; give a file"),
+        (tmp_path / "named", {"labels": Y}, "labels has type ndarray; give a file"),
         ([], {}, "there are no rows in 0 shards"),
     ):
         with pytest.raises(InputError, match=words):

@@ -8,7 +8,7 @@ ones, predict all rows best.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +48,7 @@ def query(
     x_pool: Numbers,
     batch_size: int,
     *,
-    pseudo_labels: Any = None,
+    pseudo_labels: Labels | Callable[[Any], Labels] | None = None,
     selector: BilevelSelector | None = None,
     random_state: int = 0,
     runtime: Runtime | None = None,

@@ -14,7 +14,7 @@ import torch
 
 from bicore import frames
 from bicore._deprecated import renamed_fields
-from bicore.errors import InputError, as_option, check_type
+from bicore.errors import InputError, as_option, check_type, shown
 from bicore.sparse import SparseRows, is_sparse, sparse_rows
 from bicore.types import Labels, Matrix, Numbers, Weights
 
@@ -289,7 +289,8 @@ def as_features(x: Any, name: str) -> Array:
     lists = frames.arrow_lists(x, name)
     array = _to_numpy(x, name) if lists is None else lists
     if array.ndim == 0:
-        raise InputError(f"{name} is a single value; give an array with one row per example.")
+        words = "an array with one row per example"
+        raise InputError(f"{name} must be {words}; got {shown(x)}.")
     array = _as_floats(array, name)
     if array.ndim == 1:
         array = array[:, None]
@@ -342,8 +343,10 @@ def as_extra(extra: Any, n: int) -> dict[str, Array] | None:
 def _as_column(column: Any, n: int, name: str, role: str) -> Array:
     """Check a column of numbers, booleans or text with n finite entries."""
     array = _to_numpy(column, name)
-    if array.ndim == 0 or len(array) != n:
-        size = 1 if array.ndim == 0 else len(array)
+    if array.ndim == 0:
+        raise InputError(f"{name} must be an array with one value per row; got {shown(column)}.")
+    if len(array) != n:
+        size = len(array)
         raise InputError(f"{name} has {size} rows and x has {n}; give one value per row of x.")
     if array.dtype.kind == "O":
         array = _objects_to_labels(array, name, role)

@@ -292,7 +292,9 @@ def unknown_option(owner: str, name: str, known: Iterable[str]) -> InputError:
 
 def _hint(name: str, known: Iterable[str], kind: str) -> str:
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return f"Did you mean {close[0]!r}?" if close else f"Its {kind}: {', '.join(sorted(known))}."
+    if not close:
+        return f"Its {kind}: {', '.join(sorted(known)) or 'none'}."
+    return f"Did you mean {close[0]!r}?"
 
 
 def as_option(argument: str, value: Any, options: type[Option]) -> Option:

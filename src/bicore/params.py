@@ -6,7 +6,7 @@ import inspect
 from enum import StrEnum
 from typing import Any, Self
 
-from bicore.errors import check_name
+from bicore.errors import unknown_option
 
 
 class Parameters:
@@ -68,7 +68,8 @@ class Parameters:
         nested: dict[str, dict[str, Any]] = {}
         for name, value in params.items():
             first, _, rest = name.partition("__")
-            check_name(f"the parameter of {type(self).__name__}", first, values)
+            if first not in values:
+                raise unknown_option(type(self).__name__, first, values)
             if rest:
                 nested.setdefault(first, {})[rest] = value
             else:

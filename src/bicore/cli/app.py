@@ -84,6 +84,8 @@ OPTIONS_OF_ARGUMENTS = {
     "Runtime(memory=…)": "--memory",
     "use float32": "use --dtype float32",
     "passes=True": "--passes",
+    "drop=…": "--drop",
+    "drop_missing_target=True": "--drop-missing-target",
     "exact=True": "--exact",
 }
 #: Verbs and options that are gone, and what to do instead.

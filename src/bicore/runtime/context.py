@@ -15,7 +15,14 @@ import torch
 
 from bicore._deprecated import renamed_fields, renamed_methods
 from bicore._version import __version__
-from bicore.errors import InputError, check_integer, check_name, check_number, unknown_name
+from bicore.errors import (
+    InputError,
+    check_integer,
+    check_name,
+    check_number,
+    shown,
+    unknown_name,
+)
 from bicore.runtime.clock import Clock, Progress
 from bicore.runtime.threads import single_thread
 
@@ -81,6 +88,11 @@ class Runtime:
         if self.max_seconds is not None and self.max_seconds != math.inf:
             check_number("max_seconds", self.max_seconds, above=0)
         parse_bytes(self.memory)
+        if not (
+            self.progress is None or isinstance(self.progress, bool) or callable(self.progress)
+        ):
+            kinds = "True, False, None or a function of one value"
+            raise InputError(f"progress must be {kinds}; got {shown(self.progress)}.")
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -239,7 +239,7 @@ class HuggingFaceShards(ArrowShards):
     ) -> None:
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
             fix = "give one split of a datasets.Dataset that is on disk (not streamed)"
-            raise InputError(f"dataset is a {type(dataset).__name__}; {fix}.")
+            raise InputError(f"dataset has type {type(dataset).__name__}; {fix}.")
         if hasattr(dataset, "keys"):
             splits = list(dataset.keys())
             fix = f"give one of them, such as dataset[{splits[0]!r}]"

@@ -131,7 +131,7 @@ class Times(Column):
         found = cells.read_times(column, self.form)
         if found is None:
             what = f"the column {self.name!r} must hold {self.sort}"
-            raise InputError(f"{what}; fix its rows, or exclude it with --drop.")
+            raise InputError(f"{what}; fix its rows, or exclude it with drop=….")
         time = np.where(np.isnat(found), int(self.median), found.astype(np.int64))
         days = time / _DAY
         whole = np.floor_divide(time, _DAY)
@@ -168,7 +168,7 @@ class Vectors(Column):
             found = cells.vectors(column)
         if found is None or found.shape[1] != width:
             what = f"the column {self.name!r} must hold lists of {width} numbers"
-            raise InputError(f"{what}; fix its rows, or exclude it with --drop.")
+            raise InputError(f"{what}; fix its rows, or exclude it with drop=….")
         return np.where(np.isnan(found), self.medians, found)
 
 
@@ -423,7 +423,7 @@ def _refuse_infinite(name: str, found: Array) -> None:
     wrong = np.argwhere(np.isinf(found))
     if len(wrong):
         held = f"the column {name!r} holds {found[tuple(wrong[0])]} in row {wrong[0][0]}"
-        raise InputError(f"{held}; leave the cell empty, or exclude the column with --drop.")
+        raise InputError(f"{held}; leave the cell empty, or exclude the column with drop=….")
 
 
 #: Bytes of a character in NumPy's arrays of text, whose items are as long as the longest.
@@ -464,7 +464,7 @@ class Target:
         if gone.any() and not masked:
             more = f" and {gone.sum() - 1} more" if gone.sum() > 1 else ""
             where = f"the target column {self.name!r} has no value in row {start + gone.argmax()}"
-            fix = "fill it in, or exclude such rows with --drop-missing-target"
+            fix = "fill it in, or exclude such rows with drop_missing_target=True"
             raise InputError(f"{where}{more}; {fix}.")
         if self.kind is TargetKind.LISTS:
             rows = cells.vectors(column)
@@ -483,7 +483,7 @@ class Target:
         wrong = np.flatnonzero(~np.isfinite(found))
         if len(wrong) and not masked:
             held = f"the target column {self.name!r} is {found[wrong[0]]}"
-            fix = "leave the cell empty and give --drop-missing-target"
+            fix = "leave the cell empty and give drop_missing_target=True"
             raise InputError(
                 f"{held} in row {start + wrong[0]}, and targets must be finite; {fix}."
             )

@@ -169,6 +169,8 @@ def open_table(
     table in parts whose only features are an embedding.
     """
     given = [one for one in (y, target, labels) if one is not None]
+    if len(given) > 1:
+        raise InputError("y, target and labels mean the same for a table; give one of them.")
     y = given[0] if given else None
     if frames.is_frame(source):
         options |= {"sample_weight": sample_weight, "memory": memory}
@@ -183,8 +185,6 @@ def open_table(
             return tables.add_labels(found, y, sample_weight)
         if not paths or not endings <= TABLES.keys():
             return None
-    if len(given) > 1:
-        raise InputError("y, target and labels mean the same for a table; give one of them.")
     if shards is None:
         found = _load_tables(paths, Reading(**options)).scale_features(scale)
     else:
@@ -326,7 +326,7 @@ def _reader(source: Any) -> _Reader:
             raise InputError(f"{what}; give arrays (x, y), a data frame, or a .parquet file.")
         case _ if callable(source) or isinstance(source, Iterable):
             return "an iterable of chunks", (), parts.IterableShards
-    raise InputError(f"source is a {type(source).__name__}; give {SHARD_KINDS}.")
+    raise InputError(f"source has type {type(source).__name__}; give {SHARD_KINDS}.")
 
 
 def _open_arrow(source: Any, scale: str | None = None, **options: Any) -> ShardSource:

@@ -189,7 +189,7 @@ def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") 
         return tuple(path for one in given for path in find_files(one, endings, argument))
     if not isinstance(given, (str, os.PathLike)):
         fix = f"give a file, a folder, a pattern such as 'part-*{endings[0]}', or a list of files"
-        raise InputError(f"{argument} is a {type(given).__name__}; {fix}.")
+        raise InputError(f"{argument} has type {type(given).__name__}; {fix}.")
     path = Path(given)
     if path.is_dir():
         found = [one for one in files_below(path) if one.suffix.lower() in endings]
