@@ -57,7 +57,7 @@ def main() -> int:
     except BicoreError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    command = "python -m benchmarks " + " ".join(_public(sys.argv[1:]))
+    command = "python -m benchmarks " + " ".join(_hide_paths(sys.argv[1:]))
     record = {"benchmark": arguments.name, "machine": machine(), "command": command, **found}
     if arguments.record or arguments.out:
         folder = Path(arguments.out) if arguments.out else RECORDS
@@ -92,7 +92,7 @@ def _collect(found: dict[str, Any] | Generator[Any, None, dict[str, Any] | None]
         report(rows[-1])
 
 
-def _public(words: list[str]) -> list[str]:
+def _hide_paths(words: list[str]) -> list[str]:
     """The command with plain names for the files and folders of this machine."""
     pairs = zip(["", *words], words, strict=False)
     shown = [[word, *OPTIONS.get(before, ())[2:]][-1] for before, word in pairs]

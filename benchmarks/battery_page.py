@@ -14,7 +14,7 @@ from benchmarks.battery.sets import SETS
 from benchmarks.pages import cells, figure, format_count, read_record, table, unique, where
 from bicore.methods.large import human_seconds
 from bicore.runtime.context import human_bytes
-from experiments.statistics import Gap, paired
+from experiments.statistics import Gap, paired_gap
 
 #: Scores (R² above all) are compared within ±1: a single failed fit would outweigh all others.
 BOUND = 1.0
@@ -49,7 +49,7 @@ def scores(rows: Rows, regression: bool, measure: int = 0) -> Scores:
 def compare(own: dict[int, float], other: dict[int, float], larger: bool = True) -> Gap:
     """The mean difference over the seeds of both, positive if ``own`` is better."""
     sign = 1 if larger else -1
-    return paired([sign * (own[seed] - other[seed]) for seed in own if seed in other])
+    return paired_gap([sign * (own[seed] - other[seed]) for seed in own if seed in other])
 
 
 def mean_gain(gaps: list[Gap]) -> float:

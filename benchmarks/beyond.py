@@ -78,7 +78,7 @@ def _by_size(name: str, method: Any, judge: Any, table: Any, seeds: range) -> Ro
         chosen = method.select(data, max(SIZES), random_state=seed, runtime=CPU).indices
         sets = [chosen[:size].tolist() for size in SIZES]
         guesses = [judge.predict(data, test.x, picks, runtime=CPU) for picks in sets]
-        scores.append([_explained(one, test, data) for one in guesses])
+        scores.append([_explained_variance(one, test, data) for one in guesses])
     return {"method": name, "sizes": list(SIZES), "scores": scores}
 
 
@@ -86,5 +86,5 @@ def _accuracy(guesses: Any, test: Dataset, data: Dataset) -> float:
     return float(np.mean(guesses == test.y))
 
 
-def _explained(guesses: Any, test: Dataset, data: Dataset) -> float:
+def _explained_variance(guesses: Any, test: Dataset, data: Dataset) -> float:
     return float(1 - np.mean((guesses - test.y) ** 2) / np.mean((test.y - data.y.mean(0)) ** 2))

@@ -70,7 +70,7 @@ def _softmax(size: int, setting: str, goal: float, **options: Any) -> Problem:
     )
 
 
-def _stored(size: int, rows: int) -> Callable[[dict[str, float]], float]:
+def _predict_stored(size: int, rows: int) -> Callable[[dict[str, float]], float]:
     """Half of a stored symmetric matrix is read for each point."""
     return lambda rates: size * 8 * rows**2 / 2 / rates["bytes"]
 
@@ -86,7 +86,7 @@ PROBLEMS = (
     Problem(
         "squared error, 400 of 1000",
         partial(select, size=400, **CONSTANT),
-        floor=_stored(400, 1000),
+        floor=_predict_stored(400, 1000),
     ),
     Problem("all defaults, 100 of 1000", partial(select, size=100), goal=1.5),
     Problem("exchange, 100 of 1000", partial(select, size=100, strategy="exchange", **CONSTANT)),
@@ -103,7 +103,7 @@ PROBLEMS = (
         "squared error, 400 of 10 000",
         partial(select, size=400, **CONSTANT),
         partial(load_mnist, 10_000),
-        _stored(400, 10_000),
+        _predict_stored(400, 10_000),
     ),
     Problem(
         "linear, 500 of 50 000 × 256",

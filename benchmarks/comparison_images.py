@@ -95,7 +95,7 @@ class ResidualJudge(Judge):
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
         return [
-            pupil.predicted(self._images(test, pupil)).to(test.x.device)
+            pupil.predict(self._images(test, pupil)).to(test.x.device)
             for pupil in self.train_networks(selections, outputs, seed)
         ]
 
@@ -164,10 +164,10 @@ class Pupil(Learner):
         x, y, weight = (values.index_select(0, rows) for values in (self.x, self.y, self.weight))
         corners = self.crops.index_select(0, self.turn)[0, :, : len(rows), None]
         self.turn += 1
-        outputs = self._outputs(ResNet18.cropped(x, *corners))
+        outputs = self._outputs(ResNet18.crop(x, *corners))
         return (F.cross_entropy(outputs, y, reduction="none") * weight).mean()
 
-    def predicted(self, images: Tensor) -> Tensor:
+    def predict(self, images: Tensor) -> Tensor:
         """Outputs for test images, in the arithmetic of the training."""
         self.network.eval()
         with torch.no_grad():

@@ -74,17 +74,19 @@ def evaluate(table: str, seed: int, folder: str, device: str) -> list[dict[str, 
     found = []
     for size in SIZES:
         chosen = bicore.contexts(x, y, size, CONTEXTS, random_state=seed, runtime=ONE_THREAD)
-        drawn = [stratified(y, size, np.random.default_rng((seed, k))) for k in range(CONTEXTS)]
+        drawn = [
+            draw_stratified(y, size, np.random.default_rng((seed, k))) for k in range(CONTEXTS)
+        ]
         found += [score("selected", chosen[:1]), score("selected", chosen)]
         found += [score("stratified", drawn[:1]), score("stratified", drawn)]
         found.append(score("selected, with test rows", chosen[:1], True))
     for size in MORE_SIZES:
-        rows = stratified(y, size, np.random.default_rng((seed, 0)))
+        rows = draw_stratified(y, size, np.random.default_rng((seed, 0)))
         found.append(score("stratified", [rows]))
     return found
 
 
-def stratified(y: Any, size: int, rng: np.random.Generator) -> Any:
+def draw_stratified(y: Any, size: int, rng: np.random.Generator) -> Any:
     """Random rows of every class, by its share, and at least one."""
     shares = np.bincount(y) / len(y) * size
     counts = np.maximum(np.floor(shares), 1).astype(int)

@@ -25,7 +25,7 @@ from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 from bicore.streaming import MergeReduce, MomentMemory, Reservoir
-from experiments.statistics import Gap, paired
+from experiments.statistics import Gap, paired_gap
 
 #: Inches of a figure of the gallery.
 SIZE = (6, 3.4)
@@ -71,8 +71,8 @@ def leads(
         for method in (ours, theirs)
     ]
     scale = SCORES[field][0]
-    found = {name: paired(scale * (own - scores[1][name])) for name, own in scores[0].items()}
-    return {**found, "mean": paired([one.value for one in found.values()])}
+    found = {name: paired_gap(scale * (own - scores[1][name])) for name, own in scores[0].items()}
+    return {**found, "mean": paired_gap([one.value for one in found.values()])}
 
 
 def lead_table(field: str) -> str:

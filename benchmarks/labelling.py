@@ -17,7 +17,7 @@ NEIGHBOURS, MANY = 20, 5000
 PURITY = 0.95
 
 
-def _squared(a: Array, b: Array) -> Array:
+def _squared_distances(a: Array, b: Array) -> Array:
     found = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
     return np.maximum(found, 0)
 
@@ -35,7 +35,7 @@ def uniform(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Arr
 def k_means(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Array:
     """The row nearest to each centre, without repeats."""
     found: list[int] = []
-    for distances in _squared(_clusters(x, size, rng).cluster_centers_, x):
+    for distances in _squared_distances(_clusters(x, size, rng).cluster_centers_, x):
         distances[np.r_[labelled, found].astype(int)] = np.inf
         found.append(int(distances.argmin()))
     return np.array(found)
@@ -45,10 +45,10 @@ def k_center(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> Ar
     """The farthest row from the chosen ones, again and again (Sener and Savarese 2018)."""
     found = [] if len(labelled) else [int(rng.integers(len(x)))]
     centres = x[np.r_[labelled, found].astype(int)]
-    nearest = _squared(x, centres).min(1)
+    nearest = _squared_distances(x, centres).min(1)
     while len(found) < size:
         found.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, _squared(x, x[found[-1:]])[:, 0])
+        nearest = np.minimum(nearest, _squared_distances(x, x[found[-1:]])[:, 0])
     return np.array(found)
 
 
@@ -60,7 +60,7 @@ def typiclust(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> A
     found: list[int] = []
     for group in names[np.argsort(-counts, kind="stable")][:size]:
         rows = np.flatnonzero(groups == group)
-        near = np.sort(np.sqrt(_squared(x[rows], x[rows])), axis=1)[:, 1 : NEIGHBOURS + 1]
+        near = np.sort(np.sqrt(_squared_distances(x[rows], x[rows])), axis=1)[:, 1 : NEIGHBOURS + 1]
         found.append(int(rows[near.mean(1).argmin() if near.size else 0]))
     rest = uniform(x, np.r_[labelled, found].astype(int), size - len(found), rng, classes)
     return np.r_[found, rest].astype(int)
@@ -90,7 +90,7 @@ def prob_cover(x: Array, labelled: Array, size: int, rng: Rng, classes: int) -> 
     """The row whose ball covers most uncovered rows (Yehuda et al. 2022); radius by purity."""
     unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     groups = _clusters(unit, classes, rng).labels_
-    distances = _squared(unit, unit)
+    distances = _squared_distances(unit, unit)
     other = np.array(
         [row[groups != group].min() for row, group in zip(distances, groups, strict=True)]
     )

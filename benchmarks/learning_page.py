@@ -111,7 +111,7 @@ def points() -> list[Point]:
     return [*heads(), *networks(), *embedding()]
 
 
-def shown(found: Sequence[Point]) -> list[Point]:
+def select_shown(found: Sequence[Point]) -> list[Point]:
     """The learners of the table: some heads, and the largest memories."""
     return sorted(
         (one for one in found if one.shown), key=lambda one: list(ROW_BYTES).index(one.stream)

@@ -50,7 +50,7 @@ def _rules(rho: float) -> dict[str, tuple[Selector, str]]:
     options: dict[str, Any] = {"kernel": fully_connected(), "inner_reg": rho}
     squared = greedy_selector(**options)
     softmax = greedy_selector(**options, loss="cross-entropy")
-    bounded = CustomLoss(_bounded, name="bounded")
+    bounded = CustomLoss(_bounded_loss, name="bounded")
     robust = greedy_selector(**options, loss="squared", outer_loss=bounded)
     return {
         "uniform": (Uniform(), ""),
@@ -66,7 +66,7 @@ def _rules(rho: float) -> dict[str, tuple[Selector, str]]:
     }
 
 
-def _bounded(h: Any, t: Any) -> Any:
+def _bounded_loss(h: Any, t: Any) -> Any:
     """Grows like the error itself far out: a wrong label pulls no more than a constant."""
     return torch.sqrt(0.05 + (h - t).square()).sum()
 

@@ -62,14 +62,14 @@ def run(arguments: Any) -> dict[str, Any]:
 def _sets(folder: str | None, most: int) -> Iterator[tuple[str, Data]]:
     for count in COUNTS:
         if count <= most:
-            yield f"made up, {count} rows", made_up(count)
+            yield f"made up, {count} rows", make_embedding(count)
     if (Path(folder or ".") / "cifar10-embedding" / "train.npz").exists():
         (x, y), (test_x, test_y) = (cifar_embedding(folder, part) for part in ("train", "test"))
         data = {"x": x.astype(np.float32), "y": y, "test_x": test_x, "test_y": test_y}
         yield "CIFAR-10 embedding, 50000 rows", data
 
 
-def made_up(count: int) -> Data:
+def make_embedding(count: int) -> Data:
     """Classes of several kinds whose directions decay as those of embeddings do."""
     rng = np.random.default_rng(3)
     spread = np.arange(1, WIDTH + 1) ** -0.4

@@ -125,13 +125,13 @@ def multiplications_a_second(precision: str) -> float:
 def _watch(spent: dict[str, float]) -> Iterator[None]:
     """Add up the seconds of the parts of updates."""
 
-    def timed(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*given: Any, **named: Any) -> Any:
+    def time_part(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
             seconds, found = time_call(partial(work, *given, **named), 1, time.process_time)
             spent[part] = spent.get(part, 0.0) + seconds
             return found
 
-        return watched
+        return call
 
     places: list[tuple[Any, str, str]] = [
         (MomentMemory, "_compute_features", "features"),
@@ -141,8 +141,8 @@ def _watch(spent: dict[str, float]) -> Iterator[None]:
     ]
     with ExitStack() as patched:
         for owner, name, part in places:
-            work = timed(part, getattr(owner, name))
+            work = time_part(part, getattr(owner, name))
             patched.enter_context(mock.patch.object(owner, name, work))
-        way = {"elimination": timed("elimination", SEARCHES["elimination"])}
+        way = {"elimination": time_part("elimination", SEARCHES["elimination"])}
         patched.enter_context(mock.patch.dict(SEARCHES, way))
         yield

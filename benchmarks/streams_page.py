@@ -269,7 +269,9 @@ def mnist_columns() -> list[tuple[Cell, list[Cell]]]:
 
 
 def mnist_gaps(columns: Sequence[tuple[Cell, list[Cell]]]) -> list[Gap]:
-    return [welch(ours.measured, other.measured) for ours, others in columns for other in others]
+    return [
+        welch(ours.measurement, other.measurement) for ours, others in columns for other in others
+    ]
 
 
 def highest_means(columns: Sequence[tuple[Cell, list[Cell]]]) -> int:

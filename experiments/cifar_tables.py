@@ -28,7 +28,7 @@ from experiments.methods import (
     with_counted_batches,
 )
 from experiments.networks import GROUPED_RESIDUAL, NORMALISED_RESIDUAL
-from experiments.paper import published
+from experiments.paper import find_published
 from experiments.problems import CIFAR_POOL, IMBALANCED_CIFAR, SPLIT_CIFAR
 from experiments.rows import Row, Source, experiment
 from experiments.selections import PenaltyRow
@@ -114,9 +114,9 @@ class Plan:
     by_proxy: bool = False
 
     @property
-    def searched(self) -> tuple[float, ...]:
+    def betas_to_try(self) -> tuple[float, ...]:
         """The β to try; none if none is rehearsed, or if the row follows another."""
-        return self.tried if self.row.rehearsed and self.follows is None else ()
+        return self.tried if self.row.is_rehearsed and self.follows is None else ()
 
     @property
     def beta(self) -> float:
@@ -137,7 +137,7 @@ class Plan:
 
     def searching(self, **fewer: Any) -> RehearsingRow:
         """The row that searches β, with ``fewer`` steps or epochs."""
-        return replace(self.row, betas=self.searched, penalty=self.penalty, paper=None, **fewer)
+        return replace(self.row, betas=self.betas_to_try, penalty=self.penalty, paper=None, **fewer)
 
 
 def _read_chosen() -> dict[str, Any]:
@@ -156,7 +156,7 @@ def choose(
     if losses:
         found["penalty"] = min(losses, key=lambda value: losses[value])
     for table, records in betas.items():
-        searched = {plan.row.key: plan.searched for plan in plans if plan.table == table}
+        searched = {plan.row.key: plan.betas_to_try for plan in plans if plan.table == table}
         held: dict[str, dict[float, float]] = {key: {} for key in sorted(searched)}
         for record in records:
             if record["method"] in held:
@@ -180,7 +180,7 @@ _RBF = _plan(_row("Coreset RBF", RBF_CORESET))
 def continual_plans() -> list[Plan]:
     """The paper's rows, and our own."""
     matching, scaled = "Gradient matching", Named("gradient-matching", scaled=True)
-    paper = published("continual_learning", matching, SPLIT_CIFAR)
+    paper = find_published("continual_learning", matching, SPLIT_CIFAR)
     at_end = _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True)
     return [
         *(
@@ -191,11 +191,11 @@ def continual_plans() -> list[Plan]:
         _plan(_row("Coreset, λ by the proxy", CORESET), tried=EVERY, by_proxy=True),
         # the authors' code scales gradients to length 1 before it matches them
         _plan(_row("Gradient matching, normalised", scaled, paper=paper), follows=matching),
-        *_normalised(),
+        *_normalised_coresets(),
     ]
 
 
-def _normalised() -> list[Plan]:
+def _normalised_coresets() -> list[Plan]:
     """A network as one would train it today, normalised: on the memory of the paper's rows, and
     with its own embedding as the proxy.
 
@@ -230,7 +230,7 @@ def normalised_plans() -> list[Plan]:
         shared = network is NORMALISED_RESIDUAL
         for key, how in ways.items():
             facts = {"network": network, "recalibrated": shared, "reference": key == "Coreset"}
-            one = row(f"{key}, {network.normalised}", how, **facts)
+            one = row(f"{key}, {network.normalisation}", how, **facts)
             plans.append(plan(one, LOWER, () if shared else HIGHER))
     facts = {"network": NORMALISED_RESIDUAL, "recalibrated": True}
     embedded = row("Coreset, its embedding as the proxy, BatchNorm", EMBEDDING_CORESET, **facts)
@@ -317,7 +317,7 @@ def beta_experiment() -> list[Row]:
         plan.searching(epochs=few)
         for few, plans in epochs.items()
         for plan in plans
-        if plan.searched
+        if plan.betas_to_try
     ]
 
 
@@ -354,7 +354,7 @@ def normalised_experiment() -> list[Row]:
         row.variant(
             f"{row.key} recalibrated",
             source=Source("cifar-normalised", row.key, RECALIBRATED),
-            network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
+            network=replace(row.network, normalisation=f"{row.network.normalisation} recalibrated"),
         )
         for row in rows
         if row.recalibrated

@@ -33,7 +33,7 @@ from experiments.statistics import (
     describe_parts,
     equal_parts,
     no_worse,
-    paired,
+    paired_gap,
 )
 from experiments.tables import Absent, Book, Place
 
@@ -100,15 +100,15 @@ def apply_rule(
             undecided = zip(comparisons, parts, strict=True)
             plans = [one.plan(book) for one, part in undecided if rule([part]) is Verdict.OPEN]
             found = replace(found, plans=plans)
-        return replace(found, published=_published(rule, comparisons, book))
+        return replace(found, published=_apply_to_paper(rule, comparisons, book))
 
     return answer
 
 
-def _published(rule: Rule, comparisons: Sequence[Comparison], book: Book) -> str:
+def _apply_to_paper(rule: Rule, comparisons: Sequence[Comparison], book: Book) -> str:
     """Apply the same rule to published numbers; rows that share one share its gap."""
     try:
-        parts = list(dict.fromkeys(one.published(book) for one in comparisons))
+        parts = list(dict.fromkeys(one.paper_part(book) for one in comparisons))
     except Absent:
         return "–"
     verdict = rule(parts)
@@ -153,14 +153,14 @@ def check_tasks(book: Book) -> Answer:
     """Figure 4: more than half of the tasks above, in continual learning and in the stream. Tasks
     below, or within δ, count against it."""
 
-    def streamed(key: str, way: str = "") -> Place:
+    def fresh_stream(key: str, way: str = "") -> Place:
         return Place("streaming-fresh", SPLIT, key + FRESH + way)
 
-    reservoir = streamed("Reservoir sampling")
+    reservoir = fresh_stream("Reservoir sampling")
     pairs = {
         "continual": (_memory(SPLIT, "Coreset"), _memory(SPLIT, "Uniform sampling")),
-        "stream": (streamed("Streaming coreset"), reservoir),
-        BY_BATCHES.removeprefix(", "): (streamed("Streaming coreset", BY_BATCHES), reservoir),
+        "stream": (fresh_stream("Streaming coreset"), reservoir),
+        BY_BATCHES.removeprefix(", "): (fresh_stream("Streaming coreset", BY_BATCHES), reservoir),
     }
     words, verdicts, seen, plans = [], [], set[Hashable](), []
     for name, (ours, other) in pairs.items():
@@ -264,7 +264,7 @@ def check_outer_step(book: Book) -> Answer:
 
 def _answer_own_claim(gaps: Mapping[str, np.ndarray]) -> Answer:
     """Our own claim, from differences of each seed in percentage points, by what is compared."""
-    parts = [(paired(one), MARGIN) for one in gaps.values()]
+    parts = [(paired_gap(one), MARGIN) for one in gaps.values()]
     words = describe_parts(parts)
     if len(parts) <= FEW:
         words = ", ".join(f"{name} {gap}" for name, (gap, _) in zip(gaps, parts, strict=True))

@@ -56,10 +56,10 @@ class Comparison:
             lambda place: measure(list(self._scores(book, place).values()))
         ), self.margin
 
-    def published(self, book: Book) -> Part:
+    def paper_part(self, book: Book) -> Part:
         if self.task is not None:
             raise Absent(self.places[0])
-        return self.gap(book.published), self.margin
+        return self.gap(book.find_published), self.margin
 
     def _scores(self, book: Book, place: Place) -> dict[int, float]:
         """Percent of test points by seed."""

@@ -13,7 +13,7 @@ from experiments.networks import Network
 from experiments.rows import Job, Results
 from experiments.selectors import LAMBDA, Noisy, context_of
 from experiments.tasks import Task
-from experiments.training import Cohort, Learner, Memory, build, lasting, scores
+from experiments.training import Cohort, Learner, Memory, build, cached_tensors, scores
 
 #: How often the state of a long run is saved in a task.
 TASK_PARTS = 4
@@ -70,7 +70,7 @@ def _train_on_each(course: Course, row: ContinualRow, job: Job, tasks: Sequence[
             if number == 0:
                 learner.network.load_state_dict(_start(row, job, task, course.checkpoint))
             else:
-                learner.take(*lasting(task.train, job.device))
+                learner.take(*cached_tensors(task.train, job.device))
             if not course.place.epochs:
                 learner.restart()
         course.train(row.epochs if number else 0)
@@ -124,7 +124,7 @@ def _learn_first(
     continues from here."""
     points = len(task.train)
     learner = Learner(build(network, seed, device), 0.0, points, 1, epochs, seed=seed, fast=fast)
-    learner.take(*lasting(task.train, device))
+    learner.take(*cached_tensors(task.train, device))
     course = Course(Cohort([learner]), checkpoint)
     # the same whether or not it was made before
     with torch.random.fork_rng(devices=[0] if device == "cuda" else []):

@@ -120,7 +120,7 @@ def checkpoint_of(row: Row, job: Job, kind: str, penalty: float, every: int) -> 
     kind = f"{kind}-{'fast' if job.fast else 'float32'}"
     folder = checkpoint_folder()
     own = file_name(f"{name}-{row.key}-{row.memory}-{job.seed}-{penalty:g}-{kind}")
-    network = f"{row.normalised}-" if row.normalised else ""
+    network = f"{row.normalisation}-" if row.normalisation else ""
     return Checkpoint(folder / own, every, folder / f"start-{name}-{network}{job.seed}-{kind}.pt")
 
 
@@ -208,17 +208,17 @@ class RehearsingRow(Row):
     slots: int = 10
 
     @property
-    def rehearsed(self) -> bool:
+    def is_rehearsed(self) -> bool:
         return self.store is not None and not self.at_end
 
     @property
     def trials(self) -> Trials:
         """Every β if something is rehearsed."""
-        return Trials.of_beta(self.betas if self.rehearsed else (0.0,))
+        return Trials.of_beta(self.betas if self.is_rehearsed else (0.0,))
 
     @property
-    def normalised(self) -> str:
-        return self.network.normalised
+    def normalisation(self) -> str:
+        return self.network.normalisation
 
     def toy(self) -> Self:
         return replace(super().toy(), network=self.network.toy(), epochs=1)
@@ -240,5 +240,5 @@ class RehearsingRow(Row):
 
     def facts(self, course: Course, job: Job) -> dict[str, Any]:
         """The costs of each run of a job, and λ if it has a part in it."""
-        own = {"lambda": self.penalty} if self.store is not None and self.store.penalised else {}
+        own = {"lambda": self.penalty} if self.store is not None and self.store.is_penalised else {}
         return {**course.costs(len(job.values)), **own}

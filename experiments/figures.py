@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.pages import drawing, percent
 from bicore import MergeReduce
 from bicore.methods import as_selector
-from experiments.layout import CONTINUAL, ON_MNIST, published
+from experiments.layout import CONTINUAL, ON_MNIST, list_published
 from experiments.methods import FRESH
 from experiments.paper import PAPER
 from experiments.tables import Book, Cell, Place
@@ -84,7 +84,7 @@ HOLDING, HIGHER, LOWER = ("o", "white"), ("^", "0.45"), ("v", "black")
 
 def _differences(path: Path, book: Book, folder: str | None) -> None:
     """Ours minus the paper with Welch's interval, every published number."""
-    every = [(title, label, book.cell(place)) for title, label, place in published()]
+    every = [(title, label, book.cell(place)) for title, label, place in list_published()]
     found = [one for one in every if one[2].difference is not None]
     names = list(dict.fromkeys((title, label) for title, label, _ in found))
     rows = {name: number for number, name in enumerate(names)}

@@ -63,7 +63,7 @@ LAYOUTS = list(_layouts())
 *TABLES, FIGURE_A, FIGURE_C = LAYOUTS
 
 
-def published() -> Iterator[tuple[str, str, Place]]:
+def list_published() -> Iterator[tuple[str, str, Place]]:
     """Every published number once: the title of its table, the label of its row (with the size if
     the table varies it), and its place."""
     for layout in TABLES:

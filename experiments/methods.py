@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.continual import ContinualRow
-from experiments.paper import published
+from experiments.paper import find_published
 from experiments.problems import Problem
 from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
@@ -45,7 +45,7 @@ def by_key(rows: Sequence[Any]) -> dict[str, Any]:
 
 def add_paper(table: str, rows: Sequence[Row]) -> list[Any]:
     """The rows with the numbers that the paper has for them."""
-    return [replace(row, paper=published(table, row.key, row.problem)) for row in rows]
+    return [replace(row, paper=find_published(table, row.key, row.problem)) for row in rows]
 
 
 def continual_row(

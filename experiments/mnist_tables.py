@@ -15,7 +15,7 @@ from experiments.methods import (
     with_counted_batches,
     with_fresh_optimiser,
 )
-from experiments.paper import PAPER, published
+from experiments.paper import PAPER, find_published
 from experiments.problems import (
     CIFAR_POOL,
     IMBALANCED_MNIST,
@@ -80,7 +80,7 @@ def traps(problem: Problem) -> Iterator[Row]:
     """Networks are looked at with dropout on, gradient matching scales gradients to length 1, and
     k-center begins with the first point of a task."""
     for method, (variant, picker) in TRAPS.items():
-        facts = {"noisy": True, "paper": published("continual_learning", method, problem)}
+        facts = {"noisy": True, "paper": find_published("continual_learning", method, problem)}
         yield continual_row(problem, MEMORY, f"{method}, {variant}", picker, **facts)
 
 
@@ -91,9 +91,9 @@ def memory_sizes() -> Iterator[Row]:
         learning = by_key(methods.continual_rows(SPLIT_MNIST, memory))
         streams = by_key(streaming(SPLIT_MNIST, memory))
         rows = [
-            learning["Uniform sampling"].borrowed("continual", "CL uniform sampling"),
-            learning["Coreset"].borrowed("continual", "CL coreset"),
-            *(streams[key].borrowed("streaming", own) for key, own in IN_MEMORY_TABLE.items()),
+            learning["Uniform sampling"].borrow("continual", "CL uniform sampling"),
+            learning["Coreset"].borrow("continual", "CL coreset"),
+            *(streams[key].borrow("streaming", own) for key, own in IN_MEMORY_TABLE.items()),
         ]
         for row in rows:
             paper = PAPER["memory_size_splitmnist"][row.key].get(str(memory))
@@ -107,14 +107,14 @@ def proxies(problem: Problem) -> Sequence[Row]:
     other tables."""
     learning = by_key(methods.continual_rows(problem, MEMORY))
     posteriors, streams = by_key(posterior(problem)), by_key(streaming(problem))
-    paper = published("rbf_proxy", "CL Coreset RBF", problem)
+    paper = find_published("rbf_proxy", "CL Coreset RBF", problem)
     rows = [
-        learning["Coreset"].borrowed("continual", "CL Coreset CNTK"),
+        learning["Coreset"].borrow("continual", "CL Coreset CNTK"),
         continual_row(problem, MEMORY, "CL Coreset RBF", RBF_CORESET, paper=paper),
-        posteriors["Coreset"].borrowed("vcl", "VCL Coreset CNTK"),
-        posteriors["Coreset RBF"].borrowed("vcl", "VCL Coreset RBF"),
-        streams["Streaming coreset"].borrowed("streaming", "Streaming Coreset CNTK"),
-        streams["Streaming coreset RBF"].borrowed("streaming", "Streaming Coreset RBF"),
+        posteriors["Coreset"].borrow("vcl", "VCL Coreset CNTK"),
+        posteriors["Coreset RBF"].borrow("vcl", "VCL Coreset RBF"),
+        streams["Streaming coreset"].borrow("streaming", "Streaming Coreset CNTK"),
+        streams["Streaming coreset RBF"].borrow("streaming", "Streaming Coreset RBF"),
     ]
     return [replace(row, reference=False) for row in rows]
 
@@ -203,13 +203,13 @@ def stream_sizes(problem: Problem) -> Iterator[Row]:
 
 
 @experiment("imbalanced", "An imbalanced stream of SplitMNIST")
-def imbalanced() -> list[Row]:
+def imbalanced_experiment() -> list[Row]:
     """The paper's rows, and our own: the last a class-balanced reservoir that is rehearsed in the
     proportions of the stream."""
     row = partial(stream_row, IMBALANCED_MNIST, MEMORY, **IMBALANCED)
     share = {"weighting": Weighting.SHARE}
     return [
-        *_imbalanced(),
+        *_imbalanced_rows(),
         row("Coreset, squared error", SQUARED_CORESET),
         row("Coreset, weights kept", WEIGHTED_CORESET),
         row("CBRS, weights of the stream", stores.BALANCED_RESERVOIR, **share),
@@ -218,13 +218,13 @@ def imbalanced() -> list[Row]:
 
 @experiment("imbalanced-fresh", "The imbalanced stream with a fresh optimiser a batch")
 def imbalanced_fresh() -> list[Row]:
-    return list(map(with_fresh_optimiser, _imbalanced()))
+    return list(map(with_fresh_optimiser, _imbalanced_rows()))
 
 
 @experiment("imbalanced-sizes", "The imbalanced stream with a memory of 50, 100 and 200")
 def imbalanced_sizes() -> Iterator[Row]:
     for size in SIZES:
-        yield from _of_size(size, _imbalanced(size), "imbalanced")
+        yield from _of_size(size, _imbalanced_rows(size), "imbalanced")
 
 
 @experiment(
@@ -233,7 +233,9 @@ def imbalanced_sizes() -> Iterator[Row]:
 )
 def imbalanced_fresh_sizes() -> Iterator[Row]:
     for size in SIZES:
-        yield from _of_size(size, map(with_fresh_optimiser, _imbalanced(size)), "imbalanced-fresh")
+        yield from _of_size(
+            size, map(with_fresh_optimiser, _imbalanced_rows(size)), "imbalanced-fresh"
+        )
 
 
 def _of_size(size: int, rows: Iterable[StreamRow], held: str) -> Iterator[StreamRow]:
@@ -244,7 +246,7 @@ def _of_size(size: int, rows: Iterable[StreamRow], held: str) -> Iterator[Stream
         yield replace(row, paper=None, source=source, reference=ours)
 
 
-def _imbalanced(memory: int = MEMORY) -> Sequence[StreamRow]:
+def _imbalanced_rows(memory: int = MEMORY) -> Sequence[StreamRow]:
     """The paper's rows, the buffers of the other streams, and memories by moments that count
     classes as they came or alike."""
     problem = IMBALANCED_MNIST

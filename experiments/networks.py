@@ -120,11 +120,11 @@ Norm = Callable[[int], nn.Module]
 GROUPS = 32
 
 
-def unchanged(channels: int) -> nn.Module:
+def no_norm(channels: int) -> nn.Module:
     return nn.Identity()
 
 
-def grouped(channels: int) -> nn.Module:
+def group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(min(GROUPS, channels), channels)
 
 
@@ -161,7 +161,7 @@ class ResNet18(Network):
     layout = torch.channels_last
     border = 4
 
-    def __init__(self, outputs: int = 10, width: int = 64, norm: Norm = unchanged) -> None:
+    def __init__(self, outputs: int = 10, width: int = 64, norm: Norm = no_norm) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, 1, 1, bias=False)
         self.norm = norm(width)
@@ -190,10 +190,10 @@ class ResNet18(Network):
         device = x.device
         top, left = torch.randint(0, 2 * cls.border + 1, (2, len(x), 1), device=device)
         mirrored = torch.randint(0, 2, (len(x), 1), device=device)
-        return cls.cropped(x, top, left, mirrored)
+        return cls.crop(x, top, left, mirrored)
 
     @classmethod
-    def cropped(cls, x: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
+    def crop(cls, x: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
         """The crops that begin at these corners, those with a 1 mirrored; all are (n, 1)."""
         size = cls.shape[1]
         along = torch.arange(size, device=x.device)
@@ -213,10 +213,10 @@ class Architecture:
 
     make: Callable[[], Network]
     small: Callable[[], Network]
-    normalised: str = ""
+    normalisation: str = ""
 
     def toy(self) -> Architecture:
-        return Architecture(self.small, self.small, self.normalised)
+        return Architecture(self.small, self.small, self.normalisation)
 
 
 _SMALL_RESIDUAL = partial(ResNet18, width=4)
@@ -227,12 +227,12 @@ RESIDUAL = Architecture(ResNet18, _SMALL_RESIDUAL)
 NORMALISED_RESIDUAL = Architecture(
     partial(ResNet18, norm=nn.BatchNorm2d),
     partial(ResNet18, width=4, norm=nn.BatchNorm2d),
-    normalised="BatchNorm",
+    normalisation="BatchNorm",
 )
 #: And with groups of channels normalised, in which other rows have no part: what a stream is like
 #: now does not disturb what is rehearsed.
 GROUPED_RESIDUAL = Architecture(
-    partial(ResNet18, norm=grouped),
-    partial(ResNet18, width=4, norm=grouped),
-    normalised="GroupNorm",
+    partial(ResNet18, norm=group_norm),
+    partial(ResNet18, width=4, norm=group_norm),
+    normalisation="GroupNorm",
 )

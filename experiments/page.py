@@ -14,7 +14,7 @@ from benchmarks.pages import read_record, where
 from experiments.catalogue import EXPERIMENTS
 from experiments.claims import CLAIMS, Answer, Claim, answer_claims
 from experiments.comparisons import compare, total_minutes
-from experiments.layout import LAYOUTS, Layout, Line, published
+from experiments.layout import LAYOUTS, Layout, Line, list_published
 from experiments.methods import FRESH
 from experiments.paper import PAPER_SEEDS
 from experiments.records import Record, Records, identity
@@ -55,7 +55,7 @@ def published_gaps(book: Book) -> list[Gap]:
 
 def count_comparisons(book: Book, answered: list[tuple[Claim, Answer]]) -> int:
     """Those with published numbers, of claims, and of marks in tables."""
-    marks = _compared(book).union(*(answer.compared for _, answer in answered))
+    marks = _find_compared(book).union(*(answer.compared for _, answer in answered))
     return len(published_gaps(book)) + len(marks)
 
 
@@ -81,7 +81,7 @@ def plan_table(claims: list[tuple[Claim, Answer]]) -> str:
 
 def published_cells(book: Book) -> Iterator[Cell]:
     """Our cell for every published number."""
-    for _, _, place in published():
+    for _, _, place in list_published():
         cell = book.find(place)
         if cell is not None and cell.difference is not None:
             yield cell
@@ -110,7 +110,7 @@ def _line(line: Line, layout: Layout, book: Book) -> list[str]:
     return shown
 
 
-def _compared(book: Book) -> frozenset[Hashable]:
+def _find_compared(book: Book) -> frozenset[Hashable]:
     """The comparisons that the marks of all tables make."""
     pairs: set[Hashable] = set()
     for layout in LAYOUTS:
@@ -177,7 +177,7 @@ def _list_mixed(book: Book) -> str:
 def list_causes(book: Book) -> list[str]:
     """Published numbers that differ significantly from ours, with the cause if it is known."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for _, label, place in published():
+    for _, label, place in list_published():
         cell = book.cell(place)
         gap = cell.difference
         if gap is not None and (gap.above or gap.below):
@@ -237,7 +237,7 @@ def _references(found: list[Cell], cell: Cell) -> list[Cell]:
     """The rows it is compared with: the paper's method and ours, with the same data, size and
     network."""
     known = [other for other in found if other.row.reference and other.seeds > 1]
-    same = [other for other in known if other.row.normalised == cell.row.normalised]
+    same = [other for other in known if other.row.normalisation == cell.row.normalisation]
     own = (cell.problem, cell.memory)
     return [other for other in same if (other.problem, other.memory) == own]
 

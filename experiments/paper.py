@@ -12,7 +12,7 @@ PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_t
 PAPER_SEEDS = 5
 
 
-def published(table: str, method: str, problem: Problem) -> Number | None:
+def find_published(table: str, method: str, problem: Problem) -> Number | None:
     """What the paper has for a method on a problem; None where it has nothing."""
     found: Number | None = PAPER[table].get(method, {}).get(problem.name)
     return found

@@ -59,7 +59,7 @@ class Problem:
     long: bool = False
 
     @property
-    def imbalanced(self) -> bool:
+    def is_imbalanced(self) -> bool:
         return self.arrange is arrange_imbalanced
 
 

@@ -96,7 +96,7 @@ class Records:
         """Write the file anew: every run once, in order, and no torn lines."""
         if not self.path.exists():
             return
-        with self._locked("rb", fcntl.LOCK_EX) as held:
+        with self._open_locked("rb", fcntl.LOCK_EX) as held:
             before = held.read()
             after = b"".join(map(_to_line, _sort(self._parse(before))))
             if after != before:
@@ -120,7 +120,7 @@ class Records:
         if not lines:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked("a+b", fcntl.LOCK_EX) as held:
+        with self._open_locked("a+b", fcntl.LOCK_EX) as held:
             end = held.seek(0, os.SEEK_END)
             held.seek(max(end - 1, 0))
             torn = held.read(1) not in (b"", b"\n")
@@ -134,7 +134,7 @@ class Records:
         state = (self.path, now.st_ino, now.st_size, now.st_mtime_ns)
         if state in _PARSED:
             return _PARSED[state]
-        with self._locked("rb", fcntl.LOCK_SH) as held:
+        with self._open_locked("rb", fcntl.LOCK_SH) as held:
             text = held.read()
         found = self._parse(text)
         if len(found) == text.count(b"\n") == len(text.splitlines()):
@@ -161,7 +161,7 @@ class Records:
         return record
 
     @contextmanager
-    def _locked(self, mode: str, lock: int) -> Iterator[BinaryIO]:
+    def _open_locked(self, mode: str, lock: int) -> Iterator[BinaryIO]:
         """The file under a lock, opened again if it was replaced while we waited for it."""
         while True:
             with self.path.open(mode) as held:

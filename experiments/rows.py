@@ -41,7 +41,7 @@ class Trials:
         first = 1.0 if math.isnan(betas[0]) else betas[0]
         return cls(tuple(betas), (first,), "beta")
 
-    def recorded(self, value: float) -> dict[str, Any]:
+    def to_record(self, value: float) -> dict[str, Any]:
         """A value as a record has it."""
         if self.name is None:
             return {}
@@ -91,7 +91,7 @@ class Row(ABC):
         return Trials()
 
     @property
-    def normalised(self) -> str:
+    def normalisation(self) -> str:
         """By what its network is, if it is: rows are compared with those of the same alone."""
         return ""
 
@@ -111,7 +111,7 @@ class Row(ABC):
             "dataset": self.problem.name,
             "method": self.key,
             "memory": self.memory,
-            **self.trials.recorded(value),
+            **self.trials.to_record(value),
             "seed": seed,
         }
 
@@ -119,7 +119,7 @@ class Row(ABC):
         """A row that differs in these facts."""
         return replace(self, key=key, **facts)
 
-    def borrowed(self, experiment: str, key: str) -> Self:
+    def borrow(self, experiment: str, key: str) -> Self:
         """This row of an experiment as a row of another table, under another key."""
         return self.variant(key, source=Source(experiment, self.key))
 

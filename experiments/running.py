@@ -75,7 +75,7 @@ class Order:
                 held = "runs at full size" if self.quick else "toys"
                 raise InputError(f"{records.path} holds {held}; give another folder by --records.")
 
-    def tried(self, row: Row) -> tuple[float, ...]:
+    def values_to_try(self, row: Row) -> tuple[float, ...]:
         """What a row tries here."""
         values = row.trials.toy if self.quick else row.trials.values
         return tuple(value for value in values if not self.values or value in self.values)
@@ -147,7 +147,7 @@ def _try_row(row: Row, seed: int, data: Data, records: Records, order: Order) ->
 
 def _run_row(row: Row, seed: int, data: Data, records: Records, order: Order) -> None:
     """Run what is missing of a row, unless another process is at it."""
-    values = order.tried(row)
+    values = order.values_to_try(row)
     if not values:
         return
     if any(math.isnan(value) for value in values):

@@ -121,11 +121,11 @@ class Picker(ABC):
     """How a row chooses its points."""
 
     #: Whether its proxy has a λ; squared errors have the library's own regulariser.
-    penalised = False
+    is_penalised = False
     #: Whether it looks at the network in training.
     looks = False
     #: Which weights a memory keeps.
-    kept = "uniform"
+    kept_weighting = "uniform"
 
     @abstractmethod
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
@@ -168,7 +168,7 @@ class ByProxy(Picker):
     squared: bool = False
 
     @property
-    def penalised(self) -> bool:
+    def is_penalised(self) -> bool:
         return not self.squared
 
     @property
@@ -176,7 +176,7 @@ class ByProxy(Picker):
         return self.proxy.looks
 
     @property
-    def kept(self) -> str:
+    def kept_weighting(self) -> str:
         return "learned" if self.weighted else "uniform"
 
     def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:

@@ -115,7 +115,7 @@ def contrast(terms: Sequence[tuple[int, Measured]]) -> Gap:
     return Gap(value, math.sqrt(total), freedom)
 
 
-def paired(differences: Sequence[float] | np.ndarray) -> Gap:
+def paired_gap(differences: Sequence[float] | np.ndarray) -> Gap:
     """The mean of differences, one for each seed."""
     count = len(differences)
     error = float(np.std(differences, ddof=1)) / count**0.5

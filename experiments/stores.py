@@ -48,7 +48,7 @@ class Store(ABC):
     #: Whether a file can hold it, so that a run that was cut off continues.
     restorable = True
     #: Whether what it keeps is chosen with a proxy that has a λ.
-    penalised = False
+    is_penalised = False
 
     @abstractmethod
     def make(self, room: Room) -> Any:
@@ -102,14 +102,16 @@ class Picked(Store):
         return self.picker.looks
 
     @property
-    def penalised(self) -> bool:
-        return self.picker.penalised
+    def is_penalised(self) -> bool:
+        return self.picker.is_penalised
 
     def _selector(self, room: Room) -> Selector:
         return self.picker.selector(room.problem, room.device, room.penalty)
 
     def make(self, room: Room) -> ReplayMemory:
-        return ReplayMemory(self._selector(room), room.memory, self.picker.kept, room.seed)
+        return ReplayMemory(
+            self._selector(room), room.memory, self.picker.kept_weighting, room.seed
+        )
 
     def load(self, path: Path, room: Room) -> ReplayMemory:
         return ReplayMemory.load(path, self._selector(room))
@@ -123,7 +125,7 @@ class Slots(Picked):
     """Merge and reduce, with what the ``picker`` chooses."""
 
     def make(self, room: Room) -> MergeReduce:
-        options = (min(room.slots, room.memory), self.picker.kept, room.seed)
+        options = (min(room.slots, room.memory), self.picker.kept_weighting, room.seed)
         return MergeReduce(self._selector(room), room.memory, *options)
 
     def load(self, path: Path, room: Room) -> MergeReduce:

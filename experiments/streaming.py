@@ -51,7 +51,7 @@ class StreamRow(RehearsingRow):
         return replace(super().toy(), steps=1, batch=QUICK_BATCH)
 
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
-        kind = f"{'imbalanced' if self.problem.imbalanced else 'balanced'}-{self.steps}"
+        kind = f"{'imbalanced' if self.problem.is_imbalanced else 'balanced'}-{self.steps}"
         checkpoint = checkpoint_of(self, job, kind, self.penalty, BATCHES)
         return run(self, job, tasks, checkpoint if self.store.restorable else None)
 

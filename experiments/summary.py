@@ -73,7 +73,7 @@ class Choice(ABC):
     """How a summary is chosen."""
 
     #: Whether λ has a part in it.
-    penalised = False
+    is_penalised = False
 
     @abstractmethod
     def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
@@ -103,7 +103,7 @@ class CoresetChoice(Choice):
     squared: bool = False
 
     @property
-    def penalised(self) -> bool:
+    def is_penalised(self) -> bool:
         return not self.squared
 
     def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
@@ -169,7 +169,7 @@ def run(
     course.train(max(row.recipe.epochs - LAST, 0))
     found = _last_scores(learners, tasks[0], job, min(LAST, row.recipe.epochs))
     facts = {**course.costs(len(sizes)), "epochs": row.recipe.epochs}
-    facts |= {"lambda": row.recipe.penalty} if row.choice.penalised else {}
+    facts |= {"lambda": row.recipe.penalty} if row.choice.is_penalised else {}
     # a point whose weight is zero leaves
     for size, one, (test, held) in zip(sizes, subsets, found, strict=True):
         scores = {"test": [test], "held": [held]}

@@ -51,14 +51,14 @@ class Cell:
         """Ours minus the paper's."""
         if self.paper is None or self.seeds < 2:
             return None
-        return welch(self.measured, (self.paper["mean"], self.paper["std"], PAPER_SEEDS))
+        return welch(self.measurement, (self.paper["mean"], self.paper["std"], PAPER_SEEDS))
 
     @property
-    def measured(self) -> Measured:
+    def measurement(self) -> Measured:
         return self.mean, self.std, self.seeds
 
     def __format__(self, spec: str) -> str:
-        return show_spread(*self.measured, spec)
+        return show_spread(*self.measurement, spec)
 
 
 def welch(ours: Measured, theirs: Measured) -> Gap:
@@ -68,7 +68,7 @@ def welch(ours: Measured, theirs: Measured) -> Gap:
 
 def less(first: Cell, second: Cell) -> str:
     """The mean of one row less that of another, with its interval."""
-    return f"{welch(first.measured, second.measured):.1f}"
+    return f"{welch(first.measurement, second.measurement):.1f}"
 
 
 #: How a row compares with another: its interval lies below, above, or includes zero.
@@ -80,9 +80,9 @@ def mark(cell: Cell | None, other: Cell | None) -> str:
     same, or they have another network."""
     if cell is None or other is None or cell is other or min(cell.seeds, other.seeds) < 2:
         return ""
-    if cell.row.normalised != other.row.normalised:
+    if cell.row.normalisation != other.row.normalisation:
         return ""
-    gap = welch(cell.measured, other.measured)
+    gap = welch(cell.measurement, other.measurement)
     return ABOVE if gap.above else BELOW if gap.below else LEVEL
 
 
@@ -330,9 +330,9 @@ class Book:
         cell = self.cell(place)
         if cell.seeds < 2:
             raise Absent(place)
-        return cell.measured
+        return cell.measurement
 
-    def published(self, place: Place) -> Measured:
+    def find_published(self, place: Place) -> Measured:
         """As the paper has it."""
         paper = self.cell(place).paper
         if paper is None:

@@ -297,7 +297,7 @@ def accuracy(
     scores = []
     with torch.no_grad(), nullcontext() if fast else products(False, False):
         for part in parts:
-            x, y = lasting(part, device)
+            x, y = cached_tensors(part, device)
             right = [
                 (network(x[k : k + 2000]).argmax(1) == y[k : k + 2000]).sum()
                 for k in range(0, len(x), 2000)
@@ -322,6 +322,6 @@ def tensors(part: Part, device: str) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=64)
-def lasting(part: Part, device: str) -> tuple[Tensor, Tensor]:
+def cached_tensors(part: Part, device: str) -> tuple[Tensor, Tensor]:
     """The same for parts that are asked for again and again: they stay on the device."""
     return tensors(part, device)

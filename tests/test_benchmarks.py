@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.__main__ import _public
+from benchmarks.__main__ import _hide_paths
 from benchmarks.check import slower
 from benchmarks.common import write_record
 from benchmarks.moment_weights import learn_weights
@@ -75,7 +75,7 @@ def test_records_are_written_atomically(tmp_path):
     path = write_record("x", {"a": 1}, tmp_path)
     assert json.loads(path.read_text()) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
-    assert _public(["selection", "--data", "somewhere", "--record"]) == [
+    assert _hide_paths(["selection", "--data", "somewhere", "--record"]) == [
         "selection",
         "--data",
         "DIR",

@@ -19,7 +19,14 @@ from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
 from experiments.courses import Checkpoint
 from experiments.methods import continual_row, stream_row, summary_rows
-from experiments.networks import Architecture, ConvNet, FullyConnected, Network, ResNet18, grouped
+from experiments.networks import (
+    Architecture,
+    ConvNet,
+    FullyConnected,
+    Network,
+    ResNet18,
+    group_norm,
+)
 from experiments.paper import PAPER
 from experiments.problems import MNIST_POOL, SPLIT_MNIST
 from experiments.records import RecordError, Records, TornLine
@@ -167,7 +174,7 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
         found.update(matches)
     assert len(found) > 40
     assert {mirrored for _, _, mirrored in found} == {False, True}
-    for norm, kind in ((nn.BatchNorm2d, nn.BatchNorm2d), (grouped, nn.GroupNorm)):
+    for norm, kind in ((nn.BatchNorm2d, nn.BatchNorm2d), (group_norm, nn.GroupNorm)):
         small = ResNet18(width=8, norm=norm)
         assert sum(isinstance(part, kind) for part in small.modules()) == 20
         assert small(x[:2]).shape == (2, 10)

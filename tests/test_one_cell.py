@@ -39,7 +39,7 @@ def test_labels_of_the_page_identify_the_runs_of_its_cells(book):
         assert order.seeds == shown.seeds
         records = replace(order, folder=book.folder).records(one.recorded.experiment)
         for seed in range(order.seeds):
-            for value in order.tried(row):
+            for value in order.values_to_try(row):
                 assert records.has(row.configuration(seed, value)), (one, seed, value)
 
 

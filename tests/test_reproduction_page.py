@@ -14,7 +14,7 @@ from experiments import page, tables
 from experiments.catalogue import EXPERIMENTS
 from experiments.claims import CLAIMS, OWN, answer_claims, apply_rule
 from experiments.comparisons import compare, total_minutes
-from experiments.layout import PERM, SPLIT, published
+from experiments.layout import PERM, SPLIT, list_published
 from experiments.paper import PAPER
 from experiments.records import Records
 from experiments.statistics import (
@@ -24,7 +24,7 @@ from experiments.statistics import (
     contrast,
     describe_parts,
     no_worse,
-    paired,
+    paired_gap,
     seeds_needed,
 )
 from experiments.tables import Absent, Cell, Place, welch
@@ -87,7 +87,7 @@ def test_every_published_number_has_one_place(book):
         for row in PAPER["memory_size_splitmnist"].values()
         for size in ("50", "200")
     ]
-    places = [place for _, _, place in published()]
+    places = [place for _, _, place in list_published()]
     assert len(set(places)) == len(places)
     found = [cell.paper["mean"] for cell in page.published_cells(book)]
     assert Counter(found) == Counter(listed)
@@ -122,7 +122,7 @@ def test_equivalence_is_two_one_sided_tests():
     rng = np.random.default_rng(0)
     for shift in (0.0, 0.5, 1.2):
         differences = rng.normal(shift, 1, 30)
-        found = paired(differences)
+        found = paired_gap(differences)
         sides = [
             stats.ttest_1samp(differences, bound, alternative=side).pvalue < 0.05
             for bound, side in ((-1, "greater"), (1, "less"))

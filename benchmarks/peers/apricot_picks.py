@@ -20,7 +20,7 @@ from unittest import mock
 
 from apricot import FacilityLocationSelection
 from apricot.functions import facilityLocation
-from picking import pick_all, row, timed
+from picking import pick_all, row, time_pick
 
 METHOD = "apricot facility location"
 PACKAGES = ["apricot-select", "numba", "numpy", "scipy", "scikit-learn"]
@@ -37,10 +37,10 @@ def pick(x, size, seed):
 
 
 def make_row(method, x, size, seed):
-    first = timed(pick, x, size, seed)
+    first = time_pick(pick, x, size, seed)
     with mock.patch.multiple(facilityLocation, **KEPT):
         pick(x, size, seed)
-        again = timed(pick, x, size, seed)
+        again = time_pick(pick, x, size, seed)
     return row(method, first, again, size, len(x), seed)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from coreax import Data, KernelDensityMatching, SquaredExponentialKernel, SteinKernel
 from coreax.kernels import median_heuristic
 from coreax.solvers import KernelHerding, RPCholesky, SteinThinning
-from picking import pick_all, row, timed
+from picking import pick_all, row, time_pick
 from sklearn.decomposition import PCA
 
 jax.config.update("jax_platforms", "cpu")
@@ -81,7 +81,7 @@ def pick(method, x, size, seed):
 
 def make_row(method, x, size, seed):
     call = (pick, method, x, size, seed)
-    return row(method, timed(*call), timed(*call), size, len(x), seed)
+    return row(method, time_pick(*call), time_pick(*call), size, len(x), seed)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 
-def timed(pick, *arguments):
+def time_pick(pick, *arguments):
     """The picks, and the seconds they took."""
     start = time.perf_counter()
     indices = pick(*arguments)

@@ -19,7 +19,7 @@ on a pool and size, first_call_seconds the first; both include the median and th
 """
 
 import numpy as np
-from picking import pick_all, row, timed
+from picking import pick_all, row, time_pick
 from skactiveml.pool import CoreSet, MaxHerding, ProbCover, TypiClust
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import normalize
@@ -72,7 +72,7 @@ def pick(method, x, size, seed):
 
 def make_row(method, x, size, seed):
     call = (pick, method, x, size, seed)
-    return row(method, timed(*call), timed(*call), size, len(x), seed)
+    return row(method, time_pick(*call), time_pick(*call), size, len(x), seed)
 
 
 if __name__ == "__main__":
