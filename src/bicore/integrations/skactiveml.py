@@ -131,9 +131,9 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
                 x, labels, pool, count, pseudo_labels=guesses, selector=selector, **more
             ).indices
         else:
-            chooser = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
-            places = _select_without_labels(chooser, x, pool, count, more)
-            selector, data, _ = chooser.as_bilevel(join_pool(x, None, pool, None))
+            reconstruction = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
+            places = _select_without_labels(reconstruction, x, pool, count, more)
+            selector, data, _ = reconstruction.as_bilevel(join_pool(x, None, pool, None))
 
         def utilities() -> Array:
             values = np.empty((count, len(pool)))
@@ -152,11 +152,11 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
 
 
 def _select_without_labels(
-    chooser: Selector, x: Array, pool: Array, count: int, more: dict[str, Any]
+    selector: Selector, x: Array, pool: Array, count: int, more: dict[str, Any]
 ) -> Array:
     """Return the places in the pool of the rows that a method without labels adds."""
     data, begun = join_pool(x, None, pool, None), list(range(len(x)))
-    found = chooser.select(data, len(x) + count, initial=begun, **more).indices
+    found = selector.select(data, len(x) + count, initial=begun, **more).indices
     return np.asarray(found[found >= len(x)] - len(x))
 
 

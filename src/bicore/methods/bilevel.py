@@ -584,10 +584,10 @@ class BilevelSelector(Selector, Proxy):
                     used[:] = False  # too few rows, such as those of one class, leave no choice
                 aimed = replace(problem, outer_targets=problem.outer_targets + left)
                 one = replace(prepared, problem=aimed, contradicted=prepared.contradicted | used)
-                own, begun = selector, request
+                chosen, begun = selector, request
                 if found:
-                    own, begun = selector._begin_context(request, one, number)
-                searched = own._search_context(begun, one, f"{number} of {count}")
+                    chosen, begun = selector._begin_context(request, one, number)
+                searched = chosen._search_context(begun, one, f"{number} of {count}")
                 picked = selector._with_two_classes(searched, request).indices
                 used[picked] = True
                 found.append(rows[picked])
@@ -598,7 +598,7 @@ class BilevelSelector(Selector, Proxy):
     def _begin_context(
         self, request: Request, prepared: Prepared, number: int
     ) -> tuple[BilevelSelector, Request]:
-        """Begin a context with random rows; classes have the same shares of it as of the data."""
+        """Begin a context with random rows; classes have the same shares as in the data."""
         random, targets = int(RANDOM_SHARE * request.size), prepared.targets
         if not random:
             return self, request
@@ -638,7 +638,7 @@ class BilevelSelector(Selector, Proxy):
         if self.weighting is not WeightMode.LEARNED:
             return self._run_strategy(prepared, rule, request, line)
         # Which greedy path ends lower is known only after both. The path of uniform weights comes
-        # first: it is cheaper, and the fallback if the search ends early.
+        # first, because it is cheaper, and is the fallback if the search ends early.
         selector, quiet = replace(self, weighting=WeightMode.FINAL), line
         if line.callback is not None:  # the points of this path are not reported
             quiet = ProgressLine(False, request.clock, line.total, line.label)

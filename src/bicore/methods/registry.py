@@ -34,7 +34,7 @@ PAPER = GREEDY | {
     "candidates": 200,
     "first": "random",
 }
-#: In the order of tables: bilevel, random, then by what they need.
+#: In the order of tables: bilevel selection, random draws, methods on features, on a model.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "bilevel": (BilevelSelector, {}),
     "bilevel-cross-entropy": (BilevelSelector, {"loss": "cross-entropy"}),
