@@ -140,7 +140,7 @@ def test_unit_weight_path_is_kept_if_lower():
     assert kept.indices.tolist() == binary.indices.tolist()
     assert kept.objectives.tolist() == pytest.approx(binary.objectives.tolist(), rel=1e-9)
     assert kept.status is Status.COMPLETE
-    assert "rows chosen with weights of 1" in kept.provenance.notes[0]
+    assert "learned once, at the end" in kept.provenance.notes[0]
 
 
 def test_a_time_limit_among_learnt_weights_leaves_all_points():

@@ -178,7 +178,7 @@ def cifar10(
     InputError
         If a file is missing, damaged, or holds anything but plain data.
     MemoryLimitError
-        If the images do not fit into half of the free memory.
+        If the images do not fit into 4 GB.
 
     Examples
     --------
