@@ -25,7 +25,13 @@ from bicore.moments.features import RandomReLU
 from bicore.report.page_of_comparison import comparison_page
 from bicore.shards import ShardEstimate
 from bicore.sources import digits
-from bicore.streaming import VariationalLearner
+from bicore.streaming import (
+    MergeReduce,
+    MomentMemory,
+    Reservoir,
+    VariationalLearner,
+    as_buffer,
+)
 from tests import version_0_2
 from tests.helpers import fails, refuses
 
@@ -60,6 +66,13 @@ def test_constructors_data_sets_and_selectors_warn():
     with pytest.warns(DeprecationWarning, match="random_state="):
         found = Uniform().select(data, 3, rng=1)
     assert found.indices.tolist() == Uniform().select(data, 3, random_state=1).indices.tolist()
+
+
+@pytest.mark.parametrize("make", [MomentMemory, MergeReduce, Reservoir, RandomReLU, as_buffer])
+def test_every_random_state_was_called_seed(make):
+    given = {MergeReduce: (Uniform(), 20), RandomReLU: (), as_buffer: ("moments", 20)}
+    with pytest.warns(DeprecationWarning, match="use random_state="):
+        assert make(*given.get(make, (20,)), seed=3).random_state == 3
 
 
 def test_renamed_methods_serve_callers_and_subclasses():

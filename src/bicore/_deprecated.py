@@ -250,6 +250,8 @@ def renamed_keywords(
         parameters = inspect.signature(function).parameters.values()
         places = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
         known = {one.name for one in parameters} - {"self"}
+        if "random_state" in known:  # its name was seed everywhere
+            names.setdefault("seed", "random_state")
         if any(one.kind is one.VAR_KEYWORD for one in parameters):
             raise TypeError(f"{function!r} takes any keyword; unknown ones cannot be refused")
         return call

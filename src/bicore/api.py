@@ -60,7 +60,6 @@ OWN = {
 }
 #: Keywords of version 0.2.
 OLD = SELECTOR | {
-    "seed": "random_state",
     "weight": "sample_weight",
     "features": "columns",
     "large": "exact",

@@ -35,7 +35,7 @@ __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 WEIGHT = "weight"
 
 
-@renamed_keywords(VALUES, seed="random_state", weight="sample_weight", large="exact", **SELECTOR)
+@renamed_keywords(VALUES, weight="sample_weight", large="exact", **SELECTOR)
 @list_options(SelectorOptions)
 def select_from(
     data: Items | DataLoader[Any],
