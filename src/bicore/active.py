@@ -26,7 +26,7 @@ from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
 from bicore.runtime.clock import Clock, ProgressLine, Step
 from bicore.runtime.context import Runtime
-from bicore.types import Labels, Numbers
+from bicore.types import Labels, Numbers, RandomState
 
 #: Larger sets are sampled, with at least this many candidates per requested row.
 LARGE, PER_POINT = 5000, 4
@@ -50,7 +50,7 @@ def query(
     *,
     pseudo_labels: Labels | Callable[[Any], Labels] | None = None,
     selector: BilevelSelector | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
     """Select the rows of a pool to label next."""
@@ -86,7 +86,7 @@ def query_by_variance(
     batch_size: int,
     *,
     classes: Sequence[Any] | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
     """Select the rows that most lower the variance of uncertain predictions.

@@ -40,7 +40,7 @@ from bicore.networks.observe import Observed
 from bicore.params import is_same
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
-from bicore.types import Label, Labels, Matrix, Numbers, Outer, Path, Rows, Weights
+from bicore.types import Label, Labels, Matrix, Numbers, Outer, Path, RandomState, Rows, Weights
 
 if TYPE_CHECKING:
     from bicore.methods.passes import RowsInParts
@@ -108,7 +108,7 @@ def select(
     sample_weight: Weights | None = None,
     outer: Outer | Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: str | torch.nn.Module | Observed | None = None,
@@ -169,7 +169,7 @@ def select(
         A separate set (x, y) or (x, y, sample_weight) on which the objective is measured.
     initial : Coreset or sequence of int
         Rows to start from. A coreset keeps its kernel; for row numbers the kernel is chosen again.
-    random_state : int, numpy.random.Generator or None
+    random_state : int, Generator, RandomState or None
         Seed for all random draws; None draws one.
     runtime : Runtime, optional
         Device, precision, memory, threads, progress and time limit.
@@ -396,7 +396,7 @@ def reweight(
     sample_weight: Weights | None = None,
     outer: Outer | Dataset | None = None,
     start: Numbers | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
     **options: Unpack[ModelOptions],
 ) -> Coreset:
@@ -414,7 +414,7 @@ def reweight(
         A separate set on which the objective is measured.
     start : array, optional
         Weights to start from; 1 by default.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
@@ -451,7 +451,7 @@ def influence(
     *,
     sample_weight: Weights | None = None,
     outer: Outer | Dataset | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
     **options: Unpack[ModelOptions],
 ) -> Array:
@@ -467,7 +467,7 @@ def influence(
         Importance of each row in the objective.
     outer : tuple or Dataset, optional
         A separate set on which the objective is measured.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
@@ -501,7 +501,7 @@ def contexts(
     size: int,
     n_contexts: int = 8,
     *,
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
     kernel: str | Kernel | Callable[..., Any] = "auto",
     inner_reg: str | float | Regulariser | Relative = "auto",
@@ -527,7 +527,7 @@ def contexts(
         Number of rows of each context.
     n_contexts : int
         Number of contexts.
-    random_state : int or numpy.random.Generator
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.

@@ -13,6 +13,7 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, check_integer, check_number
+from bicore.types import RandomState
 
 #: Points, exchanges and removals whose scores differ by less than this share are equal. The
 #: smallest id then decides, so that row order, duplicates and devices do not change the result.
@@ -105,11 +106,13 @@ def as_relative(value: Any) -> Any:
         raise InputError(f"inner_reg={value!r} must look like 'relative:0.01'.") from None
 
 
-def as_seed(random_state: int | np.random.Generator | None) -> int:
+def as_seed(random_state: RandomState) -> int:
     """Convert ``random_state`` to an integer, from which every step derives its generator."""
     if isinstance(random_state, np.random.Generator):
         drawn: int = random_state.integers(2**62).item()
         return drawn
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
     if random_state is None:
         return as_seed(np.random.default_rng())
     return check_integer("random_state", random_state, 0, fix="or a NumPy generator")

@@ -147,3 +147,7 @@ def test_reweight_accepts_both_forms_and_refuses_an_empty_list():
     assert isinstance(first, Coreset)
     np.testing.assert_array_equal(first.weights, second.weights)
     refuses("indices", reweight, data, indices=[], kernel="rbf", inner_reg=0.1)
+    drawn = reweight(
+        data, indices=[1, 2], kernel="rbf", inner_reg=0.1, random_state=np.random.default_rng(4)
+    )
+    assert drawn.provenance.seed == np.random.default_rng(4).integers(2**62)

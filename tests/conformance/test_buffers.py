@@ -247,6 +247,9 @@ def test_capacity_seed_and_foreign_files_are_checked(case, tmp_path):
     for wrong in (0, -1, 2.5, True):
         refuses("capacity", make, wrong, 0)
     refuses("random_state", make, 3, -1)
+    drawn = [make(3, np.random.default_rng(1)).random_state for _ in range(2)]
+    assert drawn[0] == drawn[1] != make(3, None).random_state
+    assert type(make(3, np.random.RandomState(1)).random_state) is int
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     refuses("not a state file", load_buffer, make(3, 0), tmp_path / "other.npz")
     other = next(kind for kind in CONFIGURATIONS if kind is not type(make(3, 0)))

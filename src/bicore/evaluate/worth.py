@@ -28,7 +28,7 @@ import numpy as np
 from bicore import notebook
 from bicore._deprecated import renamed_keywords, renamed_methods
 from bicore.api import SelectorOptions, changed_options, list_options, with_signature_of
-from bicore.arguments import as_size, read_initial
+from bicore.arguments import as_seed, as_size, read_initial
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.defaults import MAX_ROWS, SEEDS
@@ -43,7 +43,7 @@ from bicore.methods.registry import METHODS, as_selector, build_selector
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
-from bicore.types import Labels, Numbers, Rows, Weights
+from bicore.types import Labels, Numbers, RandomState, Rows, Weights
 
 #: The random baselines, with the random stream of each; pools use 0 and 1.
 BASELINES: dict[str, tuple[int, Selector]] = {
@@ -476,7 +476,7 @@ class Appraisal:
     judge : str or Judge, optional
         The evaluation model: a name of ``bicore.evaluate.models.JUDGES``, or an object; by default
         logistic regression, ridge regression for targets.
-    seeds, random_state : int
+    seeds, random_state : int, Generator, RandomState or None
         The number of repetitions, and the seed of the first.
     max_rows : int
         Size of the largest random sample.
@@ -525,7 +525,7 @@ class Appraisal:
         test: tuple[Numbers, Labels] | Dataset | None = None,
         judge: str | Judge | None = None,
         seeds: int = SEEDS,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         max_rows: int = MAX_ROWS,
         sample_weight: Weights | None = None,
         runtime: Runtime | None = None,
@@ -542,7 +542,7 @@ class Appraisal:
                 f"y={y!r} is not an array of labels; give the chosen rows as chosen=…."
             )
         check_integer("seeds", seeds, 2)
-        check_integer("random_state", random_state, 0)
+        first = as_seed(random_state)
         check_integer("max_rows", max_rows)
         opening = {"columns": columns, "target": target, "labels": labels}
         source = as_source(x, y, sample_weight, runtime, **opening)
@@ -559,7 +559,7 @@ class Appraisal:
         self.selector = build_selector(method, **changed_options(options))
         self.exact = exact
         self.coreset, self.size = _read_chosen(chosen, data, self.has_test, self.selector)
-        numbers = range(random_state, random_state + seeds)
+        numbers = range(first, first + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
         self.max_rows = self._largest(max_rows)
         self.simple = as_selector(SIMPLE)
@@ -876,7 +876,7 @@ def worth(**given: Any) -> Worth:
     judge : str or Judge, optional
         The evaluation model: a name of ``bicore.evaluate.models.JUDGES``, or an object; by default
         logistic regression, ridge regression for targets.
-    seeds, random_state : int
+    seeds, random_state : int, Generator, RandomState or None
         The number of repetitions, and the seed of the first.
     max_rows : int
         Size of the largest random sample.

@@ -23,6 +23,7 @@ from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
+from bicore.types import RandomState
 
 __all__ = ["CoresetBuffer", "CoresetSelection", "HeadPlugin"]
 
@@ -89,7 +90,7 @@ class CoresetSelection:
         The layer whose output is the embedding; see :func:`bicore.integrations.torch.select_from`.
     batch_size : int
         Rows per batch.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
 
     Raises
@@ -112,7 +113,7 @@ class CoresetSelection:
         model: torch.nn.Module | str | None = None,
         layer: str | None = None,
         batch_size: int = BATCH,
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         _host()
         self.size = size

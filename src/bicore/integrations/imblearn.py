@@ -52,7 +52,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         A name of ``bicore.methods.METHODS`` ("bilevel", "k-center-features", …), or a selector such
         as ``BilevelSelector(kernel="rbf")``. A method without quotas selects in each class
         separately. Learned weights are fitted after all rows are selected; rows of weight 0 stay.
-    random_state : int, RandomState, Generator or None
+    random_state : int, Generator, RandomState or None
         Seed, or a generator to draw one from; None draws a new one each time.
     runtime : Runtime, optional
         Device, precision and limits.

@@ -17,12 +17,13 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Sampler as TorchSampler
 
 from bicore._deprecated import renamed_keywords
+from bicore.arguments import as_seed
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, check_name
 from bicore.streaming.buffer import Buffer as Memory
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.registry import as_buffer
-from bicore.types import Numbers
+from bicore.types import Numbers, RandomState
 
 __all__ = ["Buffer", "HeadModel"]
 
@@ -55,7 +56,7 @@ class Buffer:
     buffer : str or callable
         The memory of rows: a name of ``bicore.streaming.BUFFERS``, or a function from a capacity to
         a memory.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed of the draws of :meth:`get_data`.
     dataset, n_tasks : object
         Arguments of Mammoth's strategies; ignored.
@@ -95,7 +96,7 @@ class Buffer:
         sample_selection_strategy: str = "reservoir",
         *,
         buffer: str | Callable[[int], Memory] = "moments",
-        random_state: int = 0,
+        random_state: RandomState = 0,
         dataset: object = None,
         n_tasks: object = None,
     ) -> None:
@@ -106,7 +107,7 @@ class Buffer:
         self.attributes = ["examples", "labels", "logits", "task_labels", "true_labels"]
         self.device = torch.device(device)
         self._kind = buffer
-        self._rng = np.random.default_rng(random_state)
+        self._rng = np.random.default_rng(as_seed(random_state))
         unlimited = strategy == "unlimited"
         self._size = UNLIMITED if unlimited else check_integer("buffer_size", buffer_size)
         self.empty()

@@ -43,7 +43,7 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         Kernel, loss and regularisation; with ``task="regression"`` labels are targets.
     missing_label : scalar or str
         The value of a missing label.
-    random_state : int or RandomState, optional
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
@@ -170,7 +170,7 @@ class VarianceQuery(CoresetQuery):
     ----------
     missing_label : scalar or str
         The value of a missing label.
-    random_state : int or RandomState, optional
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.

@@ -55,7 +55,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         :class:`bicore.integrations.imblearn.CoresetSampler`.
     tolerance : float
         For ``size="auto"``: accepted increase of the full model's loss, as a share of it.
-    random_state : int, RandomState, Generator or None
+    random_state : int, Generator, RandomState or None
         Seed, or a generator to draw one from; None draws a new one each time.
     runtime : Runtime, optional
         Device, precision and limits.
@@ -208,11 +208,9 @@ def selector_or_none(sampler: Any) -> Selector | None:
         return None
 
 
-def as_seed(state: Any) -> int:
-    """Return a seed from any random state of scikit-learn."""
-    if state is None or isinstance(state, np.random.RandomState):
-        return int(check_random_state(state).randint(2**31 - 1))
-    return arguments.as_seed(state)
+def as_seed(state: RandomState) -> int:
+    """Return a seed, which None draws from the global generator, as in scikit-learn."""
+    return arguments.as_seed(check_random_state(None) if state is None else state)
 
 
 def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:

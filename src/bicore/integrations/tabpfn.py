@@ -127,7 +127,7 @@ class ContextClassifier(ClassifierMixin, _ContextModel):  # type: ignore[misc]
         Number of rows of each context; all rows if there are fewer.
     n_contexts : int
         Number of contexts.
-    random_state : int, RandomState, Generator or None
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits of the selection.
@@ -202,7 +202,7 @@ class ContextRegressor(RegressorMixin, _ContextModel):  # type: ignore[misc]
         Number of rows of each context; all rows if there are fewer.
     n_contexts : int
         Number of contexts.
-    random_state : int, RandomState, Generator or None
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     runtime : Runtime, optional
         Device and limits of the selection.

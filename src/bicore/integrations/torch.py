@@ -27,7 +27,7 @@ from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
 from bicore.sources.embedding import embed_batch, embed_to_folder
-from bicore.types import Items
+from bicore.types import Items, RandomState
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 
@@ -51,7 +51,7 @@ def select_from(
     batch_size: int | None = None,
     workers: int | None = None,
     folder: str | os.PathLike[str] | None = None,
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     initial: Coreset | Sequence[int] = (),
@@ -91,7 +91,7 @@ def select_from(
     folder : path, optional
         Folder for shards of the embeddings, see
         :func:`bicore.sources.embed_to_folder`: for more rows than fit in memory, or to embed once.
-    random_state : int, numpy.random.Generator or None
+    random_state : int, Generator, RandomState or None
         Seed of the selection, and of transforms of the data set that draw with torch.
     runtime : Runtime, optional
         Limits of embedding and selecting together.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
@@ -19,7 +18,7 @@ from bicore.networks.observe import Observed
 from bicore.params import Parameters
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime
-from bicore.types import Label
+from bicore.types import Label, RandomState
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +177,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
-        random_state: int | np.random.Generator | None = 0,
+        random_state: RandomState = 0,
         model: torch.nn.Module | Observed | Context | None = None,
         model_classes: Sequence[Label] | None = None,
         runtime: Runtime | None = None,
@@ -195,7 +194,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
             A separate set on which the outer objective is measured; default: ``data``.
         initial : Coreset or sequence of int
             First points: a coreset of the same data, or row numbers.
-        random_state : int, numpy.random.Generator or None
+        random_state : int, Generator, RandomState or None
             Seed for all random draws.
         model : torch.nn.Module or Observed, optional
             The current model, for methods that use one.
@@ -235,7 +234,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         size: int | float,
         outer: Dataset | None,
         initial: Coreset | Sequence[int],
-        random_state: int | np.random.Generator | None,
+        random_state: RandomState,
         context: Context,
     ) -> Request:
         """Check the arguments of a selection."""

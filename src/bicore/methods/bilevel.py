@@ -95,7 +95,7 @@ from bicore.methods.sampling import (
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
-from bicore.types import Label, Matrix, Numbers
+from bicore.types import Label, Matrix, Numbers, RandomState
 
 #: Two objectives that differ by less than this share are equally good.
 EQUAL = 1e-7
@@ -526,7 +526,7 @@ class BilevelSelector(Selector, Proxy):
         size: int,
         count: int,
         *,
-        random_state: int | np.random.Generator | None = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> list[Array]:
         """Select several sets of points whose averaged predictions are best.
@@ -545,7 +545,7 @@ class BilevelSelector(Selector, Proxy):
             Number of points of each set.
         count : int
             Number of sets.
-        random_state : int or numpy.random.Generator
+        random_state : int, Generator, RandomState or None
             Seed for all random draws.
         runtime : Runtime, optional
             Device, precision and limits.
@@ -859,7 +859,12 @@ class BilevelSelector(Selector, Proxy):
 
     @contextmanager
     def _fit(
-        self, data: Dataset, outer: Dataset | None, start: Start, seed: int, runtime: Runtime | None
+        self,
+        data: Dataset,
+        outer: Dataset | None,
+        start: Start,
+        seed: RandomState,
+        runtime: Runtime | None,
     ) -> Iterator[tuple[Prepared, ReweighableEngine, Clock]]:
         """Fit the model on weighted points; inside the block the runtime and its clock apply."""
         runtime = runtime or Runtime()
@@ -876,7 +881,7 @@ class BilevelSelector(Selector, Proxy):
         *,
         outer: Dataset | None = None,
         start: Numbers | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> Coreset:
         """Optimise the weights of given points.
@@ -891,7 +896,7 @@ class BilevelSelector(Selector, Proxy):
             A separate set on which the outer objective is measured.
         start : array, optional
             Initial weights, one per point; default: 1.
-        random_state : int
+        random_state : int, Generator, RandomState or None
             Seed for all random draws.
         runtime : Runtime, optional
             Device, precision and limits.
@@ -913,8 +918,9 @@ class BilevelSelector(Selector, Proxy):
             raise InputError("indices must hold at least one row number; got none.")
         if start is not None:
             given = Start(given.points, as_weights(start, len(given.points), "start").tolist())
-        with self._fit(data, outer, given, random_state, runtime) as (prepared, engine, clock):
-            provenance = self._provenance(prepared, random_state, clock)
+        seed = as_seed(random_state)
+        with self._fit(data, outer, given, seed, runtime) as (prepared, engine, clock):
+            provenance = self._provenance(prepared, seed, clock)
             own = {"weights": "learned", "start_objective": engine.objective}
             self.optimiser.optimise(as_reweighable(engine), final=True, clock=clock)
             prepared = replace(prepared, problem=engine.problem)
@@ -932,7 +938,7 @@ class BilevelSelector(Selector, Proxy):
         coreset: Coreset | Sequence[int],
         *,
         outer: Dataset | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> Array:
         """Compute how much more weight on each row would help the model fitted on a coreset.
@@ -945,7 +951,7 @@ class BilevelSelector(Selector, Proxy):
             The points on which the model is fitted.
         outer : Dataset, optional
             A separate set on which the outer objective is measured.
-        random_state : int
+        random_state : int, Generator, RandomState or None
             Seed for all random draws.
         runtime : Runtime, optional
             Device, precision and limits.
@@ -966,7 +972,7 @@ class BilevelSelector(Selector, Proxy):
         x: Matrix,
         coreset: Coreset | Sequence[int] | None = None,
         *,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         runtime: Runtime | None = None,
     ) -> Array:
         """Predict other points by the proxy fitted on a coreset, or on all data.
@@ -979,7 +985,7 @@ class BilevelSelector(Selector, Proxy):
             Rows to predict.
         coreset : Coreset or sequence of int, optional
             The points on which the model is fitted; default: all of ``data``.
-        random_state : int
+        random_state : int, Generator, RandomState or None
             Seed for all random draws.
         runtime : Runtime, optional
             Device, precision and limits.
@@ -1025,7 +1031,7 @@ def exclude_suspect_labels(
     selector: BilevelSelector | None = None,
     folds: int = 5,
     *,
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
 ) -> Dataset:
     """Set the weight of suspect labels to 0, by cross-validation.
@@ -1042,7 +1048,7 @@ def exclude_suspect_labels(
         Kernel, loss and regulariser of the proxy; by default the NTK with the squared error.
     folds : int
         Number of folds.
-    random_state : int, numpy.random.Generator or None
+    random_state : int, Generator, RandomState or None
         Seed of the split.
     runtime : Runtime, optional
         Device, precision and limits.

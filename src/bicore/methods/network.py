@@ -44,7 +44,7 @@ from bicore.networks.problem import (
 )
 from bicore.runtime.context import Context, Runtime
 from bicore.runtime.threads import all_threads
-from bicore.types import Label
+from bicore.types import Label, RandomState
 
 CRITERIA: dict[str, Criterion] = {
     "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
@@ -144,7 +144,7 @@ class NetworkSelector(BaselineSelector):
         size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
-        random_state: int | np.random.Generator | None = 0,
+        random_state: RandomState = 0,
         model: nn.Module | None = None,
         model_classes: Sequence[Label] | None = None,
         runtime: Runtime | None = None,
@@ -161,7 +161,7 @@ class NetworkSelector(BaselineSelector):
             Number of points, or a fraction of the rows if a float up to 1.
         initial : Coreset or sequence of int
             First points; rows are numbered as in ``loader.dataset``.
-        random_state : int, numpy.random.Generator or None
+        random_state : int, Generator, RandomState or None
             Seed for all random draws.
         model : torch.nn.Module
             The network.

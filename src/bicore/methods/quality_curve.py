@@ -22,6 +22,7 @@ from bicore.methods.base import Selector, need_labels
 from bicore.methods.bilevel import BilevelSelector
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
+from bicore.types import RandomState
 
 #: The first size that is evaluated; each next one is twice as large.
 FIRST = 32
@@ -63,7 +64,7 @@ def quality_curve(
     tolerance: float | None = None,
     held_out: float = 0.2,
     outer: Dataset | None = None,
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     runtime: Runtime | None = None,
 ) -> QualityCurve:
     """Measure the held-out loss along one nested run, point by point with weights of 1.
@@ -86,7 +87,7 @@ def quality_curve(
         Share of the rows to hold out if there is no outer set.
     outer : Dataset, optional
         Points on which the loss is measured, with labels or targets.
-    random_state : int, numpy.random.Generator or None
+    random_state : int, Generator, RandomState or None
         Seed of the split and of the run.
     runtime : Runtime, optional
         Device, precision and limits.
@@ -150,7 +151,7 @@ def select_smallest(
     *,
     outer: Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     model: Any = None,
     runtime: Runtime | None = None,
 ) -> Coreset:

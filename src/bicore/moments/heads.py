@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bicore._deprecated import renamed_fields, renamed_keywords
+from bicore.arguments import as_seed
 from bicore.data import Array, Task, as_features, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_number
 from bicore.files import FORMAT, read_state, refuse_damage, strip_prefix, write_state
@@ -36,7 +37,7 @@ from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
 from bicore.numerics.linear_algebra import symmetric_product
 from bicore.runtime.threads import all_threads, single_thread
-from bicore.types import Matrix, Numbers
+from bicore.types import Matrix, Numbers, RandomState
 
 __all__ = ["Head", "HeadClassifier", "HeadRegressor", "make_head"]
 
@@ -291,7 +292,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         tenth of the rows, and the model uses all of them.
     prior : {"data", "equal"} or mapping
         Importance of each class: as it came, the same, or shares by label.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for random features.
 
     Attributes
@@ -319,7 +320,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         feature_map: str | FeatureMap | torch.nn.Module = "auto",
         alpha: float | str = "auto",
         prior: str | Mapping[Any, float] = "data",
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.feature_map = feature_map
         self.alpha = alpha
@@ -347,7 +348,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             If rows or labels are invalid.
         """
         rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
-        given = as_feature_map(self.feature_map, self.random_state)
+        given = as_feature_map(self.feature_map, as_seed(self.random_state))
         if isinstance(self, ClassifierMixin):
             fitted = fit_map(given, rows, goals)
             whole = Moments.empty(fitted.width, apart=self.prior != "data")
@@ -524,7 +525,7 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : {"data", "equal"} or mapping
         Importance of each class: as it came, the same, or shares by label.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for random features.
 
     Attributes
@@ -610,7 +611,7 @@ class HeadRegressor(RegressorMixin, Head):  # type: ignore[misc]
         Regularisation strength, as in scikit-learn's ``Ridge``.
     prior : "data"
         Every row counts as it came.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for random features.
 
     Examples

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from bicore._deprecated import renamed_keywords
+from bicore.arguments import as_seed
 from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, check_integer, check_name, check_type, unknown_name
 from bicore.files import (
@@ -32,6 +33,7 @@ from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.networks.observe import Observed
 from bicore.params import Parameters
 from bicore.runtime.context import Context, Runtime
+from bicore.types import RandomState
 
 Transform = Callable[[Tensor], Tensor]
 PathLike = str | os.PathLike[str]
@@ -51,9 +53,9 @@ class Memory(Parameters, ABC):
     #: value.
     _renamed: ClassVar[tuple[Mapping[str, str], Mapping[str, Mapping[Any, Any]]]] = {}, {}
 
-    def __init__(self, capacity: int, random_state: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         self.capacity = check_integer("capacity", capacity)
-        self.random_state = check_integer("random_state", random_state, 0)
+        self.random_state = as_seed(random_state)
         self.rng = np.random.default_rng(self.random_state)
         self._passes = 0
         #: Cached tensors on the device and in the precision of the last model.
@@ -259,7 +261,7 @@ class Memory(Parameters, ABC):
         *,
         shuffle: bool = True,
         transform: Transform | None = None,
-        random_state: int | None = None,
+        random_state: RandomState = None,
         extra: Sequence[str] = (),
     ) -> Iterator[tuple[Tensor, ...]]:
         """Iterate once over the kept rows in batches.
@@ -272,7 +274,7 @@ class Memory(Parameters, ABC):
             Whether the order is random: another one at each call, unless ``random_state`` is given.
         transform : callable, optional
             Augments each batch of features.
-        random_state : int, optional
+        random_state : int, Generator, RandomState or None
             Seed for the order.
         extra : sequence of str
             Names of extra columns, which follow the weights in every batch.
@@ -290,7 +292,7 @@ class Memory(Parameters, ABC):
         x, *others = *self.tensors(), *(self.extra(name) for name in extra)
         self._passes += 1
         rng = np.random.default_rng(
-            (self.random_state, self._passes) if random_state is None else random_state
+            (self.random_state, self._passes) if random_state is None else as_seed(random_state)
         )
         order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
         size = len(x) if batch_size is None else check_integer("batch_size", batch_size)
@@ -494,7 +496,7 @@ class SelectingMemory(Memory):
     """A memory whose rows are chosen by a selector."""
 
     def __init__(
-        self, selector: Selector, capacity: int, weighting: str, random_state: int
+        self, selector: Selector, capacity: int, weighting: str, random_state: RandomState
     ) -> None:
         super().__init__(capacity, random_state)
         self.selector = selector

@@ -33,7 +33,7 @@ from bicore.streaming.base import (
     read_columns,
     store_columns,
 )
-from bicore.types import Matrix, Numbers
+from bicore.types import Matrix, Numbers, RandomState
 
 #: Maximum total weight: a priority divides a weight by a random number of at least 2⁻⁵³, and must
 #: stay finite.
@@ -61,7 +61,7 @@ class Buffer(Memory):
     #: Whether the weights of the rows kept are the parts of the stream that they represent.
     _weighted: ClassVar[bool] = False
 
-    def __init__(self, capacity: int, random_state: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         super().__init__(capacity, random_state)
         self.kept: Dataset | None = None
         #: Numbers of rows seen and of those with positive weight, and the sum of weights.

@@ -14,6 +14,7 @@ from bicore.methods.base import Selector, list_classes
 from bicore.runtime.context import Context
 from bicore.streaming.base import OLD_WEIGHTING, Arrays, SelectingMemory, State
 from bicore.streaming.buffer import MergingBuffer
+from bicore.types import RandomState
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     weighting : {"uniform", "learned"}
         Rows of a slot share its weight equally (the paper), or in proportion to the weights the
         selector learned.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for the selections.
 
     Raises
@@ -81,7 +82,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         capacity: int,
         slots: int = 1,
         weighting: str = "uniform",
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         super().__init__(selector, capacity, weighting, random_state)
         self.slots = check_integer("slots", slots, 1, self.capacity)

@@ -47,7 +47,7 @@ from bicore.streaming.base import (
     store_columns,
 )
 from bicore.streaming.buffer import MergingBuffer
-from bicore.types import Label, Matrix, Numbers
+from bicore.types import Label, Matrix, Numbers, RandomState
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head, UpdatedFactor
@@ -104,7 +104,7 @@ class MomentMemory(MergingBuffer):
         Weight of each class: by frequency ("data"), "equal", or shares by label.
     half_life : float, optional
         Half-life of a row's weight in the moments, in rows: for streams that drift.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for random features.
     per_class : bool
         Keep second moments for each class, C·p² numbers: :meth:`forget_class` needs them, and the
@@ -146,7 +146,7 @@ class MomentMemory(MergingBuffer):
         inner_reg: float | str | Relative = "auto",
         prior: Prior = "data",
         half_life: float | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         per_class: bool = False,
         holdout: bool = True,
         keep: str = "always",

@@ -12,6 +12,7 @@ from bicore.errors import InputError
 from bicore.runtime.context import Context
 from bicore.streaming.base import Arrays
 from bicore.streaming.buffer import Buffer
+from bicore.types import RandomState
 
 
 class Prototypes(Buffer):
@@ -32,7 +33,7 @@ class Prototypes(Buffer):
     ----------
     capacity : int
         Maximum number of prototypes.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Not used: nothing is drawn.
 
     Examples
@@ -46,7 +47,7 @@ class Prototypes(Buffer):
     _own_state = ("order",)
     _weighted = True
 
-    def __init__(self, capacity: int, random_state: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         super().__init__(capacity, random_state)
         self.order: list[Any] = []  # classes in the order they were first seen
         # Distances are changed in place: an update removes them first, so that they are recomputed

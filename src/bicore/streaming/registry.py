@@ -16,6 +16,7 @@ from bicore.streaming.merge_reduce import MergeReduce
 from bicore.streaming.moment_memory import MomentMemory
 from bicore.streaming.prototypes import Prototypes
 from bicore.streaming.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
+from bicore.types import RandomState
 
 #: The default number of slots of a merge-reduce buffer, as in the paper.
 SLOTS = 10
@@ -31,7 +32,7 @@ BUFFERS: dict[str, type[Buffer]] = {
 
 
 @renamed_keywords()
-def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
+def as_buffer(name: str, capacity: int, random_state: RandomState = 0) -> Buffer:
     """Make a buffer by its name; ``set_params`` changes its parameters.
 
     Parameters
@@ -41,7 +42,7 @@ def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
         gradient-sampling.
     capacity : int
         Maximum number of rows kept.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
 
     Returns
@@ -64,7 +65,7 @@ def as_buffer(name: str, capacity: int, random_state: int = 0) -> Buffer:
     return build_buffer(name, capacity, random_state)
 
 
-def build_buffer(name: str, capacity: int, random_state: int = 0, **options: Any) -> Buffer:
+def build_buffer(name: str, capacity: int, random_state: RandomState = 0, **options: Any) -> Buffer:
     """Make a buffer by its name and parameters; merge-reduce has ten slots by default."""
     check_name("buffer", name, BUFFERS)
     known = inspect.signature(BUFFERS[name]).parameters

@@ -34,7 +34,7 @@ from bicore.streaming.base import (
     store_columns,
 )
 from bicore.streaming.moment_memory import MomentMemory
-from bicore.types import Matrix, Numbers
+from bicore.types import Matrix, Numbers, RandomState
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
@@ -49,7 +49,7 @@ class TaskMemory(Memory):
     #: Sums over all rows, for a head.
     memory: MomentMemory | None
 
-    def __init__(self, capacity: int, random_state: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         super().__init__(capacity, random_state)
         self.tasks: list[Dataset] = []
 
@@ -157,7 +157,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     weighting : {"uniform", "learned"}
         Rows of a task count equally (the paper), or in proportion to the weights the selector
         learned.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for the selections.
     feature_map : str, FeatureMap or torch.nn.Module, optional
         Also sum all rows in these features, for :meth:`head` (default: no sums).
@@ -188,13 +188,13 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         selector: Selector,
         capacity: int,
         weighting: str = "uniform",
-        random_state: int = 0,
+        random_state: RandomState = 0,
         feature_map: str | FeatureMap | torch.nn.Module | None = None,
     ) -> None:
         super().__init__(selector, capacity, weighting, random_state)
         self.feature_map, self.memory = feature_map, None
         if feature_map is not None:
-            self.memory = MomentMemory(1, feature_map, random_state=random_state, keep="lazy")
+            self.memory = MomentMemory(1, feature_map, random_state=self.random_state, keep="lazy")
 
     def __repr__(self) -> str:
         words = f"{len(self)} of {self.capacity} rows kept, {len(self.tasks)} tasks"
@@ -288,7 +288,7 @@ class JointReplay(TaskMemory):
         Regulariser ρ of the regression, as in :class:`MomentMemory`.
     prior : {"data", "equal"} or mapping
         Importance of each class.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for random features, and for the order of :meth:`loader`.
 
     Raises
@@ -319,11 +319,11 @@ class JointReplay(TaskMemory):
         strategy: str = "elimination",
         inner_reg: float | str | Relative = "auto",
         prior: Prior = "data",
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         super().__init__(capacity, random_state)
         self.memory = MomentMemory(
-            capacity, feature_map, strategy, inner_reg, prior, random_state=random_state
+            capacity, feature_map, strategy, inner_reg, prior, random_state=self.random_state
         )
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from bicore.networks.observe import Observed, observe
 from bicore.runtime.context import Context
 from bicore.streaming.base import Arrays, State
 from bicore.streaming.buffer import Buffer
+from bicore.types import RandomState
 
 #: Score of a row without others to compare with: that of orthogonal gradients.
 NEUTRAL = 1.0
@@ -37,7 +38,7 @@ class Reservoir(Buffer):
     ----------
     capacity : int
         Maximum number of rows kept.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
 
     Examples
@@ -49,7 +50,7 @@ class Reservoir(Buffer):
 
     _own_state = ("threshold", "priorities")
 
-    def __init__(self, capacity: int, random_state: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         super().__init__(capacity, random_state)
         self.priorities = np.empty(0)
         self.threshold = 0.0
@@ -88,7 +89,7 @@ class ClassBalancedReservoir(Buffer):
     ----------
     capacity : int
         Maximum number of rows kept.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
 
     Examples
@@ -100,7 +101,7 @@ class ClassBalancedReservoir(Buffer):
 
     needs_labels = needs_classes = True
 
-    def __init__(self, capacity: int, random_state: int = 0) -> None:
+    def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         super().__init__(capacity, random_state)
         self.class_seen: dict[Any, float] = {}
         self.class_rows: dict[Any, int] = {}
@@ -189,7 +190,7 @@ class GradientSampling(Buffer):
     ----------
     capacity : int
         Maximum number of rows kept.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     strategy : {"greedy", "cosine"}
         Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``n_compared`` kept
@@ -216,7 +217,11 @@ class GradientSampling(Buffer):
     _own_state = ("scores",)
 
     def __init__(
-        self, capacity: int, random_state: int = 0, strategy: str = "greedy", n_compared: int = 10
+        self,
+        capacity: int,
+        random_state: RandomState = 0,
+        strategy: str = "greedy",
+        n_compared: int = 10,
     ) -> None:
         super().__init__(capacity, random_state)
         check_name("strategy", strategy, STRATEGIES)

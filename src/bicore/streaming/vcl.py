@@ -24,11 +24,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bicore._deprecated import renamed_keywords, renamed_methods
+from bicore.arguments import as_seed
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_integer, check_number
 from bicore.methods.base import Selector
 from bicore.runtime.context import Runtime
 from bicore.streaming.base import as_context
+from bicore.types import RandomState
 
 #: Standard deviation of the weights before the first task.
 DEVIATION = 0.05
@@ -213,7 +215,7 @@ class VariationalLearner:
         Number of rows of each coreset.
     training, refinement : VariationalTraining, optional
         How posteriors are fitted to tasks, and refined on coresets (default: as tasks).
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed for all random draws.
     device : str
         Device of the network.
@@ -245,7 +247,7 @@ class VariationalLearner:
         coreset_size: int = 20,
         training: VariationalTraining | None = None,
         refinement: VariationalTraining | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         device: str = "cpu",
         prior_std: float = 1.0,
         multi_head: bool = False,
@@ -255,15 +257,15 @@ class VariationalLearner:
         self.refinement = replace(refinement or self.training, penalties=self.training.penalties)
         self.selector = selector
         self.coreset_size = check_integer("coreset_size", coreset_size, 0)
-        self.random_state = check_integer("random_state", random_state, 0)
+        self.random_state = as_seed(random_state)
         self.device = torch.device(device)
-        self.generator = torch.Generator(device).manual_seed(random_state)
+        self.generator = torch.Generator(device).manual_seed(self.random_state)
         self.multi_head = multi_head
         self.prepare = prepare
         self.tasks = 0
         self.coresets: list[tuple[Tensor, Tensor]] = []
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(random_state)
+            torch.default_generator.manual_seed(self.random_state)
             network = MeanFieldNetwork(sizes, len(self.training.penalties), prior_std)
         self.network = network.to(self.device)
         self._refined: dict[int, MeanFieldNetwork] = {}
