@@ -11,6 +11,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -107,6 +108,23 @@ def images(form: str, ending: str, mode: str = "L") -> Case:
 
 def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+
+
+def write_mnist(folder: Path, split: str, pixels: np.ndarray, labels: np.ndarray) -> None:
+    """Packed files of a split, as torchvision stores them."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for kind, array in (("images-idx3", pixels), ("labels-idx1", labels)):
+        content = gzip.compress(idx(array.astype(np.uint8)))
+        (raw / f"{split}-{kind}-ubyte.gz").write_bytes(content)
+
+
+def write_cifar(folder: Path, name: str, pixels: np.ndarray, labels: np.ndarray) -> None:
+    """A batch of CIFAR-10, as torchvision stores it."""
+    batches = folder / "cifar-10-batches-py"
+    batches.mkdir(parents=True, exist_ok=True)
+    content = {"data": pixels, "labels": labels.tolist()}
+    (batches / name).write_bytes(pickle.dumps(content, protocol=2))
 
 
 def mnist(packed: bool) -> Case:

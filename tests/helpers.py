@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import bicore
 from bicore import BilevelSelector, Dataset, InputError, Runtime
@@ -19,6 +20,8 @@ from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import EngineMemory, Prepared, prepare
 from bicore.bilevel.problem import Problem
+from bicore.kernels.activations import ReLU
+from bicore.kernels.architecture import Conv, Dense, Residual
 from bicore.losses import CustomLoss
 from bicore.runtime.context import Context
 
@@ -134,6 +137,27 @@ def kernel_ridge(
     """α of Σ w‖h − t‖² + ρ tr(αᵀKα), from its normal equations: (W K + ρ I) α = W t."""
     return np.linalg.solve(
         weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets
+    )
+
+
+def digit_network(width: int = 50, seed: int = 0) -> nn.Sequential:
+    """A small classifier of the digits."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+def with_relus(*layers: Any) -> list[Any]:
+    """The layers, with a ReLU after each convolution and each dense layer but the last."""
+    found: list[Any] = []
+    for layer in layers[:-1]:
+        found += [layer, ReLU()] if isinstance(layer, (Conv, Dense)) else [layer]
+    return [*found, layers[-1]]
+
+
+def residual_block(stride: int, project: bool) -> Residual:
+    """A block of a residual network; its side is a convolution, or nothing."""
+    return Residual(
+        (ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ()
     )
 
 

@@ -1,9 +1,11 @@
 """Helpers of the tests of pages: a reader of the file, and names that look like markup."""
 
-import csv
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 #: What would run, load or end something if a page took it for markup.
 HOSTILE = [
@@ -47,11 +49,9 @@ def quiet(browser, path):
 
 def write_table(folder, data):
     """A table of three columns, in one of which there is markup."""
-    with open(folder / "table.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["age", "city", "label"])
-        for row in range(len(data)):
-            table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
+    cities = [["Bern", "<b>Rome"][row % 2] for row in range(len(data))]
+    columns = {"age": data.x[:, 0], "city": cities, "label": np.array(["a", "b", "c"])[data.y]}
+    pd.DataFrame(columns).to_csv(folder / "table.csv", index=False)
 
 
 def open_page(browser, path):

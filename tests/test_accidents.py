@@ -475,8 +475,7 @@ VERBS = {
 
 
 @pytest.mark.parametrize(
-    "word",
-    ["selecting", *(pytest.param(word, marks=pytest.mark.slow) for word in list(VERBS)[1:])],
+    "word", ["selecting", *(pytest.param(word, marks=pytest.mark.slow) for word in list(VERBS)[1:])]
 )
 def test_progress_off_a_terminal_is_a_line_now_and_then(bicore, folder, word):
     lines = progress_lines(bicore(*VERBS[word], cwd=folder, replace=AT_ONCE), word)

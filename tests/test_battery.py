@@ -72,6 +72,7 @@ def test_a_replay_memory_ends_with_rows_of_every_task():
     assert sorted(other.indices) != sorted(picks.indices)
 
 
+@pytest.mark.slow
 def test_a_missing_set_ends_the_processes_with_an_error(tmp_path):
     with pytest.raises(InputError, match=r"has no wine\.npz; write it with"):
         list(run_jobs(load, [("wine", tmp_path)], 1))

@@ -1,27 +1,24 @@
 """The command, through its entry point, with small files of every source."""
 
 import csv
-import gzip
 import io
 import json
 import os
 import pickle
-import struct
 import subprocess
 import sys
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
+import pandas as pd
 import pytest
 from PIL import Image
 
 from bicore import Coreset
 from bicore.cli import show
 from bicore.cli.show import _install_line
-from bicore.coreset import Status
 from tests import HANG
 from tests.commands import assert_refused, assert_success
+from tests.fuzzing import write_cifar, write_mnist
 from tests.helpers import blobs
 
 X = blobs(60).x
@@ -31,23 +28,21 @@ KEYS = "indices weights objective seconds size n method kernel loss inner_reg se
 KEYS = [*KEYS.split(), "message", "notes", "version"]
 
 
-def table_rows():
-    cities = ["Bern", "Rome", "Oslo"]
+def make_table():
     rng = np.random.default_rng(0)
-    rows = [["age", "city", "name", "empty", "w", "label"]]
-    for i in range(60):
-        age = "" if i == 3 else f"{X[i, 0]:.4f}"
-        rows.append(
-            [
-                age,
-                "NA" if i == 5 else cities[int(rng.integers(3))],
-                f"person {i}",
-                "",
-                f"{1 + i % 3}",
-                "abc"[Y[i]],
-            ]
-        )
-    return rows
+    rows = np.arange(60)
+    return pd.DataFrame(
+        {
+            "age": np.where(rows == 3, np.nan, X[:, 0].round(4)),
+            "city": np.where(
+                rows == 5, "NA", np.array(["Bern", "Rome", "Oslo"])[rng.integers(3, size=60)]
+            ),
+            "name": [f"person {row}" for row in rows],
+            "empty": "",
+            "w": 1 + rows % 3,
+            "label": np.array(["a", "b", "c"])[Y],
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,45 +52,21 @@ def folder(tmp_path_factory):
     np.savez(place / "data.npz", x=X, y=Y, w=np.linspace(1, 2, 60))
     np.save(place / "x.npy", X)
     np.save(place / "y.npy", Y)
-    with open(place / "table.csv", "w", newline="") as file:
-        csv.writer(file).writerows(table_rows())
-    rows = table_rows()[1:]
-    typed = [
-        [None if cell == "" else float(cell) for cell in (row[0] for row in rows)],
-        *([row[i] for row in rows] for i in (1, 2)),
-        [int(row[4]) for row in rows],
-        [row[5] for row in rows],
-    ]
-    pyarrow.parquet.write_table(
-        pyarrow.table(dict(zip(["age", "city", "name", "w", "label"], typed, strict=True))),
-        place / "table.parquet",
-    )
+    make_table().to_csv(place / "table.csv", index=False)
+    make_table().drop(columns="empty").to_parquet(place / "table.parquet")
     for label in ("cat", "dog"):
         (place / "images" / label).mkdir(parents=True)
         for number in range(8):
-            pixels = np.random.default_rng(number + 10 * (label == "dog")).integers(
-                0, 255, (9, 9), dtype=np.uint8
-            )
+            seed = number + 10 * (label == "dog")
+            pixels = np.random.default_rng(seed).integers(0, 255, (9, 9), dtype=np.uint8)
             Image.fromarray(pixels).save(place / "images" / label / f"{number}.png")
-    raw = place / "torchvision" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 255, (40, 28, 28), dtype=np.uint8)
-    for name, array in (
-        ("train-images-idx3", pixels),
-        ("train-labels-idx1", (np.arange(40) % 10).astype(np.uint8)),
-    ):
-        content = (
-            struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
-        )
-        (raw / f"{name}-ubyte.gz").write_bytes(gzip.compress(content))
-    batches = place / "torchvision" / "cifar-10-batches-py"
-    batches.mkdir()
+    rng = np.random.default_rng(0)
+    write_mnist(
+        place / "torchvision", "train", rng.integers(0, 255, (40, 28, 28)), np.arange(40) % 10
+    )
     for part in range(1, 6):
-        content = {
-            "data": np.random.default_rng(part).integers(0, 255, (8, 3072), dtype=np.uint8),
-            "labels": [i % 4 for i in range(8)],
-        }
-        (batches / f"data_batch_{part}").write_bytes(pickle.dumps(content, protocol=2))
+        pixels = rng.integers(0, 255, (8, 3072), dtype=np.uint8)
+        write_cifar(place / "torchvision", f"data_batch_{part}", pixels, np.arange(8) % 4)
     return place
 
 
@@ -187,16 +158,11 @@ def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_pat
         out = tmp_path / f"picks.{ending}"
         words = [*FAST, "--target", "label", "--size", "4", "--out", out, "--weighting", "learned"]
         assert_success(bicore("select", f"table.{ending}", *words, cwd=folder))
-        rows = (
-            list(csv.DictReader(io.StringIO(out.read_text())))
-            if ending == "csv"
-            else pyarrow.parquet.read_table(out).to_pylist()
-        )
-        original = {row[2]: row for row in table_rows()[1:]}
-        assert len(rows) == 4
-        assert all(
-            float(row["weight"]) > 0 and row["label"] == original[row["name"]][5] for row in rows
-        )
+        found = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+        assert len(found) == 4
+        assert (found["weight"] > 0).all()
+        labels = make_table().set_index("name")["label"]
+        assert found["label"].tolist() == labels[found["name"]].tolist()
 
 
 def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
@@ -265,12 +231,10 @@ REFUSED = {
     "digits --size 5 --out x.csv": "--out x.csv",
     "table.csv --size 5 --target lable": "Did you mean 'label'",
     "table.csv --size 5 --target label --sample-weight label": "in both target and sample_weight",
-    "missing.csv --size 5": "'missing.csv' does not exist",
     "mnist --size 5": "--data DIR or set BICORE_DATA",
     "cifar10 --size 5 --data images": "data_batch_1",
     "cifar10 --size 5 --data hostile": "data_batch_1 is not a readable CIFAR-10 file",
     "cut.npz --size 5": "cut.npz",
-    "fake.parquet --size 5 --target label": "fake.parquet",
     "binary.csv --size 5 --target label": "not a text file",
     "pickled.npy --size 5 --labels y.npy": "pickled.npy holds pickled",
     "x.npy --size 5 --labels y.npy --sample-weight w": "sample_weight=",
@@ -284,7 +248,6 @@ REFUSED = {
 def damaged_folder(folder):
     """The same folder with files that are not what they should be."""
     (folder / "cut.npz").write_bytes((folder / "data.npz").read_bytes()[:300])
-    (folder / "fake.parquet").write_text("a,label\n1,2\n")
     (folder / "binary.csv").write_bytes(b"PAR1\0\0\0")
     np.save(folder / "pickled.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
     (folder / "ragged.csv").write_text("a,label\n1,2\n3\n")
@@ -317,41 +280,6 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, words, damaged_folder
 
 #: Wait for the first point however slow the machine is, so that a tiny limit ends after it.
 LONG_GRACE = {"bicore.runtime.clock.GRACE_SECONDS": HANG}
-#: The command, which interrupts itself after the third point.
-INTERRUPTED = """
-import os, signal
-from bicore.runtime.clock import ProgressLine
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have set it to be ignored
-plain = ProgressLine.update
-def update(self, done, *rest):
-    plain(self, done, *rest)
-    if done == 3:
-        os.kill(os.getpid(), signal.SIGINT)
-ProgressLine.update = update
-from bicore.cli.app import main
-main()
-"""
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_the_prefix_and_prints_how_to_continue(tmp_path):
-    words = ["select", "digits", "--limit", "700", "--size", "650", "--kernel", "rbf"]
-    words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]
-    result = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
-    errors = result.stderr
-    assert result.returncode == 130
-    assert "kept in bicore-partial.npz." in errors
-    assert errors.splitlines()[-1].startswith("bicore select digits")
-    part = Coreset.load(tmp_path / "bicore-partial.npz")
-    assert 3 <= len(part) < 650
-    assert part.status is Status.INTERRUPTED
-    assert part.message == f"interrupted after {len(part)} of 650 rows"
 
 
 def test_time_limit_and_uniform(bicore, folder):

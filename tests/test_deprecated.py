@@ -25,13 +25,7 @@ from bicore.moments.features import RandomReLU
 from bicore.report.page_of_comparison import comparison_page
 from bicore.shards import ShardEstimate
 from bicore.sources import digits
-from bicore.streaming import (
-    MergeReduce,
-    MomentMemory,
-    Reservoir,
-    VariationalLearner,
-    as_buffer,
-)
+from bicore.streaming import MergeReduce, MomentMemory, Reservoir, VariationalLearner, as_buffer
 from tests import version_0_2
 from tests.helpers import fails, refuses
 
@@ -127,7 +121,6 @@ def test_names_that_moved_are_found_with_a_warning(package):
     ("name", "words"),
     [
         ("readme", ()),
-        ("demo", ("random_state=",)),
         ("continual", ()),
         ("streaming", ("bicore.streaming",)),
         ("guide", ("bicore.kernels.RBF", "bicore.integrations", "sample_weight=", "weighting=")),

@@ -7,9 +7,10 @@ import bz2
 import gzip
 import json
 import sys
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
+import pandas as pd
 import pyarrow
 import pyarrow.csv
 import pyarrow.feather
@@ -18,6 +19,7 @@ import pytest
 
 from bicore.sources.opening import open_source
 from tests.commands import assert_refused, says
+from tests.fuzzing import zstd
 
 ROWS = 60
 
@@ -290,38 +292,31 @@ def test_9_columns_of_extreme_numbers_are_scaled_like_others(tmp_path):
 # 10. Formats and habits.
 
 
+def make_frame():
+    cities, days = [["Bern", "Oslo"][row % 2] for row in range(ROWS)], np.arange(ROWS) % 28
+    when = [date(2020, 1, 1 + day) for day in days.tolist()]
+    frame = pd.DataFrame({"a": numbers(), "city": cities, "when": when, "label": labels()})
+    return frame.assign(a=frame["a"].where(frame.index != 3))
+
+
 def csv_text():
-    lines = ["a,city,when,label"]
-    for row, (a, label) in enumerate(zip(numbers(), labels(), strict=True)):
-        lines.append(
-            f"{'' if row == 3 else a},{['Bern', 'Oslo'][row % 2]},2020-01-{row % 28 + 1:02},{label}"
-        )
-    return "\n".join(lines) + "\n"
+    return make_frame().to_csv(index=False)
 
 
 def json_text():
-    names, *rows = (line.split(",") for line in csv_text().splitlines())
-    cells = ([float(row[0]) if row[0] else None, *row[1:]] for row in rows)
-    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in cells)
+    return make_frame().astype({"when": str}).to_json(orient="records", lines=True)
 
 
-def typed():
-    rows = [json.loads(line) for line in json_text().splitlines()]
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    columns["when"] = [datetime.fromisoformat(one).date() for one in columns["when"]]
-    return pyarrow.table(columns)
-
-
-def zstd(text):
-    return pyarrow.Codec("zstd").compress(text.encode(), asbytes=True)
+def make_table():
+    return pyarrow.Table.from_pandas(make_frame(), preserve_index=False)
 
 
 def arrow_stream(path):
     with (
         pyarrow.OSFile(str(path), "wb") as file,
-        pyarrow.ipc.new_stream(file, typed().schema) as to,
+        pyarrow.ipc.new_stream(file, make_table().schema) as to,
     ):
-        to.write_table(typed())
+        to.write_table(make_table())
 
 
 WRITERS = {
@@ -330,11 +325,11 @@ WRITERS = {
     "t.tsv": lambda path: path.write_text(csv_text().replace(",", "\t")),
     "t.csv.gz": lambda path: path.write_bytes(gzip.compress(csv_text().encode())),
     "t.CSV.BZ2": lambda path: path.write_bytes(bz2.compress(csv_text().encode())),
-    "t.csv.zst": lambda path: path.write_bytes(zstd(csv_text())),
+    "t.csv.zst": lambda path: path.write_bytes(zstd(csv_text().encode())),
     "t.jsonl": lambda path: path.write_text(json_text()),
     "t.jsonl.gz": lambda path: path.write_bytes(gzip.compress(json_text().encode())),
-    "t.parquet": lambda path: pyarrow.parquet.write_table(typed(), path),
-    "t.feather": lambda path: pyarrow.feather.write_feather(typed(), path),
+    "t.parquet": lambda path: pyarrow.parquet.write_table(make_table(), path),
+    "t.feather": lambda path: pyarrow.feather.write_feather(make_table(), path),
     "t.arrow": arrow_stream,
 }
 
@@ -411,7 +406,7 @@ def test_10_lists_in_parquet_are_features(read, tmp_path):
 @pytest.mark.slow
 def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
     rows = np.random.default_rng(0).normal(size=(ROWS, 3)).tolist()
-    made = pyarrow.table({"v": rows, "day": typed()["when"], "y": labels()})
+    made = pyarrow.table({"v": rows, "day": make_table()["when"], "y": labels()})
     for name, part in (("train", made[:45]), ("test", made[45:])):
         pyarrow.parquet.write_table(part, tmp_path / f"{name}.parquet")
     words = ["worth", "train.parquet", "--test", "test.parquet", "--target", "y", "--size", "8"]

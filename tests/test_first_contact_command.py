@@ -1,10 +1,8 @@
 """First use of the command."""
 
 import json
-import os
 import re
 import shlex
-import signal
 import sys
 
 import numpy as np
@@ -115,6 +113,7 @@ def test_l8_the_line_that_continues_can_be_pasted(command, folder, monkeypatch, 
         patch.setattr("bicore.api.select", lambda *given, **named: part)
         stopped = command(*words)
     assert stopped.returncode == 130
+    assert f"kept in {'my picks.npz' if out else 'bicore-partial.npz'}." in stopped.stderr
     line = stopped.stderr.splitlines()[-1]
     assert line.startswith("bicore select data.npz ")
     assert command(*shlex.split(line)[1:]).returncode == 0
@@ -174,20 +173,6 @@ def test_l12_a_negative_first_gain_is_explained(tmp_path):
     assert not facts_of(page(data, plain, tmp_path / "page.html"))["notes"]
 
 
-def test_l13_an_interrupt_at_the_start_ends_in_one_line(monkeypatch, capfd):
-    from bicore.cli import terminal
-
-    monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(SystemExit) as stop, terminal.exit_on_interrupt():
-            os.kill(os.getpid(), signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    assert stop.value.code == 130
-    assert capfd.readouterr().err == "bicore: interrupted while starting; nothing was begun.\n"
-
-
 def test_l14_quiet_means_the_same_for_every_verb(command, folder, monkeypatch):
     monkeypatch.setenv("BICORE_CACHE", str(folder))
     few = ["--seeds", "2", "--method", "uniform", "--judge", "ridge"]
@@ -242,6 +227,6 @@ def test_l15_a_memory_of_mostly_recent_rows_explains_why(command, folder):
     found = json.loads(command(*words, "a").stdout)
     late = sum(one >= 300 for one in found["ids"])
     (note,) = (note for note in found["notes"] if "second half" in note)
-    assert note.startswith(f"{late} of 12 rows")
+    assert note.startswith(f"{late} of 12 kept rows")
     plain = json.loads(command(*words, "b", "--buffer", "reservoir").stdout)
     assert not any("second half" in note for note in plain["notes"])

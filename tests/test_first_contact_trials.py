@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import bicore
+from tests.commands import assert_success
 from tests.marks import few
 
 #: Whichever folder a process is started in, it finds the package that is tested.
@@ -17,21 +18,15 @@ PLACE = {**os.environ, "PYTHONPATH": str(Path(bicore.__file__).parents[1])}
 RNG = np.random.default_rng(0)
 
 
-def run(folder, *words):
-    command = [sys.executable, "-m", "bicore", *words]
-    result = subprocess.run(command, cwd=folder, env=PLACE, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result
-
-
 @pytest.mark.parametrize("classes", few(["ab", ""]))
-def test_trial_a_folder_of_images_of_several_sizes(tmp_path, classes):
+def test_trial_a_folder_of_images_of_several_sizes(process, tmp_path, classes):
     for number in range(12):
         folder = tmp_path / "pictures" / (classes[number % 2] if classes else "")
         folder.mkdir(parents=True, exist_ok=True)
         pixels = RNG.integers(0, 255, (6 + number % 3, 9, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{number}.png")
-    told = run(tmp_path, "select", "pictures", "--size", "4", "--out", "chosen")
+    words = ("select", "pictures", "--size", "4", "--out", "chosen")
+    told = assert_success(process(*words, cwd=tmp_path))
     assert "32×32" in told.stderr
     copies = [
         path.relative_to(tmp_path / "chosen") for path in (tmp_path / "chosen").rglob("*.png")

@@ -9,17 +9,11 @@ import torch
 from bicore import Dataset, MemoryLimitError, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
 from bicore.kernels.activations import ReLU
-from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs, refuses
+from tests.helpers import blobs, refuses, residual_block, with_relus
 
 needs_gpu = pytest.mark.gpu
-
-
-def block(stride, project):
-    return Residual(
-        (ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ()
-    )
 
 
 NETWORKS = {
@@ -28,16 +22,11 @@ NETWORKS = {
     "resnet-18": (resnet18(), (3, 32, 32)),
     "strided, untrained layers": (
         TangentKernel(
-            [
+            with_relus(
                 Conv(3, 2, "valid", 1.3, 0.1),
-                ReLU(),
                 Conv(2, 1, "valid", 0.9, 0.2, trained=False),
-                ReLU(),
-                Flatten(),
-                Dense(1.5, 0.3),
-                ReLU(),
-                Dense(1.0, 0.1),
-            ]
+                *(Flatten(), Dense(1.5, 0.3), Dense(1.0, 0.1)),
+            )
         ),
         (2, 9, 11),
     ),
@@ -45,8 +34,8 @@ NETWORKS = {
         TangentKernel(
             [
                 Conv(4, 2, "same", 1.2, 0.1),
-                block(2, True),
-                block(1, False),
+                residual_block(2, True),
+                residual_block(1, False),
                 ReLU(),
                 Conv(4, 3, 2),
                 ReLU(),
@@ -66,16 +55,12 @@ NETWORKS = {
     "pooled, depth 6, nngp": (pooled_cntk(6, "nngp"), (3, 8, 8)),
     "pooled, biases, other variances": (
         TangentKernel(
-            [
+            with_relus(
                 Conv(3, 1, "same", 1.1, 0.2),
-                ReLU(),
                 Conv(3, 1, 1, 0.9, 0.1),
-                ReLU(),
                 Conv(3, 1, 1, 1.9, 0.3),
-                ReLU(),
-                GlobalAverage(),
-                Dense(1.2, 0.4),
-            ]
+                *(GlobalAverage(), Dense(1.2, 0.4)),
+            )
         ),
         (2, 7, 10),
     ),
@@ -162,7 +147,7 @@ def test_pooled_kernels_agree_with_the_oracle_at_full_size():
             "stride 1",
         ),
         (
-            TangentKernel([Conv(3), block(1, False), ReLU(), GlobalAverage(), Dense()]),
+            TangentKernel([Conv(3), residual_block(1, False), ReLU(), GlobalAverage(), Dense()]),
             (1, 6, 6),
             "followed by a ReLU",
         ),

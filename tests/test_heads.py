@@ -1,6 +1,7 @@
 """Heads from moments equal ridge regression on all rows, in any order, merged or forgotten."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,16 +28,10 @@ from bicore.moments.heads import (
 from bicore.moments.moments import Moments, hold_out
 from bicore.shards import load_head
 from bicore.streaming import JointReplay, MomentMemory, ReplayMemory
-from tests.helpers import refuses
+from tests.helpers import draw_classes, refuses
 
 FEATURES = RandomReLU(width=12)
-
-
-def blobs(n=120, classes=3, columns=4, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    y[:classes] = np.arange(classes)
-    return rng.normal(size=(n, columns)) + 2 * np.eye(classes, columns)[y], y
+blobs = partial(draw_classes, n=120, width=4, shift=2)
 
 
 def ridge_of(features, x, y, alpha):
@@ -59,7 +54,7 @@ def assert_same_model(head, ridge):
     keep=st.sampled_from(["always", "lazy"]),
 )
 def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, forgotten, keep):
-    x, y = blobs(300, seed=seed)
+    x, y = blobs(n=300, seed=seed)
     features = FEATURES.fit(x[:32])
     order = (
         np.argsort(y, kind="stable") if ordered else np.random.default_rng(seed).permutation(300)
@@ -90,7 +85,7 @@ def test_a_head_is_ridge_regression_on_all_rows(seed, batch, clients, ordered, f
 
 @pytest.mark.parametrize("given", [True, False])
 def test_the_regularisation_is_the_best_on_held_out_rows(given):
-    x, y = blobs(150, columns=60, seed=1)
+    x, y = blobs(n=150, width=60, seed=1)
     aside = hold_out(x)
     assert 5 < aside.sum() < 30
     whole = Moments.empty(60).with_rows(x, y)
@@ -113,7 +108,7 @@ def test_the_regularisation_is_the_best_on_held_out_rows(given):
 
 
 def test_one_factorisation_gives_the_losses_of_models_nearby():
-    x, y = blobs(400, columns=9, seed=2)
+    x, y = blobs(n=400, width=9, seed=2)
     x = np.tanh(x @ np.random.default_rng(3).normal(size=(9, 60)))  # more columns than powers
     train, held = (
         centre(Moments.empty(60, classes=(0, 1, 2)).with_rows(x[rows], y[rows]), "data", None)
@@ -133,7 +128,7 @@ def test_one_factorisation_gives_the_losses_of_models_nearby():
 
 @pytest.mark.parametrize(("targets", "half_life"), [(False, None), (True, None), (False, 50.0)])
 def test_a_factorisation_is_corrected_for_later_rows(targets, half_life):
-    x, y = blobs(columns=60)
+    x, y = blobs(width=60)
     y = x[:, :2] + y[:, None] if targets else y
     memory = MomentMemory(5, Rows(), half_life=half_life).update(x[:80], y[:80])
     memory.head(alpha=0.3)
@@ -218,7 +213,7 @@ def test_a_selection_out_of_shards_has_a_head(targets, tmp_path):
 
 
 def test_priors_apply_after_the_fact():
-    x, y = blobs(900, seed=2)
+    x, y = blobs(n=900, seed=2)
     few = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:20], np.flatnonzero(y == 2)[:20]]
     weight = np.array([1 / np.sum(y[few] == label) for label in y[few]])
     targets = np.eye(3)[y[few]]
@@ -297,7 +292,7 @@ def test_a_head_needs_labelled_rows():
 
 
 def test_queries_change_nothing_and_loaded_states_agree(tmp_path):
-    x, y = blobs(400)
+    x, y = blobs(n=400)
     for keep in ("always", "lazy"):
         memory = MomentMemory(8, FEATURES, keep=keep).update(x[:250], y[:250])
         other = MomentMemory.load(memory.save(tmp_path / "state.npz"))

@@ -487,12 +487,7 @@ def test_values_of_any_kind_work_or_are_refused_in_one_line(name, monkeypatch, t
 @pytest.mark.parametrize(
     ("name", "argument", "value", "words"),
     [
-        (
-            "compare",
-            "methods",
-            3.5,
-            "methods must be a list of names, or selectors by name; got 3.5",
-        ),
+        ("compare", "methods", 3.5, "methods must be a list of names, .*; got 3.5"),
         ("compare", "methods", {"a": 1}, r"methods\['a'\] must be a selector; got 1"),
         ("compare", "judge", 3.5, "judge=3.5 is not known"),
         ("compare", "callback", 3, "callback must be a function .* a line of text; got 3"),
@@ -504,12 +499,7 @@ def test_values_of_any_kind_work_or_are_refused_in_one_line(name, monkeypatch, t
         ("worth", "judge", ["a"], r"judge=\['a'\] is not known"),
         ("select", "kernel", RBF, "kernel must be a name, a kernel such as"),
         ("select", "kernel", lambda row: row, "kernel must be .* or a function of two values"),
-        (
-            "select",
-            "passes",
-            True,
-            "passes=True needs files, tables or data in parts.*leave passes",
-        ),
+        ("select", "passes", True, "passes=True needs files, .* in parts.*leave passes"),
         ("select", "state", "folder", "state='folder' needs files, tables or data in parts"),
         ("reweight", "indices", 3.5, "indices must be a Coreset or row numbers; got 3.5"),
         ("BilevelSelector", "classes", 3.5, "classes must be a list of labels; got 3.5"),

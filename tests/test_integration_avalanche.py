@@ -14,7 +14,7 @@ from bicore.integrations.avalanche import CoresetBuffer, CoresetSelection, HeadP
 from bicore.methods import KCenter
 from bicore.sources import digits
 from bicore.streaming import MomentMemory, ReplayMemory
-from tests.helpers import refuses
+from tests.helpers import digit_network, refuses
 from tests.hosts import avalanche_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -56,7 +56,7 @@ def test_a_strategy_of_avalanche_is_evaluated_by_the_head(host):
     from avalanche.training.plugins import EvaluationPlugin
     from avalanche.training.supervised import Naive
 
-    model = network()
+    model = digit_network()
     strategy = Naive(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
@@ -104,18 +104,13 @@ def benchmark():
     return benchmark_from_datasets(train=train, test=test)
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 10))
-
-
 def train_with(policy, size=50):
     """The share of all digits that is right after the last task, and the model."""
     from avalanche.training.plugins import ReplayPlugin
     from avalanche.training.supervised import Naive
 
     scenario = benchmark()
-    model = network()
+    model = digit_network()
     plugins = [] if policy is None else [ReplayPlugin(mem_size=size, storage_policy=policy)]
     strategy = Naive(
         model=model,
@@ -219,7 +214,7 @@ def test_selection_strategy_inside_a_parametric_buffer(host):
 @pytest.mark.slow
 def test_methods_that_look_at_the_model_see_the_strategys(host):
     class Strategy:
-        model = network()
+        model = digit_network()
 
     data = benchmark().train_stream[0].dataset
     order = CoresetSelection(10, "icarl", model="strategy").make_sorted_indices(Strategy, data)

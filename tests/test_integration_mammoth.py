@@ -17,7 +17,7 @@ from torch.nn import functional
 from bicore.integrations.mammoth import Buffer, HeadModel
 from bicore.sources import digits
 from bicore.streaming import Reservoir
-from tests.helpers import refuses
+from tests.helpers import digit_network, refuses
 
 BATCH = 10
 
@@ -33,18 +33,13 @@ def stream(first=700):
             yield plain + 0.1 * torch.randn(plain.shape), torch.from_numpy(y[rows]), plain, task
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 10))
-
-
 def noise(image):
     assert image.shape == (1, 8, 8)
     return image + 0.1 * torch.randn(image.shape)
 
 
 def experience_replay(buffer):
-    net = network()
+    net = digit_network()
     steps = torch.optim.SGD(net.parameters(), lr=0.3)
     for inputs, labels, plain, _ in stream():
         real = len(inputs)
@@ -60,7 +55,7 @@ def experience_replay(buffer):
 
 
 def dark_experience_replay(buffer):
-    net = network()
+    net = digit_network()
     steps = torch.optim.SGD(net.parameters(), lr=0.3)
     for inputs, labels, plain, _ in stream():
         steps.zero_grad()

@@ -33,7 +33,7 @@ from bicore.kernels import tangent as tangent_module
 from bicore.kernels.activations import ReLU
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
 from bicore.kernels.base import CallableKernel
-from tests.helpers import refuses
+from tests.helpers import refuses, residual_block, with_relus
 from tests.marks import few
 
 ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
@@ -43,28 +43,21 @@ NETWORKS = {
     "resnet18": (lambda kind: resnet18(kind=kind, multiplier=1.0), "colour"),
     "valid_strided": (
         lambda kind: TangentKernel(
-            [
+            with_relus(
                 Conv(3, 2, "valid", 1.3, 0.1),
-                ReLU(),
                 Conv(2, 1, "valid", 0.9, 0.2),
-                ReLU(),
                 Flatten(),
                 Dense(1.5, 0.3),
-            ],
+            ),
             kind,
         ),
         "small",
     ),
     "even_window": (
         lambda kind: TangentKernel(
-            [
-                Conv(4, 2, "same", 1.2, 0.1),
-                ReLU(),
-                Conv(4, 3, "same"),
-                ReLU(),
-                Flatten(),
-                Dense(1.0, 0.1),
-            ],
+            with_relus(
+                Conv(4, 2, "same", 1.2, 0.1), Conv(4, 3, "same"), Flatten(), Dense(1.0, 0.1)
+            ),
             kind,
         ),
         "small",
@@ -588,14 +581,12 @@ def recursion(kernel: TangentKernel, first: np.ndarray, second: np.ndarray) -> f
         lambda kind: pooled_cntk(3, kind),
         lambda kind: pooled_cntk(4, kind, fixed=True),
         lambda kind: TangentKernel(
-            [
+            with_relus(
                 Conv(3, 1, "same", 1.2, 0.3),
-                ReLU(),
                 Conv(3, 1, 1, 0.7, 0.1),
-                ReLU(),
                 GlobalAverage(),
                 Dense(1.1, 0.2),
-            ],
+            ),
             kind,
         ),
     ],
@@ -611,15 +602,10 @@ POOLED_ORACLE = np.load(Path(__file__).parent / "oracle" / "pooled.npz")
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_pooled_kernels_with_strides_and_branches_agree_with_neural_tangents(kind):
-    def block(stride, project):
-        return Residual(
-            (ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ()
-        )
-
     layers = [
         Conv(3, 2, "same", 1.3, 0.1),
-        block(2, True),
-        block(1, False),
+        residual_block(2, True),
+        residual_block(1, False),
         ReLU(),
         Conv(2, 1, "valid", 0.9, 0.2),
         GlobalAverage(),

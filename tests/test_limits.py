@@ -34,18 +34,12 @@ from bicore.methods.registry import as_selector, greedy_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime.clock import Clock, TimeOver, checkpoint
 from bicore.runtime.context import Context
-from tests.helpers import fails, refuses
+from tests.helpers import blobs, fails, refuses
 from tests.marks import except_slow, few
 
 #: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
 AFTER = 12
 ROWS, SIZE = 240, 6
-
-
-def blobs(n=ROWS):
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, 3, n)
-    return Dataset(rng.normal(size=(3, 4))[y] + rng.normal(size=(n, 4)), y)
 
 
 def network():
@@ -116,7 +110,7 @@ QUICK |= {"linear", "final", "method facility-location", "method frcl", "v-desig
 @pytest.mark.parametrize("name", except_slow(CASES, set(CASES) - QUICK))
 def test_few_clock_checks_follow_the_time_limit(name, small_tiles, ticks):
     selector = CASES[name]
-    data = blobs()
+    data = blobs(ROWS)
     # So little that kernels are evaluated in blocks.
     roomy = ("method reducible-loss", "method bilevel", "method bilevel-weighted")
     memory = 1_400_000 if name in roomy else 760_000
@@ -151,7 +145,7 @@ def test_few_clock_checks_follow_the_time_limit(name, small_tiles, ticks):
 def test_time_limit_before_the_first_point_reports_the_time_needed(small_tiles, ticks):
     runtime = Runtime(device="cpu", memory=760_000, max_seconds=8)
     with pytest.raises(TimeLimitError, match=r"max_seconds=8 .* first row takes at least \d"):
-        bilevel().select(blobs(), SIZE, runtime=runtime)
+        bilevel().select(blobs(ROWS), SIZE, runtime=runtime)
 
 
 def test_elimination_obeys_the_time_limit_and_keeps_greedy_points(monkeypatch):
@@ -219,7 +213,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
     monkeypatch.setattr(Assembly, "sort_by_rule", count_columns)
     runtime = Runtime(device="cpu", memory=400_000)
     found = bilevel(kernel=kernel, loss=loss, strategy="simplex").select(
-        blobs(), SIZE, runtime=runtime
+        blobs(ROWS), SIZE, runtime=runtime
     )
     assert found.details["operator"] in ("blocked", "features")
     assert columns[-1] <= ROWS * SIZE
@@ -265,7 +259,7 @@ def test_preparation_is_shown_before_the_first_point(monkeypatch, capsys, small_
 
     monkeypatch.setattr(clock, "LINE_EVERY_SECONDS", -1.0)
     runtime = Runtime(device="cpu", memory=760_000, progress=True)
-    bilevel().select(blobs(), 2, runtime=runtime)
+    bilevel().select(blobs(ROWS), 2, runtime=runtime)
     written = capsys.readouterr().err
     assert "preparing  0% of a pass" in written
     assert written.index("preparing") < written.index("selecting 1/2")
@@ -276,7 +270,7 @@ SCARCE = Runtime(device="cpu", memory=760_000)
 
 
 def test_a_memory_limit_changes_no_answer():
-    data = blobs()
+    data = blobs(ROWS)
     plain = greedy_selector("rbf").select(data, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
@@ -306,17 +300,17 @@ def test_many_rows_are_approximated_with_a_warning(method, words, monkeypatch):
         monkeypatch.setattr(large, name, value)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LargeDataWarning)
-        found = select(blobs(), size=5, method=method)
+        found = select(blobs(ROWS), size=5, method=method)
     said = [str(one.message) for one in caught if one.category is LargeDataWarning]
     assert len(found) == 5
     assert bool(said) == (words is not None)
     if words is not None:
         assert words in said[0]
         assert said[0] in found.provenance.notes
-        assert bicore.estimate(blobs(), size=5, method=method).approximation == said[0]
+        assert bicore.estimate(blobs(ROWS), size=5, method=method).approximation == said[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error", LargeDataWarning)
-        assert len(select(blobs(), size=5, method=method, exact=True)) == 5
+        assert len(select(blobs(ROWS), size=5, method=method, exact=True)) == 5
 
 
 class Held(torch.overrides.TorchFunctionMode):
@@ -379,7 +373,7 @@ def test_a_limit_too_small_for_exchanges_is_refused():
 
 @pytest.mark.parametrize("memory", ["1GB", 1000], ids=["stored", "computed again"])
 def test_facility_location_over_a_sample_reports_of_all_rows(memory):
-    data = blobs()
+    data = blobs(ROWS)
     context = Context(runtime=Runtime(device="cpu", memory=memory))
     plain = FacilityLocation(cluster_weights=True).select(data, 12)
     some = FacilityLocation(cluster_weights=True, sample=120).select(data, 12, **context.keywords)
@@ -396,7 +390,7 @@ def test_facility_location_over_a_sample_reports_of_all_rows(memory):
 def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeypatch):
     from bicore.bilevel import prepare
 
-    data = blobs()
+    data = blobs(ROWS)
     whole = greedy_selector(RBF(0.2)).select(data, 2).provenance.inner_reg
     monkeypatch.setattr(prepare, "MEASURING_ROWS", 120)
     for memory in ("1GB", 760_000):  # stored, and in blocks
@@ -428,7 +422,7 @@ class Work(torch.utils._python_dispatch.TorchDispatchMode):
     ids=["greedy", "gain", "v-design"],
 )
 def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
-    data = blobs()
+    data = blobs(ROWS)
     unit = 1.0
     monkeypatch.setattr(Clock, "now", staticmethod(lambda: Work.done / unit))
 

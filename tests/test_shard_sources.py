@@ -95,17 +95,8 @@ def make_list(folder):
     return IterableShards(pieces(X, Y, WEIGHT))
 
 
-KINDS = [
-    make_arrays,
-    make_map,
-    make_npy,
-    make_npz,
-    make_lists,
-    make_columns,
-    make_huggingface,
-    make_iterable,
-    make_list,
-]
+KINDS = [make_arrays, make_map, make_npy, make_npz, make_lists, make_columns]
+KINDS += [make_huggingface, make_iterable, make_list]
 
 
 def read_all(source):

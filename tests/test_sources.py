@@ -1,7 +1,6 @@
 """Data sources: small files written by the tests."""
 
 import gzip
-import struct
 
 import numpy as np
 import pytest
@@ -9,14 +8,11 @@ import pytest
 from bicore.sources import digits, mnist
 from bicore.sources.base import fit_scaling
 from bicore.sources.opening import open_source
+from tests.fuzzing import idx
 from tests.helpers import refuses
 
 PIXELS = np.random.default_rng(0).integers(0, 256, size=(6, 28, 28), dtype=np.uint8)
 LABELS = np.array([0, 1, 2, 3, 4, 5], dtype=np.uint8)
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
 
 
 @pytest.fixture

@@ -14,12 +14,6 @@ def readme(x, y, folder):
     assert len(coreset.indices) == 50
 
 
-def demo(x, y, folder):
-    import bicore
-
-    assert len(bicore.select(x, y, size=20, seed=1)) == 20
-
-
 def continual(x, y, folder):
     import bicore
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from bicore import Dataset, Runtime
+from bicore import Runtime
 from bicore.bilevel import posterior
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
+from tests.helpers import blobs
 from tests.marks import diagonal
 
 ROWS, SIZE = 300, 30
@@ -22,10 +23,7 @@ class Counted(RBF):
         return super().evaluate(a, b)
 
 
-def data(rows=ROWS, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(4, size=rows)
-    return Dataset(rng.normal(size=(4, 6))[y] + rng.normal(size=(rows, 6)), y)
+DATA = blobs(ROWS, classes=4, features=6)
 
 
 def select_counted(memory=None, **options):
@@ -33,13 +31,13 @@ def select_counted(memory=None, **options):
     outer = options.pop("outer", None)
     selector = greedy_selector(kernel=Counted(0.1), inner_reg=0.05, **options)
     runtime = Runtime(device="cpu", memory=memory)
-    return selector.select(data(), SIZE, outer=outer, runtime=runtime)
+    return selector.select(DATA, SIZE, outer=outer, runtime=runtime)
 
 
 @pytest.mark.parametrize(
     ("rule", "strategy"), diagonal(["gradient", "gain"], ["greedy", "batches"], 2)
 )
-@pytest.mark.parametrize("outer", [None, data(120, seed=5)], ids=["own", "outer"])
+@pytest.mark.parametrize("outer", [None, blobs(120, 4, 6, seed=5)], ids=["own", "outer"])
 def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, outer, monkeypatch):
     stored = select_counted(rule=rule, strategy=strategy, outer=outer)
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)

@@ -68,8 +68,3 @@ def test_no_code_parses_prose():
         "coreset.details.get('exchanges')",
     ):
         assert reads_prose(line), line
-
-
-def test_lines_fit_a_hundred_columns():
-    lines = [line for path in FILES for line in path.read_text().splitlines()]
-    assert sum(len(line) > 100 for line in lines) < 0.01 * len(lines)

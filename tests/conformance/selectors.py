@@ -112,10 +112,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     ClassBalanced: {"class-balanced": ClassBalanced()},
     Hardest: {"hardest": Hardest()},
     MaxEntropy: {"max-entropy": MaxEntropy()},
-    Stratified: {
-        "ccs": Stratified(),
-        "ccs, nothing left out": Stratified(prune=0.0, strata=3),
-    },
+    Stratified: {"ccs": Stratified(), "ccs, nothing left out": Stratified(prune=0.0, strata=3)},
     KMeansPlusPlus: {f"k-means++ {space}": KMeansPlusPlus(space) for space in SPACES},
     KCenter: {
         **{f"k-center {space}": KCenter(space) for space in SPACES},

@@ -13,14 +13,7 @@ from bicore import InputError
 from bicore.errors import DamagedFileError
 from bicore.runtime.context import Context
 from bicore.streaming.buffer import Buffer
-from tests.conformance.buffers import (
-    AVERAGED,
-    BATCHED,
-    CASES,
-    CONFIGURATIONS,
-    SLOTTED,
-    load_buffer,
-)
+from tests.conformance.buffers import AVERAGED, BATCHED, CASES, CONFIGURATIONS, SLOTTED, load_buffer
 from tests.conformance.selectors import network
 from tests.helpers import find_classes, refuses
 from tests.marks import except_slow
