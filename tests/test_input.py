@@ -144,6 +144,9 @@ def test_other_calls_name_their_arguments_too():
     refuses("random_state", influence, X, Y, [1, 2], random_state="seven", **OK)
     refuses("methods='unifrom'.*'uniform'", compare, X, Y, sizes=[3], methods="unifrom")
     refuses("labels", select, X, None, 3, method="class-balanced")
+    refuses("quotas needs labels", select, X, size=3, quotas="balanced")
+    refuses("known classes", select, X, Y, 1.0, classes=[0])  # also where all rows are returned
+    refuses("outer has rows", select, X, Y, 1.0, outer=(X[:, :1], Y))
     refuses("executor must be", select_from_shards, ArrayShards(X, Y), 3, executor=2)
     refuses("Its arguments: over, per_class[.]", KCenter, begin="central")
     refuses("start", reweight, X, Y, [1, 2], start=[1.0, -1.0], **OK)

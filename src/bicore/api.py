@@ -18,6 +18,7 @@ from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.arguments import Relative, as_size
 from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
 from bicore.bilevel.outer_targets import OuterTargets
+from bicore.bilevel.prepare import read_labels
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
@@ -25,7 +26,7 @@ from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Strategy, UnsetStrategy
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, read_targets
+from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, check_integer, shown
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
@@ -248,7 +249,7 @@ def select(
     _check_model(model, selector)
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
-        return _take_all(selector, data, random_state, notes + method_notes)
+        return _take_all(selector, data, outer, random_state, notes + method_notes)
     selector, large_notes = make_feasible(selector, data, exact)
     for note in large_notes:
         warnings.warn(note, LargeDataWarning, stacklevel=3)
@@ -604,10 +605,11 @@ def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bo
     return plain and size != "auto" and as_size(size, len(data)) == len(data)
 
 
-def _take_all(selector: Selector, data: Dataset, seed: Any, notes: tuple[str, ...]) -> Coreset:
+def _take_all(
+    selector: Selector, data: Dataset, outer: Dataset | None, seed: Any, notes: tuple[str, ...]
+) -> Coreset:
     """Return all rows in a defined order."""
-    assert data.y is not None
-    targets = read_targets(data.y, selector.task)
+    targets, _ = read_labels(cast(BilevelSelector, selector), data, outer)
     coreset, order = Coreset(np.arange(len(data)), ids=data.ids), "in the given order"
     if targets.classes is not None and len(targets.classes) > 1:
         coded = data.with_columns(y=targets.values)
@@ -626,8 +628,11 @@ def _method_for(
         return method, ()
     wide = data.x.ndim == 2 and data.x.shape[1] >= WIDE
     found = LABEL_FREE_WIDE if wide else LABEL_FREE
-    if outer is not None or size == "auto" or not set(options) <= set(parameters_of(found)):
+    unknown = set(options) - set(parameters_of(found))
+    if outer is not None or size == "auto" or unknown:
         found = LABEL_FREE_BILEVEL
+    for name in sorted(unknown & set(parameters_of(method)) - set(parameters_of(found))):
+        raise InputError(f"{name} needs labels; give y (--target or --labels), or leave it out.")
     return found, (NO_LABELS.format(found),)
 
 
