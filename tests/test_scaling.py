@@ -60,7 +60,7 @@ def test_other_rows_are_standardised_by_the_first():
         kernel(ROWS[:3] * 2 + 1, ROWS), other @ standardise(ROWS).T, rtol=1e-9
     )
     refuses(r"rows of shape \(5,\)", kernel, ROWS[:, :5], ROWS[:, :5])
-    with pytest.raises(InputError, match=r"use \.fit\(x\) first"):
+    with pytest.raises(InputError, match=r"call \.fit\(x\) first"):
         Standardised(Linear())(ROWS, ROWS)
 
 

@@ -554,7 +554,7 @@ def test_greedy_points_and_swaps_are_reported(monkeypatch):
 def test_bad_strategies_are_refused():
     for options, words in (
         ({"strategy": "swap"}, "strategy='swap'"),
-        ({"strategy": "exchange", "loss": "cross-entropy"}, "exact for the squared error"),
+        ({"strategy": "exchange", "loss": "cross-entropy"}, "needs the squared error"),
         ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
         ({"strategy": "exchange", "weighting": "learned"}, "weighting"),
         ({"strategy": "simplex", "weighting": "learned"}, "weighting"),

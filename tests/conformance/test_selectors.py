@@ -90,7 +90,7 @@ def test_parameters_are_read_changed_and_cloned_as_in_scikit_learn(name):
     assert repr(again) == repr(selector)
     parameters = selector.get_params()
     assert again.get_params().keys() == parameters.keys()
-    refuses("the parameter", again.set_params, unknown=1)
+    refuses("no option", again.set_params, unknown=1)
     own = {key: value for key, value in parameters.items() if "__" not in key}
     assert repr(again.set_params(**own)) == repr(selector)
     assert "<" not in repr(selector)

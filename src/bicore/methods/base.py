@@ -127,6 +127,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
 
         Examples
         --------
+        >>> import numpy as np
         >>> from bicore import BilevelSelector, Dataset
         >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
         >>> BilevelSelector(kernel="auto").resolve_defaults(data, 10).kernel.choice.name
