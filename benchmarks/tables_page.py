@@ -96,7 +96,7 @@ def _peer_cell(rows: Rows) -> str:
     if "failed" not in row:
         # Beyond some thousand picks a ridge head alone is fitted.
         heads = [f"{100 * row[head]:.1f}" if head in row else "–" for head in ("logistic", "ridge")]
-        return f"{' / '.join(heads)}; {row['seconds']:.1f} s, {row['peak_bytes'] / 1e6:.0f} MB"
+        return f"{' / '.join(heads)}; {row['cpu_seconds']:.1f} s, {row['peak_bytes'] / 1e6:.0f} MB"
     clean = row["failed"].replace("|", "/").replace("\n", " ")
     return clean if len(clean) <= MOST_CHARACTERS else f"{clean[:MOST_CHARACTERS]}…"
 
