@@ -13,18 +13,18 @@ from itertools import product
 from typing import Any
 
 from benchmarks.selection import LAMBDA, SIZES, load_problem, refit_loss
-from bicore import select
 from bicore.bilevel import PerPoint
+from bicore.methods.registry import greedy_selector
 
 GRID = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def run(arguments: Any) -> Iterator[dict[str, Any]]:
     data = load_problem(arguments.data)
-    own = select(data, size=max(SIZES), loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
+    own = greedy_selector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA)).select(data, max(SIZES))
     aims = {size: refit_loss(data, own.prefix(size)) for size in SIZES}
     for rule, rho in product(("gradient", "gain"), GRID):
-        picks = select(data, size=max(SIZES), loss="squared", inner_reg=rho, rule=rule)
+        picks = greedy_selector(inner_reg=rho, rule=rule).select(data, max(SIZES))
         losses = {size: refit_loss(data, picks.prefix(size)) for size in SIZES}
         excess = {size: losses[size] / aims[size] - 1 for size in SIZES}
         yield {"rule": rule, "rho": rho, "losses": losses, "excess": excess}

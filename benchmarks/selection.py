@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import mnist_vectors, report, time_call
-from bicore import Coreset, Dataset, Runtime, select
+from bicore import Coreset, Dataset, Runtime
 from bicore.bilevel import LBFGS, ConjugateGradient, PerPoint
 from bicore.methods.registry import greedy_selector
 
@@ -75,7 +75,8 @@ def _runtime(dtype: str) -> Runtime:
 def _time_engine(
     data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int
 ) -> dict[str, Any]:
-    runs = [select(data, size=size, runtime=_runtime(dtype), **options) for _ in range(repeats)]
+    selector = greedy_selector(**options)
+    runs = [selector.select(data, size, runtime=_runtime(dtype)) for _ in range(repeats)]
     found = {"seconds": min(map(_seconds, runs)), "loss": refit_loss(data, runs[0])}
     row = {"engine": name, "dtype": dtype, "size": size, **found}
     report(row)
