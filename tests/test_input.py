@@ -65,7 +65,7 @@ GRAM = X @ X.T
 STORED = {"kernel": "precomputed", "inner_reg": 0.1}
 SMALL = {"y": [0, 1], "size": 1}
 REFUSED = [
-    *bad("size", 0, 41, "ten", 1.5),
+    *bad("size", 10**400, 0, 41, "ten", 1.5),
     *bad("size", 5, sample_weight=np.r_[np.ones(4), np.zeros(36)]),
     *bad("tolerance", "a", size="auto"),
     *bad("inner_reg", [1], 0.0, "big"),

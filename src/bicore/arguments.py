@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,21 +37,16 @@ def as_size(size: Any, n: int) -> int:
     """Convert ``size``, a count or a fraction of n, to a count from 1 to n."""
     if size == "auto":
         raise auto_size_error()
-    if isinstance(size, bool) or not isinstance(size, Real):
+    whole = isinstance(size, Integral) and not isinstance(size, bool)
+    value = float(size) if isinstance(size, Real) and not isinstance(size, Integral) else math.nan
+    if 0 < value <= 1:  # 1.0 means all rows; 20.0 means 20 rows
+        return max(1, round(value * n))
+    if not whole and not value.is_integer():
         raise InputError(
             f"size must be an integer between 1 and {n}, a fraction such as 0.05, or 'auto'; got "
             f"{size!r}."
         )
-    value = float(size)
-    if not isinstance(size, Integral):  # 1.0 means all rows; 20.0 means 20 rows
-        if 0 < value <= 1:
-            return max(1, round(value * n))
-        if not value.is_integer():
-            raise InputError(
-                f"size must be an integer between 1 and {n}, a fraction such as 0.05, or 'auto'; "
-                f"got {size}."
-            )
-    count = int(value)
+    count = int(size)
     if not 1 <= count <= n:
         raise InputError(
             f"size must be between 1 and {n} (the number of rows that can be selected), or a "
