@@ -1,6 +1,7 @@
 """Runs models of Mammoth with our buffer on digits: ``python -m tests.mammoth FOLDER MODEL …``.
 
-Mammoth is no package: FOLDER is a checkout of it, whose requirements are installed, with open_clip_torch and six.
+Mammoth is no package: FOLDER is a checkout of it, whose requirements are installed, and
+open_clip_torch and six.
 """
 
 from __future__ import annotations
