@@ -439,6 +439,8 @@ def worth_of_rows(
 DEFAULT_JUDGE = "logistic"
 #: Training steps of an evaluation model that is a network.
 STEPS = 1000
+#: First seeds are below this, because scikit-learn refuses seeds from 2**32 on.
+MOST_SEEDS = 2**31
 #: Random samples that a search usually evaluates per baseline: the median on three data sets, for 3
 #: and 10 repetitions.
 TYPICAL_SIZES = 7
@@ -542,7 +544,7 @@ class Appraisal:
                 f"y={y!r} is not an array of labels; give the chosen rows as chosen=…."
             )
         check_integer("seeds", seeds, 2)
-        first = as_seed(random_state)
+        first = as_seed(random_state) % MOST_SEEDS
         check_integer("max_rows", max_rows)
         opening = {"columns": columns, "target": target, "labels": labels}
         source = as_source(x, y, sample_weight, runtime, **opening)
