@@ -735,12 +735,12 @@ def test_designs_are_right_as_far_as_their_features_determine_it(noise, scale, d
             assert 0 <= coreset.info["lower_bound"] <= (1 + share) * value
             best = min(
                 remaining_variance(x, list(others), noise, design is ADesign)
-                for others in RIVALS[size]
+                for others in SUBSETS[size]
             )
             assert coreset.info["lower_bound"] <= (1 + share) * best
 
 
-RIVALS = {
+SUBSETS = {
     size: [np.random.default_rng(seed).choice(60, size, replace=False) for seed in range(5)]
     for size in (3, 9)
 }

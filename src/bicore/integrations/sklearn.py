@@ -135,7 +135,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
             size=size,
             method=self.selector if quotas is None else _with_quotas(self.selector, quotas),
             tolerance=self.tolerance if size == "auto" else None,
-            random_state=as_seed(self.random_state),
+            random_state=draw_seed(self.random_state),
             runtime=self.runtime,
         )
         self.sample_indices_ = self.coreset_.indices
@@ -208,7 +208,7 @@ def selector_or_none(sampler: Any) -> Selector | None:
         return None
 
 
-def as_seed(state: RandomState) -> int:
+def draw_seed(state: RandomState) -> int:
     """Return a seed, which None draws from the global generator, as in scikit-learn."""
     return arguments.as_seed(check_random_state(None) if state is None else state)
 

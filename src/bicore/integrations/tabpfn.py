@@ -13,7 +13,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.api import contexts
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.integrations.sklearn import as_seed
+from bicore.integrations.sklearn import draw_seed
 from bicore.runtime.context import Runtime
 from bicore.types import Estimator, Matrix, Numbers, RandomState
 
@@ -102,7 +102,7 @@ class _ContextModel(BaseEstimator):  # type: ignore[misc]
             data.y,
             size,
             self.n_contexts,
-            random_state=as_seed(self.random_state),
+            random_state=draw_seed(self.random_state),
             runtime=self.runtime,
         )
         if _reads_contexts(self.estimator):
